@@ -1,0 +1,57 @@
+# Two commands work on a fresh Debian machine with git, make and Python 3.11 (with venv): `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.PHONY: demo test check lock bench-ingest bench-predictor clean
+
+demo: $(VENV)/.runtime
+	$(BIN)/overrun demo $(ARGS)
+
+test: check $(VENV)/.chromium
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
+
+bench-ingest: $(VENV)/.dev
+	$(BIN)/python -m tests.benchmarks.ingest $(ARGS)
+
+bench-predictor: $(VENV)/.dev
+	$(BIN)/python -m tests.benchmarks.predictor $(ARGS)
+
+# Both lock files, from pyproject.toml, for every platform; no index address is recorded.
+lock: $(VENV)/.dev
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --extra all --group build --generate-hashes --no-header --no-emit-index-url -q -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --extra all --group dev --generate-hashes --no-header --no-emit-index-url -q -o requirements-dev.lock
+
+clean:
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The kernels are compiled once here, so that the first request need not wait for them.
+$(VENV)/.runtime: requirements.lock pyproject.toml | $(BIN)/python
+	@echo "installing the locked dependencies (about a minute)"
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m analysis.critical_path
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.lock pyproject.toml | $(BIN)/python
+	@echo "installing the locked dependencies with the developer tools (about a minute)"
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m analysis.critical_path
+	@touch $@
+
+# The browser tests drive the system's Chromium. It is installed where that is allowed; tests that need it fail without it when CI=true.
+$(VENV)/.chromium: | $(BIN)/python
+	@command -v chromium >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 \
+		&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } \
+		|| echo "chromium is not installed and cannot be: the browser tests will say so"
+	@touch $@

@@ -1,0 +1,1 @@
+"""Numbers, verdict, findings and what-ifs over the collector's public views; pure functions on frames and arrays."""

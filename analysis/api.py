@@ -1,0 +1,112 @@
+"""What can be asked over HTTP? /api/v1/..., /healthz, /readyz and /metrics beside the OTLP routes, each a thin edge over pure functions.
+
+Parameters are the CLI's flags. Work runs in threads with a cursor of its own, so that a long question never stalls ingest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from analysis import report as reports
+from analysis.errors import AnalysisError, nearest
+from analysis.question import PARAMETERS, Question
+from analysis.trace import UnknownTrace, load_trace
+from collector.config import Settings
+from collector.errors import CollectorError
+from collector.pipeline import Pipeline
+
+log = logging.getLogger("overrun.api")
+JSON = "application/json"
+# Without a window, a server is asked about the last hour.
+DEFAULT_SINCE = "1h"
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class ApiError(msgspec.Struct, kw_only=True):
+    """What went wrong, in a sentence that names the value and the remedy."""
+
+    error: str
+
+
+def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
+    """The read side of the server."""
+
+    def report(parameters: Mapping[str, str]) -> bytes:
+        question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
+        with pipeline.store.reading() as con:
+            return reports.to_json(reports.build(con, question.window, question.slo, question.budgets))
+
+    def one_trace(parameters: Mapping[str, str]) -> bytes:
+        with pipeline.store.reading() as con:
+            return msgspec.json.encode(load_trace(con, parameters["trace_id"]))
+
+    return [
+        Route("/api/v1/report", _asked(report, PARAMETERS)),
+        Route("/api/v1/traces/{trace_id}", _asked(one_trace, ())),
+        Route("/healthz", _healthz),
+        Route("/readyz", _readyz(pipeline)),
+        Route("/metrics", _metrics(pipeline)),
+    ]
+
+
+def _asked(answer: Callable[[Mapping[str, str]], bytes], known: tuple[str, ...]) -> Handler:
+    """An endpoint around a pure answer: unknown parameters and bad values are 400 with a sentence, the rest is 200 JSON."""
+
+    async def endpoint(request: Request) -> Response:
+        unknown = [name for name in request.query_params if name not in known]
+        if unknown:
+            return _error(400, f"unknown parameter {unknown[0][:64]!r}: {nearest(unknown[0], known)}" if known else f"unknown parameter {unknown[0][:64]!r}")
+        try:
+            body = await asyncio.to_thread(answer, {**request.query_params, **request.path_params})
+        except UnknownTrace as error:
+            return _error(404, str(error))
+        except (AnalysisError, CollectorError) as error:
+            return _error(400, str(error))
+        except Exception:  # the edge: the caller learns that it failed, the log learns why
+            log.exception("answering %s failed", request.url.path)
+            return _error(500, "the question could not be answered: the server's log says why")
+        return Response(body, media_type=JSON)
+
+    return endpoint
+
+
+def _error(status: int, sentence: str) -> Response:
+    return Response(msgspec.json.encode(ApiError(error=sentence)), status, media_type=JSON)
+
+
+async def _healthz(request: Request) -> Response:
+    """Alive: the event loop answers."""
+    return Response(b'{"status":"ok"}', media_type=JSON)
+
+
+def _readyz(pipeline: Pipeline) -> Handler:
+    async def ready(request: Request) -> Response:
+        waiting = pipeline.writer.waiting_bytes
+        full = waiting >= pipeline.writer.queue_bytes
+        body: dict[str, Any] = {"status": "queue full" if full else "ready", "waiting_bytes": waiting, "pending_traces": len(pipeline.quiet)}
+        return Response(msgspec.json.encode(body), 503 if full else 200, media_type=JSON)
+
+    return ready
+
+
+def _metrics(pipeline: Pipeline) -> Handler:
+    async def metrics(request: Request) -> Response:
+        counters = pipeline.writer.counters
+        lines = []
+        for name in counters.__slots__:
+            lines += [f"# TYPE overrun_{name}_total counter", f"overrun_{name}_total {getattr(counters, name)}"]
+        gauges = {"waiting_bytes": pipeline.writer.waiting_bytes, "pending_traces": len(pipeline.quiet)}
+        for name, value in gauges.items():
+            lines += [f"# TYPE overrun_{name} gauge", f"overrun_{name} {value}"]
+        return Response("\n".join([*lines, ""]), media_type="text/plain; version=0.0.4")
+
+    return metrics

@@ -1,0 +1,223 @@
+"""Who answers a command: a file or a server? Opens the file and calls the functions here, or asks a running server the same over HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from analysis import report as reports
+from analysis import text
+from analysis.assemble import assemble
+from analysis.errors import AnalysisError
+from analysis.question import Question
+from analysis.trace import Trace, load_trace
+from analysis.waterfall import render as waterfall
+from collector.config import Settings
+from collector.errors import CollectorError, ImportFailed, QueueFull, StoreMissing
+from collector.importer import Imported, find_files, read_bodies
+from collector.pipeline import Pipeline
+from collector.store import Store, open_store
+from collector.writer import METRICS, TRACES, Stored
+
+DEFAULT_URL = "http://127.0.0.1:4318"
+_TIMEOUT_S = 60.0
+# Bodies handed to the writer before their commits are awaited: enough to fill a commit, few enough to bound memory.
+_IN_FLIGHT = 64
+
+
+class ServerError(CollectorError):
+    """A server that cannot be reached, or that refused."""
+
+
+@contextmanager
+def _opened(db: Path, settings: Settings) -> Iterator[Store]:
+    """The database with everything assembled that was stored."""
+    store = open_store(db, create=False, memory_limit=settings.collector.memory_limit)
+    if store.read_only:
+        try:
+            yield store
+        finally:
+            store.close()
+        return
+    pipeline = Pipeline(store, settings.collector, settings.privacy, assemble)
+    try:
+        pipeline.drain()
+        yield store
+    finally:
+        pipeline.close()
+
+
+def _where(db: Path | None, url: str | None) -> tuple[Path | None, str]:
+    """The file or the server to ask: as given, else the server at its usual port, else overrun.db here."""
+    if db is not None:
+        return db, ""
+    if url is not None:
+        return None, url.rstrip("/")
+    try:
+        httpx.get(f"{DEFAULT_URL}/healthz", timeout=2.0, trust_env=False)
+    except httpx.HTTPError:
+        if Path("overrun.db").exists():
+            return Path("overrun.db"), ""
+        raise StoreMissing(f"no server answers at {DEFAULT_URL} and there is no overrun.db here: give --db FILE or --url URL") from None
+    return None, DEFAULT_URL
+
+
+def report(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, output: str, width: int) -> str:
+    """The report as text or JSON; `parameters` are the flags (names in question.PARAMETERS).
+
+    Raises:
+        AnalysisError, CollectorError: bad input, or nobody to ask.
+    """
+    path, server = _where(db, url)
+    if path is None:
+        body = _get(f"{server}/api/v1/report", {k: v for k, v in parameters.items() if v})
+    else:
+        question = Question.read(parameters, settings, now=datetime.now(UTC))
+        with _opened(path, settings) as store, store.reading() as con:
+            body = reports.to_json(reports.build(con, question.window, question.slo, question.budgets))
+    return body.decode() if output == "json" else text.render(reports.from_json(body), width=width)
+
+
+def trace(trace_id: str, settings: Settings, *, db: Path | None, url: str | None, output: str, width: int) -> str:
+    """One request as a waterfall or as JSON.
+
+    Raises:
+        AnalysisError, CollectorError: bad or unknown id, or nobody to ask.
+    """
+    path, server = _where(db, url)
+    if path is None:
+        body = _get(f"{server}/api/v1/traces/{trace_id}", {})
+    else:
+        with _opened(path, settings) as store, store.reading() as con:
+            body = msgspec.json.encode(load_trace(con, trace_id))
+    return body.decode() if output == "json" else waterfall(msgspec.json.decode(body, type=Trace), width)
+
+
+def _get(url: str, parameters: Mapping[str, Any]) -> bytes:
+    try:
+        answer = httpx.get(url, params=dict(parameters), timeout=_TIMEOUT_S, trust_env=False)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ServerError(f"{url} cannot be asked ({error}): start it with `overrun serve`, or give --db FILE") from error
+    if answer.status_code != httpx.codes.OK:
+        raise AnalysisError(_sentence(answer))
+    return answer.content
+
+
+def _sentence(answer: httpx.Response) -> str:
+    try:
+        document = answer.json()
+        return str(document.get("error") or document.get("message"))
+    except (ValueError, AttributeError):
+        return f"{answer.url} answered {answer.status_code}: is it an Overrun server?"
+
+
+def import_files(paths: Sequence[Path], settings: Settings, *, url: str | None, progress: Callable[[int, int], None]) -> str:
+    """Take files in, into the settings' database or through a server; returns after assembly with a sentence about what came of it.
+
+    Raises:
+        ImportFailed: nothing to import, or a file that is not OTLP (what came before it is stored). CollectorError: nobody took it.
+    """
+    files = find_files(paths)
+    done = Imported()
+    if url is not None:
+        _import_over_http(files, url.rstrip("/"), done, progress)
+    else:
+        store = open_store(Path(settings.collector.db), create=True, memory_limit=settings.collector.memory_limit)
+        pipeline = Pipeline(store, settings.collector, settings.privacy, assemble)
+        try:
+            _import_here(files, pipeline, done, progress)
+            pipeline.drain()
+        finally:
+            pipeline.close()
+    return _told(done)
+
+
+def _import_here(files: Sequence[Path], pipeline: Pipeline, done: Imported, progress: Callable[[int, int], None]) -> None:
+    waiting: deque[Future[Stored]] = deque()
+    for at, path in enumerate(files):
+        progress(at, len(files))
+        for signal, body in read_bodies(path):
+            if signal == "logs":
+                done.logs += 1
+                continue
+            waiting.append(_submit(pipeline, TRACES if signal == "traces" else METRICS, body))
+            while len(waiting) > _IN_FLIGHT:
+                _count(done, _result(waiting.popleft(), path))
+        while waiting:
+            _count(done, _result(waiting.popleft(), path))
+        done.files += 1
+
+
+def _submit(pipeline: Pipeline, signal: int, body: bytes) -> Future[Stored]:
+    while True:
+        try:
+            return pipeline.writer.submit(signal, body)
+        except QueueFull as full:
+            time.sleep(full.retry_after_s / 10)
+
+
+def _result(future: Future[Stored], path: Path) -> Stored:
+    try:
+        return future.result()
+    except CollectorError as error:
+        raise ImportFailed(f"{path}: {error}") from error
+
+
+def _count(done: Imported, stored: Stored) -> None:
+    done.bodies += 1
+    done.items += stored.items
+    done.rejected += stored.rejected
+    done.duplicates += stored.duplicate
+
+
+def _import_over_http(files: Sequence[Path], server: str, done: Imported, progress: Callable[[int, int], None]) -> None:
+    with httpx.Client(base_url=server, timeout=_TIMEOUT_S, trust_env=False) as client:
+        for at, path in enumerate(files):
+            progress(at, len(files))
+            for signal, body in read_bodies(path):
+                if signal == "logs":
+                    done.logs += 1
+                    continue
+                _post(client, signal, body, path)
+                done.bodies += 1
+            done.files += 1
+        deadline = time.monotonic() + _TIMEOUT_S
+        while time.monotonic() < deadline and client.get("/readyz").json().get("pending_traces"):
+            time.sleep(0.2)
+
+
+def _post(client: httpx.Client, signal: str, body: bytes, path: Path) -> None:
+    """Send one body, coming again when the server asks for it."""
+    for _ in range(60):
+        try:
+            answer = client.post(f"/v1/{signal}", content=body, headers={"content-type": "application/x-protobuf"})
+        except httpx.HTTPError as error:
+            raise ServerError(f"{client.base_url} cannot be reached ({error}): start it with `overrun serve`, or give --db FILE") from error
+        if answer.status_code == httpx.codes.OK:
+            return
+        if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+            raise ImportFailed(f"{path}: the server answered {answer.status_code}")
+        time.sleep(float(answer.headers.get("retry-after", "1")))
+    raise ServerError(f"{client.base_url} has been refusing for a minute: its queue is full")
+
+
+def _told(done: Imported) -> str:
+    parts = [f"{done.files} files, {done.bodies} requests"]
+    if done.items:
+        parts.append(f"{done.items} spans and data points stored")
+    if done.duplicates:
+        parts.append(f"{done.duplicates} were there already")
+    if done.rejected:
+        parts.append(f"{done.rejected} items refused (ids missing or of the wrong length)")
+    if done.logs:
+        parts.append(f"{done.logs} log requests left out (logs are not stored)")
+    return "; ".join(parts)

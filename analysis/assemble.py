@@ -1,0 +1,532 @@
+"""Which requests and model calls do these spans tell of? Spans of quiet traces in, rows of `requests` and `llm_calls` out.
+
+Pure: an Arrow table of spans (columns of collector/sql/quiet_spans.sql, sorted by trace and span id) becomes Arrow tables. Engine spans are
+put under the client call that they served: by parent link, else by response id, also across traces; a trace that only held such an engine
+span is then no request of its own. Times are integer nanoseconds; the stage times of a request sum to its E2E exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analysis import critical_path as cp
+from analysis.critical_path import Bools, Forest, Ints, Paths
+from collector.pipeline import Assembled
+from collector.stages import STAGES as STAGE_NAMES
+
+_ABSENT = -1
+TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE = range(4)
+_ERROR, _SERVER, _CONSUMER = 2, 2, 5
+# OTLP span flags: bit 8 says that bit 9 ("the parent is in another process") is known.
+_HAS_REMOTE, _IS_REMOTE = 0x100, 0x200
+_HTTP_ERROR = 400
+_ROOT_TEXT = ("workload", "tenant", "session", "user_hash")
+
+
+def assemble(spans: pa.Table) -> Assembled:
+    """Rows of `requests` and `llm_calls` for every trace in `spans` (all spans of a trace must be there)."""
+    spans = _once(spans.combine_chunks())
+    if not spans.num_rows:
+        return _nothing(spans)
+    batch = _Batch(spans)
+    batch.join_engines()
+    batch.walk()
+    calls = _Calls(batch)
+    return Assembled(_requests(batch, calls), calls.table(), _covered(spans))
+
+
+def walk_trace(spans: pa.Table) -> tuple[pa.Table, Paths]:
+    """The spans of one request (repeats dropped, in the order of the paths' rows) and its critical path, for the waterfall."""
+    batch = _Batch(_once(spans.combine_chunks()))
+    batch.join_engines()
+    return batch.spans, batch.walk()
+
+
+def _once(spans: pa.Table) -> pa.Table:
+    """Each span once: a repeat stands right behind its first copy."""
+    keys = [_numpy(spans, c) for c in ("trace_hi", "trace_lo", "span_id")]
+    first = np.ones(spans.num_rows, dtype=bool)
+    if spans.num_rows:
+        first[1:] = np.logical_or.reduce([k[1:] != k[:-1] for k in keys])
+    return spans if first.all() else spans.filter(pa.array(first)).combine_chunks()
+
+
+def _numpy(table: pa.Table, column: str) -> Any:
+    return table.column(column).to_numpy()
+
+
+def _ints(table: pa.Table, column: str) -> Ints:
+    """An integer column with _ABSENT for null."""
+    return pc.fill_null(pc.cast(table.column(column), pa.int64()), _ABSENT).to_numpy()  # type: ignore[no-any-return]
+
+
+def _codes(*columns: pa.ChunkedArray) -> Ints:
+    """One code per distinct combination of text columns; null is a value of its own."""
+    out = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        encoded = pc.fill_null(column, "").combine_chunks().dictionary_encode()
+        out = out * (len(encoded.dictionary) + 1) + encoded.indices.to_numpy(zero_copy_only=False)
+    return out
+
+
+@dataclass(slots=True)
+class _Joined:
+    """Result of the engine join: per row the parent row (-1 none) and the trace that it counts for."""
+
+    parent: Ints
+    trace: Ints
+
+
+class _Batch:
+    """The spans of a batch of traces as columns, re-sorted by the trace that they count for."""
+
+    spans: pa.Table
+    paths: Paths
+
+    def __init__(self, spans: pa.Table) -> None:
+        self.spans = spans
+        hi, lo = _numpy(spans, "trace_hi"), _numpy(spans, "trace_lo")
+        new = np.ones(len(hi), dtype=bool)
+        new[1:] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
+        self.trace: Ints = np.cumsum(new) - 1
+        self.parent = _parent_rows(np.append(np.flatnonzero(new), len(hi)), _numpy(spans, "span_id"), _numpy(spans, "parent_id"))
+        self.role: Ints = _ints(spans, "role")
+        self.start: Ints = _ints(spans, "start_ns")
+        self.end: Ints = self.start + _ints(spans, "duration_ns")
+
+    def join_engines(self) -> None:
+        """Put engine spans under their client calls, also across traces, and bring the rows of each resulting request together."""
+        engines = np.flatnonzero(self.role == cp.ENGINE)
+        clients = np.flatnonzero(self.role == cp.LLM)
+        if len(engines) and len(clients):
+            response = _codes(self.spans.column("response_id"))
+            known = self.spans.column("response_id").is_valid().to_numpy()
+            _join_by_id(engines[known[engines]], clients[known[clients]], response, self.parent, self.trace, self.role)
+            _join_siblings(engines, clients, self.parent, self.trace, self.start, self.end, self.role)
+            if (np.diff(self.trace) < 0).any():
+                self._sort()
+
+    def _sort(self) -> None:
+        order = np.argsort(self.trace, kind="stable")
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        parent = self.parent[order]
+        self.parent = np.where(parent >= 0, place[parent], -1)
+        self.spans = self.spans.take(pa.array(order))
+        self.trace, self.role, self.start, self.end = self.trace[order], self.role[order], self.start[order], self.end[order]
+
+    def walk(self) -> Paths:
+        """Compute the critical paths."""
+        _, dense = np.unique(self.trace, return_inverse=True)
+        self.trace = dense.astype(np.int64)
+        bounds = np.searchsorted(self.trace, np.arange(int(self.trace[-1]) + 2))
+        s = self.spans
+        self.bounds: Ints = bounds.astype(np.int64)
+        self.paths = cp.critical_paths(Forest(
+            bounds=self.bounds, parent=self.parent, true_root=_numpy(s, "parent_id") == 0, start=self.start, end=self.end,
+            role=self.role, stage=_ints(s, "stage"), kind=_ints(s, "kind"), domain=_codes(s.column("service"), s.column("instance")),
+            has_tokens=_ints(s, "output_tokens") >= 0, ttft=_ints(s, "ttft_ns"), queue=_ints(s, "queue_ns"),
+            prefill=_ints(s, "prefill_ns"), decode=_ints(s, "decode_ns")))
+        return self.paths
+
+
+def _parent_rows(bounds: Ints, span_id: Any, parent_id: Any) -> Ints:
+    """Row of each span's parent within its trace, -1 if it has none or it is not there. Rows of a trace are sorted by span id."""
+    return cp.find_parents(bounds.astype(np.int64), span_id, parent_id)  # type: ignore[no-any-return]
+
+
+def _join_by_id(engines: Ints, clients: Ints, response: Ints, parent: Ints, trace: Ints, role: Ints) -> None:
+    """Engine spans whose request id is a client call's response id go under that call; their own trace moves along. In place."""
+    order = clients[np.argsort(response[clients], kind="stable")]
+    at = np.searchsorted(response[order], response[engines])
+    at_safe = np.minimum(at, len(order) - 1) if len(order) else at
+    found = (response[order[at_safe]] == response[engines]) if len(order) else np.zeros(len(engines), dtype=bool)
+    for engine, client in zip(engines[found].tolist(), order[at_safe[found]].tolist(), strict=True):
+        if _under(engine, client, parent):
+            continue
+        if trace[engine] != trace[client]:
+            # Only a trace that this engine span roots is the engine's own; the rest of it comes along.
+            if parent[engine] >= 0:
+                continue
+            trace[trace == trace[engine]] = trace[client]
+        if not _under(client, engine, parent):
+            parent[engine] = client
+
+
+def _under(row: int, ancestor: int, parent: Ints) -> bool:
+    """Whether `ancestor` is above `row` (or `row` itself); chains are cut at 10,000 against cycles."""
+    for _ in range(10_000):
+        if row < 0:
+            return False
+        if row == ancestor:
+            return True
+        row = int(parent[row])
+    return False
+
+
+def _join_siblings(engines: Ints, clients: Ints, parent: Ints, trace: Ints, start: Ints, end: Ints, role: Ints) -> None:
+    """An engine span beside its client call (context injected by hand) goes under it, if exactly one sibling call encloses it in time."""
+    loose = engines[parent[engines] >= 0]
+    loose = loose[role[parent[loose]] != cp.LLM]
+    if not len(loose):
+        return
+    by_parent: dict[int, list[int]] = {}
+    for client in clients.tolist():
+        if parent[client] >= 0:
+            by_parent.setdefault(int(parent[client]), []).append(client)
+    for engine in loose.tolist():
+        slack = (end[engine] - start[engine]) // 20 + 5_000_000  # clocks of two processes: 5 % and 5 ms
+        around = [c for c in by_parent.get(int(parent[engine]), []) if start[c] - slack <= start[engine] and end[engine] <= end[c] + slack]
+        if len(around) == 1:
+            parent[engine] = around[0]
+
+
+class _Calls:
+    """The model calls of a batch: one per kept LLM span, and one per engine span that no client call explains."""
+
+    def __init__(self, batch: _Batch) -> None:
+        self.batch = batch
+        paths, s = batch.paths, batch.spans
+        is_call = (paths.call == np.arange(len(paths.call))) & ((paths.role == cp.LLM) | (paths.role == cp.ENGINE))
+        self.row: Ints = np.flatnonzero(is_call)
+        rows = self.row
+        self.trace: Ints = batch.trace[rows]
+        self.alone: Bools = paths.role[rows] == cp.ENGINE
+        self.engine: Ints = np.where(self.alone, rows, paths.engine[rows])
+        self.start: Ints = paths.start[rows]
+        self.duration: Ints = (paths.end - paths.start)[rows]
+        self.failed: Bools = _numpy(s, "status")[rows] == _ERROR
+        on_path = np.zeros(len(paths.call), dtype=bool)
+        on_path[paths.call[paths.piece_row[paths.call[paths.piece_row] >= 0]]] = True
+        self.on_path: Bools = on_path[rows]
+        self.output = self._either("output_tokens")
+        self._times()
+
+    def _engine_value(self, values: Ints) -> Ints:
+        return np.where(self.engine >= 0, values[np.maximum(self.engine, 0)], _ABSENT)
+
+    def _either(self, column: str) -> Ints:
+        """The client's number, else the engine's."""
+        values = _ints(self.batch.spans, column)
+        own = values[self.row]
+        return np.where(own >= 0, own, self._engine_value(values))
+
+    def _times(self) -> None:
+        s, rows = self.batch.spans, self.row
+        ttft = _ints(s, "ttft_ns")
+        self.ttft_client: Ints = np.where(self.alone, _ABSENT, ttft[rows])
+        self.ttft_engine = self._engine_value(ttft)
+        shift = np.where(self.engine >= 0, self.batch.paths.start[np.maximum(self.engine, 0)] - self.start, 0)
+        # The engine's first token seen from the call's start.
+        engine_first = np.where(self.ttft_engine >= 0, self.ttft_engine + np.where(self.alone, 0, np.maximum(shift, 0)), _ABSENT)
+        self.first: Ints = np.where(self.ttft_client >= 0, self.ttft_client, engine_first)
+        self.ttft: Ints = np.where(self.ttft_client >= 0, self.ttft_client, self.ttft_engine)
+        own_source = _ints(s, "ttft_source")[rows]
+        self.ttft_source: Ints = np.where(self.ttft_client >= 0, own_source, np.where(self.ttft_engine >= 0, TTFT_ENGINE, TTFT_NONE))
+        phases = self._phase_times()
+        self.queue, self.prefill, self.decode = (
+            np.where(phases[stage] >= 0, phases[stage], self._engine_value(_ints(s, name)))
+            for stage, name in ((cp.QUEUE, "queue_ns"), (cp.PREFILL, "prefill_ns"), (cp.DECODE, "decode_ns")))
+        self.engine_e2e = np.where(self._engine_value(_ints(s, "engine_e2e_ns")) >= 0, self._engine_value(_ints(s, "engine_e2e_ns")),
+                                   self._engine_value(_ints(s, "duration_ns")))
+        self._token_times()
+
+    def _phase_times(self) -> dict[int, Ints]:
+        """Per call, the summed time of an engine's own phase spans per stage (SGLang); absent where there are none."""
+        paths, s = self.batch.paths, self.batch.spans
+        phase = np.flatnonzero((paths.role == cp.PHASE) & ~paths.skipped & (paths.call >= 0))
+        phase = phase[paths.role[np.maximum(paths.parent[phase], 0)] != cp.PHASE]
+        n = len(paths.call)
+        any_phase = np.zeros(n, dtype=bool)
+        any_phase[paths.call[phase]] = True
+        out = {}
+        for stage in (cp.QUEUE, cp.PREFILL, cp.DECODE):
+            mine = phase[paths.stage[phase] == stage]
+            total = np.bincount(paths.call[mine], weights=_ints(s, "duration_ns")[mine], minlength=n).astype(np.int64)
+            out[stage] = np.where(any_phase, total, _ABSENT)[self.row]
+        return out
+
+    def _token_times(self) -> None:
+        """TPOT = (E2E - TTFT)/(output tokens - 1), on the client's clock if it saw a first token, else on the engine's; ITL from chunk events."""
+        s, rows, out = self.batch.spans, self.row, self.output
+        client = self.ttft_client >= 0
+        after_first = np.where(client, self.duration - self.ttft_client, self.engine_e2e - self.ttft_engine)
+        hidden = client & (self.engine < 0) & (_ints(s, "reasoning_tokens")[rows] > 0)
+        known = (self.ttft >= 0) & (out >= 2) & ~hidden & (after_first >= 0) & ~self.failed
+        self.tpot = np.where(known, after_first / np.maximum(out - 1, 1), np.nan)
+        reasons = np.select([known, self.failed, self.ttft < 0, hidden, out < 0], ["", "failed", "no_first_token", "hidden_reasoning", "no_token_count"],
+                            default="fewer_than_2_tokens")
+        self.tpot_reason = pa.array(reasons.tolist(), mask=known)
+        chunks, span, worst = (_ints(s, c)[rows] for c in ("chunks", "chunk_span_ns", "chunk_gap_max_ns"))
+        chunked = (chunks >= 2) & (out >= 2) & ~self.failed
+        self.itl = np.where(chunked, span / np.maximum(out - 1, 1), np.nan)
+        self.itl_max = np.where(chunked, worst, np.nan)
+        self.chunked: Bools = chunked
+
+    def text(self, column: str) -> pa.Array:
+        """A text column: the client's, else the engine's."""
+        values = self.batch.spans.column(column).combine_chunks()
+        own = values.take(pa.array(self.row))
+        return pc.coalesce(own, values.take(pa.array(self.engine, mask=self.engine < 0)))
+
+    def table(self) -> pa.Table:
+        """Rows of `llm_calls`."""
+        s, rows = self.batch.spans, pa.array(self.row)
+        trace_row = pa.array(self.batch.paths.root[self.trace])
+        plain = {c: s.column(c).combine_chunks().take(rows) for c in ("service", "instance", "turn", "prefix_hash", "streaming", "temperature", "http_status")}
+        engine_row = pa.array(self.engine, mask=self.engine < 0)
+        of_root = {c: pc.coalesce(s.column(c).combine_chunks().take(rows), s.column(c).combine_chunks().take(trace_row)) for c in (*_ROOT_TEXT, "route")}
+        return pa.table({
+            "trace_hi": s.column("trace_hi").combine_chunks().take(trace_row), "trace_lo": s.column("trace_lo").combine_chunks().take(trace_row),
+            "span_id": s.column("span_id").combine_chunks().take(rows), "engine_span_id": s.column("span_id").combine_chunks().take(engine_row),
+            "on_path": pa.array(self.on_path), "response_id": self.text("response_id"), "start_ns": self.start, "duration_ns": self.duration,
+            **plain, "engine_instance": s.column("instance").combine_chunks().take(engine_row), **of_root,
+            "model": self.text("model"), "provider": self.text("provider"),
+            **{c: _nullable(self._either(c)) for c in ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "max_tokens")},
+            "ttft_ns": _nullable(self.ttft), "ttft_source": self.ttft_source.astype(np.uint8), "ttft_client_ns": _nullable(self.ttft_client),
+            "ttft_engine_ns": _nullable(self.ttft_engine), "engine_e2e_ns": pa.array(self.engine_e2e, mask=self.engine < 0),
+            "tpot_ns": _floats(self.tpot), "itl_ns": _floats(self.itl), "itl_max_ns": _floats(self.itl_max),
+            "itl_source": pa.array(np.where(self.chunked, "chunk", "").tolist(), mask=~self.chunked), "tpot_reason": self.tpot_reason,
+            "queue_ns": _nullable(self.queue), "prefill_ns": _nullable(self.prefill), "decode_ns": _nullable(self.decode),
+            "finish_reason": self.text("finish_reason"), "error": self.failed, "error_type": self.text("error_type"),
+            "attempts": pa.nulls(len(self.row), pa.int32()),
+        })
+
+
+def _nullable(values: Ints) -> pa.Array:
+    return pa.array(values, pa.int64(), mask=values < 0)
+
+
+def _floats(values: Any) -> pa.Array:
+    return pa.array(values, pa.float64(), mask=np.isnan(values))
+
+
+def _requests(batch: _Batch, calls: _Calls) -> pa.Table:
+    """Rows of `requests`: traces with a model call, or with a SERVER root."""
+    paths, s = batch.paths, batch.spans
+    traces = len(paths.root)
+    root = paths.root
+    count = np.bincount(calls.trace, minlength=traces)
+    server = _numpy(s, "kind")[root] == _SERVER
+    stage_ns, wait_ns = _stage_sums(batch, None)
+    answer = _answering_call(batch, calls)
+    columns = {
+        **_identity(batch, calls, answer, server),
+        **_first_tokens(batch, calls, answer),
+        **_token_sums(calls, traces),
+        "start_ns": paths.start[root], "e2e_ns": stage_ns.sum(axis=1), "llm_calls": count.astype(np.int32), "tool_calls": _tool_calls(batch).astype(np.int32),
+        "attempts": pa.nulls(traces, pa.int32()), "truncated": _truncated(calls, traces),
+        "spans": np.diff(batch.bounds).astype(np.int32), "inferred_ns": _inferred(batch), "wait_user_ns": wait_ns,
+        "clipped_spans": np.bincount(batch.trace[paths.clipped & ~paths.skipped], minlength=traces).astype(np.int32),
+        "skewed_spans": np.bincount(batch.trace[paths.shifted], minlength=traces).astype(np.int32),
+        **{f"{name}_ns": stage_ns[:, code] for code, name in enumerate(STAGE_NAMES) if name != "wait_user"},
+    }
+    return pa.table(columns).filter(pa.array((count > 0) | server))
+
+
+def _stage_sums(batch: _Batch, until: Ints | None) -> tuple[Any, Ints]:
+    """Time per trace and stage on the path, shape (traces, stages), up to a moment per trace if given; and the user's time, kept apart."""
+    paths = batch.paths
+    trace = batch.trace[paths.piece_row]
+    stop = paths.piece_to if until is None else np.minimum(paths.piece_to, until[trace])
+    length = np.maximum(stop - paths.piece_from, 0)
+    traces = len(paths.root)
+    # Sums of integers below 2**53: exact in float64.
+    flat = np.bincount(trace * cp.STAGES + paths.piece_stage, weights=length, minlength=traces * cp.STAGES)
+    sums = flat.astype(np.int64).reshape(traces, cp.STAGES)
+    wait = sums[:, cp.WAIT_USER].copy()
+    sums[:, cp.WAIT_USER] = 0
+    return sums, wait
+
+
+def _answering_call(batch: _Batch, calls: _Calls) -> Ints:
+    """Per trace, the index (into calls) of the last call on the critical path: its first token is the answer's. -1 if there is none."""
+    paths = batch.paths
+    own = calls.on_path & (paths.stage[calls.row] != cp.GUARDRAIL)
+    order = np.flatnonzero(own)
+    order = order[np.lexsort((calls.start[order], calls.trace[order]))]
+    out = np.full(len(paths.root), -1, dtype=np.int64)
+    out[calls.trace[order]] = order  # the last one of a trace wins
+    return out
+
+
+def _first_tokens(batch: _Batch, calls: _Calls, answer: Ints) -> dict[str, Any]:
+    """ttft_ns and its parts per stage, first_model_token_ns, first_answer_ns, usable_ns."""
+    paths = batch.paths
+    start, end = paths.start[paths.root], paths.end[paths.root]
+    call = np.maximum(answer, 0)
+    has = (answer >= 0) & (calls.first[call] >= 0) if len(calls.row) else np.zeros(len(answer), dtype=bool)
+    moment = np.where(has, np.clip(calls.start[call] + calls.first[call], start, end), start) if len(calls.row) else start
+    parts, waited = _stage_sums(batch, moment)
+    ttft = parts.sum(axis=1)
+    first_model = np.full(len(start), np.iinfo(np.int64).max)
+    known = np.flatnonzero(calls.first >= 0)
+    np.minimum.at(first_model, calls.trace[known], calls.start[known] + calls.first[known])
+    no_model = first_model == np.iinfo(np.int64).max
+    first_model = np.clip(first_model, start, end) - start
+    hidden = _hidden_reasoning(calls)[call] if len(calls.row) else np.zeros(len(answer), dtype=bool)
+    usable = _usable(batch)
+    out: dict[str, Any] = {
+        "ttft_ns": pa.array(ttft, mask=~has), "first_model_token_ns": pa.array(first_model, mask=no_model),
+        "ttft_source": np.where(has, calls.ttft_source[call] if len(calls.row) else 0, TTFT_NONE).astype(np.uint8),
+        "first_answer_ns": pa.array(ttft, mask=~has | hidden), "usable_ns": usable,
+    }
+    for code, name in enumerate(STAGE_NAMES):
+        values = waited if name == "wait_user" else parts[:, code]
+        out[f"ttft_{name}_ns"] = pa.array(values, mask=~has)
+    return out
+
+
+def _hidden_reasoning(calls: _Calls) -> Bools:
+    reasons = calls.tpot_reason
+    return pc.fill_null(pc.equal(reasons, "hidden_reasoning"), False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _usable(batch: _Batch) -> pa.Array:
+    """Time from the request's start to the earliest `overrun.usable_answer` event."""
+    paths = batch.paths
+    offset = _ints(batch.spans, "usable_ns")
+    marked = np.flatnonzero(offset >= 0)
+    first = np.full(len(paths.root), np.iinfo(np.int64).max)
+    np.minimum.at(first, batch.trace[marked], paths.start[marked] + offset[marked])
+    none = first == np.iinfo(np.int64).max
+    return pa.array(np.where(none, 0, first - paths.start[paths.root]), mask=none)
+
+
+def _token_sums(calls: _Calls, traces: int) -> dict[str, pa.Array]:
+    """Tokens summed over the calls of a request, null where no call says; TPOT and ITL weighted by tokens; the worst gap."""
+    out: dict[str, pa.Array] = {}
+    for column in ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "max_tokens"):
+        values = calls._either(column)
+        known = values >= 0
+        seen = np.bincount(calls.trace[known], minlength=traces) > 0
+        total = np.bincount(calls.trace[known], weights=values[known], minlength=traces).astype(np.int64)
+        out[column] = pa.array(total, mask=~seen)
+    gaps = np.maximum(calls.output - 1, 0)
+    for name, per_call in (("tpot_ns", calls.tpot), ("itl_ns", calls.itl)):
+        known = ~np.isnan(per_call)
+        weight = np.bincount(calls.trace[known], weights=gaps[known], minlength=traces)
+        total = np.bincount(calls.trace[known], weights=per_call[known] * gaps[known], minlength=traces)
+        out[name] = pa.array(total / np.maximum(weight, 1), mask=weight == 0)
+    known = ~np.isnan(calls.itl_max)
+    worst = np.full(traces, -1.0)
+    np.maximum.at(worst, calls.trace[known], calls.itl_max[known])
+    out["itl_max_ns"] = pa.array(worst, mask=worst < 0)
+    return out
+
+
+def _tool_calls(batch: _Batch) -> Ints:
+    """Tool spans per trace that are not inside another tool span."""
+    paths = batch.paths
+    tool = (batch.role == cp.PLAIN) & (_ints(batch.spans, "stage") == cp.TOOL)
+    inside = tool & (paths.parent >= 0) & tool[np.maximum(paths.parent, 0)]
+    return np.bincount(batch.trace[tool & ~inside], minlength=len(paths.root))
+
+
+def _truncated(calls: _Calls, traces: int) -> pa.Array:
+    reason = calls.text("finish_reason")
+    known = reason.is_valid().to_numpy(zero_copy_only=False)
+    cut = pc.fill_null(pc.is_in(reason, value_set=pa.array(["length", "max_tokens", "MAX_TOKENS"])), False).to_numpy(zero_copy_only=False)
+    seen = np.bincount(calls.trace[known], minlength=traces) > 0
+    return pa.array(np.bincount(calls.trace[cut], minlength=traces) > 0, mask=~seen)
+
+
+def _inferred(batch: _Batch) -> Ints:
+    """Root time that rests on spans whose parent had to be inferred."""
+    paths = batch.paths
+    mine = paths.inferred[paths.piece_row]
+    length = (paths.piece_to - paths.piece_from)[mine]
+    return np.bincount(batch.trace[paths.piece_row[mine]], weights=length, minlength=len(paths.root)).astype(np.int64)
+
+
+def _identity(batch: _Batch, calls: _Calls, answer: Ints, server: Bools) -> dict[str, Any]:
+    """Who the request was and how it ended."""
+    s, root = batch.spans, batch.paths.root
+    rows = pa.array(root)
+    last = np.maximum(answer, 0)
+    last_row = pa.array(np.where(answer >= 0, calls.row[last], 0) if len(calls.row) else np.zeros(len(root), dtype=np.int64), mask=answer < 0)
+
+    def of(column: str, index: pa.Array) -> pa.Array:
+        return s.column(column).combine_chunks().take(index)
+
+    alone = batch.paths.role[root] == cp.ENGINE
+    status = _ints(s, "http_status")[root]
+    failed = (_numpy(s, "status")[root] == _ERROR) | (status >= _HTTP_ERROR)
+    if len(calls.row):
+        failed |= (answer >= 0) & calls.failed[last]
+    flags, kind = _ints(s, "flags")[root], _numpy(s, "kind")[root]
+    remote = np.where((flags & _HAS_REMOTE) != 0, (flags & _IS_REMOTE) != 0, (kind == _SERVER) | (kind == _CONSUMER)) | alone
+    model, provider = _of_calls(calls, "model", answer, len(root)), _of_calls(calls, "provider", answer, len(root))
+    name = of("name", rows)
+    texts = {c: _any_of_trace(batch, c) for c in _ROOT_TEXT}
+    sampling, weight = _sampling(of("trace_state", rows))
+    return {
+        "trace_hi": of("trace_hi", rows), "trace_lo": of("trace_lo", rows), "root_span_id": of("span_id", rows),
+        "service": pc.fill_null(of("service", rows), "unknown_service"), "instance": of("instance", rows), "version": of("version", rows),
+        "route": pc.coalesce(of("route", rows), pc.if_else(pa.array(alone), pa.scalar(None, pa.string()), name)), "name": name,
+        "model": model, "provider": provider, **texts,
+        "error": failed, "error_type": pc.if_else(pa.array(failed), pc.coalesce(of("error_type", rows), of("error_type", last_row)), pa.scalar(None, pa.string())),
+        "http_status": of("http_status", rows), "complete": (_numpy(s, "parent_id")[root] == 0) | remote,
+        "server_root": server, "engine_only": alone, "sampling": sampling, "sample_weight": weight,
+    }
+
+
+def _of_calls(calls: _Calls, column: str, answer: Ints, traces: int) -> pa.Array:
+    """A text of the answering call, else of any call of the trace."""
+    values = calls.text(column)
+    known = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))[::-1]
+    pick = np.full(traces, -1, dtype=np.int64)
+    pick[calls.trace[known]] = known
+    has = (answer >= 0) & np.isin(answer, known)
+    pick = np.where(has, answer, pick)
+    return values.take(pa.array(pick, mask=pick < 0))
+
+
+def _any_of_trace(batch: _Batch, column: str) -> pa.Array:
+    """The root's text, else the first one that any span of the trace has."""
+    values = batch.spans.column(column).combine_chunks()
+    known = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+    if not len(known):
+        return pa.nulls(len(batch.paths.root), pa.string())
+    pick = np.full(len(batch.paths.root), -1, dtype=np.int64)
+    pick[batch.trace[known[::-1]]] = known[::-1]
+    root = batch.paths.root
+    pick = np.where(np.isin(root, known), root, pick)
+    return values.take(pa.array(pick, mask=pick < 0))
+
+
+def _sampling(states: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """The sampler's threshold from tracestate (`ot=th:HEX`) and the weight that it implies: 2**56 / (2**56 - threshold). Source: OTEP 235."""
+    if states.null_count == len(states):
+        return pa.nulls(len(states), pa.string()), pa.nulls(len(states), pa.float64())
+    found = [_threshold(state) for state in states.to_pylist()]
+    return pa.array([text for text, _ in found], pa.string()), pa.array([weight for _, weight in found], pa.float64())
+
+
+def _threshold(state: str | None) -> tuple[str | None, float | None]:
+    for member in (state or "").split(","):
+        vendor, _, content = member.strip().partition("=")
+        if vendor == "ot":
+            for part in content.split(";"):
+                key, _, value = part.partition(":")
+                if key == "th" and 0 < len(value) <= 14 and all(c in "0123456789abcdef" for c in value):
+                    kept = 2**56 - int(value.ljust(14, "0"), 16)
+                    return f"th:{value}", 2**56 / kept
+    return None, None
+
+
+def _covered(spans: pa.Table) -> pa.Table:
+    hi, lo = _numpy(spans, "trace_hi"), _numpy(spans, "trace_lo")
+    new = np.ones(len(hi), dtype=bool)
+    new[1:] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
+    return pa.table({"trace_hi": hi[new], "trace_lo": lo[new]})
+
+
+def _nothing(spans: pa.Table) -> Assembled:
+    empty = pa.table({"trace_hi": pa.array([], pa.uint64()), "trace_lo": pa.array([], pa.uint64())})
+    return Assembled(empty, empty, empty)

@@ -1,0 +1,524 @@
+"""Where did the time of a request go? The critical path of span trees, compiled: every nanosecond of the root belongs to one span and stage.
+
+Walk back from the end of the root: the child that finished last is on the path, its parent owns what lies between that child's end and the
+cursor, the walk goes on inside the child and then before its start (the method of Jaeger's and Uber's CRISP's critical path). A child that
+overlaps a later-finishing sibling counts up to that sibling's start. Children are clipped to their parent. The pieces of a trace sum to
+its root's duration exactly, in integer nanoseconds.
+
+Pure functions on arrays. "Row" is an index into the span arrays; the rows of one trace stand together, `bounds` says where.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def _cache_folder() -> str:
+    """Where compiled kernels are kept: the user's cache folder, or a temporary one where that cannot be written."""
+    wanted = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "overrun" / "numba"
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return tempfile.mkdtemp(prefix="overrun-numba-")
+    return str(wanted) if os.access(wanted, os.W_OK) else tempfile.mkdtemp(prefix="overrun-numba-")
+
+
+# Must be set before numba is imported; a read-only installation then still works.
+os.environ.setdefault("NUMBA_CACHE_DIR", _cache_folder())
+
+from numba import njit
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+
+# Codes of collector/stages.py (a test holds them together).
+PLAIN, CONTAINER, LLM, ENGINE, PHASE, FOLDED, WRITE = range(7)
+(
+    NETWORK,
+    GATEWAY,
+    RETRIEVAL,
+    PROMPT,
+    GUARDRAIL,
+    QUEUE,
+    KV_TRANSFER,
+    PREFILL,
+    DECODE,
+    TOOL,
+    POST,
+    WAIT_USER,
+    OTHER,
+    FIRST_TOKEN,
+    GENERATION,
+) = range(15)
+STAGES = 15
+_SERVER, _PRODUCER, _CONSUMER = 2, 4, 5
+# A descendant that outlives the root by more than this share of it (and 1 ms) was not waited for: it is off the path.
+ASYNC_SHARE = 0.01
+ASYNC_NS = 1_000_000
+# Finding the tightest enclosing span of an orphan is quadratic; a trace with more orphans x spans than this attaches them to the root.
+MAX_ORPHAN_WORK = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Span trees as columns (n rows, t traces). Times in ns; -1 is "absent" in parent, ttft, queue, prefill and decode.
+
+    `bounds` (t + 1): trace k is rows bounds[k]:bounds[k+1]. `true_root`: the span says that it has no parent. `domain`: which clock
+    (resource) the span was taken with. `has_tokens`: the span knows its output tokens.
+    """
+
+    bounds: Ints
+    parent: Ints
+    true_root: Bools
+    start: Ints
+    end: Ints
+    role: Ints
+    stage: Ints
+    kind: Ints
+    domain: Ints
+    has_tokens: Bools
+    ttft: Ints
+    queue: Ints
+    prefill: Ints
+    decode: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """What the walk found. Per row: `parent`, `start` and `end` after repair, `role` and `stage` as used, `inferred`, `shifted`, `clipped`,
+    `skipped` (off the tree), `call` (row of the model call that a row belongs to, or -1), `engine` (row of a call's engine span, or -1).
+    Per trace: `root`. Per piece of a path: `piece_row`, `piece_stage`, `piece_from`, `piece_to`.
+    """
+
+    parent: Ints
+    start: Ints
+    end: Ints
+    role: Ints
+    stage: Ints
+    inferred: Bools
+    shifted: Bools
+    clipped: Bools
+    skipped: Bools
+    call: Ints
+    engine: Ints
+    root: Ints
+    piece_row: Ints
+    piece_stage: Ints
+    piece_from: Ints
+    piece_to: Ints
+
+
+def critical_paths(forest: Forest) -> Paths:
+    """The critical path of every trace of the forest; sum of (piece_to - piece_from) per trace == end - start of its root."""
+    parent = forest.parent.copy()
+    n = len(parent)
+    inferred = np.zeros(n, dtype=np.bool_)
+    root, depth = _resolve_parents(
+        forest.bounds, parent, forest.true_root, forest.start, forest.end, forest.role, inferred
+    )
+    topological = np.argsort(depth, kind="stable")
+    start, end = forest.start.copy(), forest.end.copy()
+    role, stage = forest.role.copy(), forest.stage.copy()
+    shifted, clipped, skipped = (np.zeros(n, dtype=np.bool_) for _ in range(3))
+    _repair_times(
+        topological,
+        root,
+        forest.bounds,
+        parent,
+        start,
+        end,
+        role,
+        forest.kind,
+        forest.domain,
+        inferred,
+        shifted,
+        clipped,
+    )
+    call, engine, phases = _settle_roles(
+        topological, root, forest.bounds, parent, start, end, role, stage, forest.kind, forest.has_tokens, skipped
+    )
+    _drop_unwaited(topological, root, forest.bounds, parent, start, end, role, skipped)
+    walked = np.flatnonzero((parent >= 0) & ~skipped)
+    # Last-finishing child first; equal ends: the one that started later is nearer to the parent's continuation.
+    children = walked[np.lexsort((-start[walked], -end[walked], parent[walked]))]
+    first_child = np.searchsorted(parent[children], np.arange(n + 1))
+    capacity = int((np.diff(first_child) + 1).sum() * 6 + 16)
+    pieces = _walk(
+        root,
+        children,
+        first_child,
+        start,
+        end,
+        role,
+        stage,
+        engine,
+        phases,
+        forest.ttft,
+        forest.queue,
+        forest.prefill,
+        forest.decode,
+        capacity,
+    )
+    return Paths(parent, start, end, role, stage, inferred, shifted, clipped, skipped, call, engine, root, *pieces)
+
+
+@njit(cache=True)
+def _resolve_parents(bounds, parent, true_root, start, end, role, inferred):
+    """Break cycles, choose each trace's root, attach what has no parent. Changes `parent` and `inferred`; returns (root, depth)."""
+    n = len(parent)
+    state = np.zeros(n, dtype=np.int8)
+    for i in range(n):
+        j = i
+        while j >= 0 and state[j] == 0:
+            state[j] = 1
+            j = parent[j]
+        if j >= 0 and state[j] == 1:
+            parent[j] = -1  # a cycle: its first seen member becomes an orphan
+        j = i
+        while j >= 0 and state[j] == 1:
+            state[j] = 2
+            j = parent[j]
+    root = np.empty(len(bounds) - 1, dtype=np.int64)
+    for t in range(len(bounds) - 1):
+        a, b = bounds[t], bounds[t + 1]
+        best = -1
+        orphans = 0
+        for i in range(a, b):
+            if parent[i] < 0:
+                orphans += 1
+                if best < 0:
+                    best = i
+                    continue
+                # A span that says it is a root, then one that is no mere part of a request, then the earliest, then the longest.
+                x = 2 * true_root[i] + (role[i] < PHASE)
+                y = 2 * true_root[best] + (role[best] < PHASE)
+                if x != y:
+                    if x > y:
+                        best = i
+                elif start[i] < start[best] or (start[i] == start[best] and end[i] > end[best]):
+                    best = i
+        root[t] = best
+        search = orphans * (b - a) <= MAX_ORPHAN_WORK
+        for i in range(a, b):
+            if parent[i] >= 0 or i == best:
+                continue
+            tight = best
+            if search:
+                for j in range(a, b):
+                    if (
+                        j != i
+                        and start[j] <= start[i]
+                        and end[j] >= end[i]
+                        and end[j] - start[j] < end[tight] - start[tight]
+                    ):
+                        k = j
+                        while k >= 0 and k != i:
+                            k = parent[k]
+                        if k < 0:
+                            tight = j
+            parent[i] = tight
+            inferred[i] = True
+    depth = np.full(n, -1, dtype=np.int64)
+    chain = np.empty(n, dtype=np.int64)
+    for i in range(n):
+        m = 0
+        j = i
+        while j >= 0 and depth[j] < 0:
+            chain[m] = j
+            m += 1
+            j = parent[j]
+        d = depth[j] if j >= 0 else -1
+        for k in range(m - 1, -1, -1):
+            d += 1
+            depth[chain[k]] = d
+    return root, depth
+
+
+@njit(cache=True)
+def _repair_times(topological, root, bounds, parent, start, end, role, kind, domain, inferred, shifted, clipped):
+    """Lift children of folded spans, undo clock skew between resources, mark spans that reach over their parent. In place."""
+    n = len(parent)
+    is_root = np.zeros(n, dtype=np.bool_)
+    for t in range(len(root)):
+        if root[t] >= 0:
+            is_root[root[t]] = True
+    shift = np.zeros(n, dtype=np.int64)
+    for x in range(n):
+        i = topological[x]
+        if is_root[i]:
+            continue
+        p = parent[i]
+        if role[p] == FOLDED and not is_root[p]:
+            p = parent[p]  # parents come first, so p's own parent is already lifted
+            parent[i] = p
+        if inferred[p]:
+            inferred[i] = True
+        if domain[i] == domain[p]:
+            shift[i] = shift[p]
+            start[i] += shift[i]
+            end[i] += shift[i]
+        elif kind[i] != _CONSUMER and kind[p] != _PRODUCER and (start[i] < start[p] or end[i] > end[p]):
+            # Another clock: the smallest offset that puts the child inside its parent; if it is longer, it starts with it.
+            if end[i] - start[i] > end[p] - start[p] or start[i] < start[p]:
+                offset = start[p] - start[i]
+            else:
+                offset = end[p] - end[i]
+            shift[i] = offset
+            start[i] += offset
+            end[i] += offset
+        shifted[i] = shift[i] != 0
+        clipped[i] = start[i] < start[p] or end[i] > end[p]
+
+
+@njit(cache=True)
+def _settle_roles(topological, root, bounds, parent, start, end, role, stage, kind, has_tokens, skipped):
+    """Decide which spans are model calls, which engine span belongs to which, and whose stage nested spans carry.
+
+    Changes role, stage, parent and skipped in place; returns (call, engine, phases): per row the call it belongs to, per call its engine
+    span, and whether an engine span has phase spans of its own.
+    """
+    n = len(parent)
+    call = np.full(n, -1, dtype=np.int64)
+    engine = np.full(n, -1, dtype=np.int64)
+    phases = np.zeros(n, dtype=np.bool_)
+    bearing = np.full(n, -1, dtype=np.int64)
+    tokens_below = np.zeros(n, dtype=np.bool_)
+    engine_below = np.zeros(n, dtype=np.bool_)
+    last_call_end = np.full(len(root), -1, dtype=np.int64)
+    trace_of = np.empty(n, dtype=np.int64)
+    for t in range(len(root)):
+        for i in range(bounds[t], bounds[t + 1]):
+            trace_of[i] = t
+            if role[i] == LLM or role[i] == ENGINE:
+                last_call_end[t] = max(last_call_end[t], end[i])
+    for x in range(n - 1, -1, -1):
+        i = topological[x]
+        p = parent[i]
+        if p >= 0:
+            tokens_below[p] = tokens_below[p] or tokens_below[i] or (role[i] == LLM and has_tokens[i])
+            engine_below[p] = engine_below[p] or engine_below[i] or role[i] == ENGINE
+            if role[i] == PHASE:
+                e = p
+                while e >= 0 and role[e] != ENGINE:
+                    e = parent[e]
+                if e >= 0:
+                    phases[e] = True
+    for x in range(n):
+        i = topological[x]
+        p = parent[i]
+        if p < 0:
+            # The root's own time is nobody's stage, unless the root is the model call itself.
+            if role[i] == LLM and tokens_below[i]:
+                role[i] = CONTAINER
+            if role[i] == LLM or role[i] == ENGINE:
+                call[i] = i
+            else:
+                role[i] = CONTAINER
+                stage[i] = OTHER
+            continue
+        if role[p] == FOLDED and parent[p] >= 0:
+            p = parent[p]
+            parent[i] = p
+        above = call[p]
+        bearing[i] = bearing[p]
+        if role[i] == FOLDED:
+            skipped[i] = True
+            call[i] = above
+        elif role[i] == LLM:
+            if tokens_below[i]:
+                role[i], stage[i] = CONTAINER, OTHER
+                call[i] = above
+            elif above >= 0:
+                role[i] = FOLDED
+                skipped[i] = True
+                call[i] = above
+            else:
+                call[i] = i
+                if bearing[i] == GUARDRAIL:
+                    stage[i] = GUARDRAIL
+        elif role[i] == ENGINE:
+            call[i] = above if above >= 0 else i
+            if above >= 0:
+                # Of several engine spans (hidden attempts) the one that ended last gave the answer.
+                if role[above] == LLM and (engine[above] < 0 or end[i] > end[engine[above]]):
+                    engine[above] = i
+        elif role[i] == PHASE:
+            call[i] = above
+        elif above >= 0:
+            call[i] = above
+            if engine_below[i]:
+                role[i], stage[i] = PLAIN, NETWORK
+            elif stage[i] == NETWORK or stage[i] == OTHER:
+                skipped[i] = True  # the call accounts for its own transport
+                role[i] = FOLDED
+        else:
+            if role[i] == WRITE:
+                role[i] = PLAIN
+                stage[i] = POST if start[i] >= last_call_end[trace_of[i]] else RETRIEVAL
+            if (stage[i] == OTHER or stage[i] == NETWORK) and bearing[i] >= 0 and kind[i] != _CONSUMER:
+                stage[i] = bearing[i]
+            if role[i] == PLAIN and stage[i] != OTHER and stage[i] != NETWORK and stage[i] != WAIT_USER:
+                bearing[i] = stage[i]
+    return call, engine, phases
+
+
+@njit(cache=True)
+def _drop_unwaited(topological, root, bounds, parent, start, end, role, skipped):
+    """Skip subtrees without a model call that end after their root did: nobody waited for them. In place."""
+    n = len(parent)
+    calls = np.zeros(n, dtype=np.bool_)
+    for x in range(n - 1, -1, -1):
+        i = topological[x]
+        if role[i] == LLM or role[i] == ENGINE:
+            calls[i] = True
+        if parent[i] >= 0 and calls[i]:
+            calls[parent[i]] = True
+    for t in range(len(root)):
+        limit = end[root[t]] + max(ASYNC_NS, np.int64((end[root[t]] - start[root[t]]) * ASYNC_SHARE))
+        for i in range(bounds[t], bounds[t + 1]):
+            if i != root[t] and not calls[i] and end[i] > limit:
+                skipped[i] = True
+
+
+@njit(cache=True)
+def _walk(root, children, first_child, start, end, role, stage, engine, phases, ttft, queue, prefill, decode, capacity):
+    """The backward walk of every trace. Returns piece arrays (row, stage, from, to)."""
+    rows = np.empty(capacity, dtype=np.int64)
+    stages = np.empty(capacity, dtype=np.int64)
+    begins = np.empty(capacity, dtype=np.int64)
+    finishes = np.empty(capacity, dtype=np.int64)
+    m = 0
+    n = len(start)
+    node = np.empty(n + 1, dtype=np.int64)
+    low = np.empty(n + 1, dtype=np.int64)
+    cursor = np.empty(n + 1, dtype=np.int64)
+    position = np.empty(n + 1, dtype=np.int64)
+    edge = np.empty(6, dtype=np.int64)
+    kind = np.empty(6, dtype=np.int64)
+    for t in range(len(root)):
+        if root[t] < 0:
+            continue
+        top = 0
+        node[0], low[0], cursor[0], position[0] = root[t], start[root[t]], end[root[t]], first_child[root[t]]
+        while top >= 0:
+            v = node[top]
+            upper = cursor[top]
+            descend = -1
+            lower = low[top]
+            while position[top] < first_child[v + 1]:
+                c = children[position[top]]
+                position[top] += 1
+                c_end = min(end[c], cursor[top])
+                c_start = max(start[c], low[top])
+                if c_end > c_start:
+                    descend = c
+                    lower = c_end
+                    cursor[top] = c_start
+                    break
+            if upper > lower:
+                k = _profile(
+                    v,
+                    start[v],
+                    end[v],
+                    role[v],
+                    stage[v],
+                    engine[v],
+                    phases[v],
+                    ttft[v],
+                    queue[v],
+                    prefill[v],
+                    decode[v],
+                    edge,
+                    kind,
+                )
+                at = lower
+                for q in range(k):
+                    stop = upper if q == k - 1 else min(upper, edge[q])
+                    if stop > at:
+                        rows[m], stages[m], begins[m], finishes[m] = v, kind[q], at, stop
+                        m += 1
+                        at = stop
+            if descend >= 0:
+                inner = cursor[top]
+                top += 1
+                node[top], low[top], cursor[top], position[top] = descend, inner, lower, first_child[descend]
+            else:
+                top -= 1
+    return rows[:m], stages[:m], begins[:m], finishes[:m]
+
+
+@njit(cache=True)
+def _profile(v, start, end, role, stage, engine, phases, ttft, queue, prefill, decode, edge, kind):
+    """How a span's own time divides: stage kind[q] up to edge[q], q < the returned count; the last one runs to the end.
+
+    Engine: front end, queue, prefill, decode, front end. With queue or prefill unknown, what precedes the first token stays unsplit.
+    Client call: first_token up to its TTFT, then decode; `generation` without a TTFT; `network` around an engine span of its own.
+    """
+    if role == LLM and stage != GUARDRAIL:
+        if engine >= 0:
+            kind[0] = NETWORK
+            return 1
+        if ttft < 0:
+            kind[0] = GENERATION
+            return 1
+        edge[0], kind[0] = start + ttft, FIRST_TOKEN
+        kind[1] = DECODE
+        return 2
+    if role == ENGINE and not phases:
+        if queue < 0 and prefill < 0 and ttft < 0 and decode < 0:
+            kind[0] = GENERATION
+            return 1
+        q, p = max(queue, 0), max(prefill, 0)
+        front = max(ttft - q - p, 0) if (ttft >= 0 and prefill >= 0) else 0
+        edge[0], kind[0] = start + front, OTHER
+        edge[1], kind[1] = edge[0] + q, QUEUE
+        if prefill >= 0:
+            edge[2], kind[2] = edge[1] + p, PREFILL
+        else:
+            edge[2], kind[2] = max(edge[1], start + max(ttft, 0)), FIRST_TOKEN
+        edge[3], kind[3] = (edge[2] + decode if decode >= 0 else end), DECODE
+        kind[4] = OTHER
+        return 5
+    kind[0] = OTHER if role == ENGINE else stage
+    return 1
+
+
+@njit(cache=True)
+def find_parents(bounds, span_id, parent_id):
+    """Row of each span's parent within its trace, or -1. `span_id` is sorted within each trace; 0 as parent_id means none."""
+    out = np.full(len(span_id), -1, dtype=np.int64)
+    for t in range(len(bounds) - 1):
+        a, b = bounds[t], bounds[t + 1]
+        for i in range(a, b):
+            wanted = parent_id[i]
+            if wanted == 0:
+                continue
+            low, high = a, b
+            while low < high:
+                middle = (low + high) // 2
+                if span_id[middle] < wanted:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < b and span_id[low] == wanted and low != i:
+                out[i] = low
+    return out
+
+
+def warm() -> None:
+    """Compile the kernels (some seconds, once per machine and version; then they come from the cache)."""
+    one = np.zeros(1, dtype=np.int64)
+    absent = np.full(1, -1, dtype=np.int64)
+    parent = find_parents(np.array([0, 1]), np.ones(1, dtype=np.uint64), np.zeros(1, dtype=np.uint64))
+    yes = np.ones(1, dtype=np.bool_)
+    critical_paths(Forest(np.array([0, 1]), parent, yes, one, one + 1, one, one, one, one, yes, absent, absent, absent, absent))
+
+
+if __name__ == "__main__":
+    warm()

@@ -1,0 +1,779 @@
+"""Was the budget broken, by which stage and why? Takes loaded frames, runs the rules, and states one verdict.
+
+Everything here is computed from the frames that are passed in; ids and span names of the few exemplar traces are
+looked up through the two callables.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import ModuleType
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from analysis.budget import (
+    GROUPS,
+    OTHER,
+    BoolArray,
+    Budgets,
+    FloatArray,
+    StageRow,
+    StageTimes,
+    budgets_for,
+    overrun_shares,
+    path_of,
+    stage_rows,
+    stage_times,
+)
+from analysis.finding import (
+    MIN_BREACHING,
+    Case,
+    Diagnosis,
+    Finding,
+    NotEnoughData,
+    Owner,
+    printable,
+    say_ms,
+    say_ratio,
+)
+from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, goodput, judge, wilson
+from analysis.latency import min_n, sorted_quantile
+from analysis.rules import rules
+from analysis.slo import Slo
+from analysis.tail import Tail, attribute
+from analysis.window import RequestFrame
+
+Status = Literal["within_budget", "over_budget", "failing", "traffic_lost", "not_enough_data", "no_data"]
+Metric = Literal["ttft", "itl", "tpot", "e2e", "errors"]
+
+# Above this share of the excess without a span, the answer is where to instrument (diagnosis notes, 2.1).
+MOST_UNATTRIBUTED: Final = 0.3
+# A stage that explains less of the excess than this is listed as ruled out; own default.
+RULED_OUT_BELOW: Final = 0.1
+# Requests on either side of a change point (diagnosis notes, 2.4: at least 20 points).
+MIN_ONSET_SIDE: Final = 20
+# Traffic is lost when completions fall below half of the baseline's rate and not by chance (3 Poisson deviations).
+LOST_BELOW: Final = 0.5
+LOST_DEVIATIONS: Final = 3.0
+# Change of the judged metric's median from the first to the second half since onset that is called a trend; own
+# default.
+TREND_RATIO: Final = 1.2
+# KV usage (0..1) and share of output-length in the excess that fail the checklist's steps (same values as the rules).
+KV_FULL: Final = 0.9
+RECHECK_DEFAULT_S: Final = 300
+_MOST_LISTED: Final = 3
+
+
+class RuledOut(msgspec.Struct, kw_only=True):
+    """Something that is not the cause, and the figure that says so."""
+
+    what: str
+    figure: str
+
+
+class Share(msgspec.Struct, kw_only=True):
+    """One value of an attribute among the affected requests: how many, and what share of this value's own requests."""
+
+    name: str
+    requests: int
+    ratio: float
+
+
+class Affected(msgspec.Struct, kw_only=True):
+    """Who is affected: bad requests, their share of all judged, per minute, and the values that hold most of them."""
+
+    requests: int
+    ratio: float | None
+    per_minute: float | None
+    routes: list[Share]
+    models: list[Share]
+    tenants: list[Share]
+
+
+class Changed(msgspec.Struct, kw_only=True):
+    """A value of `what` (version, model) that appears only since the onset. `at` is its first request."""
+
+    what: str
+    before: list[str]
+    after: str
+    at: datetime
+
+
+class Verdict(msgspec.Struct, kw_only=True):
+    """The answer: what is wrong, where, since when, for whom, and what to do.
+
+    Null fields have their reason in `reasons`.
+    """
+
+    status: Status
+    scope: Literal["requests", "engine_only"] = "requests"
+    metric: Metric | None = None
+    stage: str | None = None
+    cause: str | None = None
+    sentence: str
+    onset: datetime | None = None
+    trend: Literal["worsening", "steady", "improving"] | None = None
+    affected: Affected | None = None
+    changed: list[Changed] = []
+    ruled_out: list[RuledOut] = []
+    owner: Owner | None = None
+    mitigation: str | None = None
+    rollback: str | None = None
+    recheck_after_s: int | None = None
+    reasons: dict[str, str] = {}
+
+
+class Step(msgspec.Struct, kw_only=True):
+    """One step of the four-step sequence: TTFT against ITL, engine utilisation, output length, retries."""
+
+    step: str
+    status: Literal["pass", "fail", "unknown"]
+    detail: str
+
+
+class Baseline(msgspec.Struct, kw_only=True):
+    """What the window is compared with, and how it was chosen."""
+
+    choice: str
+    start: datetime
+    end: datetime
+    requests: int
+
+
+@dataclass(frozen=True)
+class Lookups:
+    """Edge functions for a few requests.
+
+    Trace ids of rows, and (service, operation) that spent a stage's time in traces.
+    """
+
+    trace_ids: Callable[[pl.DataFrame], list[str]]
+    spender: Callable[[list[str], str], tuple[str, str] | None]
+
+
+@dataclass(frozen=True)
+class Diagnosed:
+    """All that `diagnose` found; `skipped` has, per rule that could not answer, what it lacked."""
+
+    verdict: Verdict
+    goodput: Goodput
+    baseline: Baseline | None
+    stages: list[StageRow]
+    findings: list[Finding]
+    checklist: list[Step]
+    skipped: dict[str, str]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """Intermediate results that the parts of the verdict share; `ok` are successful requests with the judged metric."""
+
+    frame: RequestFrame
+    slo: Slo
+    judged: Judged
+    goodput: Goodput
+    metric: str
+    ok: pl.DataFrame
+    values: FloatArray
+    times: StageTimes
+    breaching: BoolArray
+    budgets: Budgets
+    onset: datetime | None
+    base: pl.DataFrame | None
+    baseline: Baseline | None
+    tail: Tail
+
+    @property
+    def limit_ms(self) -> float:
+        return self.slo.limits()[self.metric]
+
+    @property
+    def observed_ms(self) -> float:
+        return sorted_quantile(np.sort(self.values), self.slo.percentile / 100.0)
+
+
+def diagnose(
+    frame: RequestFrame,
+    slo: Slo,
+    lookups: Lookups,
+    *,
+    baseline: RequestFrame | None = None,
+    budgets: Mapping[str, float] | None = None,
+    with_findings: bool = True,
+) -> Diagnosed:
+    """Judge a window of requests and name stage and cause.
+
+    `baseline` is the window named outright (`window.load_baseline`); for `auto` the part before the detected onset is
+    used. `budgets` are configured stage or group budgets in ms. Without findings the verdict has no cause and costs
+    less.
+    """
+    budgets_for(slo, next(iter(slo.limits())), budgets)  # a wrong budget is refused even where nothing is judged
+    judged = judge(frame.rows, slo)
+    good = goodput(judged, frame.seconds)
+    stop = _without_latency(frame, slo, judged, good, baseline)
+    if stop is not None:
+        return Diagnosed(stop, good, _named_baseline(baseline), [], [], _checklist(frame, slo, None), {})
+    facts = _facts(frame, slo, judged, good, baseline, budgets)
+    rows = stage_rows(
+        facts.times,
+        facts.budgets,
+        facts.breaching,
+        facts.tail.typical_ms,
+        facts.tail.tail_ms,
+        _after_first_token(facts),
+    )
+    if not _over(facts):
+        return Diagnosed(_within(facts), good, facts.baseline, rows, [], _checklist(frame, slo, facts), {})
+    found, skipped = run_rules(_case(facts, lookups), rules()) if with_findings else ([], {})
+    verdict = _over_budget(facts, found, skipped, with_findings=with_findings)
+    findings = [diagnosis.finding for diagnosis in found]
+    return Diagnosed(verdict, good, facts.baseline, rows, findings, _checklist(frame, slo, facts), skipped)
+
+
+def run_rules(case: Case, modules: Mapping[str, ModuleType]) -> tuple[list[Diagnosis], dict[str, str]]:
+    """Run every rule and return what they found, most of the excess explained first, and what the others lacked."""
+    found: list[Diagnosis] = []
+    lacking: dict[str, str] = {}
+    for name, module in modules.items():
+        answer = module.diagnose(case)
+        if isinstance(answer, Diagnosis):
+            found.append(answer)
+        elif isinstance(answer, NotEnoughData):
+            lacking[name] = answer.reason
+    found.sort(
+        key=lambda diagnosis: (-diagnosis.explained_ratio, -diagnosis.finding.confidence, diagnosis.finding.rule)
+    )
+    return found, lacking
+
+
+def judged_metric(judged: Judged, rows: pl.DataFrame, slo: Slo) -> str | None:
+    """Return the limit that fails most requests; on a tie the one whose percentile stands highest over its limit.
+
+    None when no request carries any limited metric.
+    """
+    scores = {}
+    for metric, limit_ms in slo.limits().items():
+        values = rows.filter(~pl.col("error"))[f"{metric}_ms"].drop_nulls().to_numpy()
+        if len(values):
+            overrun = sorted_quantile(np.sort(values), slo.percentile / 100.0) / limit_ms
+            scores[metric] = (int(judged.misses[metric].sum()), overrun)
+    return max(scores, key=lambda metric: scores[metric]) if scores else None
+
+
+def find_onset(start_us: np.ndarray[Any, np.dtype[np.int64]], bad: BoolArray, allowed: float) -> int | None:
+    """Return when requests began to go bad (microseconds since 1970), None when no single change stands out.
+
+    One change point of a Bernoulli share by maximum likelihood over requests in order of start, accepted when the
+    likelihood ratio passes 3 log n (BIC for a location and a second share), the share rises, and what came before was
+    not clearly above `allowed`. Requests that overlap are not independent, so this is a date for people, not a test.
+    """
+    n = len(bad)
+    if n < 2 * MIN_ONSET_SIDE:
+        return None
+    order = np.argsort(start_us, kind="stable")
+    hits = np.cumsum(bad[order])
+    k = np.arange(MIN_ONSET_SIDE, n - MIN_ONSET_SIDE + 1)
+    left, total = hits[k - 1].astype(np.float64), float(hits[-1])
+    gain = (
+        _log_likelihood(left, k)
+        + _log_likelihood(total - left, n - k)
+        - _log_likelihood(np.array([total]), np.array([n]))
+    )
+    best = int(np.argmax(gain))
+    split, before = int(k[best]), float(left[best])
+    rises = (total - before) / (n - split) > before / split
+    if 2.0 * gain[best] < 3.0 * np.log(n) or not rises or wilson(int(before), split)[0] > allowed:
+        return None
+    return int(start_us[order[split]])
+
+
+def _log_likelihood(hits: FloatArray, n: Any) -> FloatArray:
+    """Return the maximised Bernoulli log likelihood of `hits` out of `n`, elementwise; 0 log 0 counts as 0."""
+    total = np.asarray(n, dtype=np.float64)
+    misses = total - hits
+    parts = [
+        np.where(part > 0.0, part * np.log(np.where(part > 0.0, part, 1.0) / total), 0.0) for part in (hits, misses)
+    ]
+    value: FloatArray = parts[0] + parts[1]
+    return value
+
+
+def _without_latency(
+    frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, baseline: RequestFrame | None
+) -> Verdict | None:
+    """Return the verdict where latency is not the question: no or lost traffic, failing, or too little to judge."""
+    lost = _traffic_lost(frame, baseline)
+    if lost is not None:
+        return lost
+    n = frame.rows.height
+    if n == 0:
+        waiting = f"; {frame.incomplete:,} incomplete ones were left out" if frame.incomplete else ""
+        return Verdict(
+            status="no_data",
+            sentence=f"No complete request in the window{waiting}. Send OTLP traces here, or widen the window.",
+            reasons=_why_null("there is no request in the window"),
+        )
+    errors = int(judged.error.sum())
+    if errors >= MIN_BREACHING and wilson(errors, n)[0] > 1.0 - slo.goodput_target:
+        return _failing(frame, judged, good, errors)
+    metric = judged_metric(judged, frame.rows, slo)
+    known = int(judged.known[metric].sum()) if metric else 0
+    needed = min_n(slo.percentile)
+    if metric is None or known < needed:
+        what = f"{known} of them carry {metric.upper()}" if metric else f"none carries {_limited(slo)}"
+        sentence = (
+            f"Not enough data: {n:,} requests in the window, {what}, and P{slo.percentile:g} needs at least {needed}. "
+            "Widen the window or wait for more traffic."
+        )
+        return Verdict(status="not_enough_data", sentence=sentence, reasons=_why_null("too few requests to judge"))
+    return None
+
+
+def _traffic_lost(frame: RequestFrame, baseline: RequestFrame | None) -> Verdict | None:
+    """Compare the rate of completions with a baseline named outright; an automatic one is part of the window itself."""
+    if baseline is None or baseline.rows.height < MIN_BREACHING or baseline.seconds <= 0.0 or frame.seconds <= 0.0:
+        return None
+    expected = baseline.rows.height / baseline.seconds * frame.seconds
+    n = frame.rows.height
+    if n >= LOST_BELOW * expected or n >= expected - LOST_DEVIATIONS * expected**0.5:
+        return None
+    sentence = (
+        f"Traffic is lost: {n:,} requests completed where the baseline's rate gives {expected:,.0f}. "
+        "A hang sends no spans: look at the load balancer, crashed or stuck workers, and requests still running."
+    )
+    return Verdict(
+        status="traffic_lost",
+        sentence=sentence,
+        owner="platform",
+        recheck_after_s=RECHECK_DEFAULT_S,
+        mitigation="Restart or drain the instances that answer no health check; send traffic to the others.",
+        rollback="Return traffic when the instances answer again.",
+        reasons=_why_null("latency says nothing about requests that never completed"),
+    )
+
+
+def _failing(frame: RequestFrame, judged: Judged, good: Goodput, errors: int) -> Verdict:
+    failed = frame.rows.filter(pl.col("error"))
+    kinds = failed.group_by("error_type").len().sort("len", "error_type", descending=[True, False])
+    name, count = kinds.row(0)
+    what = f"{printable(name) if name else 'an unnamed error'} in {count:,} of them"
+    onset = _onset(frame, judged.error, 0.0)
+    sentence = (
+        f"Failing: {errors:,} of {frame.rows.height:,} requests ({say_ratio(errors / frame.rows.height)}) end in an "
+        f"error, most often {what}. Fast errors lower every percentile, so latency is not judged until they stop."
+    )
+    return Verdict(
+        status="failing",
+        metric="errors",
+        sentence=sentence,
+        onset=onset,
+        affected=_affected(frame, judged.bad, good),
+        changed=_changed(frame.rows, onset),
+        recheck_after_s=RECHECK_DEFAULT_S,
+        mitigation="Roll back what changed at the onset, or fail over to another provider or model.",
+        rollback="Return to the first route when its errors stop.",
+        reasons=_why_null("errors outrank latency", "stage", "cause", "trend", "owner")
+        | ({} if onset else {"onset": "no single point in the window after which errors rise"}),
+    )
+
+
+def _facts(
+    frame: RequestFrame,
+    slo: Slo,
+    judged: Judged,
+    good: Goodput,
+    baseline: RequestFrame | None,
+    configured: Mapping[str, float] | None,
+) -> _Facts:
+    metric = judged_metric(judged, frame.rows, slo) or next(iter(slo.limits()))
+    limit_ms = slo.limits()[metric]
+    ok = _with_metric(frame.rows, metric)
+    values, times = ok[f"{metric}_ms"].to_numpy(), stage_times(ok, path_of(metric))
+    onset = _onset(frame, judged.error | judged.misses[metric], 1.0 - slo.goodput_target)
+    base, chosen = _baseline_rows(frame, baseline, onset, metric, slo)
+    against = None if base is None else (base[f"{metric}_ms"].to_numpy(), stage_times(base, path_of(metric)))
+    tail = attribute(values, times, slo.percentile, limit_ms=limit_ms, baseline=against)
+    if tail is None:
+        raise AssertionError("a metric is judged only where requests carry it")
+    return _Facts(
+        frame,
+        slo,
+        judged,
+        good,
+        metric,
+        ok,
+        values,
+        times,
+        values > limit_ms,
+        budgets_for(slo, metric, configured),
+        onset,
+        base,
+        chosen,
+        tail,
+    )
+
+
+def _with_metric(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
+    return rows.filter(~pl.col("error") & pl.col(f"{metric}_ms").is_not_null())
+
+
+def _baseline_rows(
+    frame: RequestFrame, baseline: RequestFrame | None, onset: datetime | None, metric: str, slo: Slo
+) -> tuple[pl.DataFrame | None, Baseline | None]:
+    """Return the baseline's successful requests and how it was chosen.
+
+    None where it cannot carry the SLO percentile.
+    """
+    needed = min_n(slo.percentile)
+    if baseline is not None:
+        named = _named_baseline(baseline)
+        rows = _with_metric(baseline.rows, metric)
+        return (rows, named) if rows.height >= needed else (None, named)
+    if frame.window.baseline != "auto" or onset is None or frame.start is None:
+        return None, None
+    rows = _with_metric(frame.rows.filter(pl.col("start_us") < _to_us(onset)), metric)
+    if rows.height < needed:
+        return None, None
+    choice = "auto: what came before the detected onset in this window"
+    return rows, Baseline(choice=choice, start=frame.start, end=onset, requests=rows.height)
+
+
+def _named_baseline(baseline: RequestFrame | None) -> Baseline | None:
+    if baseline is None or baseline.start is None or baseline.end is None:
+        return None
+    return Baseline(choice="as asked", start=baseline.start, end=baseline.end, requests=baseline.rows.height)
+
+
+def _over(facts: _Facts) -> bool:
+    """Say whether the SLO is broken: jointly or in one metric, by more than chance (one-sided 95 % Wilson bound)."""
+    judged, target = facts.judged, facts.slo.goodput_target
+    shares = [(facts.goodput.good, facts.goodput.good + facts.goodput.bad)]
+    shares += [(int((judged.known[m] & ~judged.misses[m]).sum()), int(judged.known[m].sum())) for m in judged.known]
+    return any(n > 0 and wilson(hits, n, Z_ONE_SIDED)[1] < target for hits, n in shares)
+
+
+def _within(facts: _Facts) -> Verdict:
+    target = facts.slo.goodput_target
+    ratio = facts.goodput.ratio
+    if ratio is None:
+        lead, met = "Within budget", "no request carries every limited metric"
+    else:
+        lead = "Within budget" if ratio >= target else "At the limit, but not beyond what chance explains"
+        met = f"{say_ratio(ratio)} of {facts.goodput.good + facts.goodput.bad:,} requests meet every limit"
+    sentence = (
+        f"{lead}: {met} (target {say_ratio(target)}). {facts.metric.upper()} P{facts.slo.percentile:g} is "
+        f"{say_ms(facts.observed_ms)} of {say_ms(facts.limit_ms)} allowed."
+    )
+    return Verdict(
+        status="within_budget",
+        metric=_metric(facts.metric),
+        sentence=sentence,
+        reasons=_why_null("the requests are within budget"),
+    )
+
+
+def _over_budget(facts: _Facts, found: list[Diagnosis], skipped: dict[str, str], *, with_findings: bool) -> Verdict:
+    stage = overrun_stage(facts.metric, facts.times.take(facts.breaching), facts.budgets, facts.tail)
+    main = next((diagnosis for diagnosis in found if diagnosis.finding.stage == stage), None)
+    instrument = stage == OTHER
+    cause = "unattributed_time" if instrument else main.finding.rule if main else None
+    reasons = {} if cause else {"cause": _why_no_cause(skipped, with_findings=with_findings)}
+    if facts.onset is None:
+        reasons["onset"] = "no single point after a healthy stretch from which requests go bad"
+        reasons["trend"] = "no onset to follow it from"
+    if main is None:
+        why = "no rule names a cause" if not instrument else "the time has no span yet"
+        reasons |= dict.fromkeys(("mitigation", "rollback"), why)
+    return Verdict(
+        status="over_budget",
+        metric=_metric(facts.metric),
+        stage=stage,
+        cause=cause,
+        sentence=_sentence(facts, stage, main),
+        onset=facts.onset,
+        trend=_trend(facts),
+        affected=_affected(facts.frame, facts.judged.bad, facts.goodput),
+        changed=_changed(facts.frame.rows, facts.onset),
+        ruled_out=_ruled_out(facts, stage),
+        owner=main.owner if main else _owner(facts.ok, stage),
+        mitigation=main.mitigation if main else None,
+        rollback=main.rollback if main else None,
+        recheck_after_s=main.recheck_after_s if main else RECHECK_DEFAULT_S,
+        reasons=reasons,
+    )
+
+
+def overrun_stage(metric: str, breaching: StageTimes, budgets: Budgets, tail: Tail) -> str:
+    """Return the stage that broke the budget: of the most overrun group, the member that grew most over the reference.
+
+    `other` when more than 30 % of the excess has no span. TPOT and ITL are decode speed, whatever else took time.
+    """
+    if tail.share(OTHER) > MOST_UNATTRIBUTED:
+        return OTHER
+    if metric in ("tpot", "itl"):
+        return max(("decode", "generation"), key=lambda stage: tail.tail_ms.get(stage, 0.0))
+    shares = overrun_shares(breaching, budgets) or {}
+    named = {group: share for group, share in shares.items() if group != OTHER and share > 0.0}
+    if named:
+        group = max(named, key=lambda name: named[name])
+        members = [stage for stage in GROUPS[group] if stage in tail.tail_ms]
+    else:
+        members = [stage for stage in tail.tail_ms if stage != OTHER]
+    return max(members, key=lambda stage: tail.excess_ms[stage], default=OTHER)
+
+
+def _sentence(facts: _Facts, stage: str, main: Diagnosis | None) -> str:
+    good = facts.goodput
+    name, percentile = facts.metric.upper(), f"P{facts.slo.percentile:g}"
+    missed = (
+        f"{good.bad:,} of {good.good + good.bad:,} requests miss the SLO"
+        if good.ratio is not None
+        else "goodput is unknown"
+    )
+    lead = (
+        f"{name} {percentile} is {say_ms(facts.observed_ms)} against a limit of {say_ms(facts.limit_ms)}, and {missed}"
+        + (
+            f" (goodput {say_ratio(good.ratio)}, target {say_ratio(facts.slo.goodput_target)})"
+            if good.ratio is not None
+            else ""
+        )
+    )
+    if facts.metric in ("tpot", "itl"):
+        where = f"tokens come too slowly in {stage}"
+    else:
+        spent, total = facts.tail.tail_ms.get(stage, 0.0), sum(facts.tail.tail_ms.values())
+        where = f"{stage} takes {say_ms(spent)} of the {say_ms(total)} of a slow request"
+    if stage == OTHER:
+        services = facts.ok[facts.tail.tail_index]["service"].value_counts(sort=True)
+        return (
+            f"{lead}: {say_ratio(facts.tail.share(OTHER))} of the excess has no span. Instrument "
+            f"{printable(services['service'][0])} first: add spans around what it does between its recorded calls."
+        )
+    if main is None:
+        return f"{lead}: {where}; no rule explains at least half of it, so look at the slow requests of that stage."
+    return f"{lead}: {where}, because {main.because}. {_gain(main.finding, percentile)}"
+
+
+def _gain(finding: Finding, percentile: str) -> str:
+    fix = finding.fix
+    if fix is None or fix.predicted is None:
+        return ""
+    predicted = fix.predicted
+    interval = f" ({say_ms(predicted.interval[0])} to {say_ms(predicted.interval[1])})" if predicted.interval else ""
+    return (
+        f"{fix.title}: {predicted.metric.upper()} {percentile} would fall to {say_ms(predicted.after)}{interval}, "
+        f"changing {say_ratio(predicted.touched_ratio)} of the requests."
+    )
+
+
+def _why_no_cause(skipped: dict[str, str], *, with_findings: bool) -> str:
+    if not with_findings:
+        return "findings were not asked for"
+    lacking = "; ".join(f"{rule}: {reason}" for rule, reason in skipped.items())
+    return lacking or "no rule explains at least half of the excess"
+
+
+def _case(facts: _Facts, lookups: Lookups) -> Case:
+    source = facts.base if facts.tail.reference == "baseline" and facts.base is not None else facts.ok
+    bad_share = 1.0 - facts.goodput.ratio if facts.goodput.ratio is not None else float(facts.breaching.mean())
+    allowed = max(1.0 - facts.slo.goodput_target, 1e-6)
+    return Case(
+        rows=facts.ok,
+        values=facts.values,
+        times=facts.times,
+        tail=facts.tail,
+        reference=source[facts.tail.reference_index],
+        budgets=facts.budgets,
+        breaching=facts.breaching,
+        slo=facts.slo,
+        metric=facts.metric,
+        points=facts.frame.points,
+        burn=bad_share / allowed,
+        trace_ids=lookups.trace_ids,
+        spender=lookups.spender,
+    )
+
+
+def _after_first_token(facts: _Facts) -> StageTimes | None:
+    """Return the time behind the first token per stage, None when another metric than TTFT is judged."""
+    if facts.metric != "ttft":
+        return None
+    whole = stage_times(facts.ok, "e2e")
+    none = np.zeros(len(facts.values))
+    rest = {stage: np.maximum(value - facts.times.ms.get(stage, none), 0.0) for stage, value in whole.ms.items()}
+    kept = {stage: np.where(value > 1e-6, value, 0.0) for stage, value in rest.items()}
+    return StageTimes("e2e", whole.total_ms, {stage: value for stage, value in kept.items() if value.any()})
+
+
+def _onset(frame: RequestFrame, bad: BoolArray, allowed: float) -> datetime | None:
+    found = find_onset(frame.rows["start_us"].to_numpy(), bad, allowed)
+    return None if found is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=found)
+
+
+def _trend(facts: _Facts) -> Literal["worsening", "steady", "improving"] | None:
+    """Compare the medians of the judged metric in the two halves (by count) since the onset."""
+    if facts.onset is None:
+        return None
+    since = facts.ok.filter(pl.col("start_us") >= _to_us(facts.onset)).sort("start_us")
+    values = since[f"{facts.metric}_ms"].to_numpy()
+    if len(values) < 2 * MIN_ONSET_SIDE:
+        return None
+    first, second = float(np.median(values[: len(values) // 2])), float(np.median(values[len(values) // 2 :]))
+    if second > TREND_RATIO * first:
+        return "worsening"
+    return "improving" if second * TREND_RATIO < first else "steady"
+
+
+def _affected(frame: RequestFrame, bad: BoolArray, good: Goodput) -> Affected:
+    rows = frame.rows.select("route", "model", "tenant").with_columns(bad=pl.Series(bad))
+    return Affected(
+        requests=good.bad,
+        ratio=None if good.ratio is None else 1.0 - good.ratio,
+        per_minute=60.0 * good.bad / frame.seconds if frame.seconds > 0.0 else None,
+        routes=_shares(rows, "route"),
+        models=_shares(rows, "model"),
+        tenants=_shares(rows, "tenant"),
+    )
+
+
+def _shares(rows: pl.DataFrame, column: str) -> list[Share]:
+    counts = rows.drop_nulls(column).group_by(column).agg(pl.col("bad").sum().alias("hits"), pl.len().alias("n"))
+    counts = counts.filter(pl.col("hits") > 0).sort("hits", column, descending=[True, False]).head(_MOST_LISTED)
+    return [Share(name=printable(name), requests=hits, ratio=hits / n) for name, hits, n in counts.iter_rows()]
+
+
+def _changed(rows: pl.DataFrame, onset: datetime | None) -> list[Changed]:
+    """Return versions and models first seen since the onset while others served before it."""
+    if onset is None:
+        return []
+    changed = []
+    for column in ("version", "model"):
+        seen = rows.drop_nulls(column).group_by(column).agg(pl.col("start_us").min().alias("first")).sort("first")
+        before = seen.filter(pl.col("first") < _to_us(onset))[column].to_list()
+        for value, first in seen.filter(pl.col("first") >= _to_us(onset)).head(_MOST_LISTED).iter_rows():
+            at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=first)
+            names = [printable(name) for name in before[:_MOST_LISTED]]
+            changed.append(Changed(what=column, before=names, after=printable(value), at=at))
+    return changed
+
+
+def _ruled_out(facts: _Facts, stage: str) -> list[RuledOut]:
+    tail = facts.tail
+    small = [s for s in tail.tail_ms if s != stage and tail.share(s) < RULED_OUT_BELOW]
+    small.sort(key=lambda s: -tail.tail_ms[s])
+    out = [
+        RuledOut(
+            what=s,
+            figure=f"{say_ms(tail.tail_ms[s])} in slow and {say_ms(tail.reference_ms[s])} in "
+            f"{tail.reference} requests, "
+            f"{say_ratio(tail.share(s))} of the excess",
+        )
+        for s in small[:4]
+    ]
+    errors, n = facts.goodput.failed_by.error, facts.frame.rows.height
+    if wilson(errors, n)[1] < 1.0 - facts.slo.goodput_target:
+        out.append(RuledOut(what="errors", figure=f"{errors:,} of {n:,} requests failed ({say_ratio(errors / n)})"))
+    return out
+
+
+def _owner(ok: pl.DataFrame, stage: str) -> Owner:
+    if stage in ("first_token", "generation"):
+        return "provider"
+    return "platform" if stage in (*GROUPS["model"], *GROUPS["network+gateway"]) else "app"
+
+
+def _checklist(frame: RequestFrame, slo: Slo, facts: _Facts | None) -> list[Step]:
+    return [
+        _split_step(frame, slo),
+        _utilisation_step(frame.points),
+        _length_step(facts),
+        _retry_step(frame.rows),
+    ]
+
+
+def _split_step(frame: RequestFrame, slo: Slo) -> Step:
+    """TTFT against the speed after it: which of the two is over its limit."""
+    ok = frame.rows.filter(~pl.col("error"))
+    parts, over = [], False
+    for metric in ("ttft", "tpot"):
+        values = ok[f"{metric}_ms"].drop_nulls().to_numpy()
+        limit_ms = slo.limits().get(metric)
+        if len(values) < min_n(slo.percentile):
+            parts.append(f"{metric.upper()} has {len(values)} samples")
+            continue
+        observed = sorted_quantile(np.sort(values), slo.percentile / 100.0)
+        over = over or (limit_ms is not None and observed > limit_ms)
+        limit = f" (limit {say_ms(limit_ms)})" if limit_ms is not None else ""
+        parts.append(f"{metric.upper()} P{slo.percentile:g} {say_ms(observed)}{limit}")
+    known = not all("samples" in part for part in parts)
+    return Step(
+        step="TTFT against ITL", status="unknown" if not known else "fail" if over else "pass", detail="; ".join(parts)
+    )
+
+
+def _utilisation_step(points: pl.DataFrame) -> Step:
+    step = "engine utilisation"
+    kv = points.filter(pl.col("indicator") == "kv_cache_usage")["value"].to_numpy()
+    waiting = points.filter(pl.col("indicator") == "queue_depth")["value"].to_numpy()
+    if not len(kv) and not len(waiting):
+        return Step(step=step, status="unknown", detail="no engine gauges: scrape the engine's /metrics")
+    parts, full = [], False
+    if len(kv):
+        high = float(np.percentile(kv, 95.0))
+        full = high > KV_FULL
+        parts.append(
+            f"KV cache usage P95 {say_ratio(high)} of {len(kv)} samples (over {say_ratio(KV_FULL)} is a prior, unlearned)"
+        )
+    if len(waiting):
+        most = float((waiting > 0).mean())
+        full = full or most > 0.5
+        parts.append(f"requests waiting in {say_ratio(most)} of {len(waiting)} samples, at most {waiting.max():,.0f}")
+    return Step(step=step, status="fail" if full else "pass", detail="; ".join(parts))
+
+
+def _length_step(facts: _Facts | None) -> Step:
+    step = "output length"
+    tokens = None if facts is None else facts.ok["output_tokens"].drop_nulls()
+    if facts is None or tokens is None or tokens.is_empty():
+        return Step(step=step, status="unknown", detail="output tokens are not recorded")
+    share = facts.tail.share("decode") + facts.tail.share("generation")
+    usual, most = (float(np.percentile(tokens.to_numpy(), p)) for p in (50.0, 95.0))
+    detail = f"output tokens P50 {usual:,.0f}, P95 {most:,.0f} (n {len(tokens):,})"
+    detail += f"; decode is {say_ratio(share)} of the excess"
+    return Step(step=step, status="fail" if _over(facts) and share >= 0.5 else "pass", detail=detail)
+
+
+def _retry_step(rows: pl.DataFrame) -> Step:
+    known = rows["attempts"].drop_nulls()
+    if known.is_empty():
+        return Step(
+            step="retries", status="unknown", detail="attempts are not recorded: retries inside a client are hidden"
+        )
+    # 1.1 attempts per request is where retries amplify load (diagnosis notes, 2.8, retry storm).
+    mean = float(known.to_numpy().mean())
+    return Step(
+        step="retries",
+        status="fail" if mean > 1.1 else "pass",
+        detail=f"{mean:.2f} attempts a request (n {len(known):,})",
+    )
+
+
+def _limited(slo: Slo) -> str:
+    return " or ".join(metric.upper() for metric in slo.limits())
+
+
+def _metric(name: str) -> Metric:
+    names: dict[str, Metric] = {"ttft": "ttft", "itl": "itl", "tpot": "tpot", "e2e": "e2e"}
+    return names[name]
+
+
+def _why_null(why: str, *names: str) -> dict[str, str]:
+    default = ("stage", "cause", "onset", "trend", "affected", "owner", "mitigation", "rollback", "recheck_after_s")
+    return dict.fromkeys(names or default, why)
+
+
+def _to_us(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

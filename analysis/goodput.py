@@ -1,0 +1,115 @@
+"""What share of requests met every limit at once, and how many per second? Takes the rows of a `RequestFrame`."""
+
+import math
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from analysis.slo import METRICS, Slo
+
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+
+# One-sided 95 % normal quantile: a share is called below its target only when chance alone would rarely show it.
+Z_ONE_SIDED: Final = 1.645
+
+
+class FailedBy(msgspec.Struct, kw_only=True):
+    """Requests that missed each limit; one request may count in several. `error` counts failed requests."""
+
+    ttft: int = 0
+    itl: int = 0
+    tpot: int = 0
+    e2e: int = 0
+    error: int = 0
+
+
+class Goodput(msgspec.Struct, kw_only=True):
+    """Requests meeting every SLO: as a share of those that could be judged, and per second of the window."""
+
+    ratio: float | None
+    rps: float | None
+    good: int
+    bad: int
+    unmeasurable: int
+    failed_by: FailedBy
+    reasons: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One verdict per request, as boolean arrays of shape (n,) in row order; good + bad + unmeasurable = n.
+
+    `misses` has, per limited metric, the successful requests known to miss it; `known` those with a value to judge.
+    """
+
+    good: BoolArray
+    bad: BoolArray
+    unmeasurable: BoolArray
+    error: BoolArray
+    misses: dict[str, BoolArray]
+    known: dict[str, BoolArray]
+
+
+def judge(rows: pl.DataFrame, slo: Slo) -> Judged:
+    """Judge every request against all limits at once.
+
+    Failed requests are bad. A successful one that lacks a limited metric is unmeasurable, whatever its other metrics
+    say: counting only its misses would bias the share. An answer of at most one token has no token gap, so it passes
+    TPOT and ITL.
+    """
+    error = rows["error"].to_numpy().astype(np.bool_)
+    one_token = (rows["output_tokens"] <= 1).fill_null(False).to_numpy().astype(np.bool_)
+    misses: dict[str, BoolArray] = {}
+    known: dict[str, BoolArray] = {}
+    for metric, limit_ms in slo.limits().items():
+        values = rows[f"{metric}_ms"].fill_null(math.nan).to_numpy()
+        passes_anyway = one_token if metric in ("itl", "tpot") else np.zeros(len(values), np.bool_)
+        known[metric] = (~np.isnan(values) | passes_anyway) & ~error
+        misses[metric] = (values > limit_ms) & ~passes_anyway & ~error
+    measurable = np.logical_and.reduce([*known.values(), ~error])
+    missed = np.logical_or.reduce([*misses.values(), np.zeros(len(error), np.bool_)])
+    return Judged(measurable & ~missed, error | (measurable & missed), ~error & ~measurable, error, misses, known)
+
+
+def goodput(judged: Judged, seconds: float) -> Goodput:
+    """Return goodput over a window of `seconds`.
+
+    Ratio and rps are null with their reason where nothing could be judged.
+    """
+    good, bad, unmeasurable = (int(part.sum()) for part in (judged.good, judged.bad, judged.unmeasurable))
+    measurable = judged.good | judged.bad
+    failed = {metric: int((judged.misses[metric] & measurable).sum()) for metric in METRICS if metric in judged.misses}
+    reasons = {}
+    if good + bad == 0:
+        missing = [metric for metric, known in judged.known.items() if not known.any()]
+        why = (
+            f"none of {unmeasurable} requests carries every limited metric ({', '.join(missing)} missing)"
+            if unmeasurable
+            else "no request in the window"
+        )
+        reasons = {"ratio": why, "rps": why}
+    elif seconds <= 0.0:
+        reasons = {"rps": "the window has no length"}
+    return Goodput(
+        ratio=good / (good + bad) if good + bad else None,
+        rps=good / seconds if good + bad and seconds > 0.0 else None,
+        good=good,
+        bad=bad,
+        unmeasurable=unmeasurable,
+        failed_by=FailedBy(**failed, error=int(judged.error.sum())),
+        reasons=reasons,
+    )
+
+
+def wilson(hits: int, n: int, z: float = 1.96) -> tuple[float, float]:
+    """Return the Wilson score interval of a share, (0, 1) for n = 0. z = 1.96 gives 95 % two-sided."""
+    if n == 0:
+        return 0.0, 1.0
+    share, zz = hits / n, z * z
+    centre = (share + zz / (2 * n)) / (1 + zz / n)
+    half = z / (1 + zz / n) * math.sqrt(share * (1 - share) / n + zz / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)

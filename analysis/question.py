@@ -1,0 +1,60 @@
+"""What is being asked? One reading of window, filters, SLO and budgets for the command line and the API, with the settings file behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from analysis.errors import BudgetError
+from analysis.slo import Slo, parse_slo
+from analysis.window import Window, make_window
+from collector.config import Settings
+
+PARAMETERS = ("since", "from", "to", "baseline", "service", "model", "route", "tenant", "workload", "slo")
+DEFAULT_SLO = "chat"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A window of requests, the SLO they are judged by, and configured budgets in ms per group or stage (None: the published split)."""
+
+    window: Window
+    slo: Slo
+    budgets: Mapping[str, float] | None
+
+    @classmethod
+    def read(cls, parameters: Mapping[str, str | None], settings: Settings, *, now: datetime, default_since: str | None = None) -> Question:
+        """From flags or query parameters (names in PARAMETERS), else the settings file, else the defaults.
+
+        Raises:
+            AnalysisError: a value that cannot be read, named with its remedy.
+        """
+        given = {name: parameters.get(name) or None for name in PARAMETERS}
+        since = given["since"]
+        if since is None and given["from"] is None and given["to"] is None:
+            since = default_since
+        window = make_window(
+            now=now, since=since, from_=given["from"], to=given["to"], baseline=given["baseline"] or "auto", service=given["service"],
+            model=given["model"], route=given["route"], tenant=given["tenant"], workload=given["workload"])
+        return cls(window, parse_slo(given["slo"] or _configured_slo(settings)), _configured_budgets(settings, given["route"]))
+
+
+def _configured_slo(settings: Settings) -> str:
+    """`[slo]`: `text = "chat"` in any dialect, or keys such as `ttft = 1500`."""
+    table = dict(settings.slo)
+    if not table:
+        return DEFAULT_SLO
+    text = str(table.pop("text", ""))
+    return " ".join([text, *(f"{key}:{value}" for key, value in table.items())]).strip()
+
+
+def _configured_budgets(settings: Settings, route: str | None) -> Mapping[str, float] | None:
+    """`[budgets."ROUTE"]` for the asked route, else `[budgets."*"]`; milliseconds per group or stage."""
+    table: Any = settings.budgets.get(route or "*", settings.budgets.get("*"))
+    if table is None:
+        return None
+    if not isinstance(table, dict) or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in table.values()):
+        raise BudgetError(f"[budgets.{route or '*'!r}] must be milliseconds per group or stage, such as retrieval = 300")
+    return {key: float(value) for key, value in table.items()}

@@ -1,0 +1,135 @@
+"""slow_dependency: a stage beside the model is over its budget and explains most of the excess.
+
+Detects
+    Retrieval, tool, guardrail, prompt, post-processing or network time that is over its budget at the SLO percentile.
+
+Why it hurts
+    The model cannot start before its inputs are there, and the user cannot read before the answer is checked and
+    sent: exclusive time of these stages on the critical path is added to every answer one to one.
+
+Evidence
+    Share of the excess (slow against reference requests) that the stage explains, with a bootstrap interval; the
+    stage's mean among slow and among reference requests; budget; the service and operation that spent it in the
+    exemplar traces.
+
+Fix
+    Find the slow operation, give it a timeout with a partial result, then an index, a cache, a pool or a smaller
+    model. The gain shown holds the stage to its budget in every recorded request and leaves all else as it was.
+
+False alarms
+    A stage that waits for something else (a pool, a rate limit) is slow without being the cause. Time of a call that
+    runs beside the critical path is not counted, but speeding the stage up may uncover it. Too tight a configured
+    budget.
+
+Source
+    Stage share of at least 50 % of the excess: cause table of the diagnosis notes, "slow retrieval, rerank or tool".
+"""
+
+from typing import Final
+
+import numpy as np
+
+from analysis.budget import GROUP_OF
+from analysis.finding import (
+    MIN_SHARE,
+    SEED,
+    Case,
+    Diagnosis,
+    Finding,
+    Fix,
+    NotEnoughData,
+    Owner,
+    printable,
+    say_ms,
+    say_ratio,
+    too_few_breaches,
+)
+from analysis.whatif.clip import clip
+
+# What to change, per stage this rule may name.
+_ADVICE: Final = {
+    "retrieval": "Give the search a timeout and answer with what has come; then fix its index (HNSW ef_search, top_k) "
+    "and cache repeated queries.",
+    "tool": "Give the tool a timeout with a fallback result and a circuit breaker; cache answers that repeat.",
+    "guardrail": "Run the check on a small local model (1-3 ms on a CPU, not a remote call), or beside the model call.",
+    "prompt": "Move tokenising and templating off the request loop and keep the parts that do not change.",
+    "post": "Send the answer first and do storing and logging after it.",
+    "network": "Keep connections open (pooling, HTTP/2) and place caller and model in one region.",
+}
+_OWNER: Final[dict[str, Owner]] = {"network": "platform"}
+_RECHECK_S: Final = 300
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
+    """Return the slow stage with its gain, None when no such stage explains half of the excess."""
+    stage = max(_ADVICE, key=case.tail.share)
+    share = case.tail.share(stage)
+    if share < MIN_SHARE or not _over_budget(case, stage):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    exemplars = case.exemplars(stage)
+    spender = case.spender(exemplars, stage)
+    interval = case.share_interval(stage)
+    limit_ms = case.stage_limit_ms(stage)
+    tail_ms, usual_ms = case.tail.tail_ms.get(stage, 0.0), case.tail.reference_ms.get(stage, 0.0)
+    who = f"{stage} ({printable(spender[1])} in {printable(spender[0])})" if spender else stage
+    finding = Finding(
+        rule="slow_dependency",
+        stage=stage,
+        service=printable(spender[0]) if spender else None,
+        severity=case.severity(),
+        confidence=round(min(0.95, interval[0] if interval else share), 2),
+        headline=f"{who} takes {say_ms(tail_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests; "
+        f"that is {say_ratio(share)} of the excess",
+        evidence={
+            "n": len(case.values),
+            "n_breaching": int(case.breaching.sum()),
+            "n_tail": len(case.tail.tail_index),
+            "n_reference": case.tail.reference_n,
+            "reference": case.tail.reference,
+            "share_of_excess": share,
+            "share_of_excess_interval": interval,
+            "tail_ms": tail_ms,
+            "reference_ms": usual_ms,
+            "budget_ms": limit_ms,
+            "operation": printable(spender[1]) if spender else None,
+        },
+        exemplars=exemplars,
+        fix=_fix(case, stage, who, limit_ms),
+        reasons={} if spender else {"service": f"no span of stage {stage} was found in the exemplar traces"},
+    )
+    return Diagnosis(
+        finding=finding,
+        explained_ratio=share,
+        because=f"{who} takes {say_ms(tail_ms)} instead of {say_ms(usual_ms)}",
+        owner=_OWNER.get(stage, "app"),
+        mitigation=f"Set a timeout of {say_ms(limit_ms)} on {stage} and go on without its result.",
+        rollback="Remove the timeout again; nothing is stored.",
+        recheck_after_s=_RECHECK_S,
+    )
+
+
+def _over_budget(case: Case, stage: str) -> bool:
+    """Say whether the stage's own budget, or else its group's, is exceeded by the means around the SLO percentile."""
+    own_ms = case.budgets.stage_ms.get(stage)
+    if own_ms is not None:
+        return case.tail.tail_ms.get(stage, 0.0) > own_ms
+    group = GROUP_OF[stage]
+    group_ms = case.budgets.group_ms.get(group)
+    spent = sum(value for name, value in case.tail.tail_ms.items() if GROUP_OF[name] == group)
+    return group_ms is not None and spent > group_ms
+
+
+def _fix(case: Case, stage: str, who: str, limit_ms: float) -> Fix:
+    rng = np.random.default_rng(SEED)
+    predicted = clip(case.times, stage, limit_ms, metric=case.metric, percentile=case.slo.percentile, rng=rng)
+    return Fix(
+        id="clip",
+        title=f"Hold {stage} to {say_ms(limit_ms)}",
+        detail=f"{_ADVICE[stage]} Look at {who} first. The gain is computed from the recorded stage times with "
+        f"{stage} cut at {say_ms(limit_ms)}.",
+        method="exact",
+        predicted=predicted,
+    )

@@ -1,0 +1,284 @@
+"""under_capacity: more work arrives than the engine can serve, so requests wait in its queue.
+
+Detects
+    Queue time that explains the excess while the wait of each arrival grows with time (or stands above the service
+    time for nearly everyone), and tokens do not come much slower than before.
+
+Why it hurts
+    Past its capacity an engine does not slow down a little: the wait grows for as long as the overload lasts, and it
+    takes as long again to drain. Everyone waits, whatever they asked.
+
+Evidence
+    Share of the excess in the queue with a bootstrap interval; offered and admitted tokens per second while the wait
+    grew; their ratio, which for a first-come queue is 1 + growth of the wait per second; waiting requests by the
+    gauge `queue_depth`, and `kv_cache_usage`: above 90 % the memory for KV blocks is what is full ("KV-bound").
+
+Fix
+    Replicas for the offered load with a quarter to spare, admission control until then; KV memory or seats per
+    replica. The gain shown holds the wait to what the budget leaves in every recorded request: a bound, no simulation
+    of the replicas.
+
+False alarms
+    A short burst on a sufficient engine drains by itself (`burst_arrivals`); a single slow or hot replica queues
+    while others are idle; an engine that became slower queues at unchanged load. The first two do not let everybody's
+    wait grow for many service times; the third is excluded by time per token and arrival rate.
+
+Source
+    Queue share of at least 50 % and unchanged service time: cause table of the diagnosis notes, "under-capacity".
+    Fluid limit of a first-come queue: wait grows by (offered/served - 1) per second (Newell, Applications of Queueing
+    Theory, ch. 2). 20-30 % spare: published advice for LLM admission control.
+"""
+
+import itertools
+import math
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from analysis.finding import (
+    MIN_SHARE,
+    SEED,
+    Case,
+    Diagnosis,
+    Finding,
+    Fix,
+    NotEnoughData,
+    say_ms,
+    say_ratio,
+    too_few_breaches,
+)
+from analysis.latency import FloatArray
+from analysis.whatif.clip import clip
+
+STAGE: Final = "queue"
+# Share of the rise below which the wait counts as not yet risen; own default.
+NEAR_LOWEST: Final = 0.05
+# Offered over admitted work from which the wait is called growing; own default, above the error of binned medians.
+MIN_OFFERED_RATIO: Final = 1.1
+# The growth must last this many median service times, else it is a burst that the engine absorbs; own default.
+MIN_SERVICE_TIMES: Final = 5.0
+# Time per token this much slower at an arrival rate that did not rise is a slower engine, not more work; own defaults.
+MAX_SLOWDOWN: Final = 1.5
+MIN_ARRIVAL_RISE: Final = 1.2
+# KV usage (0..1) from which blocks are the limit: common alert level, a prior that is not learned on this engine.
+KV_FULL: Final = 0.9
+# Capacity kept free, share 0..1: published advice is 20-30 %.
+SPARE: Final = 0.25
+# Evidence weights for the confidence: waits seen in spans only, confirmed by a queue gauge, and with its limit (KV)
+# seen too.
+_CONFIDENCE: Final = {"spans": 0.7, "gauge": 0.9, "kv": 0.95}
+# The wait is followed over equal groups of arrivals: at most 40 points, at least 10 requests a point.
+_MOST_BINS: Final = 40
+_LEAST_PER_BIN: Final = 10
+_RECHECK_S: Final = 300
+
+
+class Load(NamedTuple):
+    """How the wait moved. Rates in tokens (input + output) per second while it grew, times in seconds of the window."""
+
+    growing: bool
+    standing: bool
+    grew_from_s: float
+    grew_to_s: float
+    wait_from_ms: float
+    wait_to_ms: float
+    offered_ratio: float
+    offered_tps: float
+    admitted_tps: float
+    offered_rps: float
+    admitted_rps: float
+    arrival_rise: float | None
+
+
+class Gauges(NamedTuple):
+    """What the engine's own gauges say: waiting requests at first, at most and at last.
+
+    KV usage and running at most.
+    """
+
+    instances: int
+    waiting_first: float | None
+    waiting_most: float | None
+    waiting_last: float | None
+    kv_p95: float | None
+    running_most: float | None
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
+    """Return the capacity cause with replicas to add and its bound, None when queue or growth say otherwise."""
+    if case.tail.share(STAGE) < MIN_SHARE:
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    service_ms = _service_ms(case.rows)
+    load = wait_growth(case.rows, service_ms)
+    if load is None:
+        return NotEnoughData(f"too few requests to follow the wait over time: at least {3 * _LEAST_PER_BIN} are needed")
+    gauges = read_gauges(case.points, case.rows)
+    slowdown = _slowdown(case)
+    became_slower = slowdown is not None and slowdown > MAX_SLOWDOWN
+    if not (load.growing or load.standing) or (became_slower and (load.arrival_rise or 1.0) < MIN_ARRIVAL_RISE):
+        return None
+    return _diagnosis(case, load, gauges, slowdown, service_ms)
+
+
+def wait_growth(rows: pl.DataFrame, service_ms: float) -> Load | None:
+    """Follow the queue wait over arrivals (equal groups, median each) and find its largest rise.
+
+    None below 30 requests.
+    """
+    rows = rows.sort("start_us")
+    bins = min(_MOST_BINS, rows.height // _LEAST_PER_BIN)
+    if bins < 3:
+        return None
+    start_s = (rows["start_us"].to_numpy() - rows["start_us"][0]) / 1e6
+    wait_ms = rows[f"{STAGE}_ms"].fill_null(0.0).to_numpy()
+    edges = np.linspace(0, rows.height, bins + 1).astype(np.intp)
+    times = np.array([np.median(start_s[a:b]) for a, b in itertools.pairwise(edges)])
+    waits = np.array([np.median(wait_ms[a:b]) for a, b in itertools.pairwise(edges)])
+    lowest = np.minimum.accumulate(waits)
+    j = int(np.argmax(waits - lowest))
+    # The rise begins where the wait last stood near its lowest: a long calm before it would dilute the rates.
+    i = int(np.flatnonzero(waits[: j + 1] <= lowest[j] + NEAR_LOWEST * (waits[j] - lowest[j]))[-1])
+    t0, t1 = float(times[i]), float(times[j])
+    rates = _rates(rows, start_s, wait_ms, t0, t1)
+    rise_ms = float(waits[j] - waits[i])
+    ratio = 1.0 + rise_ms / 1000.0 / (t1 - t0) if t1 > t0 else 1.0
+    long_ms = MIN_SERVICE_TIMES * service_ms
+    growing = ratio >= MIN_OFFERED_RATIO and rise_ms >= long_ms and 1000.0 * (t1 - t0) >= long_ms
+    standing = float(np.percentile(wait_ms, 25.0)) > service_ms > 0.0
+    return Load(growing, standing, t0, t1, float(waits[i]), float(waits[j]), ratio, *rates)
+
+
+def _rates(
+    rows: pl.DataFrame, start_s: FloatArray, wait_ms: FloatArray, t0: float, t1: float
+) -> tuple[float, float, float, float, float | None]:
+    """Return offered and admitted tokens/s and requests/s in [t0, t1), and that arrival rate over the one before."""
+    seconds = max(t1 - t0, 1e-9)
+    work = (rows["input_tokens"].fill_null(0) + rows["output_tokens"].fill_null(0)).to_numpy().astype(np.float64)
+    admitted_s = start_s + wait_ms / 1000.0
+    offered, admitted = ((at >= t0) & (at < t1) for at in (start_s, admitted_s))
+    before = start_s < t0
+    rise = None
+    if t0 > 0.0 and int(before.sum()) >= _LEAST_PER_BIN:
+        rise = (offered.sum() / seconds) / (before.sum() / t0)
+    return (
+        float(work[offered].sum() / seconds),
+        float(work[admitted].sum() / seconds),
+        float(offered.sum() / seconds),
+        float(admitted.sum() / seconds),
+        None if rise is None else float(rise),
+    )
+
+
+def read_gauges(points: pl.DataFrame, rows: pl.DataFrame) -> Gauges:
+    """Sum the waiting requests over instances (each carries its last value on) and read KV usage and batch size."""
+    waiting = summed(points, "queue_depth")
+    kv = points.filter(pl.col("indicator") == "kv_cache_usage")["value"]
+    running = summed(points, "running")
+    seen = points.filter(pl.col("indicator").is_in(["queue_depth", "running", "kv_cache_usage"]))["instance"].n_unique()
+    return Gauges(
+        instances=max(1, seen, rows["instance"].drop_nulls().n_unique()),
+        waiting_first=float(waiting[0]) if len(waiting) else None,
+        waiting_most=float(waiting.max()) if len(waiting) else None,
+        waiting_last=float(waiting[-1]) if len(waiting) else None,
+        kv_p95=float(np.percentile(kv.to_numpy(), 95.0)) if len(kv) else None,
+        running_most=float(running.max()) if len(running) else None,
+    )
+
+
+def summed(points: pl.DataFrame, indicator: str) -> FloatArray:
+    """Return a gauge summed over its instances at every sample time, ascending; empty without samples."""
+    chosen = points.filter(pl.col("indicator") == indicator).with_columns(pl.col("instance").fill_null(""))
+    if chosen.is_empty():
+        return np.empty(0)
+    wide = chosen.pivot(on="instance", index="time_us", values="value", aggregate_function="mean").sort("time_us")
+    return wide.drop("time_us").fill_null(strategy="forward").sum_horizontal().to_numpy()
+
+
+def _service_ms(rows: pl.DataFrame) -> float:
+    """Return the median time in the engine behind the queue."""
+    spent = sum(rows[f"{stage}_ms"].fill_null(0.0) for stage in ("prefill", "decode", "first_token", "generation"))
+    return float(np.median(spent.to_numpy())) if isinstance(spent, pl.Series) else 0.0
+
+
+def _slowdown(case: Case) -> float | None:
+    """Return median TPOT of slow requests over that of the reference, None where either is unknown."""
+    slow, usual = case.rows[case.tail.tail_index]["tpot_ms"].median(), case.reference["tpot_ms"].median()
+    return float(slow) / float(usual) if isinstance(slow, float) and isinstance(usual, float) and usual > 0.0 else None
+
+
+def _diagnosis(case: Case, load: Load, gauges: Gauges, slowdown: float | None, service_ms: float) -> Diagnosis:
+    share, interval = case.tail.share(STAGE), case.share_interval(STAGE)
+    kv_bound = gauges.kv_p95 is not None and gauges.kv_p95 > KV_FULL
+    seen = (gauges.waiting_most or 0.0) >= _LEAST_PER_BIN
+    weight = _CONFIDENCE["kv" if seen and kv_bound else "gauge" if seen else "spans"]
+    limit = "its KV cache is full" if kv_bound else "its capacity is used up"
+    kv = f", KV cache at {say_ratio(gauges.kv_p95)}" if kv_bound and gauges.kv_p95 is not None else ""
+    peak = f", {gauges.waiting_most:,.0f} waiting at the peak" if seen and gauges.waiting_most is not None else ""
+    headline = (
+        f"{'KV-bound: ' if kv_bound else ''}load beyond capacity: {load.offered_rps:.1f} requests/s arrived, "
+        f"{load.admitted_rps:.1f} were admitted and the wait grew from {say_ms(load.wait_from_ms)} to "
+        f"{say_ms(load.wait_to_ms)}{peak}{kv}; the queue is {say_ratio(share)} of the excess"
+    )
+    finding = Finding(
+        rule="under_capacity",
+        stage=STAGE,
+        service=None,
+        severity=case.severity(),
+        confidence=round(weight * (interval[0] if interval else share), 2),
+        headline=headline,
+        evidence=_evidence(case, load, gauges) | {"slowdown": slowdown, "service_ms": service_ms, "kv_bound": kv_bound},
+        exemplars=case.exemplars(STAGE),
+        fix=_fix(case, load, gauges, kv_bound),
+        reasons={"service": "the queue is the engine's; its name is under evidence.instances where it is known"},
+    )
+    return Diagnosis(
+        finding=finding,
+        explained_ratio=share,
+        because=f"work arrives {load.offered_ratio:.1f} times as fast as the engine admits it and {limit}",
+        owner="platform",
+        mitigation=f"Admit at most {(1.0 - SPARE) * load.admitted_rps:.1f} requests/s at the gateway and answer "
+        "the rest with 429 and Retry-After; a refused request costs less than one that waits past its limit.",
+        rollback="Raise the admission limit again as replicas become ready.",
+        recheck_after_s=_RECHECK_S,
+    )
+
+
+def _evidence(case: Case, load: Load, gauges: Gauges) -> dict[str, object]:
+    return {
+        "n": len(case.values),
+        "n_breaching": int(case.breaching.sum()),
+        "n_tail": len(case.tail.tail_index),
+        "n_reference": case.tail.reference_n,
+        "reference": case.tail.reference,
+        "share_of_excess": case.tail.share(STAGE),
+        "share_of_excess_interval": case.share_interval(STAGE),
+        **load._asdict(),
+        **gauges._asdict(),
+    }
+
+
+def _fix(case: Case, load: Load, gauges: Gauges, kv_bound: bool) -> Fix:
+    limit_ms = case.stage_limit_ms(STAGE)
+    rng = np.random.default_rng(SEED)
+    predicted = clip(case.times, STAGE, limit_ms, metric=case.metric, percentile=case.slo.percentile, rng=rng)
+    ratio = max(load.offered_ratio, 1.0)
+    replicas = max(gauges.instances + 1, math.ceil(gauges.instances * ratio / (1.0 - SPARE)))
+    per_replica = (
+        "Or free KV blocks: --gpu-memory-utilization 0.95, --kv-cache-dtype fp8, a lower --max-model-len; "
+        "raising --max-num-seqs does not help while KV is full."
+        if kv_bound
+        else "Raise --max-num-seqs only while KV usage stays below 90% and TPOT within its limit."
+    )
+    return Fix(
+        id="replicas",
+        title=f"Run {replicas} replicas instead of {gauges.instances}",
+        detail=f"{load.offered_tps:,.0f} tokens/s arrive where {load.admitted_tps:,.0f} are admitted; {replicas} equal "
+        f"replicas leave {say_ratio(SPARE)} spare. {per_replica} The gain holds each recorded wait to "
+        f"{say_ms(limit_ms)}: a bound, replicas are not simulated.",
+        method="exact",
+        predicted=predicted,
+    )

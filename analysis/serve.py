@@ -1,0 +1,162 @@
+"""How does the server run? Composes the process: receivers, writer and assembly of the collector, and the query API, in one event loop.
+
+The only process that has the database open. Everything is bound before it says `ready`; a port that is taken is named and the rest runs on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+
+from analysis import api
+from analysis.assemble import assemble
+from collector import otlp_grpc, otlp_http
+from collector.config import Settings
+from collector.errors import CollectorError, ConfigError
+from collector.pipeline import Pipeline
+from collector.store import open_store
+
+log = logging.getLogger("overrun.serve")
+# How long senders in flight may take to finish when the server stops.
+_GRACE_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the server listens; None where the port was taken."""
+
+    grpc: str | None
+    http: str | None
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers of its own: the process has one place that decides when it ends."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None], stop: asyncio.Event | None = None) -> None:
+    """Run until SIGINT or SIGTERM (or `stop`); then answer what was sent, assemble what is pending and close the store.
+
+    `on_ready(addresses, empty)` is called once everything is bound; `empty` says that the store holds nothing yet.
+
+    Raises:
+        StoreError: the database cannot be opened. CollectorError: neither port could be bound.
+    """
+    stop = stop or asyncio.Event()
+    collector = settings.collector
+    store = open_store(Path(collector.db), create=True, memory_limit=collector.memory_limit)
+    pipeline = Pipeline(store, collector, settings.privacy, assemble)
+    try:
+        with _signals(stop):
+            await _run(pipeline, settings, on_ready, stop)
+    finally:
+        await asyncio.to_thread(pipeline.close)
+
+
+@contextlib.contextmanager
+def _signals(stop: asyncio.Event) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    handled = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Not in the main thread (tests) or not on this platform: the caller's event then ends the server.
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, stop.set)
+            handled.append(number)
+    try:
+        yield
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)
+
+
+async def _run(pipeline: Pipeline, settings: Settings, on_ready: Callable[[Addresses, bool], None], stop: asyncio.Event) -> None:
+    collector = settings.collector
+    limit = collector.max_body_mib << 20
+    grpc_server = otlp_grpc.server(pipeline.writer, limit)
+    grpc_port = _bind_grpc(grpc_server, collector.host, collector.grpc_port)
+    http_socket = _bind_http(collector.host, collector.http_port)
+    if grpc_port is None and http_socket is None:
+        raise CollectorError(f"neither port is free on {collector.host}: choose others with --grpc-port and --http-port (0 picks a free one)")
+    running: list[asyncio.Task[None]] = []
+    http_server: _Server | None = None
+    if grpc_port is not None:
+        await grpc_server.start()
+    if http_socket is not None:
+        app = Starlette(routes=[*otlp_http.routes(pipeline.writer, limit), *api.routes(pipeline, settings)])
+        config = uvicorn.Config(app, loop="none", http="httptools", ws="none", lifespan="off", log_config=None, access_log=False,
+                                server_header=False, timeout_graceful_shutdown=_GRACE_S)
+        http_server = _Server(config)
+        running.append(asyncio.create_task(http_server.serve(sockets=[http_socket])))
+        while not (http_server.started or running[0].done()):
+            await asyncio.sleep(0.01)
+        pipeline.store.announce(f"http://{_address(http_socket)}")
+    grpc_address = None if grpc_port is None else f"{collector.host}:{grpc_port}"
+    on_ready(Addresses(grpc_address, None if http_socket is None else _address(http_socket)), pipeline.writer.last_batch == 0)
+    await _until(stop, running)
+    await grpc_server.stop(_GRACE_S)
+    if http_server is not None:
+        http_server.should_exit = True
+    for task in running:
+        await task
+
+
+async def _until(stop: asyncio.Event, running: list[asyncio.Task[None]]) -> None:
+    waiting = asyncio.create_task(stop.wait())
+    await asyncio.wait([waiting, *running], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+
+
+def _address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _bind_http(host: str, port: int) -> socket.socket | None:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except socket.gaierror as error:
+        raise ConfigError(f"--host {host!r} is not an address of this machine: {error.strerror}") from error
+    bound = socket.socket(family, kind, protocol)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind(address)
+    except OSError as error:
+        bound.close()
+        _busy("HTTP", host, port, "--http-port", error.strerror or "")
+        return None
+    bound.listen(1024)
+    bound.setblocking(False)
+    return bound
+
+
+def _bind_grpc(server: otlp_grpc.grpc.aio.Server, host: str, port: int) -> int | None:
+    # grpc prints its own refusal; asking the socket first gives the same answer in our words.
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            _busy("gRPC", host, port, "--grpc-port", error.strerror or "")
+            return None
+    try:
+        return int(server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}"))
+    except RuntimeError as error:
+        _busy("gRPC", host, port, "--grpc-port", str(error))
+        return None
+
+
+def _busy(what: str, host: str, port: int, flag: str, reason: str) -> None:
+    print(f"overrun: the {what} port {host}:{port} cannot be used ({reason.lower()}): choose another with {flag}; everything else runs", file=sys.stderr, flush=True)

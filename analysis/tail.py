@@ -1,0 +1,164 @@
+"""What makes a slow request slower than a typical one? Stage differences that sum exactly to the gap shown."""
+
+import math
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from analysis.budget import StageTimes
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+IntArray: TypeAlias = npt.NDArray[np.intp]
+
+TYPICAL: Final = (40.0, 60.0)
+TAIL_POINTS: Final = 2.0
+WIDE_POINTS: Final = 5.0
+# Fewest requests that stand for "healthy" when the typical one is over the limit itself; 30 is the usual least group
+# for means.
+MIN_HEALTHY: Final = 30
+RESAMPLES: Final = 400
+# A mean over more requests than this gains nothing that a person would see, and the bootstrap stays fast at a million
+# rows.
+_MOST_RESAMPLED: Final = 2000
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Mean stage times (ms) of typical, slow and reference requests; all mappings have the same stages.
+
+    `gap_ms` = mean of the tail - mean of the typical requests = sum over stages of `tail_ms - typical_ms`, exactly.
+    `excess_ms` is per stage `tail_ms - reference_ms` and sums to `excess_total_ms`; `reference` says against what:
+    `baseline` (the same band of the baseline window), `typical`, or `healthy` (requests within the limit, used when
+    the typical request breaks it too). `noise_z` is the change of a stage's mean in baseline standard deviations,
+    with a baseline only.
+    """
+
+    percentile: float
+    tail_index: IntArray
+    reference: str
+    typical_ms: dict[str, float]
+    tail_ms: dict[str, float]
+    reference_ms: dict[str, float]
+    gap_ms: float
+    excess_ms: dict[str, float]
+    excess_total_ms: float
+    noise_z: dict[str, float] | None
+    reference_index: IntArray
+
+    @property
+    def reference_n(self) -> int:
+        """Number of requests behind the reference means."""
+        return len(self.reference_index)
+
+    def share(self, stage: str) -> float:
+        """Return the part of the excess (0..1) that one stage explains; 0 when there is no excess."""
+        if self.excess_total_ms <= 0.0:
+            return 0.0
+        return min(1.0, max(0.0, self.excess_ms.get(stage, 0.0) / self.excess_total_ms))
+
+
+def band(values: FloatArray, low: float, high: float) -> IntArray:
+    """Return the indices of the values between two percentiles (0..100) by rank; at least one for a non-empty array."""
+    order = np.argsort(values, kind="stable")
+    return _ranks(order, low, high)
+
+
+def attribute(
+    values: FloatArray,
+    times: StageTimes,
+    percentile: float,
+    *,
+    limit_ms: float | None = None,
+    baseline: tuple[FloatArray, StageTimes] | None = None,
+) -> Tail | None:
+    """Compare slow with typical (and with baseline or healthy) requests, stage by stage.
+
+    Args:
+        values: the judged metric per request, shape (n,); it orders the requests.
+        times: their stage times, same order.
+        percentile: the SLO percentile (0..100) around which the tail is taken.
+        limit_ms: the metric's limit; where the typical request breaks it, the reference is the requests within it.
+        baseline: values and stage times of the baseline window.
+
+    Returns None for no request.
+    """
+    if len(values) == 0:
+        return None
+    order = np.argsort(values, kind="stable")
+    tail_index = _ranks(order, percentile - TAIL_POINTS, percentile + TAIL_POINTS)
+    typical, tail = _means(times, _ranks(order, *TYPICAL)), _means(times, tail_index)
+    reference, index, means, noise = "typical", _ranks(order, *TYPICAL), typical, None
+    if baseline is not None and len(baseline[0]):
+        index = _baseline_band(baseline[0], percentile)
+        reference, means, noise = "baseline", _means(baseline[1], index), _noise(times, baseline[1])
+    elif limit_ms is not None and float(np.median(values)) > limit_ms:
+        healthy = np.flatnonzero(values <= limit_ms)
+        if len(healthy) >= MIN_HEALTHY:
+            reference, index, means = "healthy", healthy, _means(times, healthy)
+    stages = list(dict.fromkeys([*tail, *means]))
+    filled = [{stage: part.get(stage, 0.0) for stage in stages} for part in (typical, tail, means)]
+    excess = {stage: filled[1][stage] - filled[2][stage] for stage in stages}
+    return Tail(
+        percentile=percentile,
+        tail_index=tail_index,
+        reference=reference,
+        typical_ms=filled[0],
+        tail_ms=filled[1],
+        reference_ms=filled[2],
+        gap_ms=math.fsum(filled[1].values()) - math.fsum(filled[0].values()),
+        excess_ms=excess,
+        excess_total_ms=math.fsum(excess.values()),
+        noise_z=noise,
+        reference_index=index,
+    )
+
+
+def share_interval(tail: Tail, times: StageTimes, stage: str, rng: np.random.Generator) -> tuple[float, float] | None:
+    """Return a 95 % percentile-bootstrap interval of `tail.share(stage)` over the slow requests, None below 2 of them.
+
+    The reference is kept fixed: it rests on far more requests than the tail.
+    """
+    index = tail.tail_index[:: max(1, len(tail.tail_index) // _MOST_RESAMPLED)]
+    if len(index) < 2 or stage not in times.ms:
+        return None
+    drawn = rng.integers(0, len(index), (RESAMPLES, len(index)))
+    part = times.ms[stage][index][drawn].mean(axis=1) - tail.reference_ms.get(stage, 0.0)
+    whole = times.total_ms[index][drawn].mean(axis=1) - math.fsum(tail.reference_ms.values())
+    shares = np.clip(np.divide(part, whole, out=np.zeros(RESAMPLES), where=whole > 0.0), 0.0, 1.0)
+    low, high = np.percentile(shares, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _baseline_band(values: FloatArray, percentile: float) -> IntArray:
+    """Return the baseline's requests around the percentile.
+
+    2 points either side, 5 where that holds too few for a mean.
+    """
+    index = band(values, percentile - TAIL_POINTS, percentile + TAIL_POINTS)
+    return index if len(index) >= MIN_HEALTHY else band(values, percentile - WIDE_POINTS, percentile + WIDE_POINTS)
+
+
+def _ranks(order: IntArray, low: float, high: float) -> IntArray:
+    n = len(order)
+    first = min(max(0, math.floor(low / 100.0 * n)), max(0, n - 1))
+    last = min(n, max(first + 1, math.ceil(high / 100.0 * n)))
+    return order[first:last]
+
+
+def _means(times: StageTimes, index: IntArray) -> dict[str, float]:
+    return {stage: float(value[index].mean()) for stage, value in times.ms.items()}
+
+
+def _noise(times: StageTimes, baseline: StageTimes) -> dict[str, float]:
+    """Return per stage (mean now - mean in the baseline) / standard deviation in the baseline.
+
+    Stages that do not vary are left out.
+    """
+    scores = {}
+    for stage in times.ms.keys() & baseline.ms.keys():
+        deviation = float(baseline.ms[stage].std())
+        if deviation > 0.0:
+            scores[stage] = (float(times.ms[stage].mean()) - float(baseline.ms[stage].mean())) / deviation
+    return scores

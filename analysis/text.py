@@ -1,0 +1,213 @@
+"""The report for a terminal: one screen, the verdict first, legible without colour.
+
+Plain text without markup: every string that came in with telemetry is reduced to harmless characters before it is
+printed.
+"""
+
+import re
+import textwrap
+from typing import Final
+
+from analysis.budget import LATER, StageRow
+from analysis.finding import Finding, printable, say_ms, say_ratio
+from analysis.latency import Percentiles
+from analysis.report import Report
+from analysis.window import rfc3339
+
+_MIN_WIDTH: Final = 72
+_MOST_FINDINGS: Final = 3
+_MOST_STAGES: Final = 8
+# A stage row must reach this share of its path's slow time to be printed; groups over budget are always printed.
+_LEAST_SHARE: Final = 0.005
+
+
+def render(report: Report, *, width: int = 100) -> str:
+    """Return the report as plain text of at most `width` (72 or more) columns, ending in a newline."""
+    width = max(width, _MIN_WIDTH)
+    parts = [
+        [_head(report), *_wrap(report.verdict.sentence, width)],
+        _latency(report),
+        [*_wrap(_goodput(report), width), *_wrap(_context(report), width)],
+        _stages(report),
+        _findings(report, width),
+        _quality(report, width),
+    ]
+    lines = [line for part in parts if part for line in (*part, "")]
+    return "\n".join(_cut(line, width) for line in lines)
+
+
+def _head(report: Report) -> str:
+    window = report.window
+    status = report.verdict.status.replace("_", " ").upper()
+    if window.start is None or window.end is None:
+        return f"OVERRUN  {status}  no window"
+    seconds = (window.end - window.start).total_seconds()
+    span = f"{rfc3339(window.start)} to {rfc3339(window.end)} ({seconds:,.0f} s)"
+    return f"OVERRUN  {status}  {span}, {window.requests:,} requests"
+
+
+def _latency(report: Report) -> list[str]:
+    rows: list[tuple[str, ...]] = [
+        ("LATENCY", "n", "P50", "P90", "P95 (95 % interval)", "P99 (95 % interval)", "max", "limit")
+    ]
+    limits = report.slo.limits()
+    for metric in ("ttft", "itl", "tpot", "e2e"):
+        stats: Percentiles = getattr(report.latency, f"{metric}_ms")
+        limit = limits.get(metric)
+        if stats.n == 0 and limit is None:
+            continue
+        rows.append(
+            (
+                f"  {metric.upper()}",
+                f"{stats.n:,}",
+                _time(stats.p50),
+                _time(stats.p90),
+                _with_interval(stats.p95, stats.p95_interval),
+                _with_interval(stats.p99, stats.p99_interval),
+                _time(stats.max),
+                _time(limit),
+            )
+        )
+    sources = [
+        f"{metric.upper()} {printable(stats.source, 40)}"
+        for metric in ("ttft", "itl", "tpot", "e2e")
+        if (stats := getattr(report.latency, f"{metric}_ms")).source
+    ]
+    return [*_table(rows, "<>>>>>>>"), f"  of successful requests, by {'; '.join(sources) or 'nothing yet'}"]
+
+
+def _goodput(report: Report) -> str:
+    good, slo = report.goodput, report.slo
+    limits = ", ".join(f"{metric.upper()} {say_ms(limit)}" for metric, limit in slo.limits().items())
+    if good.ratio is None:
+        return f"GOODPUT unknown: {good.reasons.get('ratio', 'nothing to judge')} (limits {limits})"
+    failed = ", ".join(
+        f"{metric.upper()} {count:,}"
+        for metric in ("ttft", "itl", "tpot", "e2e")
+        if metric in slo.limits() and (count := getattr(good.failed_by, metric)) is not None
+    )
+    rate = f"{good.rps:.2f} good requests/s, " if good.rps is not None else ""
+    return (
+        f"GOODPUT {say_ratio(good.ratio)} of {good.good + good.bad:,} requests meet {limits} at once "
+        f"(target {say_ratio(slo.goodput_target)}); {rate}missed: {failed}, errors {good.failed_by.error:,}; "
+        f"unmeasurable {good.unmeasurable:,}"
+    )
+
+
+def _context(report: Report) -> str:
+    verdict, parts = report.verdict, []
+    if verdict.onset is not None:
+        parts.append(f"since {rfc3339(verdict.onset)}" + (f", {verdict.trend}" if verdict.trend else ""))
+    if report.baseline is not None:
+        parts.append(f"baseline of {report.baseline.requests:,} requests ({report.baseline.choice})")
+    if verdict.affected is not None and verdict.affected.per_minute is not None:
+        parts.append(f"{verdict.affected.per_minute:,.0f} bad requests/min")
+        parts += [f"route {share.name} {say_ratio(share.ratio)} bad" for share in verdict.affected.routes[:2]]
+    parts += [f"{change.what} {change.after} new at {rfc3339(change.at)}" for change in verdict.changed[:2]]
+    if verdict.ruled_out:
+        parts.append(f"not {verdict.ruled_out[0].what} ({verdict.ruled_out[0].figure})")
+    return "SITUATION " + "; ".join(parts) if parts else ""
+
+
+def _stages(report: Report) -> list[str]:
+    if not report.stages:
+        return []
+    metric = (report.verdict.metric or "e2e").upper()
+    percentile = f"P{report.slo.percentile:g}"
+    rows: list[tuple[str, ...]] = [
+        ("STAGES", "budget", "typical", f"slow ({percentile})", "P50", "P95", "P99", "overrun", "")
+    ]
+    slowest = max((row.tail_ms or 0.0 for row in report.stages), default=0.0)
+    for row in [row for row in report.stages if _worth_a_line(row, slowest)][:_MOST_STAGES]:
+        share = say_ratio(row.breach_share) if row.breach_share is not None else "-"
+        times = (row.budget_ms, row.typical_ms, row.tail_ms, row.p50_ms, row.p95_ms, row.p99_ms)
+        name = f"    {row.stage}" if row.stage else f"  {row.group}"
+        name += " (after it)" if row.group == LATER else ""
+        rows.append((name, *(_time(value) for value in times), share, "OVER" if row.over else ""))
+    whole = "to the first token" if metric == "TTFT" else "of the whole request"
+    note = f"  path {whole}; typical and slow are means of {metric} P40-P60 and around {percentile}"
+    return [*_table(rows, "<>>>>>>><"), note]
+
+
+def _worth_a_line(row: StageRow, slowest_ms: float) -> bool:
+    return row.over or max(row.tail_ms or 0.0, row.p99_ms or 0.0) > _LEAST_SHARE * slowest_ms
+
+
+def _findings(report: Report, width: int) -> list[str]:
+    if not report.findings:
+        return []
+    lines = ["FINDINGS"]
+    for rank, finding in enumerate(report.findings[:_MOST_FINDINGS], start=1):
+        lines += _finding(rank, finding, width)
+    more = len(report.findings) - _MOST_FINDINGS
+    return [*lines, f"  and {more} more in the JSON report"] if more > 0 else lines
+
+
+def _finding(rank: int, finding: Finding, width: int) -> list[str]:
+    evidence = finding.evidence
+    interval = evidence.get("share_of_excess_interval")
+    sure = f", {say_ratio(interval[0])} to {say_ratio(interval[1])} of the excess" if interval else ""
+    head = (
+        f"{rank}. {finding.rule} ({finding.severity}, confidence {say_ratio(finding.confidence)}): {finding.headline}"
+    )
+    head += f" (n {evidence.get('n', 0):,}, {evidence.get('n_tail', 0):,} slow{sure})."
+    lines = _wrap(head, width, "  ", "     ")
+    fix = finding.fix
+    if fix is not None:
+        lines += _wrap(f"FIX {fix.title}. {fix.detail}", width, "     ", "     ")
+    if fix is not None and fix.predicted is not None:
+        gain = fix.predicted
+        cost = ", ".join(f"{name.replace('_', ' ')} {say_ratio(value)}" for name, value in gain.cost.items())
+        text = (
+            f"GAIN {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} -> {say_ms(gain.after)}"
+            + (f" (95 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})" if gain.interval else "")
+            + f", {say_ratio(gain.touched_ratio)} of requests change; {fix.method}"
+            + (f"; cost: {cost}" if cost else "")
+        )
+        lines += _wrap(text, width, "     ", "     ")
+    if finding.exemplars:
+        lines += _wrap(
+            f"TRACES {', '.join(printable(trace, 32) for trace in finding.exemplars[:2])}", width, "     ", "     "
+        )
+    return lines
+
+
+def _quality(report: Report, width: int) -> list[str]:
+    bad = [check for check in report.data_quality if check.status != "ok"]
+    passed = len(report.data_quality) - len(bad)
+    lines = [f"DATA QUALITY {len(bad)} to look at, {passed} passed"]
+    for check in bad:
+        lines += _wrap(f"{check.status.upper()} {check.check}: {check.detail}.", width, "  ", "       ")
+    return lines
+
+
+def _time(value_ms: float | None) -> str:
+    return "-" if value_ms is None else say_ms(value_ms)
+
+
+def _with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
+    if value is None:
+        return "-"
+    return _time(value) + (f" ({_time(interval[0])}-{_time(interval[1])})" if interval else "")
+
+
+def _table(rows: list[tuple[str, ...]], align: str) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(align))]
+    lines = []
+    for row in rows:
+        cells = [f"{cell:{side}{size}}" for cell, side, size in zip(row, align, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
+    if not text:
+        return []
+    # A number stays on one line with its unit: textwrap does not break at no-break spaces.
+    whole = re.sub(r"(?<=\d) (?=(?:ms|s|min)\b)", "\N{NO-BREAK SPACE}", printable(text, 2000))
+    lines = textwrap.wrap(whole, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
+
+
+def _cut(line: str, width: int) -> str:
+    return line if len(line) <= width else line[: width - 3] + "..."

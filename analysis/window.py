@@ -1,0 +1,252 @@
+"""Which requests are meant? The filter that every function takes, its texts, and the rows that pass it.
+
+Reads the collector's public views through a cursor that is passed in; everything above works on the frames returned
+here.
+"""
+
+import functools
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from importlib import resources
+from typing import Final
+
+import duckdb
+import polars as pl
+
+from analysis.errors import WindowError
+
+# Work that nobody waits for: kept out of the default verdict so that a nightly job does not hide or cause a breach.
+UNATTENDED_WORKLOADS: Final = ("batch", "eval")
+# Indicators that the numbers and rules of this package read; others stay in the store.
+INDICATORS: Final = ("queue_depth", "running", "kv_cache_usage", "preemptions", "prompt_tokens", "output_tokens")
+# A scrape that falls just behind the end of the window still tells how it ended; 60 s is four usual scrape intervals
+# of 15 s.
+SCRAPE_GRACE: Final = timedelta(seconds=60)
+BASELINES: Final = ("auto", "previous", "none")
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w)")
+_RFC3339: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A filter on requests: root starts in [start, end), in UTC; None on a side means unbounded.
+
+    `baseline` is `auto`, `previous`, `none` or a range text's (start, end). `workload` None means all but batch and
+    eval work, `all` means everything, any other value means just that one.
+    """
+
+    start: datetime | None = None
+    end: datetime | None = None
+    baseline: str | tuple[datetime, datetime] = "auto"
+    service: str | None = None
+    model: str | None = None
+    route: str | None = None
+    tenant: str | None = None
+    workload: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.start is not None and self.end is not None and self.start >= self.end:
+            raise WindowError(
+                f"window is empty: it starts at {rfc3339(self.start)} and ends at {rfc3339(self.end)}; exchange the two"
+            )
+
+
+@dataclass(frozen=True)
+class RequestFrame:
+    """The requests of one window.
+
+    `rows` has one row per complete request: the columns of `v_requests` without ids, times as `start_us`/`end_us`
+    (microseconds since 1970), durations in milliseconds. `start`/`end` are the window's own bounds or, where it has
+    none, the first start and the last end (None when there is no request). `points` has the engine indicators of
+    `INDICATORS` (time_us, instance, model, indicator, value; SI units) up to `SCRAPE_GRACE` behind the end.
+    """
+
+    window: Window
+    rows: pl.DataFrame
+    points: pl.DataFrame
+    incomplete: int
+    start: datetime | None
+    end: datetime | None
+
+    @property
+    def seconds(self) -> float:
+        """Length of the window in seconds; 0 when it has no bounds and no request."""
+        return (self.end - self.start).total_seconds() if self.start is not None and self.end is not None else 0.0
+
+
+def make_window(
+    *,
+    now: datetime,
+    since: str | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    baseline: str = "auto",
+    service: str | None = None,
+    model: str | None = None,
+    route: str | None = None,
+    tenant: str | None = None,
+    workload: str | None = None,
+) -> Window:
+    """Build a window from the texts of flags or query parameters; `now` (aware) is what relative times refer to.
+
+    Raises:
+        WindowError: a text that cannot be read, `since` together with from/to, or an empty range.
+    """
+    if since is not None and (from_ is not None or to is not None):
+        raise WindowError(f"since {since!r} was given together with from/to: give one of the two forms")
+    start = now - parse_duration(since) if since is not None else _optional_time(from_, now)
+    end = now if since is not None else _optional_time(to, now)
+    chosen = baseline if baseline in BASELINES else parse_range(baseline, now)
+    return Window(start, end, chosen, service, model, route, tenant, workload)
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read `90s`, `15m`, `1h30m`, `7d` into a duration above zero.
+
+    Raises:
+        WindowError: anything else, with examples of what is read.
+    """
+    cleaned = text.strip().lower()
+    parts = _DURATION.findall(cleaned)
+    if not parts or "".join(number + unit for number, unit in parts) != cleaned:
+        raise WindowError(f"{text!r} is no duration: write a number and a unit such as 90s, 15m, 1h30m or 7d")
+    try:
+        duration = timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+    except OverflowError:
+        duration = timedelta(0)
+    if not timedelta(0) < duration < timedelta(days=36_500):
+        raise WindowError(f"duration {text!r} must be above zero and below 100 years")
+    return duration
+
+
+def parse_time(text: str, now: datetime) -> datetime:
+    """Read an RFC 3339 time with its zone, `now`, or a time before now such as `-2h`; returned in UTC.
+
+    Raises:
+        WindowError: no such time, or one without a zone.
+    """
+    cleaned = text.strip()
+    if cleaned.lower() == "now":
+        return now.astimezone(UTC)
+    try:
+        if cleaned.startswith("-"):
+            return (now - parse_duration(cleaned[1:])).astimezone(UTC)
+        if _RFC3339.match(cleaned):
+            return datetime.fromisoformat(cleaned.upper().replace(" ", "T")).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise WindowError(
+            f"{text!r} is no time that exists ({error}): write for example 2026-11-20T10:00:00Z"
+        ) from error
+    raise WindowError(
+        f"{text!r} is no time: write RFC 3339 with its zone (2026-11-20T10:00:00Z), a time before now (-2h) or now"
+    )
+
+
+def parse_range(text: str, now: datetime) -> tuple[datetime, datetime]:
+    """Read `FROM..TO` (each as in `parse_time`; an empty TO means now) into (start, end), start before end.
+
+    Raises:
+        WindowError: no `..`, an unreadable side, or an end that is not behind the start.
+    """
+    left, dots, right = text.partition("..")
+    if not dots or not left.strip():
+        raise WindowError(
+            f"{text!r} is no range: write FROM..TO such as 2026-11-20T10:00:00Z..2026-11-20T11:00:00Z or -2h..-1h"
+        )
+    start, end = parse_time(left, now), parse_time(right or "now", now)
+    if start >= end:
+        raise WindowError(f"range {text!r} is empty: its start {rfc3339(start)} is not before its end {rfc3339(end)}")
+    return start, end
+
+
+def rfc3339(time: datetime) -> str:
+    """Return a time as RFC 3339 in UTC, to the second."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def load(con: duckdb.DuckDBPyConnection, window: Window) -> RequestFrame:
+    """Fetch the window's requests and engine indicators; incomplete requests are counted and left out."""
+    rows = con.sql(query("requests"), params=_request_filter(window)).pl()
+    complete = rows.filter(pl.col("complete"))
+    start, end = window.start, window.end
+    if not complete.is_empty():
+        start = start or _from_us(int(complete["start_us"].min()))
+        end = end or _from_us(int(complete["end_us"].max()))
+    points = con.sql(
+        query("metric_points"),
+        params={
+            "start": start,
+            "end": end + SCRAPE_GRACE if end else None,
+            "model": window.model,
+            "indicators": list(INDICATORS),
+        },
+    ).pl()
+    return RequestFrame(window, complete.drop("complete"), points, rows.height - complete.height, start, end)
+
+
+def load_baseline(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> RequestFrame | None:
+    """Fetch the baseline that the window names outright.
+
+    None for `none` and for `auto`, which is found in the window itself.
+    """
+    chosen = frame.window.baseline
+    if chosen == "previous" and frame.start is not None and frame.end is not None:
+        chosen = (frame.start - (frame.end - frame.start), frame.start)
+    if isinstance(chosen, str):
+        return None
+    return load(con, replace(frame.window, start=chosen[0], end=chosen[1], baseline="none"))
+
+
+def load_llm_calls(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFrame:
+    """Return the model calls that start in the window: one row per call, columns of `v_llm_calls`, milliseconds."""
+    calls: pl.DataFrame = con.sql(query("llm_calls"), params=_request_filter(window)).pl()
+    return calls
+
+
+def load_trace_ids(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame) -> list[str]:
+    """Return the trace ids of `rows` (a few rows of a RequestFrame), in their order.
+
+    Ids are not loaded with every row.
+    """
+    if rows.is_empty():
+        return []
+    found = con.sql(query("trace_ids"), params={"starts": rows["start_us"].to_list()}).pl()
+    ids = {(start, e2e): trace for trace, start, e2e in found.iter_rows()}
+    return [ids[key] for key in rows.select("start_us", "e2e_ms").iter_rows() if key in ids]
+
+
+def load_stage_spans(con: duckdb.DuckDBPyConnection, trace_ids: list[str], stage: str) -> pl.DataFrame:
+    """Return (service, name, n, total_ms) of one stage's spans in a few traces, most time first."""
+    spans: pl.DataFrame = con.sql(query("stage_spans"), params={"trace_ids": trace_ids, "stage": stage}).pl()
+    return spans
+
+
+@functools.cache
+def query(name: str) -> str:
+    """Return the text of `analysis/sql/<name>.sql`."""
+    return resources.files("analysis").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
+
+
+def _request_filter(window: Window) -> dict[str, object]:
+    only = None if window.workload in (None, "all") else window.workload
+    return {
+        "start": window.start,
+        "end": window.end,
+        "service": window.service,
+        "model": window.model,
+        "route": window.route,
+        "tenant": window.tenant,
+        "workload": only,
+        "without": list(UNATTENDED_WORKLOADS) if window.workload is None else [],
+    }
+
+
+def _optional_time(text: str | None, now: datetime) -> datetime | None:
+    return None if text is None else parse_time(text, now)
+
+
+def _from_us(microseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)

@@ -1,0 +1,157 @@
+"""What may be set, where, and within which bounds? Settings of the collector, read from flag > environment > file > default.
+
+One TOML file, one table per concern; a key that nobody knows stops the start, with the nearest known one named.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from collector.errors import ConfigError
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorSettings:
+    """`[collector]`: where it listens and how much it takes in."""
+
+    host: str = "127.0.0.1"
+    grpc_port: int = 4317
+    http_port: int = 4318
+    db: str = "overrun.db"
+    max_body_mib: int = 16  # of one request, as sent and decompressed
+    queue_mib: int = 64  # bodies waiting for the writer; beyond it senders are asked to come again
+    commit_mib: int = 8  # bodies of one commit, about 20,000 spans of 400 bytes
+    quiet_s: float = 2.0  # a trace is assembled this long after its last span
+    memory_limit: str = "1GB"  # of DuckDB; it spills to disk beyond it
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacySettings:
+    """`[privacy]`: what of people's words and names is stored."""
+
+    store_text: bool = False
+    prompt_features: bool = False
+    hash_users: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings. `slo`, `budgets` and `dashboard` are handed on unread: their packages know what they mean."""
+
+    collector: CollectorSettings = field(default_factory=CollectorSettings)
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    slo: Mapping[str, Any] = field(default_factory=dict)
+    budgets: Mapping[str, Any] = field(default_factory=dict)
+    dashboard: Mapping[str, Any] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+
+_TABLES: dict[str, type[CollectorSettings] | type[PrivacySettings]] = {"collector": CollectorSettings, "privacy": PrivacySettings}
+_FREE_TABLES = ("slo", "budgets", "dashboard")
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "grpc_port": (0, 65_535), "http_port": (0, 65_535), "max_body_mib": (1, 256), "queue_mib": (1, 4_096), "commit_mib": (1, 256), "quiet_s": (0.05, 3_600),
+}
+
+
+def load(path: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
+    """Settings from flags (`{"collector.http_port": 0}`; None means not given), OVERRUN_* variables, the TOML file, and defaults.
+
+    Raises:
+        ConfigError: unknown table or key (names the nearest known one), wrong type, out of range, unreadable file.
+    """
+    document = _read(path)
+    environment = os.environ if environment is None else environment
+    origins: dict[str, str] = {}
+    built: dict[str, Any] = {}
+    for table, kind in _TABLES.items():
+        known = {f.name: f for f in fields(kind)}
+        values: dict[str, Any] = {}
+        for key, value in _table(document, table).items():
+            if key not in known:
+                raise ConfigError(f"{path}: unknown key [{table}] {key}{_nearest(key, known)}")
+            values[key], origins[f"{table}.{key}"] = value, f"file {path}"
+        for key in known:
+            variable = f"OVERRUN_{key.upper()}"
+            if environment.get(variable):
+                values[key], origins[f"{table}.{key}"] = environment[variable], f"environment {variable}"
+            flag = (flags or {}).get(f"{table}.{key}")
+            if flag is not None:
+                values[key], origins[f"{table}.{key}"] = flag, "flag"
+        checked = {k: _checked(f"[{table}] {k}", v, getattr(kind(), k), origins[f"{table}.{k}"]) for k, v in values.items()}
+        built[table] = replace(kind(), **checked)
+    free = {name: _table(document, name) for name in _FREE_TABLES}
+    return Settings(collector=built["collector"], privacy=built["privacy"], origins=origins, **free)
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the settings file {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    known = [*_TABLES, *_FREE_TABLES]
+    for name in document:
+        if name not in known:
+            raise ConfigError(f"{path}: unknown table [{name}]{_nearest(name, known)}")
+    return document
+
+
+def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    table = document.get(name, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{name} = {table!r} is a value, but [{name}] is a table of settings")
+    return table
+
+
+def _nearest(key: str, known: Any) -> str:
+    close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
+    return f": did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
+
+
+def _checked(name: str, value: Any, default: Any, origin: str) -> Any:
+    """The value in the default's type and within its bounds; texts (environment) are read as that type."""
+    wanted = type(default)
+    if isinstance(value, str) and wanted is not str:
+        value = _from_text(name, value, wanted, origin)
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if type(value) is not wanted:
+        raise ConfigError(f"{name} = {value!r} ({origin}) is {type(value).__name__}, wanted {wanted.__name__} such as {default!r}")
+    low, high = _BOUNDS.get(name.rsplit(" ", 1)[-1], (None, None))
+    if low is not None and high is not None and not low <= value <= high:
+        raise ConfigError(f"{name} = {value} ({origin}) is out of range: {low:g} to {high:g}")
+    return value
+
+
+def _from_text(name: str, text: str, wanted: type, origin: str) -> Any:
+    if wanted is bool:
+        known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        if text.lower() not in known:
+            raise ConfigError(f"{name} = {text!r} ({origin}) is no yes or no: use true or false")
+        return known[text.lower()]
+    try:
+        return wanted(text)
+    except ValueError as error:
+        raise ConfigError(f"{name} = {text!r} ({origin}) is not {'a whole number' if wanted is int else 'a number'}") from error
+
+
+def described(settings: Settings) -> list[str]:
+    """Every setting as `[table] key = value  (origin)`, one per line."""
+    out = []
+    for table, built in (("collector", settings.collector), ("privacy", settings.privacy)):
+        for f in fields(built):
+            out.append(f"[{table}] {f.name} = {getattr(built, f.name)!r}  ({settings.origins.get(f'{table}.{f.name}', 'default')})")
+    for table, free in (("slo", settings.slo), ("budgets", settings.budgets), ("dashboard", settings.dashboard)):
+        out += [f"[{table}] {key} = {value!r}  (file)" for key, value in free.items()]
+    return out

@@ -1,0 +1,81 @@
+"""OpenTelemetry GenAI semantic conventions: the current names, and the older ones that 1.36-era producers must keep.
+
+Source: open-telemetry/semantic-conventions-genai as of late 2026, semantic-conventions 1.2x-1.41, and payloads of
+opentelemetry-instrumentation-genai-openai 1.3b0 and -openai-v2 2.4b0. A metric name used as a span attribute
+(gen_ai.client.operation.time_to_first_chunk) is real: pydantic-ai sends it.
+"""
+
+from collector.dialects import Dialect, Field, Mark, Metric
+
+ORDER = 10
+GENERATION = frozenset({"chat", "text_completion", "generate_content", "completion", "acompletion", "atext_completion", "messages", "responses"})
+
+DIALECT = Dialect(
+    precedence=50,
+    name="genai",
+    prefixes=("gen_ai.",),
+    fields=(
+        Field("operation", "gen_ai.operation.name"),
+        Field("operation", "llm.request.type", rank=1),
+        Field("model", "gen_ai.response.model"),
+        Field("model", "gen_ai.request.model", rank=1),
+        Field("provider", "gen_ai.provider.name"),
+        Field("provider", "gen_ai.system", rank=1),
+        Field("response_id", "gen_ai.response.id"),
+        Field("input_tokens", "gen_ai.usage.input_tokens", "int"),
+        Field("input_tokens", "gen_ai.usage.prompt_tokens", "int", rank=1),
+        Field("input_tokens", "llm.usage.prompt_tokens", "int", rank=2),
+        Field("output_tokens", "gen_ai.usage.output_tokens", "int"),
+        Field("output_tokens", "gen_ai.usage.completion_tokens", "int", rank=1),
+        Field("output_tokens", "llm.usage.completion_tokens", "int", rank=2),
+        Field("cached_tokens", "gen_ai.usage.cache_read.input_tokens", "int"),
+        Field("cached_tokens", "gen_ai.usage.cache_read_input_tokens", "int", rank=1),
+        Field("cached_tokens", "gen_ai.usage.cached_tokens", "int", rank=2),
+        Field("cache_write_tokens", "gen_ai.usage.cache_write.input_tokens", "int"),
+        Field("cache_write_tokens", "gen_ai.usage.cache_creation.input_tokens", "int", rank=1),
+        Field("cache_write_tokens", "gen_ai.usage.cache_creation_input_tokens", "int", rank=2),
+        Field("reasoning_tokens", "gen_ai.usage.reasoning.output_tokens", "int"),
+        Field("reasoning_tokens", "gen_ai.usage.reasoning_tokens", "int", rank=1),
+        Field("reasoning_tokens", "gen_ai.usage.details.reasoning_tokens", "int", rank=2),
+        Field("max_tokens", "gen_ai.request.max_tokens", "int"),
+        Field("max_tokens", "gen_ai.request.max_completion_tokens", "int", rank=1),
+        Field("temperature", "gen_ai.request.temperature", "float"),
+        Field("streaming", "gen_ai.request.stream", "bool"),
+        Field("streaming", "gen_ai.is_streaming", "bool", rank=1),
+        Field("streaming", "llm.is_streaming", "bool", rank=2),
+        Field("ttft_ns", "gen_ai.response.time_to_first_chunk", "seconds"),
+        Field("ttft_ns", "gen_ai.response.time_to_first_token", "seconds", rank=1),
+        Field("ttft_ns", "gen_ai.client.operation.time_to_first_chunk", "seconds", rank=2),
+        Field("ttft_ns", "gen_ai.server.time_to_first_token", "seconds", rank=3),
+        Field("finish_reason", "gen_ai.response.finish_reasons", "first"),
+        Field("finish_reason", "gen_ai.response.finish_reason", rank=1),
+        Field("error_type", "error.type"),
+        Field("session", "gen_ai.conversation.id"),
+        Field("session", "session.id", rank=1),
+        Field("user_hash", "user.id"),
+        Field("user_hash", "enduser.id", rank=1),
+        Field("user_hash", "gen_ai.user", rank=2),
+        Field("user_hash", "llm.user", rank=3),
+        Field("tenant", "tenant.id"),
+        Field("route", "gen_ai.workflow.name", rank=5),
+    ),
+    marks=(
+        Mark("gen_ai.operation.name", "llm", "generation", GENERATION),
+        Mark("llm.request.type", "llm", "generation", frozenset({"chat", "completion"})),
+        Mark("gen_ai.operation.name", "plain", "tool", frozenset({"execute_tool"})),
+        Mark("gen_ai.operation.name", "plain", "guardrail", frozenset({"guardrail", "moderation"})),
+        Mark("gen_ai.operation.name", "plain", "retrieval", frozenset({"retrieval", "embeddings", "aembedding", "rerank", "search_memory"})),
+        Mark("gen_ai.operation.name", "container", "other", frozenset({"invoke_agent", "create_agent", "invoke_workflow", "plan"})),
+        Mark("gen_ai.operation.name", "write", "post", frozenset({"create_memory", "update_memory", "upsert_memory", "delete_memory"})),
+    ),
+    chunk_events=("gen_ai.content.completion.chunk", "llm.content.completion.chunk", "gen_ai.content.chunk"),
+    first_token_events=("First Token Stream Event", "first_token", "llm.first_token"),
+    text_keys=("gen_ai.prompt", "gen_ai.completion", "gen_ai.system_instructions", "gen_ai.tool.definitions", "gen_ai.retrieval.query.text",
+               "gen_ai.retrieval.documents", "gen_ai.tool.description", "gen_ai.request.stop_sequences"),
+    metrics=(
+        Metric("gen_ai.server.request.duration", "e2e"),
+        Metric("gen_ai.server.time_to_first_token", "ttft"),
+        Metric("gen_ai.server.time_per_output_token", "tpot"),
+    ),
+    model_labels=("gen_ai.response.model", "gen_ai.request.model"),
+)

@@ -1,0 +1,17 @@
+"""Our own attributes, for what the conventions cannot say. They come first: whoever sets them means them."""
+
+from collector.dialects import Dialect, Field
+
+ORDER = 0
+DIALECT = Dialect(
+    precedence=99,
+    name="overrun",
+    prefixes=("overrun.",),
+    fields=(
+        Field("route", "overrun.route", rank=-10),
+        Field("prefix_hash", "overrun.prefix_hash"),
+        Field("depends_on", "overrun.depends_on"),
+        Field("workload", "overrun.workload"),
+        Field("turn", "overrun.turn", "int"),
+    ),
+)

@@ -1,0 +1,27 @@
+"""HTTP, RPC, database, messaging and MCP conventions, old and new names. Source: semantic-conventions stable HTTP/DB and their 1.2x predecessors."""
+
+from collector.dialects import Dialect, Field, Mark
+
+ORDER = 90
+DIALECT = Dialect(
+    precedence=90,
+    name="otel",
+    prefixes=("http.", "db.", "url.", "rpc.", "messaging.", "mcp."),
+    fields=(
+        Field("http_status", "http.response.status_code", "status"),
+        Field("http_status", "http.status_code", "status", rank=1),
+        Field("route", "http.route"),
+        Field("route", "http.target", "path", rank=8),
+        Field("operation", "db.operation.name", rank=5),
+        Field("operation", "db.operation", rank=6),
+        Field("operation", "mcp.method.name", rank=7),
+    ),
+    marks=(
+        Mark("asgi.event.type", "folded", "other"),
+        Mark("mcp.method.name", "plain", "tool", frozenset({"tools/call"})),
+        Mark("db.system.name", "plain", "retrieval"),
+        Mark("db.system", "plain", "retrieval"),
+        Mark("db.vector.query.top_k", "plain", "retrieval"),
+    ),
+    text_keys=("url.query", "db.query.text", "db.statement", "http.request.body", "http.response.body", "db.query.summary", "http.query"),
+)

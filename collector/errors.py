@@ -1,0 +1,77 @@
+"""What can go wrong between a sender and the store, and which status says so: one small tree, each error with its HTTP and gRPC status."""
+
+from __future__ import annotations
+
+
+class CollectorError(Exception):
+    """Root of every error that the collector raises on purpose."""
+
+    http_status = 500
+    grpc_status = 13  # INTERNAL
+
+
+class BadPayload(CollectorError):
+    """The body is not what its content type says; sending it again cannot help."""
+
+    http_status = 400
+    grpc_status = 3  # INVALID_ARGUMENT
+
+
+class UnsupportedMedia(CollectorError):
+    """A content type or encoding that OTLP does not know."""
+
+    http_status = 415
+    grpc_status = 12  # UNIMPLEMENTED
+
+
+class PayloadTooLarge(CollectorError):
+    """The body, or what it decompresses to, is over the configured limit."""
+
+    http_status = 413
+    grpc_status = 8  # RESOURCE_EXHAUSTED, without RetryInfo: not retryable
+
+
+class QueueFull(CollectorError):
+    """The writer is behind; the sender should come again after `retry_after_s`."""
+
+    http_status = 503
+    grpc_status = 8  # RESOURCE_EXHAUSTED, with RetryInfo: retryable
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class StoreUnavailable(CollectorError):
+    """The store refused the transaction (disk full, read-only, closing): nothing was stored, the sender should come again."""
+
+    http_status = 503
+    grpc_status = 14  # UNAVAILABLE
+
+    def __init__(self, message: str, retry_after_s: int = 5) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class StoreError(CollectorError):
+    """The database file cannot be used as it is."""
+
+
+class StoreMissing(StoreError):
+    """There is no database at the path."""
+
+
+class StoreLocked(StoreError):
+    """Another process holds the database; ask it over HTTP."""
+
+
+class StoreVersion(StoreError):
+    """The file was written by another schema version."""
+
+
+class ConfigError(CollectorError):
+    """A setting that is unknown or out of range; the program refuses to start."""
+
+
+class ImportFailed(CollectorError):
+    """A file that is neither OTLP nor anything else that `overrun import` reads."""

@@ -1,0 +1,140 @@
+"""How do files get in? OTLP files (.pb, .json, .jsonl, also .gz and .zst, and folders of them) become the same bodies as live traffic.
+
+A file is read, recognised and handed over body by body; the sender behind `send` is the writer itself or a running server.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import zstandard
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from collector import otlp_json
+from collector.errors import BadPayload, ImportFailed
+
+_COMPRESSED = (".gz", ".zst")
+_KINDS = (".pb", ".json", ".jsonl")
+_ROOTS = {"resourceSpans": "traces", "resource_spans": "traces", "resourceMetrics": "metrics", "resource_metrics": "metrics",
+          "resourceLogs": "logs", "resource_logs": "logs"}
+EXPECTED = "an OTLP file: .traces.pb, .metrics.pb, .pb, .json or .jsonl (one request a line), each also as .gz or .zst"
+
+
+@dataclass(slots=True)
+class Imported:
+    """What came of an import: bodies and items stored, bodies that were there already, items refused, logs left out."""
+
+    files: int = 0
+    bodies: int = 0
+    items: int = 0
+    duplicates: int = 0
+    rejected: int = 0
+    logs: int = 0
+
+
+def find_files(paths: Sequence[Path]) -> list[Path]:
+    """The importable files among `paths`; folders are searched through.
+
+    Raises:
+        ImportFailed: a path that is not there, a named file of another kind, or a folder without any.
+    """
+    out: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.is_file() and _kind(p) is not None)
+            if not inside:
+                raise ImportFailed(f"{path} holds no OTLP file: expected {EXPECTED}")
+            out.extend(inside)
+        elif not path.exists():
+            raise ImportFailed(f"there is nothing at {path}: name an OTLP file or a folder of them")
+        elif _kind(path) is None:
+            raise ImportFailed(f"{path} is not importable by its name: expected {EXPECTED}")
+        else:
+            out.append(path)
+    return out
+
+
+def _kind(path: Path) -> str | None:
+    suffixes = [s for s in path.suffixes if s not in _COMPRESSED]
+    return suffixes[-1] if suffixes and suffixes[-1] in _KINDS else None
+
+
+def read_bodies(path: Path) -> Iterator[tuple[str, bytes]]:
+    """(signal, protobuf body) of every request in a file.
+
+    Raises:
+        ImportFailed: the content is not OTLP; names the file, the line and the reason.
+    """
+    try:
+        with _opened(path) as stream:
+            if _kind(path) == ".pb":
+                body = stream.read()
+                yield _signal_of(path, body), body
+            elif _kind(path) == ".json":
+                for document in _documents(msgspec.json.decode(stream.read())):
+                    yield _from_json(document)
+            else:
+                for line in stream:
+                    if line.strip():
+                        yield _from_json(msgspec.json.decode(line))
+    except (BadPayload, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ImportFailed(f"{path} is not OTLP: {error}") from error
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+        raise ImportFailed(f"{path} cannot be read: {error}") from error
+
+
+def _opened(path: Path) -> IO[bytes]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rb")
+    if path.suffix == ".zst":
+        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True))
+    return path.open("rb")
+
+
+def _documents(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _from_json(document: Any) -> tuple[str, bytes]:
+    if isinstance(document, dict):
+        for root, signal in _ROOTS.items():
+            if root in document:
+                return signal, otlp_json.from_document(signal, document)
+    raise BadPayload("no resourceSpans, resourceMetrics or resourceLogs at the top")
+
+
+def _signal_of(path: Path, body: bytes) -> str:
+    """The signal that a protobuf body carries: by the file's name, else by which message it fills with sense."""
+    named = [signal for signal in ("traces", "metrics", "logs") if f".{signal}." in path.name]
+    checks: dict[str, Callable[[bytes], bool]] = {"traces": _has_spans, "metrics": _has_metrics, "logs": _has_logs}
+    for signal in named or list(checks):
+        try:
+            if checks[signal](body):
+                return signal
+        except DecodeError:
+            continue
+    raise BadPayload(f"no {' or '.join(named or list(checks))} export request in protobuf")
+
+
+def _has_spans(body: bytes) -> bool:
+    spans = [s for r in ExportTraceServiceRequest.FromString(body).resource_spans for scope in r.scope_spans for s in scope.spans]
+    return any(len(s.trace_id) == 16 and len(s.span_id) == 8 for s in spans)
+
+
+def _has_metrics(body: bytes) -> bool:
+    metrics = [m for r in ExportMetricsServiceRequest.FromString(body).resource_metrics for scope in r.scope_metrics for m in scope.metrics]
+    return any(m.name and m.WhichOneof("data") for m in metrics)
+
+
+def _has_logs(body: bytes) -> bool:
+    return any(scope.log_records for r in ExportLogsServiceRequest.FromString(body).resource_logs for scope in r.scope_logs)

@@ -1,0 +1,46 @@
+"""OTLP over gRPC: the three Export methods on raw bytes, so that a body is decoded once, in columns, by the writer. No storage logic."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from collector import responses
+from collector.errors import CollectorError
+from collector.otlp_http import store
+from collector.writer import Writer
+
+_SERVICES = {
+    "traces": "opentelemetry.proto.collector.trace.v1.TraceService",
+    "metrics": "opentelemetry.proto.collector.metrics.v1.MetricsService",
+    "logs": "opentelemetry.proto.collector.logs.v1.LogsService",
+}
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def server(writer: Writer, max_body_bytes: int) -> grpc.aio.Server:
+    """A gRPC server with the OTLP services; the caller adds a port and starts it."""
+    options = [("grpc.max_receive_message_length", max_body_bytes), ("grpc.so_reuseport", 0)]
+    made = grpc.aio.server(options=options)
+    handlers = [
+        grpc.method_handlers_generic_handler(service, {"Export": grpc.unary_unary_rpc_method_handler(_export(signal, writer))})
+        for signal, service in _SERVICES.items()
+    ]
+    made.add_generic_rpc_handlers(tuple(handlers))
+    return made
+
+
+def _export(signal: str, writer: Writer) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    async def export(body: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        try:
+            stored = await store(signal, body, writer)
+        except CollectorError as error:
+            status = responses.failure(error)
+            context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+            await context.abort(_CODES[error.grpc_status], str(error))
+        return responses.success(signal, stored).SerializeToString()
+
+    return export

@@ -1,0 +1,136 @@
+"""How do stored spans become request rows? Ties store, writer and the watch for quiet traces together, for the server and for imports alike.
+
+What assembling means is the caller's business (`Assemble`, from `analysis`); here is only when it runs, and that its rows replace the old
+ones of the same traces in one transaction, together with the mark up to which a restart need not look again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from collector.config import CollectorSettings, PrivacySettings
+from collector.errors import StoreUnavailable
+from collector.normalize import Rules
+from collector.quiet import Key, QuietTraces, Seen
+from collector.reading import quiet_spans
+from collector.store import Store
+from collector.writer import Writer
+
+log = logging.getLogger("overrun.collector")
+# Traces assembled at once: enough to amortise the query (about 10 ms), few enough to keep the writer free for senders.
+MAX_TRACES = 20_000
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """Rows of `requests` and `llm_calls`, and the traces that they replace (columns trace_hi, trace_lo)."""
+
+    requests: pa.Table
+    llm_calls: pa.Table
+    covered: pa.Table
+
+
+# The spans of the quiet traces and of those joined to them by a response id (columns of sql/quiet_spans.sql) -> their rows.
+Assemble = Callable[[pa.Table], Assembled]
+
+
+class Pipeline:
+    """A store with its writer, assembling quiet traces in a thread of its own until `close`."""
+
+    def __init__(self, store: Store, settings: CollectorSettings, privacy: PrivacySettings, assemble: Assemble) -> None:
+        self.store = store
+        self.quiet = QuietTraces()
+        rules = Rules(store_text=privacy.store_text, hash_users=privacy.hash_users, salt=store.salt())
+        self.writer = Writer(store, settings, rules, self.quiet)
+        self._quiet_s = settings.quiet_s
+        self._assemble = assemble
+        self._stop = threading.Event()
+        self._busy = threading.Lock()
+        self._recover()
+        self._thread = threading.Thread(target=self._watch, name="overrun-assembler", daemon=True)
+        self._thread.start()
+
+    def _recover(self) -> None:
+        """Traces that were stored but not yet assembled when the process last ended."""
+        through = int(self.store.meta("assembled_through") or 0)
+        cursor = self.store.cursor()
+        found = cursor.sql(
+            "select trace_hi, trace_lo, min(start_ns) as start_ns from spans where batch > $through group by all", params={"through": through}
+        ).to_arrow_table()
+        cursor.close()
+        if found.num_rows:
+            columns = (found.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns"))
+            self.quiet.note(*columns, through + 1, time.monotonic())
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_POLL_S):
+            self._assemble_due(self._quiet_s)
+
+    def _assemble_due(self, quiet_s: float) -> bool:
+        """Assemble one round of quiet traces; True if there was something to do and it was stored."""
+        with self._busy:
+            taken = self.quiet.take(time.monotonic(), quiet_s, MAX_TRACES)
+            if not taken:
+                return False
+            try:
+                self._assemble_now(taken)
+            except (duckdb.Error, StoreUnavailable):
+                # The spans are safe; these traces stay pending and are tried again.
+                log.exception("assembling %d traces failed, trying again", len(taken))
+                self._stop.wait(1.0)
+                return False
+            self.quiet.done(taken)
+            return True
+
+    def _assemble_now(self, taken: dict[Key, Seen]) -> None:
+        cursor = self.store.cursor()
+        try:
+            made = self._assemble(quiet_spans(cursor, _as_table(taken)))
+        finally:
+            cursor.close()
+        through = self.quiet.assembled_through(self.writer.last_batch, taken)
+        self.writer.call(lambda connection: _replace(connection, made, through)).result()
+
+    def drain(self) -> None:
+        """Assemble everything that is stored, quiet or not; returns when nothing is pending."""
+        while self._assemble_due(0.0):
+            pass
+
+    def close(self) -> None:
+        """Store and answer what is queued, assemble what is pending, close the store."""
+        self._stop.set()
+        self._thread.join()
+        self.drain()
+        self.writer.close()
+        self.store.close()
+
+
+def _as_table(taken: dict[Key, Seen]) -> pa.Table:
+    keys = np.array(list(taken), dtype=np.uint64)
+    start = np.array([seen.start_ns for seen in taken.values()], dtype=np.int64)
+    return pa.table({"trace_hi": keys[:, 0], "trace_lo": keys[:, 1], "start_ns": start})
+
+
+def _replace(connection: duckdb.DuckDBPyConnection, made: Assembled, through: int) -> None:
+    connection.register("covered", made.covered)
+    connection.register("made_requests", made.requests)
+    connection.register("made_llm_calls", made.llm_calls)
+    try:
+        for table in ("requests", "llm_calls"):
+            there = connection.execute(f"select exists (select 1 from {table} semi join covered using (trace_hi, trace_lo))").fetchone()
+            if there and there[0]:
+                connection.execute(f"delete from {table} using covered c where {table}.trace_hi = c.trace_hi and {table}.trace_lo = c.trace_lo")
+            connection.execute(f"insert into {table} by name select * from made_{table}")
+        connection.execute("update meta set value = $value where key = 'assembled_through'", {"value": str(through)})
+    finally:
+        for name in ("covered", "made_requests", "made_llm_calls"):
+            connection.unregister(name)

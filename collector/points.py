@@ -1,0 +1,178 @@
+"""What do the sent metrics mean? OTLP metrics bytes in, rows of `points` and `sources` out, each named by its indicator where a table knows it.
+
+Metrics are a thousand times rarer than spans, so this is the plain protobuf decoder and a loop. Exponential histograms become explicit
+bounds (the conversion is exact: their bucket edges are powers of a base), so that one reader serves both.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, ExponentialHistogramDataPoint, Metric
+
+from collector import stages
+from collector.decode import Source, any_value
+from collector.dialects import Metric as Named
+from collector.errors import BadPayload
+from collector.normalize import MAX_NAME, Rules, clean_attributes, source_table
+
+GAUGE, SUM, HISTOGRAM, EXPONENTIAL, SUMMARY = 1, 2, 3, 4, 5
+MAX_BUCKETS = 2_000  # a data point with more buckets than this is no latency histogram
+
+
+@dataclass(slots=True)
+class Points:
+    """Rows of `points` (all columns but `batch`), their sources, and how many data points could not be used."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    sources: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    rejected: int = 0
+
+
+def decode_points(body: bytes, rules: Rules) -> Points:
+    """The data points of one ExportMetricsServiceRequest.
+
+    Raises:
+        BadPayload: the body is not such a message.
+    """
+    try:
+        request = ExportMetricsServiceRequest.FromString(body)
+    except DecodeError as error:
+        raise BadPayload(f"the body is not an OTLP metrics export request in protobuf: {error}") from error
+    out = Points()
+    for resource_metrics in request.resource_metrics:
+        resource = tuple((a.key, any_value(a.value)) for a in resource_metrics.resource.attributes)
+        for scope_metrics in resource_metrics.scope_metrics:
+            scope = scope_metrics.scope
+            scope_attributes = tuple((a.key, any_value(a.value)) for a in scope.attributes)
+            source = Source(resource, scope.name, scope.version, scope_attributes, resource_metrics.schema_url, scope_metrics.schema_url)
+            ids, rows = source_table([source], rules)
+            out.sources.extend(rows)
+            for metric in scope_metrics.metrics:
+                _decode_metric(metric, int(ids[0]), rows[0][1]["instance"], rules, out)
+    return out
+
+
+def _decode_metric(metric: Metric, source_id: int, instance: str | None, rules: Rules, out: Points) -> None:
+    kind = metric.WhichOneof("data")
+    if kind is None:
+        return
+    data = getattr(metric, kind)
+    code, read = _READERS[kind]
+    temporality = getattr(data, "aggregation_temporality", 0)
+    for point in data.data_points:
+        if point.flags & DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK:
+            continue  # a staleness marker: its value must be ignored
+        value = read(point)
+        if value is None:
+            out.rejected += 1
+            continue
+        attributes = {a.key: any_value(a.value) for a in point.attributes}
+        kept = clean_attributes(attributes.items(), rules)
+        named = find_indicator(metric.name, attributes)
+        out.rows.append({
+            "source_id": source_id, "time_ns": _signed(point.time_unix_nano), "start_ns": _signed(point.start_time_unix_nano),
+            "name": metric.name[:MAX_NAME], "unit": metric.unit[:MAX_NAME], "kind": code, "temporality": temporality if temporality in (1, 2) else 0,
+            "monotonic": bool(getattr(data, "is_monotonic", False)), "series": _series(source_id, metric.name, kept),
+            "instance": instance or _text(attributes.get("instance")), "model": _model(attributes),
+            "indicator": named.indicator if named else None, "scale": named.scale if named else None,
+            "value": None, "bounds": None, "counts": None, "sum": None, "count": None, "attributes": kept, **value})
+
+
+def _signed(time_ns: int) -> int:
+    return min(time_ns, 2**63 - 1)
+
+
+def _number(point: Any) -> dict[str, Any] | None:
+    which = point.WhichOneof("value")
+    return None if which is None else {"value": float(getattr(point, which))}
+
+
+def _histogram(point: Any) -> dict[str, Any] | None:
+    bounds, counts = list(point.explicit_bounds), [float(c) for c in point.bucket_counts]
+    if len(bounds) > MAX_BUCKETS or (counts and len(counts) != len(bounds) + 1):
+        return None
+    return {"bounds": bounds, "counts": counts, "sum": point.sum if point.HasField("sum") else None, "count": float(point.count)}
+
+
+def _exponential(point: ExponentialHistogramDataPoint) -> dict[str, Any] | None:
+    """Explicit edges of an exponential histogram: bucket i of scale s covers (b**i, b**(i+1)] with b = 2**(2**-s) (OTLP data model)."""
+    negative, positive = list(point.negative.bucket_counts), list(point.positive.bucket_counts)
+    if len(negative) + len(positive) > MAX_BUCKETS:
+        return None
+    try:
+        below = [-(2.0 ** ((point.negative.offset + i) * 2.0**-point.scale)) for i in range(len(negative), -1, -1)] if negative else []
+        above = [2.0 ** ((point.positive.offset + i) * 2.0**-point.scale) for i in range(len(positive) + 1)] if positive else []
+    except OverflowError:
+        return None
+    bounds = below + above
+    counts = [0.0, *map(float, reversed(negative)), float(point.zero_count), *map(float, positive), 0.0]
+    if not below:
+        counts = counts[1:]
+    if not above:
+        counts = counts[:-1] if below else [float(point.zero_count)]
+        counts += [0.0] * (len(bounds) + 1 - len(counts))
+    return {"bounds": bounds, "counts": counts, "sum": point.sum if point.HasField("sum") else None, "count": float(point.count)}
+
+
+def _summary(point: Any) -> dict[str, Any]:
+    return {"sum": point.sum, "count": float(point.count)}
+
+
+_READERS: dict[str, tuple[int, Callable[[Any], dict[str, Any] | None]]] = {
+    "gauge": (GAUGE, _number), "sum": (SUM, _number), "histogram": (HISTOGRAM, _histogram),
+    "exponential_histogram": (EXPONENTIAL, _exponential), "summary": (SUMMARY, _summary),
+}
+
+
+def _series(source_id: int, name: str, attributes: list[tuple[str, str]]) -> int:
+    text = f"{source_id}\0{name}\0{sorted(attributes)!r}"
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+
+
+@functools.cache
+def _model_labels() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(label for d in stages.dialects() for label in d.model_labels))
+
+
+def _model(attributes: dict[str, Any]) -> str | None:
+    return next((found for label in _model_labels() if (found := _text(attributes.get(label)))), None)
+
+
+def _text(value: object) -> str | None:
+    return value[:MAX_NAME] if isinstance(value, str) and value else None
+
+
+def _spelling(name: str) -> str:
+    """One spelling for `vllm:x_total`, `vllm_x_total` and `vllm.x`: exporters translate separators and drop or add `_total`."""
+    return re.sub(r"[:.\-]", "_", name.lower()).removesuffix("_total")
+
+
+@functools.cache
+def _indicators() -> dict[str, tuple[Named, ...]]:
+    out: dict[str, tuple[Named, ...]] = {}
+    for named in _all_metrics():
+        key = _spelling(named.name)
+        out[key] = (*out.get(key, ()), named)
+    return out
+
+
+def _all_metrics() -> Iterator[Named]:
+    for dialect in stages.dialects():
+        yield from dialect.metrics
+
+
+def find_indicator(name: str, attributes: dict[str, Any]) -> Named | None:
+    """The indicator of a metric under any of its spellings; None if no table names it."""
+    return next((m for m in _indicators().get(_spelling(name), ()) if _matches(m.where, attributes)), None)
+
+
+def _matches(where: Iterable[tuple[str, str]], attributes: dict[str, Any]) -> bool:
+    return all(attributes.get(key) == value for key, value in where)

@@ -1,0 +1,84 @@
+"""What of an attribute may be stored? Prompt and completion text is dropped, long unknown text keeps only length and hash, URLs lose their query.
+
+The decision is made per attribute key, so it costs nothing per span; only values that are really replaced are touched one by one.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+
+from collector.stages import dialects
+
+KEEP, STRIP_QUERY, REDACT, DROP = range(4)
+
+# Unknown text up to this length is kept: the longest identifiers (ARNs, image digests) fit, a prompt rarely does.
+MAX_UNKNOWN_TEXT = 128
+# What is on this list may be longer.
+_LONG_ALLOWED = frozenset({"user_agent.original", "http.user_agent", "service.name", "exception.type", "error.type", "code.function.name"})
+_URL_KEYS = frozenset({"url.full", "http.url", "http.target", "url.path", "http.request.url", "server.url", "url"})
+# A key one of whose words is one of these carries text that somebody wrote or a model said.
+_TEXT_WORDS = frozenset({
+    "prompt", "prompts", "completion", "completions", "question", "query", "answer", "content", "input", "output", "inputs", "outputs", "text",
+    "message", "messages", "body", "instructions", "instruction", "arguments", "result", "results", "documents", "document", "transcript",
+    "input_messages", "output_messages", "spaninputs", "spanoutputs", "stacktrace", "statement", "summary", "email", "embedding", "choices",
+})
+# ...unless it is a number or a name about such text.
+_NOT_TEXT = re.compile(r"(?:^|_)(?:tokens?|count|length|size|type|kind|hash|id|ids|name|names|mime_type|format|role|version|ms|s|chunks?|ratio|price|cost)$")
+_SEGMENTS = re.compile(r"[._\-/:\[\] ]+|(?<=[a-z])(?=[A-Z])")
+
+
+@functools.lru_cache(maxsize=16_384)
+def action(key: str) -> int:
+    """What happens to the text under an attribute key: KEEP (up to MAX_UNKNOWN_TEXT), STRIP_QUERY, REDACT (length and hash) or DROP."""
+    if key in _URL_KEYS:
+        return STRIP_QUERY
+    if key in _text_keys() or key.startswith(("gen_ai.prompt.", "gen_ai.completion.", "llm.input_messages.", "llm.output_messages.", "mlflow.span")):
+        return DROP
+    # Both readings of a key are tried: `input_messages` as one word, and `spanInputs` as two.
+    words = [w for w in _SEGMENTS.split(key) if w]
+    if any(w.lower() in _TEXT_WORDS for w in words) and not _NOT_TEXT.search(words[-1].lower()):
+        return REDACT
+    return KEEP
+
+
+@functools.cache
+def _text_keys() -> frozenset[str]:
+    return frozenset(key for dialect in dialects() for key in dialect.text_keys)
+
+
+def allows_long(key: str) -> bool:
+    """Whether text under this key may be longer than MAX_UNKNOWN_TEXT."""
+    return key in _LONG_ALLOWED
+
+
+def redacted(text: str) -> str:
+    """What is kept of a text: its length and a hash, so that equal texts can still be told to be equal."""
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return f"[text: {len(text)} characters, {digest}]"
+
+
+def without_query(url: str) -> str:
+    """A URL or path without user info, query and fragment: people's words travel there."""
+    bare = re.split(r"[?#]", url, maxsplit=1)[0]
+    return re.sub(r"(?<=://)[^/@]*@", "", bare)
+
+
+def user_hash(user: str, salt: bytes) -> str:
+    """A user id as 16 hex digits of salted BLAKE2b: equal users stay equal within one store, and nobody can list them."""
+    return hashlib.blake2b(user.encode("utf-8", "surrogatepass"), digest_size=8, key=salt).hexdigest()
+
+
+def clean(key: str, value: str, *, store_text: bool) -> str | None:
+    """One attribute as it may be stored; None if not at all. For resources and scopes; span columns go the vectorised way (normalize.py)."""
+    if store_text:
+        return value
+    what = action(key)
+    if what == DROP:
+        return None
+    if what == STRIP_QUERY:
+        return without_query(value)
+    if what == REDACT or (len(value) > MAX_UNKNOWN_TEXT and not allows_long(key)):
+        return redacted(value)
+    return value

@@ -1,0 +1,84 @@
+"""Which traces have gone quiet and can be assembled? Remembers, per trace, when its last span came, from which commit on, and its earliest start."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.decode import Ints
+
+Key = tuple[int, int]
+# Earliest starts of traces already assembled are remembered for this many traces.
+REMEMBERED = 100_000
+
+
+@dataclass(slots=True)
+class Seen:
+    """A trace that waits: when its last span was stored (monotonic s), the first commit not yet assembled, its earliest span start."""
+
+    last_s: float
+    first_batch: int
+    start_ns: int
+
+
+class QuietTraces:
+    """Traces with spans that no assembled row covers yet, in the order of their last span. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: OrderedDict[Key, Seen] = OrderedDict()
+        self._starts: OrderedDict[Key, int] = OrderedDict()
+        self._running: dict[Key, Seen] = {}
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._waiting) + len(self._running)
+
+    def note(self, trace_hi: Ints, trace_lo: Ints, start_ns: Ints, batch: int, now_s: float) -> None:
+        """Spans of these traces were stored in commit `batch`."""
+        order = np.lexsort((start_ns, trace_lo, trace_hi))
+        hi, lo, start = trace_hi[order], trace_lo[order], start_ns[order]
+        first = np.ones(len(hi), dtype=bool)
+        first[1:] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
+        rows = zip(hi[first].tolist(), lo[first].tolist(), start[first].tolist(), strict=True)
+        with self._lock:
+            for h, low, begin in rows:
+                key = (h, low)
+                seen = self._waiting.pop(key, None)
+                begin = min(begin, self._starts.get(key, begin))
+                if seen is None:
+                    self._waiting[key] = Seen(now_s, batch, begin)
+                else:
+                    seen.last_s, seen.start_ns = now_s, min(seen.start_ns, begin)
+                    self._waiting[key] = seen
+
+    def take(self, now_s: float, quiet_s: float, limit: int) -> dict[Key, Seen]:
+        """Up to `limit` traces whose last span is at least `quiet_s` old. They count as pending until `done`."""
+        with self._lock:
+            while self._waiting and len(self._running) < limit:
+                key, seen = next(iter(self._waiting.items()))
+                if now_s - seen.last_s < quiet_s:
+                    break
+                del self._waiting[key]
+                self._running[key] = seen
+            return dict(self._running)
+
+    def done(self, taken: dict[Key, Seen]) -> None:
+        """These traces have been assembled and stored."""
+        with self._lock:
+            for key, seen in taken.items():
+                self._running.pop(key, None)
+                self._starts[key] = seen.start_ns
+                self._starts.move_to_end(key)
+            while len(self._starts) > REMEMBERED:
+                self._starts.popitem(last=False)
+
+    def assembled_through(self, last_batch: int, taken: dict[Key, Seen]) -> int:
+        """The commit up to which everything is assembled once `taken` is stored; what is after it is looked at again after a crash."""
+        with self._lock:
+            waiting = [seen.first_batch for seen in self._waiting.values()]
+            running = [seen.first_batch for key, seen in self._running.items() if key not in taken]
+        return min([*waiting, *running, last_batch + 1]) - 1

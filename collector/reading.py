@@ -1,0 +1,38 @@
+"""What does analysis read that no view gives? The spans of whole requests in nanoseconds, as the assembly wants them."""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from collector.store import sql
+
+# Spans of one trace, and an engine's span of a client's call, are looked for this far before the earliest start that is known of them.
+LOOK_BACK_NS = 3600 * 10**9
+
+
+def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table) -> pa.Table:
+    """The stored spans of these traces (trace_hi, trace_lo, start_ns), and of traces that share a model response with them."""
+    start = quiet.column("start_ns").to_numpy()
+    cursor.register("quiet", quiet)
+    try:
+        return cursor.sql(sql("quiet_spans"), params={"floor": int(start.min()) - LOOK_BACK_NS}).to_arrow_table()
+    finally:
+        cursor.unregister("quiet")
+
+
+def trace_spans(cursor: duckdb.DuckDBPyConnection, trace_id: str) -> pa.Table:
+    """The spans that make up the request of one trace (32 hex digits); empty if the store has none.
+
+    Raises:
+        ValueError: `trace_id` is not 32 hex digits.
+    """
+    if len(trace_id) != 32:
+        raise ValueError(trace_id)
+    high, low = int(trace_id[:16], 16), int(trace_id[16:], 16)
+    key = {"hi": high, "lo": low}
+    row = cursor.execute("select min(start_ns) from spans where trace_hi = $hi and trace_lo = $lo", key).fetchone()
+    start = 0 if row is None or row[0] is None else int(row[0])
+    one = pa.table({"trace_hi": np.array([high], np.uint64), "trace_lo": np.array([low], np.uint64), "start_ns": np.array([start], np.int64)})
+    return quiet_spans(cursor, one)

@@ -1,0 +1,21 @@
+-- Formulas used by more than one view. Each has a reference test in tests/collector/test_schema.py.
+
+create or replace macro trace_hex(hi, lo) as printf('%016x%016x', hi, lo);
+create or replace macro span_hex(id) as printf('%016x', id);
+
+-- Codes: collector/stages.py (stage, role), OTLP (kind), collector/dialects (ttft_source).
+create or replace macro stage_name(code) as ['network', 'gateway', 'retrieval', 'prompt', 'guardrail', 'queue', 'kv_transfer', 'prefill', 'decode', 'tool', 'post',
+    'wait_user', 'other', 'first_token', 'generation'][code + 1];
+create or replace macro role_name(code) as ['plain', 'container', 'llm', 'engine', 'phase', 'folded', 'write'][code + 1];
+create or replace macro span_kind_name(code) as ['unspecified', 'internal', 'server', 'client', 'producer', 'consumer'][code + 1];
+create or replace macro ttft_source_name(code) as ['none', 'attribute', 'event', 'engine'][code + 1];
+create or replace macro indicator_unit(indicator) as case
+    when indicator in ('kv_cache_usage', 'prefix_cache_hit_rate', 'spec_accept_rate', 'cached_prompt_ratio', 'gpu_util', 'mem_bw_util', 'up') then 'ratio'
+    when indicator in ('queue_depth', 'running', 'swapped', 'paused') then 'requests'
+    when indicator in ('preemptions', 'rejections', 'aborts', 'finished') then '1/s'
+    when indicator in ('prompt_tokens', 'output_tokens', 'prefix_cache_hits', 'prefix_cache_queries', 'cached_prompt_tokens', 'spec_draft_tokens',
+                       'spec_accepted_tokens', 'throughput') then 'tokens/s'
+    when indicator in ('kv_capacity', 'batch_tokens', 'input_length', 'output_length', 'spec_accept_length') then 'tokens'
+    when indicator = 'gpu_mem_used' then 'bytes'
+    when indicator in ('ttft', 'itl', 'tpot', 'e2e', 'queue', 'prefill', 'decode', 'inference', 'kv_transfer') then 's'
+    else '1' end;

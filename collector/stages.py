@@ -1,0 +1,150 @@
+"""Which stage of the request does a span belong to? Codes of stages and roles, and the rules that classify a span, first hit wins.
+
+`classify` works on columns: attribute rules are looked up per distinct key (and value), name rules per distinct (scope, name) of the batch.
+Order: our own attribute; folded spans; engines and their phases; what an attribute says; what the name says; the span's kind.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+from collector.dialects import Dialect, Mark, SpanName, load
+
+STAGES = ("network", "gateway", "retrieval", "prompt", "guardrail", "queue", "kv_transfer", "prefill", "decode", "tool", "post",
+          "wait_user", "other", "first_token", "generation")
+# plain: its own time is its stage's. container: only time that no child covers, and that is `other`. llm: a model call seen by its client.
+# engine: a request seen by the inference server. phase: a part of an engine request. folded: no stage, children move to its parent.
+# write: a database write, `post` after the last model call and `retrieval` before it.
+ROLES = ("plain", "container", "llm", "engine", "phase", "folded", "write")
+STAGE = {name: code for code, name in enumerate(STAGES)}
+ROLE = {name: code for code, name in enumerate(ROLES)}
+MODEL_STAGES = ("queue", "kv_transfer", "prefill", "decode", "first_token", "generation")
+
+# The lower the rank, the earlier the rule is asked.
+RANK_FOLDED, RANK_ENGINE, RANK_PHASE, RANK_ATTRIBUTE, RANK_NAME, RANK_KIND = 10, 20, 30, 40, 60, 80
+# Within attributes: what names the operation outright comes before what only hints at the protocol.
+_STAGE_ORDER = {"guardrail": 0, "tool": 1, "retrieval": 3, "generation": 2, "post": 4, "other": 5}
+
+# Whole words only: `postgres` is not post, an insurance policy is not a policy check.
+_WORD_RULES = (
+    ("guardrail", r"guard|guardrails?|moderat(?:e|ion)|safety|pii|jailbreak|policy_check|content_filter"),
+    ("retrieval", r"retriev(?:e|al|er)|rerank(?:er|ing)?|vector|vector_search|search|embed(?:ding|dings)?|fetch_docs|similarity_search|knn"),
+    ("prompt", r"prompt|template|tokeni[sz]e|render|format_messages|build_prompt"),
+    ("queue", r"queue|queued|waiting|admission|backoff|semaphore|throttle"),
+    ("post", r"post|postprocess|post_process|post_processing|parse|parser|citations?|persist|serialization|evaluat(?:e|ion|or)|stream_to_client"),
+    ("tool", r"tool|tools|tool_call|function_call"),
+    ("wait_user", r"wait_user|human_approval|human_in_the_loop|await_user|wait_for_user"),
+)
+_WORDS = tuple((stage, re.compile(rf"(?:^|[^a-z0-9])(?:{pattern})(?:$|[^a-z0-9])", re.IGNORECASE)) for stage, pattern in _WORD_RULES)
+_HTTP_PHASES = re.compile(r"http\.(?:getconn|dns|connect|tls|send|headers|receive)")
+_HTTP_NOISE = re.compile(r"\S+ \S+ (?:http|websocket) (?:send|receive)")
+# A route named after its method (`POST /chat`) says nothing about the stage.
+_HTTP_METHOD = re.compile(r"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT|HTTP)(?:\s|$)")
+_WRITE_VERBS = frozenset({"insert", "update", "upsert", "delete", "replace", "merge", "create", "drop", "alter", "commit", "set", "put", "add"})
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one rule says of a span: the lowest rank of all that speak wins."""
+
+    rank: int
+    role: int
+    stage: int
+
+
+def _verdict(rank: int, role: str, stage: str) -> Verdict:
+    return Verdict(rank, ROLE[role], STAGE[stage])
+
+
+CONTAINER = _verdict(RANK_KIND + 5, "container", "other")
+NETWORK = _verdict(RANK_KIND, "plain", "network")
+_NETWORK_KEYS = frozenset({"http.request.method", "http.method", "url.full", "http.url", "rpc.system", "rpc.system.name"})
+
+
+@functools.cache
+def dialects() -> tuple[Dialect, ...]:
+    """Every vocabulary, in order of precedence."""
+    return load()
+
+
+def mark_rank(mark: Mark) -> int:
+    """Where in the order a mark stands; folded before engine before phase before the rest."""
+    by_role = {"folded": RANK_FOLDED, "engine": RANK_ENGINE, "phase": RANK_PHASE}
+    return by_role.get(mark.role, RANK_ATTRIBUTE + 2 * _STAGE_ORDER.get(mark.stage, 3) + (0 if mark.values else 1))
+
+
+@functools.cache
+def marks_by_key() -> dict[str, tuple[Mark, ...]]:
+    """Attribute key -> the marks that look at it."""
+    out: dict[str, tuple[Mark, ...]] = {}
+    for dialect in dialects():
+        for mark in dialect.marks:
+            out[mark.key] = (*out.get(mark.key, ()), mark)
+    return out
+
+
+def of_key(key: str) -> Verdict | None:
+    """What the mere presence of an attribute says."""
+    found = [_verdict(mark_rank(m), m.role, m.stage) for m in marks_by_key().get(key, ()) if not m.values]
+    return min(found, key=lambda v: v.rank) if found else None
+
+
+def of_value(key: str, value: str) -> Verdict | None:
+    """What an attribute's value says; `overrun.stage` beats every other rule."""
+    if key == "overrun.stage":
+        return Verdict(0, ROLE["plain"], STAGE[value]) if value in STAGE else None
+    if key in ("db.operation.name", "db.operation", "db.statement", "db.query.text"):
+        words = value.split(None, 1)
+        return _verdict(RANK_ATTRIBUTE, "write", "post") if words and words[0].lower() in _WRITE_VERBS else None
+    found = [_verdict(mark_rank(m), m.role, m.stage) for m in marks_by_key().get(key, ()) if value in m.values]
+    return min(found, key=lambda v: v.rank) if found else None
+
+
+@functools.cache
+def value_keys() -> frozenset[str]:
+    """Attribute keys whose values a rule looks at."""
+    with_values = {key for key, marks in marks_by_key().items() if any(m.values for m in marks)}
+    return frozenset(with_values | {"overrun.stage", "db.operation.name", "db.operation", "db.statement", "db.query.text"})
+
+
+@functools.cache
+def _span_names() -> tuple[tuple[SpanName, re.Pattern[str]], ...]:
+    return tuple((rule, re.compile(rule.pattern)) for dialect in dialects() for rule in dialect.names)
+
+
+@functools.lru_cache(maxsize=65_536)
+def of_name(scope: str, name: str) -> Verdict | None:
+    """What scope and name say: an engine's own span names first, then whole words of the field."""
+    for rule, pattern in _span_names():
+        # A scope rule holds for the scope itself and what is below it (`vllm` covers `vllm.tracing.otel`).
+        if rule.scope and (scope == rule.scope or scope.startswith(rule.scope + ".")) and pattern.fullmatch(name):
+            return _verdict({"folded": RANK_FOLDED, "phase": RANK_PHASE}.get(rule.role, RANK_NAME), rule.role, rule.stage)
+    if _HTTP_NOISE.fullmatch(name) or name == "raw_gen_ai_request":
+        return _verdict(RANK_FOLDED, "folded", "other")
+    if _HTTP_PHASES.fullmatch(name):
+        return _verdict(RANK_NAME, "plain", "network")
+    for stage, words in () if _HTTP_METHOD.match(name) else _WORDS:
+        if words.search(name):
+            return _verdict(RANK_NAME, "plain", stage)
+    return None
+
+
+def is_network_key(key: str) -> bool:
+    """Whether a client span with this attribute is a call over the network."""
+    return key in _NETWORK_KEYS
+
+
+@functools.lru_cache(maxsize=16_384)
+def dialect_of(key: str) -> tuple[int, int] | None:
+    """(precedence, index in `dialects()`) of the vocabulary that an attribute key belongs to: the longest matching prefix."""
+    found = [(len(prefix), d.precedence, i) for i, d in enumerate(dialects()) for prefix in d.prefixes if key.startswith(prefix)]
+    return max(found)[1:] if found else None
+
+
+@functools.lru_cache(maxsize=4_096)
+def dialect_of_scope(scope: str) -> int:
+    """Index in `dialects()` of the vocabulary that an instrumentation scope belongs to; -1 if none claims it."""
+    claims = [i for i, d in enumerate(dialects()) for s in d.scopes if scope == s or scope.startswith(s + ".")]
+    return claims[0] if claims else -1

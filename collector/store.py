@@ -1,0 +1,174 @@
+"""Where is the telemetry kept, and may this process open it? Opens or creates the database file, checks its schema version, makes the views.
+
+DuckDB lets one process write and no other read meanwhile, so a running server leaves its address in `<file>.server`, and whoever finds the
+file locked is told where to ask.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import resources
+from pathlib import Path
+
+import duckdb
+
+from collector.errors import StoreError, StoreLocked, StoreMissing, StoreVersion
+
+SCHEMA_VERSION = 1
+# asof_loop_join_threshold: an ASOF join can hang with the default, and a plain SET is not inherited by cursors.
+# Extensions: nothing is downloaded at run time.
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "asof_loop_join_threshold": 0,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+
+
+class Store:
+    """An open database. `connection` belongs to the writer thread; everybody else reads through a `cursor()` of its own."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
+        self.connection = connection
+        self.path = path
+        self.read_only = read_only
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection of its own to the same database: snapshot reads beside the writer. Close it after use."""
+        return self.connection.cursor()
+
+    @contextmanager
+    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor that sees one snapshot for as long as the block lasts."""
+        cursor = self.cursor()
+        try:
+            cursor.begin()
+            yield cursor
+            cursor.rollback()
+        finally:
+            cursor.close()
+
+    def salt(self) -> bytes:
+        """The random key of this store's user hashes; made with the store."""
+        return bytes.fromhex(self.meta("salt") or "")
+
+    def meta(self, key: str) -> str | None:
+        """One value of the store's own notes."""
+        row = self.cursor().execute("select value from meta where key = $key", {"key": key}).fetchone()
+        return None if row is None else str(row[0])
+
+    def close(self) -> None:
+        """Close the database (DuckDB checkpoints its log) and take the address note away."""
+        self.connection.close()
+        with suppress(OSError):
+            _address_file(self.path).unlink()
+
+    def announce(self, url: str) -> None:
+        """Leave the server's address beside the file, for whoever finds it locked."""
+        with suppress(OSError):
+            _address_file(self.path).write_text(json.dumps({"url": url, "pid": os.getpid()}), encoding="utf-8")
+
+
+def open_store(path: Path, *, create: bool, memory_limit: str | None = None, threads: int | None = None) -> Store:
+    """Open the database at `path`; with `create`, make it (and its folder) if there is none.
+
+    Raises:
+        StoreMissing: no file there and `create` is false.
+        StoreLocked: another process has it open.
+        StoreVersion: written by another schema version.
+        StoreError: not a DuckDB database, or a folder or disk that cannot be written.
+    """
+    exists = path.exists() and path.stat().st_size > 0
+    if not exists and not create:
+        raise StoreMissing(f"there is no database at {path}: name another --db, or make one with `overrun serve --db {path}` or `overrun import ... --db {path}`")
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder: --db wants a file in it, such as {path / 'overrun.db'}")
+    config = dict(_SETTINGS)
+    if memory_limit:
+        config["memory_limit"] = memory_limit
+    if threads:
+        config["threads"] = threads
+    read_only = exists and not os.access(path, os.W_OK)
+    try:
+        if not exists:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        connection = duckdb.connect(str(path), read_only=read_only, config=config)
+    except (duckdb.Error, OSError) as error:
+        raise _explain(path, error) from error
+    try:
+        if not exists:
+            _create(connection)
+        _check_version(connection, path)
+        connection.execute("set global TimeZone = 'UTC'")
+        if not read_only:
+            connection.execute("set checkpoint_threshold = '256MB'")
+            for sql in _sql_files("views"):
+                connection.execute(sql)
+    except BaseException:
+        connection.close()
+        raise
+    return Store(connection, path, read_only=read_only)
+
+
+def _create(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.begin()
+    for sql in _sql_files("schema"):
+        connection.execute(sql)
+    connection.executemany(
+        "insert into meta values (?, ?)",
+        [("schema_version", str(SCHEMA_VERSION)), ("salt", secrets.token_hex(16)), ("assembled_through", "0")],
+    )
+    connection.commit()
+
+
+def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+    try:
+        row = connection.execute("select value from meta where key = 'schema_version'").fetchone()
+    except duckdb.CatalogException as error:
+        raise StoreError(f"{path} is a DuckDB database, but not one of Overrun: choose another --db") from error
+    seen = None if row is None else str(row[0])
+    if seen != str(SCHEMA_VERSION):
+        remedy = f"run `overrun migrate --db {path}`" if seen is not None and seen.isdigit() and int(seen) < SCHEMA_VERSION else "use a newer Overrun"
+        raise StoreVersion(f"{path} is schema {seen}, this build needs {SCHEMA_VERSION}: {remedy}, or choose another --db")
+
+
+def _explain(path: Path, error: Exception) -> StoreError:
+    """Name the remedy for DuckDB's refusal to open a file."""
+    text = str(error)
+    if "lock" in text.lower():
+        url = server_url(path)
+        where = f"ask the server that owns it: --url {url}" if url else "stop the process that holds it, or copy the file while nothing writes"
+        return StoreLocked(f"{path} is open in another process (DuckDB allows one): {where}")
+    if "not a valid DuckDB database file" in text or "not a valid" in text.lower():
+        return StoreError(f"{path} is not a DuckDB database: choose another --db (the file was left as it is)")
+    return StoreError(f"{path} cannot be opened: {text.splitlines()[0]}")
+
+
+def _address_file(path: Path) -> Path:
+    return path.with_name(path.name + ".server")
+
+
+def server_url(path: Path) -> str | None:
+    """The address that the server owning `path` left beside it, if any."""
+    try:
+        url = json.loads(_address_file(path).read_text(encoding="utf-8"))["url"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return url if isinstance(url, str) else None
+
+
+@functools.cache
+def _sql_files(folder: str) -> tuple[str, ...]:
+    root = resources.files("collector") / folder
+    names = sorted(entry.name for entry in root.iterdir() if entry.name.endswith(".sql"))
+    return tuple((root / name).read_text(encoding="utf-8") for name in names)
+
+
+@functools.cache
+def sql(name: str) -> str:
+    """The text of one query of ours, collector/sql/NAME.sql."""
+    return (resources.files("collector") / "sql" / f"{name}.sql").read_text(encoding="utf-8")

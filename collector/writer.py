@@ -1,0 +1,345 @@
+"""When is telemetry stored, and who may be told so? One thread owns all writes; a body's future resolves after its transaction has committed.
+
+Idle, a body is committed at once; while a commit runs, new bodies gather and go together in the next one (up to `commit_mib`). The queue is
+bounded in bytes: beyond it senders are refused with a time to come again. A body that was stored in the last day, recognised by its hash
+in the same transaction, is acknowledged and not stored twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from collector.config import CollectorSettings
+from collector.decode import decode_spans
+from collector.errors import BadPayload, CollectorError, QueueFull, StoreUnavailable
+from collector.normalize import MAP_TYPE, Normalized, Rules, normalize
+from collector.points import Points, decode_points
+from collector.quiet import QuietTraces
+from collector.store import Store
+
+T = TypeVar("T")
+TRACES, METRICS = 1, 2
+HASH_AGE_NS = 24 * 3600 * 10**9
+# Hashes are kept in memory (about 100 bytes each): this many of the newest, even if that is less than a day's.
+MAX_HASHES = 500_000
+
+_SOURCE_SCHEMA = pa.schema([
+    ("source_id", pa.uint64()), ("service", pa.string()), ("instance", pa.string()), ("version", pa.string()), ("namespace", pa.string()),
+    ("environment", pa.string()), ("scope_name", pa.string()), ("scope_version", pa.string()), ("resource_attributes", MAP_TYPE),
+    ("scope_attributes", MAP_TYPE), ("resource_schema_url", pa.string()), ("scope_schema_url", pa.string())])
+_POINT_SCHEMA = pa.schema([
+    ("source_id", pa.uint64()), ("time_ns", pa.int64()), ("start_ns", pa.int64()), ("name", pa.string()), ("unit", pa.string()), ("kind", pa.uint8()),
+    ("temporality", pa.uint8()), ("monotonic", pa.bool_()), ("series", pa.uint64()), ("instance", pa.string()), ("model", pa.string()),
+    ("indicator", pa.string()), ("scale", pa.float64()), ("value", pa.float64()), ("bounds", pa.list_(pa.float64())),
+    ("counts", pa.list_(pa.float64())), ("sum", pa.float64()), ("count", pa.float64()), ("attributes", MAP_TYPE)])
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What became of a body: items stored, items refused for good (partial success), and whether it was already there."""
+
+    items: int
+    rejected: int
+    reason: str = ""
+    duplicate: bool = False
+
+
+@dataclass(slots=True)
+class _Body:
+    signal: int
+    data: bytes
+    future: Future[Stored]
+    digest: bytes = b""
+
+
+@dataclass(slots=True)
+class _Job:
+    run: Callable[[duckdb.DuckDBPyConnection], Any]
+    future: Future[Any]
+
+
+@dataclass(slots=True)
+class Counters:
+    """What has happened since the start; read for /metrics."""
+
+    bodies: int = 0
+    duplicates: int = 0
+    spans: int = 0
+    points: int = 0
+    rejected_items: int = 0
+    refused_bodies: int = 0
+    bad_bodies: int = 0
+    commits: int = 0
+    failed_commits: int = 0
+
+
+@dataclass(slots=True)
+class _Group:
+    """Bodies of one commit, decoded."""
+
+    bodies: list[_Body] = field(default_factory=list)
+    results: list[Stored] = field(default_factory=list)
+    spans: list[Normalized] = field(default_factory=list)
+    points: list[Points] = field(default_factory=list)
+
+
+class Writer:
+    """Owns the store's connection in a thread of its own. `submit` from anywhere; `call` runs a function in a transaction of that thread."""
+
+    def __init__(self, store: Store, settings: CollectorSettings, rules: Rules, quiet: QuietTraces) -> None:
+        self._store = store
+        self._rules = rules
+        self._quiet = quiet
+        self.queue_bytes = settings.queue_mib << 20
+        self._commit_bytes = settings.commit_mib << 20
+        self._bodies: deque[_Body] = deque()
+        self._jobs: deque[_Job] = deque()
+        self._waiting_bytes = 0
+        self._wake = threading.Condition()
+        self._closing = False
+        self.counters = Counters()
+        self._load_state()
+        self._thread = threading.Thread(target=self._run, name="overrun-writer", daemon=True)
+        self._thread.start()
+
+    def _load_state(self) -> None:
+        cursor = self._store.cursor()
+        self._last_batch = int(cursor.execute("select coalesce(max(batch), 0) from batches").fetchall()[0][0])
+        rows = cursor.execute(
+            "select hash, received_ns from bodies where received_ns >= $since order by received_ns desc limit $n",
+            {"since": time.time_ns() - HASH_AGE_NS, "n": MAX_HASHES}).fetchall()
+        self._hashes: OrderedDict[bytes, int] = OrderedDict((bytes(h), t) for h, t in reversed(rows))
+        self._sources = {int(row[0]) for row in cursor.execute("select source_id from sources").fetchall()}
+        cursor.close()
+
+    @property
+    def last_batch(self) -> int:
+        """Number of the last commit."""
+        return self._last_batch
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of bodies that wait for a commit."""
+        return self._waiting_bytes
+
+    def submit(self, signal: int, data: bytes) -> Future[Stored]:
+        """Queue one decompressed protobuf body (TRACES or METRICS).
+
+        The future resolves after the commit; it fails with BadPayload (never stored, do not resend) or StoreUnavailable (resend later).
+
+        Raises:
+            QueueFull: the queue has no room; nothing was queued.
+            StoreUnavailable: the writer is closing.
+        """
+        body = _Body(signal, data, Future())
+        with self._wake:
+            if self._closing:
+                raise StoreUnavailable("the collector is shutting down")
+            if self._waiting_bytes + len(data) > self.queue_bytes and self._waiting_bytes:
+                self.counters.refused_bodies += 1
+                raise QueueFull(f"{self._waiting_bytes} bytes wait to be stored, the limit is {self.queue_bytes}: come again")
+            self._bodies.append(body)
+            self._waiting_bytes += len(data)
+            self._wake.notify()
+        return body.future
+
+    def call(self, run: Callable[[duckdb.DuckDBPyConnection], T]) -> Future[T]:
+        """Run `run(connection)` in one transaction of the writer thread; the future has its result after the commit."""
+        job = _Job(run, Future())
+        with self._wake:
+            if self._closing:
+                raise StoreUnavailable("the collector is shutting down")
+            self._jobs.append(job)
+            self._wake.notify()
+        return job.future
+
+    def close(self) -> None:
+        """Store and answer what is queued, then stop the thread."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not (self._bodies or self._jobs or self._closing):
+                    self._wake.wait()
+                if self._closing and not (self._bodies or self._jobs):
+                    return
+                jobs = list(self._jobs)
+                self._jobs.clear()
+                bodies = self._take()
+            for job in jobs:
+                self._run_job(job)
+            if bodies:
+                self._commit(bodies)
+
+    def _take(self) -> list[_Body]:
+        taken: list[_Body] = []
+        size = 0
+        while self._bodies and (not taken or size + len(self._bodies[0].data) <= self._commit_bytes):
+            body = self._bodies.popleft()
+            size += len(body.data)
+            taken.append(body)
+        return taken
+
+    def _run_job(self, job: _Job) -> None:
+        connection = self._store.connection
+        try:
+            connection.begin()
+            result = job.run(connection)
+            connection.commit()
+        except Exception as error:  # the thread's edge: the caller gets it, the thread lives on
+            _rollback(connection)
+            job.future.set_exception(error)
+        else:
+            job.future.set_result(result)
+
+    def _commit(self, bodies: list[_Body]) -> None:
+        size = sum(len(b.data) for b in bodies)
+        try:
+            group, repeats = self._decode(bodies)
+            if group.bodies:
+                self._store_group(group)
+        except Exception as error:  # the thread's edge: every sender is answered, the thread lives on
+            _rollback(self._store.connection)
+            self.counters.failed_commits += 1
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            failure = error if isinstance(error, CollectorError) else StoreUnavailable(f"the store did not take it: {reason}")
+            for body in bodies:
+                if not body.future.done():
+                    body.future.set_exception(failure)
+        else:
+            for body, result in zip(group.bodies, group.results, strict=True):
+                body.future.set_result(result)
+            for body in repeats:
+                self.counters.duplicates += 1
+                body.future.set_result(Stored(0, 0, duplicate=True))
+        finally:
+            with self._wake:
+                self._waiting_bytes -= size
+
+    def _decode(self, bodies: list[_Body]) -> tuple[_Group, list[_Body]]:
+        """The bodies that are new, decoded; and those that were stored before. A bad one fails alone."""
+        new: list[_Body] = []
+        repeats: list[_Body] = []
+        here: set[bytes] = set()
+        for body in bodies:
+            body.digest = hashlib.blake2b(bytes([body.signal]) + body.data, digest_size=16).digest()
+            known = body.digest in self._hashes or body.digest in here
+            (repeats if known else new).append(body)
+            here.add(body.digest)
+        group = _Group()
+        self._decode_traces([b for b in new if b.signal == TRACES], group)
+        for body in (b for b in new if b.signal == METRICS):
+            try:
+                points = decode_points(body.data, self._rules)
+            except BadPayload as error:
+                self._refuse(body, error)
+                continue
+            group.bodies.append(body)
+            group.points.append(points)
+            group.results.append(Stored(len(points.rows), points.rejected, "data points without a usable value" if points.rejected else ""))
+        failed = {b.digest for b in new if b.future.done()}
+        # A repeat of a body that has just been refused is refused as well.
+        for body in [r for r in repeats if r.digest in failed]:
+            repeats.remove(body)
+            self._refuse(body, BadPayload("the body is not an OTLP export request in protobuf"))
+        return group, repeats
+
+    def _decode_traces(self, bodies: list[_Body], group: _Group) -> None:
+        if not bodies:
+            return
+        try:
+            found = normalize(decode_spans([b.data for b in bodies]), self._rules)
+        except BadPayload as error:
+            if len(bodies) == 1:
+                self._refuse(bodies[0], error)
+                return
+            for body in bodies:
+                self._decode_traces([body], group)
+            return
+        per_body = [0] * len(bodies) if len(bodies) > 1 else [found.spans.num_rows]
+        group.spans.append(found)
+        for i, body in enumerate(bodies):
+            rejected = found.rejected.get(i, 0)
+            group.bodies.append(body)
+            group.results.append(Stored(per_body[i], rejected, "spans whose trace id or span id is missing or has the wrong length" if rejected else ""))
+
+    def _refuse(self, body: _Body, error: BadPayload) -> None:
+        self.counters.bad_bodies += 1
+        body.future.set_exception(error)
+
+    def _store_group(self, group: _Group) -> None:
+        connection = self._store.connection
+        batch = self._last_batch + 1
+        now_ns = time.time_ns()
+        spans = sum(n.spans.num_rows for n in group.spans)
+        points = [row for p in group.points for row in p.rows]
+        sources = {i: row for part in (*group.spans, *group.points) for i, row in part.sources if i not in self._sources}
+        connection.begin()
+        for part in group.spans:
+            _append(connection, "spans", part.spans, batch)
+            _append(connection, "span_events", part.events, batch)
+            _append(connection, "span_links", part.links, batch)
+        if points:
+            _append(connection, "points", pa.Table.from_pylist(points, schema=_POINT_SCHEMA), batch)
+        if sources:
+            rows = [{"source_id": i, **row} for i, row in sources.items()]
+            _append(connection, "sources", pa.Table.from_pylist(rows, schema=_SOURCE_SCHEMA), None)
+        hashes = pa.table({
+            "hash": pa.array([b.digest for b in group.bodies], pa.binary()), "signal": pa.array([b.signal for b in group.bodies], pa.uint8()),
+            "received_ns": pa.array([now_ns] * len(group.bodies), pa.int64())})
+        _append(connection, "bodies", hashes, None)
+        connection.execute("insert into batches values (?, ?, ?, ?)", [batch, now_ns, spans, len(points)])
+        connection.commit()
+        self._committed(group, batch, now_ns, spans, len(points), set(sources))
+
+    def _committed(self, group: _Group, batch: int, now_ns: int, spans: int, points: int, sources: set[int]) -> None:
+        self._sources |= sources
+        for body in group.bodies:
+            self._hashes[body.digest] = now_ns
+        while self._hashes and (len(self._hashes) > MAX_HASHES or next(iter(self._hashes.values())) < now_ns - HASH_AGE_NS):
+            self._hashes.popitem(last=False)
+        now_s = time.monotonic()
+        for part in group.spans:
+            t = part.spans
+            self._quiet.note(*(t.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns")), batch, now_s)
+        # After the notes: whoever reads this number must find all traces up to it among the waiting ones.
+        self._last_batch = batch
+        self.counters.commits += 1
+        self.counters.bodies += len(group.bodies)
+        self.counters.spans += spans
+        self.counters.points += points
+        self.counters.rejected_items += sum(r.rejected for r in group.results)
+
+
+def _append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table, batch: int | None) -> None:
+    """Append Arrow rows by column name; `table` is one of ours, never text from outside."""
+    if not rows.num_rows:
+        return
+    if batch is not None:
+        rows = rows.append_column("batch", pa.array([batch] * rows.num_rows, pa.int64()) if rows.num_rows < 64 else pa.repeat(pa.scalar(batch, pa.int64()), rows.num_rows))
+    connection.register("incoming", rows)
+    try:
+        connection.execute(f"insert into {table} by name select * from incoming")
+    finally:
+        connection.unregister("incoming")
+
+
+def _rollback(connection: duckdb.DuckDBPyConnection) -> None:
+    try:
+        connection.rollback()
+    except duckdb.Error:
+        pass  # there was no transaction left to undo

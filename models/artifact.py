@@ -1,0 +1,184 @@
+"""How does a trained predictor travel from the training machine into a router?
+
+As one folder without pickle: `manifest.json` (what it is, what it scored, the hash of everything else), an ONNX and a
+UBJ file per quantile, `history.json` (recent outputs per route, the fallback) and `golden.json` (inputs with the
+answers of the training library). Written by `models.train`, read by `models.predict`; this module needs the standard
+library alone.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from models.errors import ArtifactError
+
+SCHEMA: Final = "overrun.predictor/1"
+MANIFEST: Final = "manifest.json"
+HISTORY: Final = "history.json"
+GOLDEN: Final = "golden.json"
+# All quantiles an answer names; an artifact may hold fewer, and those absent are answered null.
+QUANTILES: Final = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99}
+# The promise to routers, and the bound on what a damaged or hostile folder can make a router read.
+MAX_BYTES: Final = 2 * 1024 * 1024
+_RETRAIN: Final = "train the artifact again with `overrun train`, or copy the folder again"
+_WANTED_KEYS: Final = {"schema", "version", "features", "quantiles", "routes", "bucket_edges", "files"}
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A folder whose every byte matched its hash: the manifest, and the other files by name."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    files: dict[str, bytes]
+
+    @property
+    def version(self) -> str:
+        """Twelve hex digits that name this artifact: the hash of its manifest, and through it of every file."""
+        return str(self.manifest["version"])
+
+    def json_file(self, name: str) -> Any:
+        """Return the decoded JSON file `name`.
+
+        Raises:
+            ArtifactError: the file is absent or not JSON.
+        """
+        try:
+            return json.loads(self.files[name])
+        except (KeyError, ValueError) as error:
+            raise ArtifactError(f"{self.folder / name} is not readable as JSON ({error}): {_RETRAIN}") from error
+
+
+def model_file(quantile: str, kind: str) -> str:
+    """Return the file name of one model: `model_file("p50", "onnx")` is `model_p50.onnx`."""
+    return f"model_{quantile}.{kind}"
+
+
+def canonical_json(value: object) -> bytes:
+    """Return `value` as JSON bytes, equal for equal values: sorted keys, no spaces, no NaN, final newline."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def write_artifact(
+    folder: Path, manifest: Mapping[str, Any], files: Mapping[str, bytes], check: Callable[[Path], object]
+) -> Artifact:
+    """Write the folder and return it; an older artifact of that name is replaced only once the new one is complete.
+
+    `manifest` lacks `schema`, `version` and `files`, which are added here. `check` is called on the finished folder
+    before it takes its name, and may raise to refuse it: an artifact that does not load is never left behind.
+
+    Raises:
+        ArtifactError: the artifact is larger than `MAX_BYTES`, or `folder` exists and is not an artifact, or
+            cannot be written.
+    """
+    _refuse_foreign(folder)
+    complete = dict(manifest) | {"schema": SCHEMA, "files": {name: _fingerprint(data) for name, data in files.items()}}
+    complete["version"] = _version(complete)
+    contents = {**files, MANIFEST: json.dumps(complete, sort_keys=True, indent=1, allow_nan=False).encode() + b"\n"}
+    total = sum(map(len, contents.values()))
+    if total > MAX_BYTES:
+        raise ArtifactError(
+            f"the artifact would be {total:,} bytes, wanted at most {MAX_BYTES:,}: train with fewer trees"
+        )
+    staging = folder.with_name(f".{folder.name}.{os.getpid()}.new")
+    try:
+        staging.mkdir(parents=True)
+        for name, data in contents.items():
+            (staging / name).write_bytes(data)
+        check(staging)
+        _swap(staging, folder)
+    except OSError as error:
+        raise ArtifactError(f"{folder} cannot be written ({error.strerror}): choose another --out") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return load_artifact(folder)
+
+
+def load_artifact(folder: Path) -> Artifact:
+    """Return the artifact in `folder` after checking schema, sizes and hashes.
+
+    Raises:
+        ArtifactError: something is missing, damaged or of another schema; names the file, what was seen, what is wanted
+        and the remedy.
+    """
+    manifest = _load_manifest(folder)
+    files: dict[str, bytes] = {}
+    for name, wanted in manifest["files"].items():
+        if "/" in name or "\\" in name or name.startswith("."):
+            raise ArtifactError(f"{folder / MANIFEST} lists the file {name!r}, wanted a plain file name: {_RETRAIN}")
+        data = _read(folder / name)
+        seen = _fingerprint(data)
+        if seen != wanted:
+            raise ArtifactError(
+                f"{folder / name} is damaged: {seen['bytes']} bytes with sha256 {seen['sha256'][:12]}, "
+                f"wanted {wanted['bytes']} bytes with {str(wanted['sha256'])[:12]}: {_RETRAIN}"
+            )
+        files[name] = data
+    needed = {HISTORY, GOLDEN} | {model_file(quantile, "onnx") for quantile in ("p50", *manifest["quantiles"])}
+    if missing := needed - files.keys():
+        raise ArtifactError(f"{folder / MANIFEST} does not list {', '.join(sorted(missing))}: {_RETRAIN}")
+    return Artifact(folder, manifest, files)
+
+
+def _load_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not folder.is_dir():
+        raise ArtifactError(f"{folder} is not a folder, wanted an artifact folder written by `overrun train`")
+    try:
+        manifest = json.loads(_read(path))
+    except ValueError as error:
+        raise ArtifactError(f"{path} is not JSON ({error}): {_RETRAIN}") from error
+    if not isinstance(manifest, dict):
+        raise ArtifactError(f"{path} holds {type(manifest).__name__}, wanted a JSON object: {_RETRAIN}")
+    if manifest.get("schema") != SCHEMA:
+        raise ArtifactError(f"{path} has schema {manifest.get('schema')!r}, this build reads {SCHEMA!r}: {_RETRAIN}")
+    if missing := _WANTED_KEYS - manifest.keys():
+        raise ArtifactError(f"{path} lacks {', '.join(sorted(missing))}: {_RETRAIN}")
+    wanted = _version(manifest)
+    if manifest["version"] != wanted:
+        raise ArtifactError(
+            f"{path} was changed after it was written: version {manifest['version']!r}, wanted {wanted!r}: {_RETRAIN}"
+        )
+    return manifest
+
+
+def _version(manifest: Mapping[str, Any]) -> str:
+    body = {key: value for key, value in manifest.items() if key != "version"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _fingerprint(data: bytes) -> dict[str, Any]:
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _read(path: Path) -> bytes:
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise ArtifactError(f"{path} is {size:,} bytes, wanted at most {MAX_BYTES:,}: {_RETRAIN}")
+        return path.read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read ({error.strerror}): {_RETRAIN}") from error
+
+
+def _refuse_foreign(folder: Path) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / MANIFEST).is_file()):
+        raise ArtifactError(
+            f"{folder} exists and is not a predictor artifact, wanted a new or empty folder: choose another --out"
+        )
+
+
+def _swap(staging: Path, folder: Path) -> None:
+    """Give `staging` the name `folder`; an old one steps aside first: a folder cannot be renamed onto a full one."""
+    old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
+    if folder.exists():
+        folder.rename(old)
+    staging.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,124 @@
+"""Which past requests teach, which stop, which calibrate and which only judge?
+
+Turns a table of requests into arrays in order of arrival, split by time: a model is never judged on requests older than
+those it learned from.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from models.errors import SourceError, TooFewRowsError
+from models.replay import Record
+from models.request import MISSING, Request
+from models.sources import COLUMNS
+
+Floats = NDArray[np.float64]
+
+_MANDATORY: Final = ("time", "input_tokens", "output_tokens")
+_TRUNCATED: Final = ("length", "max_tokens")
+_NUMBERS: Final = ("input_tokens", "max_tokens", "temperature", "stream", "turn")
+_TEXTS: Final = ("route", "model", "session", "prefix_hash")
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Row numbers where each slice ends.
+
+    [0, fit) teaches, [fit, stop) says when to stop, [stop, train) calibrates, [train, rows) judges.
+    """
+
+    fit: int
+    stop: int
+    train: int
+    rows: int
+
+    @classmethod
+    def of(cls, rows: int, test_share: float) -> "Split":
+        """Return the split with the newest `test_share` of the rows as test; the rest goes 80 : 10 : 10."""
+        train = int((1.0 - test_share) * rows)
+        return cls(fit=int(0.8 * train), stop=int(0.9 * train), train=train, rows=rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Requests in order of arrival: `records`, and the same as arrays of shape (rows,) in tokens, NaN if not recorded.
+
+    `dropped` rows lacked a time or output tokens, or were older than the newest `max_rows`. `truncated_ratio` is the
+    share of answers cut by a token limit among those that give a finish reason; None when none does.
+    """
+
+    records: list[Record]
+    routes: NDArray[np.object_]
+    inputs: Floats
+    outputs: Floats
+    max_tokens: Floats
+    split: Split
+    dropped: int
+    truncated_ratio: float | None
+
+    @property
+    def start(self) -> datetime:
+        """Arrival of the first request."""
+        return datetime.fromtimestamp(self.records[0].request.time_s, UTC)
+
+    @property
+    def end(self) -> datetime:
+        """Arrival of the last request."""
+        return datetime.fromtimestamp(self.records[-1].request.time_s, UTC)
+
+
+def prepare(frame: pl.DataFrame, *, min_rows: int, max_rows: int, test_share: float) -> Dataset:
+    """Return the usable requests of `frame`, the newest `max_rows` of them.
+
+    `frame` has the columns of `models.sources.COLUMNS`, one row a request.
+
+    Raises:
+        SourceError: time, input_tokens or output_tokens is not among the columns.
+        TooFewRowsError: fewer than `min_rows` rows have a time and output tokens.
+    """
+    if absent := [name for name in _MANDATORY if name not in frame.columns]:
+        raise SourceError(f"the table lacks {', '.join(absent)}; it has {', '.join(frame.columns)}: rename the columns")
+    missing = [pl.lit(None, dtype=dtype).alias(name) for name, dtype in COLUMNS.items() if name not in frame.columns]
+    usable = frame.with_columns(missing).filter(pl.col("time").is_not_null() & pl.col("output_tokens").is_not_null())
+    if usable.height < min_rows:
+        raise TooFewRowsError(
+            f"{usable.height:,} of {frame.height:,} requests have a time and output tokens, {min_rows:,} wanted: "
+            "record more traffic, or take a longer window"
+        )
+    usable = usable.sort("time", maintain_order=True).tail(max_rows)
+    records = _records(usable)
+    reasons = usable.get_column("finish_reason").drop_nulls().str.to_lowercase().to_list()
+    return Dataset(
+        records=records,
+        routes=np.array([record.request.route for record in records], dtype=object),
+        inputs=np.array([record.request.input_tokens for record in records]),
+        outputs=np.array([float(record.output_tokens) for record in records]),
+        max_tokens=np.array([record.request.max_tokens for record in records]),
+        split=Split.of(usable.height, test_share),
+        dropped=frame.height - usable.height,
+        truncated_ratio=sum(reason in _TRUNCATED for reason in reasons) / len(reasons) if reasons else None,
+    )
+
+
+def _records(frame: pl.DataFrame) -> list[Record]:
+    """Return one record per row; an empty name counts as absent, as it does when serving."""
+    times = frame.get_column("time").cast(pl.Datetime("us")).to_physical().to_numpy() / 1e6
+    columns: dict[str, list[Any]] = {
+        name: frame.get_column(name).cast(pl.Float64).fill_null(MISSING).to_list() for name in _NUMBERS
+    }
+    columns |= {name: [value or None for value in frame.get_column(name).to_list()] for name in _TEXTS}
+    outputs = frame.get_column("output_tokens").to_list()
+    durations = frame.get_column("e2e_ms").to_list()
+    return [
+        Record(
+            Request(time_s=float(times[row]), **{name: values[row] for name, values in columns.items()}),
+            int(outputs[row]),
+            None if durations[row] is None else durations[row] / 1000.0,
+        )
+        for row in range(frame.height)
+    ]

@@ -1,0 +1,145 @@
+"""Is the predictor better than guessing, and how sure is that?
+
+Scores of predicted output lengths against what was generated, and against the baselines that need no model. All lengths
+are in tokens.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import kendalltau
+
+Skill = Literal["none", "low", "good"]
+Floats = NDArray[np.float64]
+_Key = TypeVar("_Key")
+
+# A gain below 2 % of the error is not worth a model in the path of every request; at 20 % the predictions order
+# requests usefully.
+SKILL_LOW: Final = 0.02
+SKILL_GOOD: Final = 0.20
+# Fewer scored requests than this give intervals wider than any gain worth having.
+MIN_SCORED_ROWS: Final = 100
+# Errors of neighbouring requests are alike (bursts, templates), so whole stretches of time are drawn together: 50 of
+# them.
+_BLOCKS: Final = 50
+_RESAMPLES: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How well some predictions did on `rows` requests; None where it cannot be said.
+
+    `mae` mean absolute error (tokens), `median_ape` median of |error| / generated, `kendall_tau` rank agreement (None
+    for constant predictions), `p90_coverage` share of requests that generated at most the predicted P90.
+    """
+
+    rows: int
+    mae: float
+    median_ape: float
+    kendall_tau: float | None
+    p90_coverage: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The gain over the route median, 1 - MAE / MAE of the median, its 95 % interval, and the skill this proves."""
+
+    skill: Skill
+    reduction: float | None
+    interval: tuple[float, float] | None
+    reason: str
+
+
+def score(generated: Floats, p50: Floats, p90: Floats | None = None) -> Scores:
+    """Return the scores of `p50` and `p90` predictions, all of shape (rows,) with at least one row."""
+    errors = np.abs(p50 - generated)
+    return Scores(
+        rows=len(generated),
+        mae=float(errors.mean()),
+        median_ape=float(np.median(errors / np.maximum(generated, 1.0))),
+        kendall_tau=_tau(generated, p50),
+        p90_coverage=None if p90 is None else float((generated <= p90).mean()),
+    )
+
+
+def _tau(generated: Floats, predicted: Floats) -> float | None:
+    if np.ptp(predicted) == 0 or np.ptp(generated) == 0:
+        return None
+    return float(kendalltau(generated, predicted).statistic)
+
+
+class Baselines:
+    """The predictions that need no model, learned from training requests alone.
+
+    The median of the route, and the median of the route's requests whose prompt has the same power of two of tokens
+    (as AIBrix buckets them).
+    """
+
+    def __init__(self, routes: Sequence[str | None], inputs: Floats, outputs: Floats) -> None:
+        self._overall = float(np.median(outputs))
+        self._route = _medians(list(routes), outputs)
+        self._bucket = _medians(_bucket_keys(routes, inputs), outputs)
+
+    def route_median(self, routes: Sequence[str | None]) -> Floats:
+        """Return the training median of each request's route; of everything where the route is new."""
+        return np.array([self._route.get(route, self._overall) for route in routes])
+
+    def bucket_median(self, routes: Sequence[str | None], inputs: Floats) -> Floats:
+        """Return the training median of each request's route and log2 input bucket; of the route if that is new."""
+        fallback = self.route_median(routes)
+        keys = _bucket_keys(routes, inputs)
+        return np.array([self._bucket.get(key, other) for key, other in zip(keys, fallback, strict=True)])
+
+
+def _bucket_keys(routes: Sequence[str | None], inputs: Floats) -> list[tuple[str | None, int]]:
+    buckets = [-1 if math.isnan(tokens) else int(tokens).bit_length() for tokens in inputs]
+    return list(zip(routes, buckets, strict=True))
+
+
+def _medians(keys: Sequence[_Key], outputs: Floats) -> Mapping[_Key, float]:
+    groups: dict[_Key, list[float]] = {}
+    for key, output in zip(keys, outputs, strict=True):
+        groups.setdefault(key, []).append(float(output))
+    return {key: float(np.median(values)) for key, values in groups.items()}
+
+
+def judge(generated: Floats, predicted: Floats, route_median: Floats, seed: int) -> Verdict:
+    """Return the skill of `predicted` over `route_median` on one route's requests, in order of time.
+
+    Method: block bootstrap of the ratio of summed absolute errors, 50 contiguous blocks, 2,000 resamples, 95 %
+    percentile interval. Skill is granted on the lower end of the interval, so that a lucky test slice earns none.
+    """
+    rows = len(generated)
+    if rows < MIN_SCORED_ROWS:
+        return Verdict("none", None, None, f"{rows} test requests, {MIN_SCORED_ROWS} wanted")
+    model = _block_sums(np.abs(predicted - generated))
+    median = _block_sums(np.abs(route_median - generated))
+    if median.sum() == 0:
+        return Verdict("none", None, None, "the route median is never wrong")
+    draws = np.random.default_rng(seed).integers(0, len(median), size=(_RESAMPLES, len(median)))
+    below = np.maximum(median[draws].sum(axis=1), np.finfo(np.float64).tiny)
+    low, high = np.quantile(1.0 - model[draws].sum(axis=1) / below, (0.025, 0.975))
+    reduction = 1.0 - float(model.sum() / median.sum())
+    skill: Skill = "good" if low >= SKILL_GOOD else "low" if low >= SKILL_LOW else "none"
+    sign = "below" if reduction >= 0 else "above"
+    gain = f"error {abs(reduction):.1%} {sign} the route median, 95 % interval of the gain {low:+.1%} to {high:+.1%}"
+    return Verdict(skill, reduction, (float(low), float(high)), f"{gain}, {SKILL_LOW:.0%} wanted")
+
+
+def _block_sums(errors: Floats) -> Floats:
+    blocks = np.array_split(errors, min(_BLOCKS, len(errors)))
+    return np.array([block.sum() for block in blocks])
+
+
+def conformal_offset(residuals: Floats, level: float) -> float:
+    """Return what to add to a predicted quantile so that it covers `level` of exchangeable data.
+
+    `residuals` are generated minus predicted on calibration rows the model has not seen. Split conformal prediction
+    (Romano et al., "Conformalized Quantile Regression", 2019): the ceil((n + 1) level)-th smallest residual.
+    """
+    rank = math.ceil((len(residuals) + 1) * level)
+    return float(np.sort(residuals)[min(rank, len(residuals)) - 1])

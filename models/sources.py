@@ -1,0 +1,294 @@
+"""Where do the requests to learn from come from?
+
+Recorded traces in Parquet, CSV or JSON lines (Azure, Mooncake, or our own names) and the store's `v_llm_calls` view
+become one table of requests in the columns of `COLUMNS`, in order of time.
+"""
+
+import csv
+import difflib
+import gzip
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+import pyarrow as pa
+
+from models.errors import SourceError
+
+_TIME: Final = pl.Datetime("us", "UTC")
+# What training reads. Only time, input_tokens and output_tokens must be present; the others are null where the source
+# does not say.
+COLUMNS: Final[Mapping[str, pl.DataType]] = {
+    "time": _TIME,
+    "route": pl.String(),
+    "model": pl.String(),
+    "input_tokens": pl.Int64(),
+    "output_tokens": pl.Int64(),
+    "max_tokens": pl.Int64(),
+    "temperature": pl.Float64(),
+    "stream": pl.Boolean(),
+    "turn": pl.Int64(),
+    "session": pl.String(),
+    "tenant": pl.String(),
+    "prefix_hash": pl.String(),
+    "finish_reason": pl.String(),
+    "e2e_ms": pl.Float64(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One vocabulary of trace files: its required columns, and what each column is called here."""
+
+    name: str
+    required: frozenset[str]
+    renamed: Mapping[str, str]
+
+
+# In order of recognition; the first whose required columns are all present is taken.
+LAYOUTS: Final = (
+    Layout(
+        "Azure LLM inference trace",
+        frozenset({"TIMESTAMP", "ContextTokens", "GeneratedTokens"}),
+        {"TIMESTAMP": "time", "ContextTokens": "input_tokens", "GeneratedTokens": "output_tokens"},
+    ),
+    Layout(
+        "Mooncake trace",
+        frozenset({"timestamp", "input_length", "output_length"}),
+        {
+            "timestamp": "time",
+            "input_length": "input_tokens",
+            "output_length": "output_tokens",
+            "hash_ids": "prefix_hash",
+        },
+    ),
+    Layout("requests", frozenset({"time", "input_tokens", "output_tokens"}), {}),
+    Layout(
+        "v_llm_calls", frozenset({"start", "input_tokens", "output_tokens"}), {"start": "time", "streaming": "stream"}
+    ),
+)
+
+
+def load_traces(traces: Sequence[tuple[str | Path, str | None]]) -> pl.DataFrame:
+    """Return the requests of several files as one table: columns `COLUMNS`, one row a request, in order of time.
+
+    Each entry is a path (.parquet, .csv, .jsonl or .json lines, the text ones also .gz) and the route its requests
+    belong to; None keeps the file's own `route` column, if any.
+
+    Raises:
+        SourceError: a file cannot be read or understood; or files with dates are mixed with files that count from their
+        start.
+    """
+    frames = [_named_route(from_table(_read_table(Path(path)), str(path)), route) for path, route in traces]
+    if not frames:
+        raise SourceError("no trace file given, wanted at least one")
+    relative = {str(path): _is_relative(frame) for (path, _), frame in zip(traces, frames, strict=True) if frame.height}
+    if len(set(relative.values())) > 1:
+        counted = ", ".join(path for path, is_relative in relative.items() if is_relative)
+        raise SourceError(
+            f"{counted} counts time from its start and the other files have dates: train on them one at a time"
+        )
+    return pl.concat(frames).sort("time", maintain_order=True)
+
+
+def from_llm_calls(calls: pl.DataFrame | pa.Table) -> pl.DataFrame:
+    """Return the successful calls of the `v_llm_calls` view: columns `COLUMNS`, one row a call, in order of time.
+
+    Calls without an output token count, failed calls among them, teach nothing about length and are left out.
+
+    Raises:
+        SourceError: the table lacks start, input_tokens or output_tokens.
+    """
+    frame = calls if isinstance(calls, pl.DataFrame) else pl.DataFrame(pl.from_arrow(calls))
+    return from_table(frame, "v_llm_calls").sort("time", maintain_order=True)
+
+
+def from_table(table: pl.DataFrame, origin: str) -> pl.DataFrame:
+    """Return `table`, in any layout of `LAYOUTS`, in the columns `COLUMNS`; `origin` names it in errors.
+
+    Rows of failed calls (`error` set) and rows without a time or output tokens are left out.
+
+    Raises:
+        SourceError: no layout fits, an unknown column looks like a misspelt one, or a value does not fit its column.
+    """
+    layout = _recognise(table.columns, origin)
+    if "error" in table.columns:
+        table = table.filter(~_is_error(table.schema["error"]))
+    if "e2e_ms" not in table.columns and {"start", "end"} <= set(table.columns):
+        table = table.with_columns(
+            e2e_ms=(_as_time(table, "end", origin) - _as_time(table, "start", origin)).dt.total_microseconds() / 1000.0
+        )
+    present = set(table.columns)
+    table = table.rename({old: new for old, new in layout.renamed.items() if old in present and new not in present})
+    if layout.name.startswith("Mooncake"):
+        table = _mooncake(table)
+    return _cast(table, origin).filter(pl.col("time").is_not_null() & pl.col("output_tokens").is_not_null())
+
+
+def _recognise(columns: Sequence[str], origin: str) -> Layout:
+    for layout in LAYOUTS:
+        if layout.required <= set(columns):
+            known = set(COLUMNS) | set(layout.renamed) | layout.required
+            _refuse_misspelt([name for name in columns if name not in known], known - set(columns), origin)
+            return layout
+    wanted = "; ".join(f"{', '.join(sorted(layout.required))} ({layout.name})" for layout in LAYOUTS)
+    raise SourceError(
+        f"{origin} has the columns {', '.join(columns) or '(none)'}; wanted one of: {wanted}: rename the columns"
+    )
+
+
+def _refuse_misspelt(unknown: Iterable[str], absent: Iterable[str], origin: str) -> None:
+    """Refuse a column that is nearly a known name, which would be lost without a word; other extra columns are fine."""
+    candidates = sorted(absent)
+    for name in unknown:
+        close = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.85)
+        if close:
+            raise SourceError(
+                f"{origin} has a column {name!r}, wanted {close[0]!r}: rename it, or drop it if it is something else"
+            )
+
+
+def _is_error(dtype: pl.DataType) -> pl.Expr:
+    if dtype == pl.Boolean:
+        return pl.col("error").fill_null(value=False)
+    return pl.col("error").cast(pl.String, strict=False).fill_null("").is_in(["", "false", "False"]).not_()
+
+
+def _mooncake(table: pl.DataFrame) -> pl.DataFrame:
+    """Turn Mooncake's milliseconds from the start into times, and its prefix blocks into one prefix hash.
+
+    The hash is the first block that fewer than half of the requests share: the first block of all is the same system
+    prompt in all 12,031 requests of the public trace, the next one tells conversations apart.
+    """
+    table = table.with_columns(time=pl.col("time").cast(pl.Float64, strict=False) / 1000.0)
+    if "prefix_hash" not in table.columns:
+        return table
+    blocks = pl.col("prefix_hash").cast(pl.List(pl.String), strict=False)
+    table = table.with_columns(prefix_hash=blocks).with_row_index("_row")
+    exploded = table.select("_row", "prefix_hash").explode("prefix_hash").drop_nulls()
+    common = exploded.unique().group_by("prefix_hash").len().filter(pl.col("len") * 2 > table.height)
+    first = (
+        exploded.join(common, on="prefix_hash", how="anti", maintain_order="left")
+        .group_by("_row", maintain_order=True)
+        .first()
+    )
+    return table.drop("prefix_hash").join(first, on="_row", how="left", maintain_order="left").drop("_row")
+
+
+def _cast(table: pl.DataFrame, origin: str) -> pl.DataFrame:
+    series = []
+    for name, dtype in COLUMNS.items():
+        if name not in table.columns:
+            series.append(pl.Series(name, [None] * table.height, dtype=dtype))
+        elif name == "time":
+            series.append(_as_time(table, name, origin).alias(name))
+        else:
+            series.append(_as_type(table.get_column(name), dtype, origin))
+    frame = pl.DataFrame(series)
+    for name in ("input_tokens", "output_tokens", "max_tokens"):
+        lowest = frame.get_column(name).min()
+        if isinstance(lowest, int) and lowest < 0:
+            raise SourceError(f"{origin}: {name} is {lowest} in some row, wanted 0 or more: remove the row")
+    return frame
+
+
+def _as_type(values: pl.Series, dtype: pl.DataType, origin: str) -> pl.Series:
+    wanted = {pl.Int64: "whole numbers", pl.Float64: "numbers", pl.Boolean: "true or false", pl.String: "text"}[
+        type(dtype)
+    ]
+    try:
+        if dtype == pl.Boolean and values.dtype == pl.String:
+            values = values.str.to_lowercase().replace_strict(
+                {"true": True, "false": False, "1": True, "0": False}, return_dtype=pl.Boolean
+            )
+        if values.dtype.is_float():
+            values = values.fill_nan(None)
+        return values.cast(dtype)
+    except pl.exceptions.PolarsError as error:
+        raise SourceError(
+            f"{origin}: column {values.name} holds {values.dtype}, wanted {wanted}: {_first_line(error)}"
+        ) from error
+
+
+def _as_time(table: pl.DataFrame, name: str, origin: str) -> pl.Series:
+    """Return a column as UTC times: dates are UTC unless they say otherwise, numbers are seconds since 1970."""
+    values = table.get_column(name)
+    try:
+        if values.dtype == pl.String:
+            # Azure's CSV has seven decimals; the pattern reads any number of them.
+            values = values.str.replace("Z$", "+00:00").str.replace(" ", "T", literal=True)
+            zoned = values.str.contains(r"[+-]\d\d:\d\d$").any()
+            pattern = "%Y-%m-%dT%H:%M:%S%.f%:z" if zoned else "%Y-%m-%dT%H:%M:%S%.f"
+            values = values.str.to_datetime(pattern, time_unit="us", strict=True)
+        elif values.dtype.is_numeric():
+            values = (values.cast(pl.Float64).fill_nan(None) * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us"))
+        if isinstance(values.dtype, pl.Datetime) and values.dtype.time_zone is None:
+            values = values.dt.replace_time_zone("UTC")
+        return values.cast(_TIME)
+    except pl.exceptions.PolarsError as error:
+        raise SourceError(
+            f"{origin}: column {name} is not a time ({_first_line(error)}); wanted RFC 3339 or seconds since 1970"
+        ) from error
+
+
+def _is_relative(frame: pl.DataFrame) -> bool:
+    """Tell whether times count from the start of the recording: nothing was recorded on the first days of 1970."""
+    first = frame.get_column("time").dt.epoch("s").min()
+    return isinstance(first, int) and first < 30 * 86_400
+
+
+def _named_route(frame: pl.DataFrame, route: str | None) -> pl.DataFrame:
+    return frame if route is None else frame.with_columns(route=pl.lit(route))
+
+
+def _read_table(path: Path) -> pl.DataFrame:
+    name = path.name.lower().removesuffix(".gz")
+    try:
+        if name.endswith(".parquet"):
+            return pl.read_parquet(path)
+        data = gzip.decompress(path.read_bytes()) if path.name.lower().endswith(".gz") else path.read_bytes()
+        text = data.decode("utf-8-sig")
+    except (OSError, EOFError, UnicodeDecodeError, pl.exceptions.PolarsError) as error:
+        raise SourceError(f"{path} cannot be read: {_first_line(error)}") from error
+    if name.endswith(".csv"):
+        return _read_csv(text, path)
+    if name.endswith((".jsonl", ".json", ".ndjson")):
+        return _read_json_lines(text, path)
+    raise SourceError(f"{path} has no known ending, wanted .parquet, .csv or .jsonl (the last two also .gz)")
+
+
+def _read_csv(text: str, path: Path) -> pl.DataFrame:
+    if not text.strip() or "\n" not in text.strip():
+        header = next(csv.reader([text.strip()]), [])
+        return pl.DataFrame(schema=dict.fromkeys(header, pl.String))
+    try:
+        return pl.read_csv(text.encode(), infer_schema_length=None)
+    except pl.exceptions.PolarsError as error:
+        raise SourceError(f"{path} is not readable as CSV: {_first_line(error)}") from error
+
+
+def _read_json_lines(text: str, path: Path) -> pl.DataFrame:
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise SourceError(
+                f"{path} line {number} is not JSON ({type(error).__name__}), wanted one object a line"
+            ) from error
+        if not isinstance(row, dict):
+            raise SourceError(f"{path} line {number} holds a {type(row).__name__}, wanted one object a line")
+        rows.append(row)
+    try:
+        return pl.DataFrame(rows, infer_schema_length=None)
+    except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
+        raise SourceError(f"{path} has a column of mixed types: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,193 @@
+"""The front door: the `overrun` command. Reads flags, calls one function of the packages behind it, prints its result. No logic.
+
+Imports stand inside the commands: `overrun --help` must not wait for DuckDB, numba or the browser's libraries.
+Standard output carries only the result; everything else goes to standard error. Bad input exits with 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from collector.config import Settings
+
+app = typer.Typer(
+    name="overrun", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    help="Which stage of an LLM application overran the latency budget, why, and what each fix would buy.")
+config_app = typer.Typer(no_args_is_help=True, help="Look at the settings.")
+app.add_typer(config_app, name="config")
+
+SERVER_URL = "http://127.0.0.1:4318"
+Db = Annotated[Path | None, typer.Option("--db", help="The database file.")]
+Url = Annotated[str | None, typer.Option("--url", help=f"A running server, such as {SERVER_URL}.")]
+Config = Annotated[Path | None, typer.Option("--config", help="The settings file (overrun.toml).")]
+Output = Annotated[str, typer.Option("--output", help="text or json.")]
+
+
+def _text(help_: str, *names: str) -> Any:
+    return typer.Option(*names, help=help_)
+
+
+Since = Annotated[str | None, _text("The last span of time, such as 15m, 1h or 7d.", "--since")]
+From = Annotated[str | None, _text("Start of the window (RFC 3339 or relative such as -2h).", "--from")]
+To = Annotated[str | None, _text("End of the window.", "--to")]
+Baseline = Annotated[str | None, _text("auto, previous, none or FROM..TO.", "--baseline")]
+Service = Annotated[str | None, _text("Only this service.", "--service")]
+Model = Annotated[str | None, _text("Only this model.", "--model")]
+RouteName = Annotated[str | None, _text("Only this route.", "--route")]
+Tenant = Annotated[str | None, _text("Only this tenant.", "--tenant")]
+Workload = Annotated[str | None, _text("Only this workload; all for every one (default: all but batch and eval).", "--workload")]
+SloText = Annotated[str | None, _text("A preset (chat, code, voice, batch) or limits such as 'ttft:1000 e2el:5000' in ms.", "--slo")]
+
+
+def fail(message: str, code: int = 2) -> NoReturn:
+    """Say what is wrong on standard error and end."""
+    print(f"overrun: {message}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def _settings(config: Path | None, flags: dict[str, Any] | None = None) -> Settings:
+    from collector.config import load
+    from collector.errors import ConfigError
+
+    path = config or (Path("overrun.toml") if Path("overrun.toml").exists() else None)
+    try:
+        return load(path, flags=flags)
+    except ConfigError as error:
+        fail(str(error))
+
+
+@app.command()
+def serve(
+    db: Db = None,
+    host: Annotated[str | None, _text("Address to listen on (default 127.0.0.1: this machine only).", "--host")] = None,
+    grpc_port: Annotated[int | None, _text("OTLP/gRPC port (default 4317; 0 picks a free one).", "--grpc-port")] = None,
+    http_port: Annotated[int | None, _text("OTLP/HTTP and API port (default 4318; 0 picks a free one).", "--http-port")] = None,
+    config: Config = None,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Also start the dashboard.")] = False,
+) -> None:
+    """Receive telemetry, keep it, answer questions about it."""
+    import asyncio
+
+    from analysis.greeting import greeting
+    from analysis.serve import Addresses
+    from analysis.serve import serve as run
+    from collector.errors import CollectorError
+
+    settings = _settings(config, {
+        "collector.db": str(db) if db else None, "collector.host": host, "collector.grpc_port": grpc_port, "collector.http_port": http_port})
+
+    def ready(addresses: Addresses, empty: bool) -> None:
+        if empty:
+            print(greeting(addresses.grpc, addresses.http), file=sys.stderr)
+        print(f"ready grpc={addresses.grpc or '-'} http={addresses.http or '-'}", file=sys.stderr, flush=True)
+
+    try:
+        asyncio.run(run(settings, ready))
+    except CollectorError as error:
+        fail(str(error))
+
+
+@app.command("import")
+def import_(
+    paths: Annotated[list[Path], typer.Argument(help="OTLP files (.pb, .json, .jsonl; .gz, .zst) or folders of them.")],
+    db: Db = None,
+    url: Url = None,
+    config: Config = None,
+) -> None:
+    """Take in recorded telemetry; a file imported twice counts once."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from analysis.ask import import_files
+    from collector.errors import CollectorError
+
+    if (db is None) == (url is None):
+        fail("say where the data should go: --db FILE or --url of a running server (one of them)")
+    settings = _settings(config, {"collector.db": str(db) if db else None})
+    try:
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("importing", total=None)
+            done = import_files(paths, settings, url=url, progress=lambda at, total: bar.update(task, completed=at, total=total))
+    except CollectorError as error:
+        fail(str(error))
+    print(done)
+
+
+@app.command()
+def report(
+    db: Db = None,
+    url: Url = None,
+    since: Since = None,
+    from_: From = None,
+    to: To = None,
+    baseline: Baseline = None,
+    service: Service = None,
+    model: Model = None,
+    route: RouteName = None,
+    tenant: Tenant = None,
+    workload: Workload = None,
+    slo: SloText = None,
+    output: Output = "text",
+    trace: Annotated[str | None, _text("Draw this request instead: 32 hex digits of a trace id.", "--trace")] = None,
+    config: Config = None,
+) -> None:
+    """Which stage overran the budget, why, and what each fix would buy."""
+    import shutil
+
+    from analysis import ask
+    from analysis.errors import AnalysisError
+    from collector.errors import CollectorError
+
+    if output not in ("text", "json"):
+        fail(f"--output {output!r} is not known: use text or json")
+    if db is not None and url is not None:
+        fail("--db and --url were both given: ask the file or the server")
+    settings = _settings(config, {"collector.db": str(db) if db else None})
+    parameters = {"since": since, "from": from_, "to": to, "baseline": baseline, "service": service, "model": model, "route": route,
+                  "tenant": tenant, "workload": workload, "slo": slo}
+    width = shutil.get_terminal_size((110, 40)).columns
+    try:
+        if trace is not None:
+            print(ask.trace(trace, settings, db=db, url=url, output=output, width=width))
+        else:
+            print(ask.report(parameters, settings, db=db, url=url, output=output, width=width))
+    except (AnalysisError, CollectorError) as error:
+        fail(str(error))
+
+
+@app.command()
+def demo(
+    once: Annotated[bool, typer.Option("--once", help="End after the verdicts.")] = False,
+    no_dashboard: Annotated[bool, typer.Option("--no-dashboard", help="Do not open the dashboard.")] = False,
+) -> None:
+    """Send recorded traffic through a real collector on free ports and print one verdict per recording."""
+    from analysis.demo import run
+    from collector.errors import CollectorError
+
+    try:
+        run(once=once, dashboard=not no_dashboard, say=print)
+    except CollectorError as error:
+        fail(str(error), 1)
+
+
+@config_app.command("show")
+def config_show(config: Config = None) -> None:
+    """Print every setting with its value and where it comes from."""
+    from collector.config import described
+
+    for line in described(_settings(config)):
+        print(line)
+
+
+def main() -> None:
+    """Entry point of the `overrun` command."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""An instrumented RAG service to copy from: `python -m sample_traces.app.run --help`; `rag.py` is the part to read."""

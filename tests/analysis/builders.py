@@ -1,0 +1,175 @@
+"""Small real stores for tests: DuckDB with the collector's own schema and views, and rows with sensible defaults."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+
+from analysis.budget import STAGES
+from analysis.window import RequestFrame, Window, load
+
+ROOT = Path(__file__).parents[2]
+T0 = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+T0_NS = int(T0.timestamp()) * 1_000_000_000
+TTFT_SOURCE = {"none": 0, "attribute": 1, "event": 2, "engine": 3}
+
+_ZERO = {f"{stage}_ns": 0 for stage in (*STAGES, "wait_user")}
+_DEFAULTS: dict[str, Any] = {
+    "root_span_id": 1,
+    "service": "chat",
+    "name": "POST /chat",
+    "route": "/chat",
+    "model": "m",
+    "error": False,
+    "complete": True,
+    "server_root": True,
+    "engine_only": False,
+    "ttft_source": 1,
+    "llm_calls": 1,
+    "tool_calls": 0,
+    "spans": 3,
+    "inferred_ns": 0,
+    "clipped_spans": 0,
+    "skewed_spans": 0,
+    "output_tokens": 100,
+    "input_tokens": 500,
+} | _ZERO
+
+
+def store() -> duckdb.DuckDBPyConnection:
+    """Return an empty in-memory store with the collector's schema and views."""
+    con = duckdb.connect(config={"asof_loop_join_threshold": 0})
+    for folder in ("schema", "views"):
+        for path in sorted((ROOT / "collector" / folder).glob("*.sql")):
+            con.execute(path.read_text())
+    return con
+
+
+def requests(n: int, *, every_s: float = 1.0, **columns: Any) -> pl.DataFrame:
+    """Return n rows of the `requests` table; a column is one value for all rows or a sequence of n.
+
+    Stages are given in ms as `<stage>_ms` (and `ttft_<stage>_ms`); e2e is their sum unless given as `e2e_ms`, and so is
+    ttft where a `ttft_<stage>_ms` is given. Starts are `every_s` apart unless given as `start_s` after T0.
+    """
+    start_s = _spread(columns.pop("start_s", np.arange(n) * every_s), n)
+    data: dict[str, Any] = dict(_DEFAULTS) | {"trace_hi": 1, "trace_lo": np.arange(1, n + 1)}
+    data["start_ns"] = T0_NS + (start_s * 1e9).astype(np.int64)
+    for name, value in columns.items():
+        if name.endswith("_ms"):
+            data[name.removesuffix("_ms") + "_ns"] = _nanoseconds(value, n)
+        else:
+            data[name] = value
+    if "e2e_ns" not in data:
+        data["e2e_ns"] = sum(_spread(data[f"{stage}_ns"], n) for stage in STAGES)
+    on_path = [_spread(data[f"ttft_{stage}_ns"], n) for stage in STAGES if f"ttft_{stage}_ns" in data]
+    if on_path and "ttft_ns" not in data:
+        data["ttft_ns"] = sum(on_path)
+    filled = {name: value if _is_sequence(value) else [value] * n for name, value in data.items()}
+    return pl.DataFrame({name: pl.Series(name, value, strict=False) for name, value in filled.items()})
+
+
+def insert(con: duckdb.DuckDBPyConnection, *frames: pl.DataFrame) -> None:
+    """Insert request rows; ids are made unique over all frames."""
+    for number, frame in enumerate(frames, start=1):
+        rows = frame.with_columns(trace_hi=pl.lit(number, pl.UInt64))
+        con.execute("insert into requests by name select * from rows")
+        del rows
+
+
+def gauge(
+    con: duckdb.DuckDBPyConnection,
+    indicator: str,
+    samples: Mapping[float, float],
+    *,
+    instance: str = "gpu-0",
+) -> None:
+    """Insert gauge samples {seconds after T0: value}."""
+    values = [
+        (T0_NS + int(second * 1e9), f"vllm:{indicator}", hash(indicator) % 2**63, instance, indicator, value)
+        for second, value in samples.items()
+    ]
+    con.executemany(
+        """insert into points (batch, source_id, time_ns, start_ns, name, unit, kind, temporality, monotonic, series,
+                               instance, indicator, value, attributes)
+           values (1, 1, $1, 0, $2, '', 1, 0, false, $3, $4, $5, $6, map {})""",
+        values,
+    )
+
+
+def frame_of(*frames: pl.DataFrame, **window: Any) -> RequestFrame:
+    """Insert request rows into a new store and load them back through the view."""
+    con = store()
+    insert(con, *frames)
+    return load(con, Window(**window))
+
+
+def at(second: float) -> datetime:
+    """Return T0 plus some seconds."""
+    return T0 + timedelta(seconds=second)
+
+
+def vllm_spans() -> pl.DataFrame:
+    """Return the 1,499 finished requests of a 150 s continuous-batching run (truth of the engine, microseconds)."""
+    truth = pl.read_parquet(Path(__file__).parent / "data" / "vllm_spans.parquet").cast(pl.Int64)
+    ms = {name: (truth[f"{name}_us"] / 1000.0).to_numpy() for name in ("queue", "prefill", "decode", "ttft", "e2e")}
+    other = ms["ttft"] - ms["queue"] - ms["prefill"]
+    return requests(
+        truth.height,
+        start_s=(truth["start_us"] / 1e6).to_numpy(),
+        service="vllm",
+        name="llm_request",
+        route=None,
+        engine_only=True,
+        server_root=False,
+        ttft_source=TTFT_SOURCE["engine"],
+        e2e_ms=ms["e2e"],
+        ttft_ms=ms["ttft"],
+        queue_ms=ms["queue"],
+        prefill_ms=ms["prefill"],
+        decode_ms=ms["decode"],
+        other_ms=ms["e2e"] - ms["queue"] - ms["prefill"] - ms["decode"],
+        ttft_queue_ms=ms["queue"],
+        ttft_prefill_ms=ms["prefill"],
+        ttft_other_ms=other,
+        tpot_ms=[
+            (e2e - ttft) / (n - 1) if n > 1 else None
+            for e2e, ttft, n in zip(ms["e2e"], ms["ttft"], truth["output_tokens"], strict=True)
+        ],
+        input_tokens=truth["input_tokens"],
+        output_tokens=truth["output_tokens"],
+        cached_tokens=truth["cached_tokens"],
+        max_tokens=truth["max_tokens"],
+        truncated=truth["truncated"].cast(pl.Boolean),
+    )
+
+
+def vllm_gauges(con: duckdb.DuckDBPyConnection) -> None:
+    """Insert that run's gauges, every 5 s.
+
+    Waiting 38 at +45 s, 543 at +80 s and 390 at the end, KV usage 0.98 from +45 s.
+    """
+    seconds = np.arange(5.0, 155.0, 5.0)
+    waiting = np.interp(seconds, [5, 40, 45, 80, 110, 150], [0, 0, 38, 543, 700, 390])
+    kv = np.interp(seconds, [5, 10, 15, 20, 40, 45, 150], [0.3, 0.6, 0.98, 0.5, 0.6, 0.98, 0.98])
+    gauge(con, "queue_depth", dict(zip(seconds.tolist(), waiting.tolist(), strict=True)))
+    gauge(con, "kv_cache_usage", dict(zip(seconds.tolist(), kv.tolist(), strict=True)))
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, pl.Series)) or (isinstance(value, Sequence) and not isinstance(value, str))
+
+
+def _spread(value: Any, n: int) -> Any:
+    return np.asarray(value) if _is_sequence(value) else np.full(n, value)
+
+
+def _nanoseconds(value: Any, n: int) -> Any:
+    if not _is_sequence(value):
+        return None if value is None else round(value * 1e6)
+    if isinstance(value, np.ndarray):
+        return np.rint(value * 1e6).astype(np.int64)
+    return [None if item is None else round(item * 1e6) for item in value]

@@ -1,0 +1,218 @@
+"""A folder loads exactly as it was written, or not at all."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from models.artifact import MANIFEST, MAX_BYTES, SCHEMA, load_artifact, write_artifact
+from models.errors import ArtifactError
+from models.predict import Predictor
+from models.train import TrainReport
+
+FILES = (
+    "golden.json",
+    "history.json",
+    "manifest.json",
+    "model_p50.onnx",
+    "model_p50.ubj",
+    "model_p90.onnx",
+    "model_p90.ubj",
+)
+
+
+@pytest.fixture
+def folder(small_report: TrainReport, tmp_path: Path) -> Path:
+    """Copy a good artifact, to be damaged."""
+    return Path(shutil.copytree(small_report.folder, tmp_path / "artifact"))
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the manifest and make its hashes right again, as a wrong exporter would."""
+    manifest = json.loads((folder / MANIFEST).read_text())
+    change(manifest)
+    for name, entry in manifest["files"].items():
+        if (folder / name).is_file():
+            data = (folder / name).read_bytes()
+            entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    body = {key: value for key, value in manifest.items() if key != "version"}
+    manifest["version"] = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+def keep(manifest: dict[str, Any]) -> None:
+    """Change nothing but the hashes."""
+
+
+def test_an_artifact_holds_these_files_and_no_pickle(folder: Path) -> None:
+    assert tuple(sorted(path.name for path in folder.iterdir())) == FILES
+    assert not any(path.read_bytes().startswith(b"\x80") and path.suffix != ".ubj" for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_refused_by_name(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(ArtifactError, match=rf"{name} cannot be read .*: train the artifact again"):
+        Predictor.load(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_truncated_file_is_refused_by_name(folder: Path, name: str) -> None:
+    data = (folder / name).read_bytes()
+    (folder / name).write_bytes(data[: len(data) // 2])
+    with pytest.raises(ArtifactError, match=rf"{name} is (damaged|not JSON)"):
+        Predictor.load(folder)
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=st.sampled_from(FILES), where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_one_flipped_bit_is_noticed_anywhere(folder: Path, name: str, where: float, bit: int) -> None:
+    path = folder / name
+    good = path.read_bytes()
+    bad = bytearray(good)
+    bad[int(where * len(bad))] ^= 1 << bit
+    path.write_bytes(bytes(bad))
+    try:
+        loaded = load_artifact(folder)
+    except ArtifactError:
+        pass
+    else:
+        # White space of the manifest may change without changing what it says.
+        assert name == MANIFEST
+        assert loaded.manifest == json.loads(good)
+    finally:
+        path.write_bytes(good)
+
+
+def test_another_schema_is_named_before_anything_else(folder: Path) -> None:
+    (folder / MANIFEST).write_text(json.dumps({"schema": "overrun.predictor/9"}))
+    with pytest.raises(ArtifactError, match=rf"has schema 'overrun\.predictor/9', this build reads '{SCHEMA}'"):
+        Predictor.load(folder)
+
+
+def test_a_changed_manifest_is_refused(folder: Path) -> None:
+    text = (folder / MANIFEST).read_text()
+    (folder / MANIFEST).write_text(text.replace('"skill": "none"', '"skill": "good"'))
+    with pytest.raises(ArtifactError, match="was changed after it was written"):
+        Predictor.load(folder)
+
+
+@pytest.mark.parametrize("text", ["[]", "null", '{"schema": "overrun.predictor/1"}', "\x00"])
+def test_a_manifest_that_is_none_is_refused(folder: Path, text: str) -> None:
+    (folder / MANIFEST).write_text(text)
+    with pytest.raises(ArtifactError, match=r"holds|lacks|is not JSON"):
+        Predictor.load(folder)
+
+
+def test_a_model_that_answers_differently_than_when_trained_is_refused(folder: Path) -> None:
+    shutil.copyfile(folder / "model_p90.onnx", folder / "model_p50.onnx")
+    rewrite(folder, keep)
+    with pytest.raises(ArtifactError, match=r"model_p50\.onnx answers the golden vectors .* wanted at most 0\.0001"):
+        Predictor.load(folder)
+
+
+def test_a_model_that_is_no_onnx_is_refused(folder: Path) -> None:
+    (folder / "model_p50.onnx").write_bytes(b"not a model")
+    rewrite(folder, keep)
+    with pytest.raises(ArtifactError, match=r"model_p50\.onnx does not open as a model"):
+        Predictor.load(folder)
+
+
+def test_a_feature_this_build_does_not_know_is_refused(folder: Path) -> None:
+    rewrite(folder, lambda manifest: manifest["features"].append("gpu_mood"))
+    with pytest.raises(ArtifactError, match=r"wants the features .*gpu_mood.*upgrade"):
+        Predictor.load(folder)
+
+
+def test_golden_vectors_of_another_shape_are_refused(folder: Path) -> None:
+    rewrite(folder, lambda manifest: manifest["features"].pop())
+    golden = json.loads((folder / "golden.json").read_text())
+    golden["inputs"] = [row[:-1] for row in golden["inputs"]]
+    (folder / "golden.json").write_text(json.dumps(golden))
+    rewrite(folder, keep)
+    with pytest.raises(ArtifactError, match="does not open as a model"):
+        Predictor.load(folder)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/hostname", ".hidden", "a\\b"])
+def test_a_manifest_cannot_name_files_elsewhere(folder: Path, name: str) -> None:
+    rewrite(folder, lambda manifest: manifest["files"].update({name: {"bytes": 1, "sha256": ""}}))
+    with pytest.raises(ArtifactError, match="wanted a plain file name"):
+        load_artifact(folder)
+
+
+def test_a_manifest_that_forgets_a_file_is_refused(folder: Path) -> None:
+    rewrite(folder, lambda manifest: manifest["files"].pop("golden.json"))
+    with pytest.raises(ArtifactError, match=r"does not list golden\.json"):
+        load_artifact(folder)
+
+
+def test_a_history_without_outputs_is_refused(folder: Path) -> None:
+    (folder / "history.json").write_text("[]")
+    rewrite(folder, keep)
+    with pytest.raises(ArtifactError, match="holds no outputs"):
+        Predictor.load(folder)
+
+
+def test_an_oversized_file_is_not_even_read(folder: Path) -> None:
+    with (folder / MANIFEST).open("r+b") as file:
+        file.truncate(MAX_BYTES + 1)
+    with pytest.raises(ArtifactError, match="wanted at most 2,097,152"):
+        load_artifact(folder)
+
+
+def test_no_folder_at_all_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="is not a folder"):
+        Predictor.load(tmp_path / "absent")
+
+
+def good_files() -> dict[str, bytes]:
+    return {"golden.json": b"{}\n", "history.json": b"[]\n", "model_p50.onnx": b"x"}
+
+
+MANIFEST_BODY = {"features": [], "quantiles": {"p50": {}}, "routes": [], "bucket_edges": [64, 256]}
+
+
+def test_writing_replaces_an_older_artifact_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "artifact"
+    first = write_artifact(target, MANIFEST_BODY, good_files(), check=load_artifact)
+    second = write_artifact(target, MANIFEST_BODY, good_files() | {"model_p50.onnx": b"y"}, check=load_artifact)
+    assert first.version != second.version
+    assert load_artifact(target).files["model_p50.onnx"] == b"y"
+    assert [path.name for path in target.parent.iterdir()] == ["artifact"]
+
+
+def test_an_artifact_that_fails_its_check_leaves_the_old_one(tmp_path: Path) -> None:
+    target = tmp_path / "artifact"
+    old = write_artifact(target, MANIFEST_BODY, good_files(), check=load_artifact)
+    with pytest.raises(ArtifactError):
+        write_artifact(target, MANIFEST_BODY, good_files() | {"history.json": b"[1]\n"}, check=Predictor.load)
+    assert load_artifact(target).version == old.version
+    assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
+
+
+def test_a_folder_with_other_things_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(ArtifactError, match="is not a predictor artifact, wanted a new or empty folder"):
+        write_artifact(tmp_path, MANIFEST_BODY, good_files(), check=load_artifact)
+    with pytest.raises(ArtifactError, match="is not a predictor artifact"):
+        write_artifact(tmp_path / "thesis.txt", MANIFEST_BODY, good_files(), check=load_artifact)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_more_than_the_promised_size_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="wanted at most 2,097,152"):
+        write_artifact(tmp_path / "a", MANIFEST_BODY, good_files() | {"big": bytes(MAX_BYTES)}, check=load_artifact)
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ArtifactError, match=r"cannot be written .*: choose another --out"):
+        write_artifact(tmp_path / "file" / "artifact", MANIFEST_BODY, good_files(), check=load_artifact)

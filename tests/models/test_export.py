@@ -1,0 +1,68 @@
+"""An exported model answers like the trained one, or is not exported."""
+
+import numpy as np
+import onnxruntime
+import pytest
+import xgboost
+from numpy.typing import NDArray
+from onnxmltools.convert import convert_xgboost
+from onnxmltools.convert.common.data_types import FloatTensorType
+
+from models.errors import ArtifactError
+from models.export import to_onnx, to_ubj
+
+
+def inputs(rows: int = 600) -> NDArray[np.float32]:
+    """Four columns, a tenth of the values missing."""
+    dice = np.random.default_rng(3)
+    values = dice.normal(size=(rows, 4)).astype(np.float32)
+    values[dice.random(values.shape) < 0.1] = np.nan
+    return values
+
+
+def booster(sample: NDArray[np.float32], objective: dict[str, object], rounds: int = 20) -> xgboost.Booster:
+    labels = 5 + np.nan_to_num(sample[:, 0]) * 2
+    return xgboost.train(objective | {"nthread": 1}, xgboost.DMatrix(sample, labels, nthread=1), rounds)
+
+
+@pytest.mark.parametrize(
+    "objective", [{"objective": "reg:absoluteerror"}, {"objective": "reg:quantileerror", "quantile_alpha": 0.9}]
+)
+def test_onnx_and_ubj_agree_with_the_trained_model_also_on_missing_values(objective: dict[str, object]) -> None:
+    sample = inputs()
+    model = booster(sample, objective)
+    unseen = np.vstack([inputs(200) * 3, np.full((1, 4), np.nan, dtype=np.float32)])
+    session = onnxruntime.InferenceSession(to_onnx(model, sample), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(
+        session.run(None, {"features": unseen})[0][:, 0], model.inplace_predict(unseen), atol=1e-4
+    )
+    restored = xgboost.Booster({"nthread": 1})
+    restored.load_model(bytearray(to_ubj(model)))
+    np.testing.assert_array_equal(restored.inplace_predict(unseen), model.inplace_predict(unseen))
+
+
+def test_the_bytes_are_the_same_every_time() -> None:
+    sample = inputs()
+    first, second = (booster(sample, {"objective": "reg:absoluteerror"}) for _ in range(2))
+    assert to_onnx(first, sample) == to_onnx(second, sample)
+    assert to_ubj(first) == to_ubj(second)
+
+
+MULTI: dict[str, object] = {"objective": "reg:quantileerror", "quantile_alpha": np.array([0.5, 0.9])}
+
+
+def test_a_model_of_several_quantiles_is_refused() -> None:
+    sample = inputs()
+    with pytest.raises(ArtifactError, match="train one model per quantile"):
+        to_onnx(booster(sample, MULTI), sample)
+
+
+def test_onnxmltools_still_converts_several_quantiles_wrongly() -> None:
+    """A canary: when this fails, one model with several quantiles could replace one model each."""
+    sample = inputs()
+    model = booster(sample, MULTI)
+    converted = convert_xgboost(model, initial_types=[("x", FloatTensorType([None, 4]))], target_opset=15)
+    session = onnxruntime.InferenceSession(converted.SerializeToString(), providers=["CPUExecutionProvider"])
+    output = session.run(None, {"x": sample})[0]
+    expected = model.inplace_predict(sample)
+    assert output.shape != expected.shape or np.max(np.abs(output - expected)) > 0.1

@@ -1,0 +1,79 @@
+"""Windows of finished outputs: exact quantiles, bounded memory, nothing personal in the stored part."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.errors import ArtifactError
+from models.history import LEVELS, History, Window, keys_of
+from models.request import MISSING, Request
+
+ROUTE = Request(route="chat", model="m", input_tokens=10.0, session="alice", prefix_hash="p")
+
+
+@given(st.lists(st.integers(0, 1_000), min_size=1), st.integers(1, 10), st.floats(0, 1))
+def test_quantiles_are_numpys_over_the_newest_outputs(outputs: list[int], size: int, level: float) -> None:
+    window = Window(size, outputs)
+    assert list(window) == outputs[-size:]
+    assert window.last == outputs[-1]
+    assert window.quantile(level) == pytest.approx(np.quantile(outputs[-size:], level))
+
+
+def test_a_request_is_known_at_each_level_it_names() -> None:
+    assert keys_of(ROUTE) == {
+        "global": (),
+        "route": ("chat",),
+        "model": ("m",),
+        "same_size": ("chat", 10),
+        "session": ("alice",),
+        "prefix": ("p",),
+    }
+    assert keys_of(Request(input_tokens=MISSING)) == {"global": (), "route": (None,)}
+
+
+def test_a_level_is_silent_below_its_minimum() -> None:
+    history = History()
+    for count in range(1, 11):
+        history.observe(ROUTE, 5)
+        assert ("route" in history.windows_of(ROUTE)) == (count >= 10)
+        assert len(history.windows_of(ROUTE)["session"]) == count
+
+
+def test_a_new_session_per_request_does_not_grow_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {level.name: level for level in LEVELS}
+    session = small["session"]
+    monkeypatch.setattr(
+        "models.history._LEVEL_BY_NAME", small | {"session": type(session)("session", 20, 1, max_keys=3, stored_keys=0)}
+    )
+    history = History()
+    history.observe(ROUTE._replace(session="first"), 1)
+    for number in range(3):
+        history.observe(ROUTE._replace(session="kept"), 2)
+        history.observe(ROUTE._replace(session=f"new{number}"), 3)
+    assert history.window("session", ("first",)) is None
+    assert history.window("session", ("kept",)) is not None
+    assert len(history._windows["session"]) == 3
+
+
+def test_the_stored_part_names_no_session_and_no_prefix_and_survives_json() -> None:
+    history = History()
+    for output_tokens in range(30):
+        history.observe(ROUTE, output_tokens)
+    payload = json.loads(json.dumps(history.to_payload()))
+    assert "alice" not in json.dumps(payload)
+    restored = History.from_payload(payload)
+    assert set(restored.windows_of(ROUTE)) == {"global", "route", "model", "same_size"}
+    for name, window in restored.windows_of(ROUTE).items():
+        assert list(window) == list(history.windows_of(ROUTE)[name])
+    assert restored.to_payload() == payload
+
+
+@pytest.mark.parametrize(
+    "entry", [{}, {"level": "no such", "key": [], "outputs": []}, {"level": "global", "key": 5}, 7]
+)
+def test_an_unreadable_stored_entry_is_refused(entry: object) -> None:
+    with pytest.raises(ArtifactError, match="history entry 0 is not readable"):
+        History.from_payload([entry])  # type: ignore[list-item]

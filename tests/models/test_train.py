@@ -1,0 +1,177 @@
+"""From a table to an artifact: the figures on public traces, the same bytes every time, and clear refusals."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from models.errors import ArtifactError, SourceError, TooFewRowsError
+from models.predict import Predictor
+from models.sources import load_traces
+from models.train import TrainReport, TrainSettings, train_to_folder
+from tests.models import synthetic
+from tests.models.conftest import DATA
+
+SETTINGS = TrainSettings(max_trees=20)
+
+
+def test_azure_with_routes_known_beats_the_route_median_by_far(azure_report: TrainReport) -> None:
+    overall = azure_report.test.overall
+    assert azure_report.rows == {"training": 17_756, "calibration": 1_973, "test": 8_456, "left out": 0}
+    assert overall.route_median_mae == pytest.approx(110.9, abs=0.1)
+    assert overall.answered.mae <= 44
+    assert overall.without_history.mae <= 44
+    assert overall.answered.p90_coverage == pytest.approx(0.895, abs=0.025)
+    assert overall.without_history.p90_coverage == pytest.approx(0.895, abs=0.025)
+    assert {report.route: report.verdict.skill for report in azure_report.test.routes} == {
+        "conv": "good",
+        "code": "none",
+    }
+
+
+def test_where_there_is_no_skill_the_answer_is_never_one_percent_worse_than_the_median(
+    azure_report: TrainReport,
+) -> None:
+    code = next(report for report in azure_report.test.routes if report.route == "code")
+    assert code.answered.mae <= 1.01 * code.route_median_mae
+    assert code.without_history.mae <= 1.01 * code.route_median_mae
+
+
+def test_the_azure_artifact_is_small(azure_report: TrainReport) -> None:
+    assert azure_report.size_bytes == sum(path.stat().st_size for path in azure_report.folder.iterdir())
+    assert azure_report.size_bytes <= 2 * 1024 * 1024
+
+
+def test_azure_code_alone_is_reported_without_skill(tmp_path: Path) -> None:
+    report = train_to_folder(load_traces([(DATA / "trace_azure2023_code.parquet", None)]), tmp_path / "a")
+    (code,) = report.test.routes
+    assert (code.route, code.verdict.skill, code.verdict_without_history.skill) == (None, "none", "none")
+    assert code.answered.mae <= 1.01 * code.route_median_mae
+    assert code.answered.p90_coverage == pytest.approx(0.895, abs=0.025)
+    assert any(line.startswith("(no route): skill none: error") for line in report.lines())
+    assert Predictor.load(report.folder).predict({"input_tokens": 500})["skill"] == "none"
+
+
+def test_azure_conv_alone_keeps_its_promises(tmp_path: Path) -> None:
+    report = train_to_folder(load_traces([(DATA / "trace_azure2023_conv.parquet", "conv")]), tmp_path / "a")
+    overall = report.test.overall
+    assert overall.answered.mae < 0.75 * overall.bucket_median_mae
+    assert overall.answered.p90_coverage == pytest.approx(0.895, abs=0.025)
+
+
+def test_mooncake_needs_its_prefix_history(tmp_path: Path) -> None:
+    trace = load_traces([(DATA / "trace_mooncake_conversation_two_blocks.parquet", None)])
+    overall = train_to_folder(trace, tmp_path / "a").test.overall
+    assert overall.answered.mae <= 153  # the previous output of the same prefix is off by 153.5
+    assert overall.verdict.skill == "low"
+    assert overall.verdict_without_history.skill == "none"
+
+
+def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:
+    folders = [
+        train_to_folder(synthetic.trace(), tmp_path / name, settings=SETTINGS).folder for name in ("first", "second")
+    ]
+    first, second = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in folders)
+    assert first == second
+
+
+def test_rows_in_any_order_give_the_same_artifact(tmp_path: Path) -> None:
+    trace = synthetic.trace()
+    reports = [train_to_folder(rows, tmp_path / "a", settings=SETTINGS) for rows in (trace, trace.reverse())]
+    assert reports[0].version == reports[1].version
+
+
+def test_too_few_rows_are_refused_with_the_numbers(tmp_path: Path) -> None:
+    trace = synthetic.trace(600).with_columns(
+        output_tokens=pl.when(pl.int_range(pl.len()) < 101).then(None).otherwise(pl.col("output_tokens"))
+    )
+    with pytest.raises(TooFewRowsError, match=r"499 of 600 requests .* 500 wanted: record more traffic"):
+        train_to_folder(trace, tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_missing_column_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"lacks output_tokens; it has time, .*: rename"):
+        train_to_folder(synthetic.trace().drop("output_tokens"), tmp_path / "a")
+
+
+def test_a_folder_with_other_things_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ArtifactError, match="is not a predictor artifact"):
+        train_to_folder(synthetic.trace(), tmp_path, settings=SETTINGS)
+
+
+def test_three_columns_are_enough(tmp_path: Path) -> None:
+    trace = synthetic.trace().filter(pl.col("route") == "chat").select("time", "input_tokens", "output_tokens")
+    report = train_to_folder(pl.concat([trace, trace]), tmp_path / "a", settings=TrainSettings(max_trees=60))
+    assert [(route.route, route.verdict.skill) for route in report.test.routes] == [(None, "good")]
+    answer = Predictor.load(report.folder).predict({"input_tokens": 1_000})
+    assert answer["source"] == "model"
+    assert answer["p50"] == pytest.approx(250, rel=0.15)
+
+
+@pytest.mark.parametrize("output_tokens", [0, 7])
+def test_constant_outputs_give_that_constant_and_no_skill(tmp_path: Path, output_tokens: int) -> None:
+    trace = synthetic.trace(1_200).with_columns(output_tokens=pl.lit(output_tokens), input_tokens=pl.lit(5))
+    report = train_to_folder(trace, tmp_path / "a", settings=SETTINGS)
+    assert {route.verdict.reason for route in report.test.routes} == {"the route median is never wrong"}
+    assert Predictor.load(report.folder).predict({"route": "chat"})["p50"] == max(output_tokens, 1)
+
+
+def test_a_single_moment_and_nothing_that_varies_can_be_trained_on(tmp_path: Path) -> None:
+    trace = synthetic.trace(600).select(
+        "output_tokens", time=pl.lit(synthetic.START), input_tokens=pl.lit(None, dtype=pl.Int64)
+    )
+    report = train_to_folder(trace, tmp_path / "a", settings=SETTINGS)
+    assert report.features == ("log_input_tokens",)
+    assert report.test.overall.verdict.skill == "none"
+
+
+def test_a_route_first_seen_in_the_test_slice_earns_no_skill(tmp_path: Path) -> None:
+    trace = synthetic.trace(1_200).with_columns(
+        route=pl.when((pl.col("route") == "chat") & (pl.int_range(pl.len()) > 840))
+        .then(pl.lit("new"))
+        .otherwise("route")
+    )
+    report = train_to_folder(trace, tmp_path / "a", settings=SETTINGS)
+    new = next(route for route in report.test.routes if route.route == "new")
+    assert (new.verdict.skill, new.verdict.reason) == ("none", "0 training requests, 100 wanted")
+
+
+def test_only_the_busiest_routes_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.scoring.MAX_ROUTES", 2)
+    report = train_to_folder(synthetic.trace(), tmp_path / "a", settings=SETTINGS)
+    assert (len(report.test.routes), report.test.unlisted_routes) == (2, 1)
+    assert "1 smaller routes are answered with their recent past" in report.lines()
+
+
+def test_only_the_newest_rows_are_used_when_there_are_too_many(tmp_path: Path) -> None:
+    trace = synthetic.trace(900)
+    report = train_to_folder(trace, tmp_path / "a", settings=TrainSettings(max_trees=20, max_rows=600))
+    assert (sum(report.rows.values()), report.rows["left out"]) == (900, 300)
+    assert report.start == trace.get_column("time")[300]
+
+
+def test_truncated_answers_are_noted(small_report: TrainReport) -> None:
+    # Every tenth row of the third that is `noise`: 150 of 1,500 rows end in 1, 50 of them are noise.
+    assert small_report.truncated_ratio == pytest.approx(50 / 1_500)
+    assert any(line.startswith("3.3% of the answers were cut by a token limit") for line in small_report.lines())
+
+
+def test_progress_runs_from_nothing_to_done(tmp_path: Path) -> None:
+    seen: list[tuple[str, float]] = []
+    train_to_folder(
+        synthetic.trace(600), tmp_path / "a", settings=SETTINGS, progress=lambda step, share: seen.append((step, share))
+    )
+    shares = [share for _, share in seen]
+    assert shares == sorted(shares)
+    assert (seen[0], seen[-1]) == (("reading", 0.0), ("done", 1.0))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"test_share": 0.0}, {"test_share": 0.99}, {"min_rows": 5}, {"min_rows": 10**6}, {"bucket_edges": (9.0, 9.0)}],
+)
+def test_settings_that_leave_a_slice_empty_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="wanted"):
+        TrainSettings(**wrong)  # type: ignore[arg-type]
