@@ -7,6 +7,7 @@ Standard output carries only the result; everything else goes to standard error.
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -157,6 +158,109 @@ def report(
         else:
             print(ask.report(parameters, settings, db=db, url=url, output=output, width=width))
     except (AnalysisError, CollectorError) as error:
+        fail(str(error))
+
+
+@app.command()
+def export(
+    kind: Annotated[str, typer.Argument(help="requests, llm-calls, spans or metrics.")],
+    db: Db = None,
+    url: Url = None,
+    since: Since = None,
+    from_: From = None,
+    to: To = None,
+    format_: Annotated[str, _text("parquet, jsonl or csv.", "--format")] = "parquet",
+    out: Annotated[Path | None, _text("The file to write (default: standard output).", "--out")] = None,
+    config: Config = None,
+) -> None:
+    """Rows of the stored requests, model calls, spans or engine metrics as a file."""
+    from analysis import ask
+    from analysis.errors import AnalysisError
+    from collector.errors import CollectorError
+
+    if db is not None and url is not None:
+        fail("--db and --url were both given: ask the file or the server")
+    settings = _settings(config, {"collector.db": str(db) if db else None})
+    parameters = {"since": since, "from": from_, "to": to}
+    try:
+        with out.open("wb") if out else nullcontext(sys.stdout.buffer) as stream:
+            ask.export(parameters, settings, db=db, url=url, kind=kind, form=format_, out=stream)
+    except (AnalysisError, CollectorError) as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"--out {out} cannot be written: {error.strerror}")
+
+
+@app.command()
+def train(
+    out: Annotated[Path, typer.Option("--out", help="The folder to write the artifact to.")],
+    db: Db = None,
+    url: Url = None,
+    trace: Annotated[list[Path] | None, typer.Option("--trace", help="A file of requests (Parquet, CSV, JSON lines); may be given several times.")] = None,
+    route: Annotated[list[str] | None, typer.Option("--route", help="The route of each --trace, in the same order.")] = None,
+    since: Since = None,
+    config: Config = None,
+) -> None:
+    """Learn to predict output lengths from past requests, and write the artifact that routers load."""
+    import io
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from analysis import ask
+    from analysis.errors import AnalysisError
+    from collector.errors import CollectorError
+    from models.errors import ModelsError
+    from models.sources import from_llm_calls, load_traces
+    from models.train import train_to_folder
+
+    if sum((db is not None, url is not None, bool(trace))) != 1:
+        fail("say where the requests are: --db FILE, --url of a running server, or --trace FILE (one of them)")
+    if route and len(route) != len(trace or []):
+        fail(f"{len(route)} --route for {len(trace or [])} --trace: give one for each, in the same order")
+    try:
+        if trace:
+            frame = load_traces(list(zip(trace, route or [None] * len(trace), strict=True)))
+        else:
+            import polars
+
+            calls = io.BytesIO()
+            ask.export({"since": since}, _settings(config), db=db, url=url, kind="llm-calls", form="parquet", out=calls)
+            calls.seek(0)
+            frame = from_llm_calls(polars.read_parquet(calls))
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("training", total=1.0)
+            done = train_to_folder(frame, out, progress=lambda step, share: bar.update(task, description=step, completed=share))
+    except (AnalysisError, CollectorError, ModelsError) as error:
+        fail(str(error))
+    print("\n".join(done.lines()))
+
+
+@app.command()
+def predict(artifact: Annotated[Path, typer.Option("--artifact", help="The folder that `overrun train` wrote.")]) -> None:
+    """Read one JSON request a line, answer its predicted output length a line."""
+    from models.errors import ModelsError
+    from models.predict import predict_lines
+
+    try:
+        for line in predict_lines(artifact, sys.stdin.buffer):
+            print(line, flush=True)
+    except ModelsError as error:
+        fail(str(error))
+
+
+@app.command()
+def dashboard(
+    url: Annotated[str, _text("The server to read from.", "--url")] = SERVER_URL,
+    host: Annotated[str, _text("Address to listen on.", "--host")] = "127.0.0.1",
+    port: Annotated[int, _text("Port to listen on.", "--port")] = 8501,
+) -> None:
+    """Show the dashboard of a running server in the browser."""
+    from dashboard.launch import LaunchError, run
+
+    try:
+        raise typer.Exit(run(url, port=port, host=host).wait())
+    except LaunchError as error:
         fail(str(error))
 
 

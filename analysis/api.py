@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from starlette.background import BackgroundTask
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
+from analysis import export
 from analysis import report as reports
 from analysis.errors import AnalysisError, nearest
 from analysis.question import PARAMETERS, Question
@@ -39,6 +43,7 @@ class ApiError(msgspec.Struct, kw_only=True):
 
 def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
     """The read side of the server."""
+    from analysis import views_api  # it wraps its answers with `asked` below
 
     def report(parameters: Mapping[str, str]) -> bytes:
         question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
@@ -50,15 +55,17 @@ def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
             return msgspec.json.encode(load_trace(con, parameters["trace_id"]))
 
     return [
-        Route("/api/v1/report", _asked(report, PARAMETERS)),
-        Route("/api/v1/traces/{trace_id}", _asked(one_trace, ())),
+        Route("/api/v1/report", asked(report, PARAMETERS)),
+        Route("/api/v1/traces/{trace_id}", asked(one_trace, ())),
+        *views_api.routes(pipeline, settings),
+        Route("/api/v1/export/{kind}", _export(pipeline, settings)),
         Route("/healthz", _healthz),
         Route("/readyz", _readyz(pipeline)),
         Route("/metrics", _metrics(pipeline)),
     ]
 
 
-def _asked(answer: Callable[[Mapping[str, str]], bytes], known: tuple[str, ...]) -> Handler:
+def asked(answer: Callable[[Mapping[str, str]], bytes], known: tuple[str, ...]) -> Handler:
     """An endpoint around a pure answer: unknown parameters and bad values are 400 with a sentence, the rest is 200 JSON."""
 
     async def endpoint(request: Request) -> Response:
@@ -75,6 +82,32 @@ def _asked(answer: Callable[[Mapping[str, str]], bytes], known: tuple[str, ...])
             log.exception("answering %s failed", request.url.path)
             return _error(500, "the question could not be answered: the server's log says why")
         return Response(body, media_type=JSON)
+
+    return endpoint
+
+
+def _export(pipeline: Pipeline, settings: Settings) -> Handler:
+    """Rows of a view as a file, written to disk first: the answer is whole or an error, and memory stays flat."""
+
+    def written(parameters: Mapping[str, str], form: str) -> str:
+        window = Question.read(parameters, settings, now=datetime.now(UTC)).window
+        handle, path = tempfile.mkstemp(prefix="overrun-export-")
+        with os.fdopen(handle, "wb") as out, pipeline.store.reading() as con:
+            export.write(con, window, parameters["kind"], form, out)
+        return path
+
+    async def endpoint(request: Request) -> Response:
+        known = ("since", "from", "to", "format")
+        unknown = [name for name in request.query_params if name not in known]
+        form = request.query_params.get("format", "parquet")
+        if unknown:
+            return _error(400, f"unknown parameter {unknown[0][:64]!r}: {nearest(unknown[0], known)}")
+        try:
+            export.check(request.path_params["kind"], form)
+            path = await asyncio.to_thread(written, {**request.query_params, **request.path_params}, form)
+        except (AnalysisError, CollectorError) as error:
+            return _error(400, str(error))
+        return FileResponse(path, media_type=export.FORMATS[form], background=BackgroundTask(os.unlink, path))
 
     return endpoint
 

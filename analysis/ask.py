@@ -9,11 +9,12 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 import msgspec
 
+from analysis import export as exports
 from analysis import report as reports
 from analysis import text
 from analysis.assemble import assemble
@@ -100,6 +101,22 @@ def trace(trace_id: str, settings: Settings, *, db: Path | None, url: str | None
         with _opened(path, settings) as store, store.reading() as con:
             body = msgspec.json.encode(load_trace(con, trace_id))
     return body.decode() if output == "json" else waterfall(msgspec.json.decode(body, type=Trace), width)
+
+
+def export(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, kind: str, form: str, out: IO[bytes]) -> None:
+    """Write the rows of a view to `out`; `parameters` may hold since, from and to.
+
+    Raises:
+        AnalysisError, CollectorError: bad input, or nobody to ask.
+    """
+    exports.check(kind, form)
+    path, server = _where(db, url)
+    if path is None:
+        out.write(_get(f"{server}/api/v1/export/{kind}", {**{k: v for k, v in parameters.items() if v}, "format": form}))
+    else:
+        question = Question.read(parameters, settings, now=datetime.now(UTC))
+        with _opened(path, settings) as store, store.reading() as con:
+            exports.write(con, question.window, kind, form, out)
 
 
 def _get(url: str, parameters: Mapping[str, Any]) -> bytes:

@@ -463,14 +463,15 @@ def _identity(batch: _Batch, calls: _Calls, answer: Ints, server: Bools) -> dict
     remote = np.where((flags & _HAS_REMOTE) != 0, (flags & _IS_REMOTE) != 0, (kind == _SERVER) | (kind == _CONSUMER)) | alone
     model, provider = _of_calls(calls, "model", answer, len(root)), _of_calls(calls, "provider", answer, len(root))
     name = of("name", rows)
+    nothing = pa.scalar(None, pa.string())
     texts = {c: _any_of_trace(batch, c) for c in _ROOT_TEXT}
     sampling, weight = _sampling(of("trace_state", rows))
     return {
         "trace_hi": of("trace_hi", rows), "trace_lo": of("trace_lo", rows), "root_span_id": of("span_id", rows),
         "service": pc.fill_null(of("service", rows), "unknown_service"), "instance": of("instance", rows), "version": of("version", rows),
-        "route": pc.coalesce(of("route", rows), pc.if_else(pa.array(alone), pa.scalar(None, pa.string()), name)), "name": name,
+        "route": pc.coalesce(of("route", rows), pc.if_else(pa.array(alone), nothing, name)), "name": name,
         "model": model, "provider": provider, **texts,
-        "error": failed, "error_type": pc.if_else(pa.array(failed), pc.coalesce(of("error_type", rows), of("error_type", last_row)), pa.scalar(None, pa.string())),
+        "error": failed, "error_type": pc.if_else(pa.array(failed), pc.coalesce(of("error_type", rows), of("error_type", last_row)), nothing),
         "http_status": of("http_status", rows), "complete": (_numpy(s, "parent_id")[root] == 0) | remote,
         "server_root": server, "engine_only": alone, "sampling": sampling, "sample_weight": weight,
     }

@@ -265,10 +265,8 @@ def _repair_times(topological, root, bounds, parent, start, end, role, kind, dom
             end[i] += shift[i]
         elif kind[i] != _CONSUMER and kind[p] != _PRODUCER and (start[i] < start[p] or end[i] > end[p]):
             # Another clock: the smallest offset that puts the child inside its parent; if it is longer, it starts with it.
-            if end[i] - start[i] > end[p] - start[p] or start[i] < start[p]:
-                offset = start[p] - start[i]
-            else:
-                offset = end[p] - end[i]
+            longer = end[i] - start[i] > end[p] - start[p]
+            offset = start[p] - start[i] if longer or start[i] < start[p] else end[p] - end[i]
             shift[i] = offset
             start[i] += offset
             end[i] += offset
@@ -344,10 +342,9 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
                     stage[i] = GUARDRAIL
         elif role[i] == ENGINE:
             call[i] = above if above >= 0 else i
-            if above >= 0:
-                # Of several engine spans (hidden attempts) the one that ended last gave the answer.
-                if role[above] == LLM and (engine[above] < 0 or end[i] > end[engine[above]]):
-                    engine[above] = i
+            # Of several engine spans (hidden attempts) the one that ended last gave the answer.
+            if above >= 0 and role[above] == LLM and (engine[above] < 0 or end[i] > end[engine[above]]):
+                engine[above] = i
         elif role[i] == PHASE:
             call[i] = above
         elif above >= 0:

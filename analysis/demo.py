@@ -100,7 +100,8 @@ def _settled(base: str) -> None:
 
 
 def _tell(base: str, row: dict[str, Any], say: Callable[[str], None]) -> None:
-    answer = httpx.get(f"{base}/api/v1/report", params={"from": row["from"], "to": row["to"], "slo": row["slo"], "baseline": "none"}, timeout=60, trust_env=False)
+    question = {"from": row["from"], "to": row["to"], "slo": row["slo"], "baseline": "none"}
+    answer = httpx.get(f"{base}/api/v1/report", params=question, timeout=60, trust_env=False)
     if answer.status_code != httpx.codes.OK:
         raise CollectorError(f"no report on {row['name']}: {answer.text[:300]}")
     say(f"== {row['title']} ({row['name']}, judged by {row['slo']})")

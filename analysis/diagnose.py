@@ -125,6 +125,10 @@ class Verdict(msgspec.Struct, kw_only=True):
     recheck_after_s: int | None = None
     reasons: dict[str, str] = {}
 
+    def __post_init__(self) -> None:
+        # Reasons are given for a whole group of fields at once; only those of null fields mean anything.
+        self.reasons = {name: why for name, why in self.reasons.items() if getattr(self, name) is None}
+
 
 class Step(msgspec.Struct, kw_only=True):
     """One step of the four-step sequence: TTFT against ITL, engine utilisation, output length, retries."""
@@ -169,7 +173,10 @@ class Diagnosed:
 
 @dataclass(frozen=True)
 class _Facts:
-    """Intermediate results that the parts of the verdict share; `ok` are successful requests with the judged metric."""
+    """Intermediate results that the parts of the verdict share; `ok` are successful requests with the judged metric.
+
+    `tail` stands around the SLO percentile, `excess` among the breaching requests (the same where that percentile
+    breaches)."""
 
     frame: RequestFrame
     slo: Slo
@@ -185,6 +192,14 @@ class _Facts:
     base: pl.DataFrame | None
     baseline: Baseline | None
     tail: Tail
+    excess: Tail
+
+    @property
+    def bad(self) -> BoolArray:
+        """Requests that miss the SLO; where none carries every limited metric, those that miss the judged one."""
+        return (
+            self.judged.bad if self.goodput.ratio is not None else self.judged.error | self.judged.misses[self.metric]
+        )
 
     @property
     def limit_ms(self) -> float:
@@ -317,7 +332,7 @@ def _without_latency(
             reasons=_why_null("there is no request in the window"),
         )
     errors = int(judged.error.sum())
-    if errors >= MIN_BREACHING and wilson(errors, n)[0] > 1.0 - slo.goodput_target:
+    if errors >= MIN_BREACHING and wilson(errors, n, Z_ONE_SIDED)[0] > 1.0 - slo.goodput_target:
         return _failing(frame, judged, good, errors)
     metric = judged_metric(judged, frame.rows, slo)
     known = int(judged.known[metric].sum()) if metric else 0
@@ -396,7 +411,12 @@ def _facts(
     base, chosen = _baseline_rows(frame, baseline, onset, metric, slo)
     against = None if base is None else (base[f"{metric}_ms"].to_numpy(), stage_times(base, path_of(metric)))
     tail = attribute(values, times, slo.percentile, limit_ms=limit_ms, baseline=against)
-    if tail is None:
+    # When fewer requests breach than the percentile leaves room for, the slow ones stand farther out: around their
+    # middle.
+    centre = max(slo.percentile, 100.0 - 50.0 * float((values > limit_ms).mean()))
+    within = sorted_quantile(np.sort(values), slo.percentile / 100.0) <= limit_ms
+    excess = attribute(values, times, centre, limit_ms=limit_ms, baseline=against) if within else tail
+    if tail is None or excess is None:
         raise AssertionError("a metric is judged only where requests carry it")
     return _Facts(
         frame,
@@ -413,6 +433,7 @@ def _facts(
         base,
         chosen,
         tail,
+        excess,
     )
 
 
@@ -476,7 +497,7 @@ def _within(facts: _Facts) -> Verdict:
 
 
 def _over_budget(facts: _Facts, found: list[Diagnosis], skipped: dict[str, str], *, with_findings: bool) -> Verdict:
-    stage = overrun_stage(facts.metric, facts.times.take(facts.breaching), facts.budgets, facts.tail)
+    stage = overrun_stage(facts.metric, facts.times.take(facts.breaching), facts.budgets, facts.excess)
     main = next((diagnosis for diagnosis in found if diagnosis.finding.stage == stage), None)
     instrument = stage == OTHER
     cause = "unattributed_time" if instrument else main.finding.rule if main else None
@@ -495,7 +516,7 @@ def _over_budget(facts: _Facts, found: list[Diagnosis], skipped: dict[str, str],
         sentence=_sentence(facts, stage, main),
         onset=facts.onset,
         trend=_trend(facts),
-        affected=_affected(facts.frame, facts.judged.bad, facts.goodput),
+        affected=_affected(facts.frame, facts.bad, facts.goodput),
         changed=_changed(facts.frame.rows, facts.onset),
         ruled_out=_ruled_out(facts, stage),
         owner=main.owner if main else _owner(facts.ok, stage),
@@ -528,11 +549,9 @@ def overrun_stage(metric: str, breaching: StageTimes, budgets: Budgets, tail: Ta
 def _sentence(facts: _Facts, stage: str, main: Diagnosis | None) -> str:
     good = facts.goodput
     name, percentile = facts.metric.upper(), f"P{facts.slo.percentile:g}"
-    missed = (
-        f"{good.bad:,} of {good.good + good.bad:,} requests miss the SLO"
-        if good.ratio is not None
-        else "goodput is unknown"
-    )
+    n, failed = facts.frame.rows.height, good.failed_by.error
+    missed = f"{int(facts.bad.sum()):,} of {good.good + good.bad or n:,} requests miss the SLO"
+    missed += f", {failed:,} of them by an error" if failed else ""
     lead = (
         f"{name} {percentile} is {say_ms(facts.observed_ms)} against a limit of {say_ms(facts.limit_ms)}, and {missed}"
         + (
@@ -544,12 +563,12 @@ def _sentence(facts: _Facts, stage: str, main: Diagnosis | None) -> str:
     if facts.metric in ("tpot", "itl"):
         where = f"tokens come too slowly in {stage}"
     else:
-        spent, total = facts.tail.tail_ms.get(stage, 0.0), sum(facts.tail.tail_ms.values())
+        spent, total = facts.excess.tail_ms.get(stage, 0.0), sum(facts.excess.tail_ms.values())
         where = f"{stage} takes {say_ms(spent)} of the {say_ms(total)} of a slow request"
     if stage == OTHER:
-        services = facts.ok[facts.tail.tail_index]["service"].value_counts(sort=True)
+        services = facts.ok[facts.excess.tail_index]["service"].value_counts(sort=True)
         return (
-            f"{lead}: {say_ratio(facts.tail.share(OTHER))} of the excess has no span. Instrument "
+            f"{lead}: {say_ratio(facts.excess.share(OTHER))} of the excess has no span. Instrument "
             f"{printable(services['service'][0])} first: add spans around what it does between its recorded calls."
         )
     if main is None:
@@ -564,8 +583,8 @@ def _gain(finding: Finding, percentile: str) -> str:
     predicted = fix.predicted
     interval = f" ({say_ms(predicted.interval[0])} to {say_ms(predicted.interval[1])})" if predicted.interval else ""
     return (
-        f"{fix.title}: {predicted.metric.upper()} {percentile} would fall to {say_ms(predicted.after)}{interval}, "
-        f"changing {say_ratio(predicted.touched_ratio)} of the requests."
+        f"{fix.title}: {predicted.metric.upper()} {percentile} falls to {say_ms(predicted.after)}{interval} "
+        f"if {fix.assumption}."
     )
 
 
@@ -577,15 +596,15 @@ def _why_no_cause(skipped: dict[str, str], *, with_findings: bool) -> str:
 
 
 def _case(facts: _Facts, lookups: Lookups) -> Case:
-    source = facts.base if facts.tail.reference == "baseline" and facts.base is not None else facts.ok
-    bad_share = 1.0 - facts.goodput.ratio if facts.goodput.ratio is not None else float(facts.breaching.mean())
+    source = facts.base if facts.excess.reference == "baseline" and facts.base is not None else facts.ok
+    bad_share = 1.0 - facts.goodput.ratio if facts.goodput.ratio is not None else float(facts.bad.mean())
     allowed = max(1.0 - facts.slo.goodput_target, 1e-6)
     return Case(
         rows=facts.ok,
         values=facts.values,
         times=facts.times,
-        tail=facts.tail,
-        reference=source[facts.tail.reference_index],
+        tail=facts.excess,
+        reference=source[facts.excess.reference_index],
         budgets=facts.budgets,
         breaching=facts.breaching,
         slo=facts.slo,
@@ -630,9 +649,9 @@ def _trend(facts: _Facts) -> Literal["worsening", "steady", "improving"] | None:
 def _affected(frame: RequestFrame, bad: BoolArray, good: Goodput) -> Affected:
     rows = frame.rows.select("route", "model", "tenant").with_columns(bad=pl.Series(bad))
     return Affected(
-        requests=good.bad,
-        ratio=None if good.ratio is None else 1.0 - good.ratio,
-        per_minute=60.0 * good.bad / frame.seconds if frame.seconds > 0.0 else None,
+        requests=int(bad.sum()),
+        ratio=float(bad.mean()) if good.ratio is None else 1.0 - good.ratio,
+        per_minute=60.0 * int(bad.sum()) / frame.seconds if frame.seconds > 0.0 else None,
         routes=_shares(rows, "route"),
         models=_shares(rows, "model"),
         tenants=_shares(rows, "tenant"),
@@ -661,7 +680,7 @@ def _changed(rows: pl.DataFrame, onset: datetime | None) -> list[Changed]:
 
 
 def _ruled_out(facts: _Facts, stage: str) -> list[RuledOut]:
-    tail = facts.tail
+    tail = facts.excess
     small = [s for s in tail.tail_ms if s != stage and tail.share(s) < RULED_OUT_BELOW]
     small.sort(key=lambda s: -tail.tail_ms[s])
     out = [
@@ -724,9 +743,7 @@ def _utilisation_step(points: pl.DataFrame) -> Step:
     if len(kv):
         high = float(np.percentile(kv, 95.0))
         full = high > KV_FULL
-        parts.append(
-            f"KV cache usage P95 {say_ratio(high)} of {len(kv)} samples (over {say_ratio(KV_FULL)} is a prior, unlearned)"
-        )
+        parts.append(f"KV cache usage P95 {say_ratio(high)} of {len(kv)} samples (over {say_ratio(KV_FULL)}: a prior)")
     if len(waiting):
         most = float((waiting > 0).mean())
         full = full or most > 0.5
@@ -739,7 +756,7 @@ def _length_step(facts: _Facts | None) -> Step:
     tokens = None if facts is None else facts.ok["output_tokens"].drop_nulls()
     if facts is None or tokens is None or tokens.is_empty():
         return Step(step=step, status="unknown", detail="output tokens are not recorded")
-    share = facts.tail.share("decode") + facts.tail.share("generation")
+    share = facts.excess.share("decode") + facts.excess.share("generation")
     usual, most = (float(np.percentile(tokens.to_numpy(), p)) for p in (50.0, 95.0))
     detail = f"output tokens P50 {usual:,.0f}, P95 {most:,.0f} (n {len(tokens):,})"
     detail += f"; decode is {say_ratio(share)} of the excess"
@@ -771,8 +788,8 @@ def _metric(name: str) -> Metric:
 
 
 def _why_null(why: str, *names: str) -> dict[str, str]:
-    default = ("stage", "cause", "onset", "trend", "affected", "owner", "mitigation", "rollback", "recheck_after_s")
-    return dict.fromkeys(names or default, why)
+    advice = ("owner", "mitigation", "rollback", "recheck_after_s")
+    return dict.fromkeys(names or ("metric", "stage", "cause", "onset", "trend", "affected", *advice), why)
 
 
 def _to_us(time: datetime) -> int:

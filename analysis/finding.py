@@ -49,11 +49,15 @@ class Predicted(msgspec.Struct, kw_only=True):
 
 
 class Fix(msgspec.Struct, kw_only=True):
-    """What to change, with the exact setting, how the gain was computed, and the gain (null if unknown)."""
+    """What to change, with the exact setting, how the gain was computed, and the gain (null if unknown).
+
+    `assumption` completes "the gain holds if ...".
+    """
 
     id: str
     title: str
     detail: str
+    assumption: str
     method: Method
     predicted: Predicted | None
     reasons: dict[str, str] = {}

@@ -194,7 +194,7 @@ def _sampling(frame: RequestFrame, slo: Slo) -> Check | None:
         return Check(check="sampling", status="ok", detail="no sign of sampling in the traces")
     detail = (
         f"{int(kinds['len'].sum()):,} of {frame.rows.height:,} requests come from a sampler "
-        f"({printable(kinds['sampling'][0])}): shares, rates and percentiles hold for what was kept, not for all traffic; "
+        f"({printable(kinds['sampling'][0])}): shares, rates and percentiles hold for what was kept; "
         "keep every trace or sample by probability"
     )
     return Check(check="sampling", status="warn", detail=detail)

@@ -11,14 +11,16 @@ import logging
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
 
-from analysis import api
+from analysis import api, critical_path
 from analysis.assemble import assemble
 from collector import otlp_grpc, otlp_http
 from collector.config import Settings
@@ -59,6 +61,8 @@ async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None],
     collector = settings.collector
     store = open_store(Path(collector.db), create=True, memory_limit=collector.memory_limit)
     pipeline = Pipeline(store, collector, settings.privacy, assemble)
+    # Compiling (or loading) the kernels takes seconds; the first quiet trace is to find them ready.
+    threading.Thread(target=critical_path.warm, name="overrun-warm", daemon=True).start()
     try:
         with _signals(stop):
             await _run(pipeline, settings, on_ready, stop)
@@ -142,7 +146,7 @@ def _bind_http(host: str, port: int) -> socket.socket | None:
     return bound
 
 
-def _bind_grpc(server: otlp_grpc.grpc.aio.Server, host: str, port: int) -> int | None:
+def _bind_grpc(server: Any, host: str, port: int) -> int | None:
     # grpc prints its own refusal; asking the socket first gives the same answer in our words.
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -159,4 +163,5 @@ def _bind_grpc(server: otlp_grpc.grpc.aio.Server, host: str, port: int) -> int |
 
 
 def _busy(what: str, host: str, port: int, flag: str, reason: str) -> None:
-    print(f"overrun: the {what} port {host}:{port} cannot be used ({reason.lower()}): choose another with {flag}; everything else runs", file=sys.stderr, flush=True)
+    said = f"the {what} port {host}:{port} cannot be used ({reason.lower()}): choose another with {flag}; everything else runs"
+    print(f"overrun: {said}", file=sys.stderr, flush=True)

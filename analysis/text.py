@@ -26,7 +26,7 @@ def render(report: Report, *, width: int = 100) -> str:
     width = max(width, _MIN_WIDTH)
     parts = [
         [_head(report), *_wrap(report.verdict.sentence, width)],
-        _latency(report),
+        _latency(report, width),
         [*_wrap(_goodput(report), width), *_wrap(_context(report), width)],
         _stages(report),
         _findings(report, width),
@@ -46,7 +46,7 @@ def _head(report: Report) -> str:
     return f"OVERRUN  {status}  {span}, {window.requests:,} requests"
 
 
-def _latency(report: Report) -> list[str]:
+def _latency(report: Report, width: int) -> list[str]:
     rows: list[tuple[str, ...]] = [
         ("LATENCY", "n", "P50", "P90", "P95 (95 % interval)", "P99 (95 % interval)", "max", "limit")
     ]
@@ -73,7 +73,9 @@ def _latency(report: Report) -> list[str]:
         for metric in ("ttft", "itl", "tpot", "e2e")
         if (stats := getattr(report.latency, f"{metric}_ms")).source
     ]
-    return [*_table(rows, "<>>>>>>>"), f"  of successful requests, by {'; '.join(sources) or 'nothing yet'}"]
+    few = " (- where requests are too few)" if any("-" in row[2:6] for row in rows) else ""
+    note = f"of successful requests{few}, by {'; '.join(sources) or 'nothing yet'}"
+    return [*_table(rows, "<>>>>>>>"), *_wrap(note, width, "  ", "  ")]
 
 
 def _goodput(report: Report) -> str:
@@ -146,7 +148,9 @@ def _findings(report: Report, width: int) -> list[str]:
 def _finding(rank: int, finding: Finding, width: int) -> list[str]:
     evidence = finding.evidence
     interval = evidence.get("share_of_excess_interval")
-    sure = f", {say_ratio(interval[0])} to {say_ratio(interval[1])} of the excess" if interval else ""
+    sure = f", 95 % interval of the share {say_ratio(interval[0])} to {say_ratio(interval[1])}" if interval else ""
+    if interval and say_ratio(interval[0]) == say_ratio(interval[1]):
+        sure = ""
     head = (
         f"{rank}. {finding.rule} ({finding.severity}, confidence {say_ratio(finding.confidence)}): {finding.headline}"
     )
@@ -161,7 +165,7 @@ def _finding(rank: int, finding: Finding, width: int) -> list[str]:
         text = (
             f"GAIN {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} -> {say_ms(gain.after)}"
             + (f" (95 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})" if gain.interval else "")
-            + f", {say_ratio(gain.touched_ratio)} of requests change; {fix.method}"
+            + f" if {fix.assumption}; {fix.method}, {say_ratio(gain.touched_ratio)} of requests change"
             + (f"; cost: {cost}" if cost else "")
         )
         lines += _wrap(text, width, "     ", "     ")

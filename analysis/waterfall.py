@@ -31,7 +31,8 @@ def render(trace: Trace, width: int = 100) -> str:
     lines += [_row(span, trace, label, bar, scale) for span in rows]
     if len(rows) < len(trace.spans):
         lines.append(f"{len(trace.spans) - len(rows)} shorter spans off the path are not shown")
-    lines += ["", f"{_INK} on the critical path   {_FADED} running, but not what the request waited for" + ("" if trace.ttft_ms is None else "   ▏ first token")]
+    first_token = "" if trace.ttft_ms is None else "   ▏ first token"
+    lines += ["", f"{_INK} on the critical path   {_FADED} running, but not what the request waited for{first_token}"]
     return "\n".join(lines)
 
 

@@ -126,7 +126,7 @@ def decode_spans(bodies: Sequence[bytes]) -> RawSpans:
 
 
 def _parents(lists: pa.ListArray) -> Ints:
-    return pc.list_parent_indices(lists).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)  # type: ignore[no-any-return]
+    return np.asarray(pc.list_parent_indices(lists).to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def _attributes(lists: pa.ListArray) -> Attributes:
@@ -146,7 +146,7 @@ def _links(lists: pa.ListArray) -> Links:
 
 def to_ns(column: pa.UInt64Array) -> Ints:
     """OTLP's fixed64 nanoseconds as signed 64-bit; what does not fit (after the year 2262) is cut to the largest value."""
-    return np.minimum(column.to_numpy(zero_copy_only=False), np.uint64(2**63 - 1)).astype(np.int64)
+    return np.asarray(np.minimum(column.to_numpy(zero_copy_only=False), np.uint64(2**63 - 1)), dtype=np.int64)
 
 
 def _sources(resource_spans: pa.StructArray, scope_spans: pa.StructArray, resource_of_scope: Ints) -> list[Source]:
@@ -156,8 +156,8 @@ def _sources(resource_spans: pa.StructArray, scope_spans: pa.StructArray, resour
     ]
     out = []
     scopes = zip(resource_of_scope.tolist(), scope_spans.field("scope").to_pylist(), scope_spans.field("schema_url").to_pylist(), strict=True)
-    for parent, scope, url in scopes:
-        scope = scope or {"name": "", "version": "", "attributes": []}
+    for parent, sent, url in scopes:
+        scope = sent or {"name": "", "version": "", "attributes": []}
         attributes = tuple((a["key"], plain(a["value"])) for a in scope["attributes"])
         resource, resource_url = resources[parent]
         out.append(Source(resource, scope["name"], scope["version"], attributes, resource_url, url))
@@ -169,7 +169,7 @@ def plain(value: dict[str, Any] | None) -> Any:
     for member, content in (value or {}).items():
         if content is not None:
             if member == "array_value":
-                return [nested(item) for item in content["values"]]
+                return [nested(item, 1) for item in content["values"]]
             if member == "kvlist_value":
                 return dict(_key_value(item) for item in content["values"])
             return content

@@ -95,7 +95,7 @@ def read_bodies(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _opened(path: Path) -> IO[bytes]:
     if path.suffix == ".gz":
-        return gzip.open(path, "rb")
+        return io.BufferedReader(gzip.GzipFile(path))
     if path.suffix == ".zst":
         return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True))
     return path.open("rb")

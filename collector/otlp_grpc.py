@@ -41,6 +41,6 @@ def _export(signal: str, writer: Writer) -> Callable[[bytes, Any], Awaitable[byt
             status = responses.failure(error)
             context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
             await context.abort(_CODES[error.grpc_status], str(error))
-        return responses.success(signal, stored).SerializeToString()
+        return bytes(responses.success(signal, stored).SerializeToString())
 
     return export

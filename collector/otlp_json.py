@@ -44,7 +44,7 @@ def from_document(signal: str, document: Any) -> bytes:
                 if isinstance(holder.get(key), str):
                     holder[key] = base64.b64encode(bytes.fromhex(holder[key])).decode()
         ParseDict(document, message, ignore_unknown_fields=True, max_recursion_depth=60)
-        return message.SerializeToString()
+        return bytes(message.SerializeToString())
     except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BadPayload(f"the body is not an OTLP/JSON {signal} request: {str(error)[:300]}") from error
 

@@ -6,6 +6,7 @@ ones of the same traces in one transaction, together with the mark up to which a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -68,8 +69,8 @@ class Pipeline:
         ).to_arrow_table()
         cursor.close()
         if found.num_rows:
-            columns = (found.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns"))
-            self.quiet.note(*columns, through + 1, time.monotonic())
+            hi, lo, start = (found.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns"))
+            self.quiet.note(hi, lo, start, through + 1, time.monotonic())
 
     def _watch(self) -> None:
         while not self._stop.wait(_POLL_S):
@@ -133,4 +134,5 @@ def _replace(connection: duckdb.DuckDBPyConnection, made: Assembled, through: in
         connection.execute("update meta set value = $value where key = 'assembled_through'", {"value": str(through)})
     finally:
         for name in ("covered", "made_requests", "made_llm_calls"):
-            connection.unregister(name)
+            with contextlib.suppress(duckdb.Error):  # fails in an aborted transaction, and would hide why that was aborted
+                connection.unregister(name)

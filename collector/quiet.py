@@ -45,10 +45,10 @@ class QuietTraces:
         first[1:] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
         rows = zip(hi[first].tolist(), lo[first].tolist(), start[first].tolist(), strict=True)
         with self._lock:
-            for h, low, begin in rows:
+            for h, low, earliest in rows:
                 key = (h, low)
                 seen = self._waiting.pop(key, None)
-                begin = min(begin, self._starts.get(key, begin))
+                begin = min(earliest, self._starts.get(key, earliest))
                 if seen is None:
                     self._waiting[key] = Seen(now_s, batch, begin)
                 else:

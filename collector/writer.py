@@ -7,6 +7,7 @@ in the same transaction, is acknowledged and not stored twice.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 import time
@@ -17,12 +18,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from collector.config import CollectorSettings
 from collector.decode import decode_spans
 from collector.errors import BadPayload, CollectorError, QueueFull, StoreUnavailable
-from collector.normalize import MAP_TYPE, Normalized, Rules, normalize
+from collector.normalize import MAP_TYPE, Normalized, Rules, normalize, shape_hash
 from collector.points import Points, decode_points
 from collector.quiet import QuietTraces
 from collector.store import Store
@@ -32,6 +34,8 @@ TRACES, METRICS = 1, 2
 HASH_AGE_NS = 24 * 3600 * 10**9
 # Hashes are kept in memory (about 100 bytes each): this many of the newest, even if that is less than a day's.
 MAX_HASHES = 500_000
+# Attribute key lists remembered by their hash (about 300 bytes each). Beyond it they are forgotten and get another number when seen again.
+MAX_SHAPES = 100_000
 
 _SOURCE_SCHEMA = pa.schema([
     ("source_id", pa.uint64()), ("service", pa.string()), ("instance", pa.string()), ("version", pa.string()), ("namespace", pa.string()),
@@ -119,6 +123,9 @@ class Writer:
             "select hash, received_ns from bodies where received_ns >= $since order by received_ns desc limit $n",
             {"since": time.time_ns() - HASH_AGE_NS, "n": MAX_HASHES}).fetchall()
         self._hashes: OrderedDict[bytes, int] = OrderedDict((bytes(h), t) for h, t in reversed(rows))
+        shapes = cursor.execute("select shape, keys from shapes order by shape desc limit $n", {"n": MAX_SHAPES}).fetchall()
+        self._last_shape = max((int(number) for number, _ in shapes), default=0)
+        self._shapes = {shape_hash(keys): int(number) for number, keys in shapes}
         self._sources = {int(row[0]) for row in cursor.execute("select source_id from sources").fetchall()}
         cursor.close()
 
@@ -141,7 +148,7 @@ class Writer:
             QueueFull: the queue has no room; nothing was queued.
             StoreUnavailable: the writer is closing.
         """
-        body = _Body(signal, data, Future())
+        body = _Body(signal, data, _pending())
         with self._wake:
             if self._closing:
                 raise StoreUnavailable("the collector is shutting down")
@@ -155,7 +162,7 @@ class Writer:
 
     def call(self, run: Callable[[duckdb.DuckDBPyConnection], T]) -> Future[T]:
         """Run `run(connection)` in one transaction of the writer thread; the future has its result after the commit."""
-        job = _Job(run, Future())
+        job = _Job(run, _pending())
         with self._wake:
             if self._closing:
                 raise StoreUnavailable("the collector is shutting down")
@@ -171,6 +178,7 @@ class Writer:
         self._thread.join()
 
     def _run(self) -> None:
+        normalize(decode_spans([b""]), self._rules)  # loads and prepares what the first body would otherwise wait for
         while True:
             with self._wake:
                 while not (self._bodies or self._jobs or self._closing):
@@ -262,7 +270,8 @@ class Writer:
         if not bodies:
             return
         try:
-            found = normalize(decode_spans([b.data for b in bodies]), self._rules)
+            raw = decode_spans([b.data for b in bodies])
+            found = normalize(raw, self._rules)
         except BadPayload as error:
             if len(bodies) == 1:
                 self._refuse(bodies[0], error)
@@ -270,12 +279,12 @@ class Writer:
             for body in bodies:
                 self._decode_traces([body], group)
             return
-        per_body = [0] * len(bodies) if len(bodies) > 1 else [found.spans.num_rows]
+        sent = np.bincount(raw.body, minlength=len(bodies)).tolist()
         group.spans.append(found)
         for i, body in enumerate(bodies):
             rejected = found.rejected.get(i, 0)
             group.bodies.append(body)
-            group.results.append(Stored(per_body[i], rejected, "spans whose trace id or span id is missing or has the wrong length" if rejected else ""))
+            group.results.append(Stored(sent[i] - rejected, rejected, "spans whose trace id or span id is missing or has the wrong length" if rejected else ""))
 
     def _refuse(self, body: _Body, error: BadPayload) -> None:
         self.counters.bad_bodies += 1
@@ -287,10 +296,15 @@ class Writer:
         now_ns = time.time_ns()
         spans = sum(n.spans.num_rows for n in group.spans)
         points = [row for p in group.points for row in p.rows]
-        sources = {i: row for part in (*group.spans, *group.points) for i, row in part.sources if i not in self._sources}
+        listed = [pair for part in group.spans for pair in part.sources] + [pair for part in group.points for pair in part.sources]
+        sources = {i: row for i, row in listed if i not in self._sources}
+        shapes = self._number_shapes(group)
         connection.begin()
+        if shapes:
+            numbers, keys = zip(*shapes.values(), strict=True)
+            _append(connection, "shapes", pa.table({"shape": pa.array(numbers, pa.int32()), "keys": pa.array(keys, pa.list_(pa.string()))}), None)
         for part in group.spans:
-            _append(connection, "spans", part.spans, batch)
+            _append(connection, "spans", self._numbered(part, shapes), batch)
             _append(connection, "span_events", part.events, batch)
             _append(connection, "span_links", part.links, batch)
         if points:
@@ -304,10 +318,28 @@ class Writer:
         _append(connection, "bodies", hashes, None)
         connection.execute("insert into batches values (?, ?, ?, ?)", [batch, now_ns, spans, len(points)])
         connection.commit()
-        self._committed(group, batch, now_ns, spans, len(points), set(sources))
+        self._committed(group, batch, now_ns, spans, len(points))
+        self._sources |= set(sources)
+        if len(self._shapes) > MAX_SHAPES:
+            self._shapes.clear()
+        self._shapes.update({hashed: number for hashed, (number, _) in shapes.items()})
 
-    def _committed(self, group: _Group, batch: int, now_ns: int, spans: int, points: int, sources: set[int]) -> None:
-        self._sources |= sources
+    def _number_shapes(self, group: _Group) -> dict[int, tuple[int, list[str]]]:
+        """Hash -> (number, keys) of the attribute key lists that are new. Numbers that a failed commit took are not used again."""
+        new: dict[int, tuple[int, list[str]]] = {}
+        for part in group.spans:
+            for hashed, keys in part.shapes.items():
+                if hashed not in self._shapes and hashed not in new:
+                    self._last_shape += 1
+                    new[hashed] = (self._last_shape, keys)
+        return new
+
+    def _numbered(self, part: Normalized, new: dict[int, tuple[int, list[str]]]) -> pa.Table:
+        hashes, inverse = np.unique(part.spans.column("shape").to_numpy(), return_inverse=True)
+        numbers = np.array([self._shapes[h] if h in self._shapes else new[h][0] for h in hashes.tolist()], dtype=np.int32)
+        return part.spans.set_column(part.spans.schema.get_field_index("shape"), "shape", pa.array(numbers[inverse]))
+
+    def _committed(self, group: _Group, batch: int, now_ns: int, spans: int, points: int) -> None:
         for body in group.bodies:
             self._hashes[body.digest] = now_ns
         while self._hashes and (len(self._hashes) > MAX_HASHES or next(iter(self._hashes.values())) < now_ns - HASH_AGE_NS):
@@ -315,7 +347,8 @@ class Writer:
         now_s = time.monotonic()
         for part in group.spans:
             t = part.spans
-            self._quiet.note(*(t.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns")), batch, now_s)
+            hi, lo, start = (t.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns"))
+            self._quiet.note(hi, lo, start, batch, now_s)
         # After the notes: whoever reads this number must find all traces up to it among the waiting ones.
         self._last_batch = batch
         self.counters.commits += 1
@@ -325,21 +358,27 @@ class Writer:
         self.counters.rejected_items += sum(r.rejected for r in group.results)
 
 
+def _pending() -> Future[Any]:
+    """A future that its holder cannot cancel: a sender that hangs up takes its body back from nobody."""
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+    return future
+
+
 def _append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table, batch: int | None) -> None:
     """Append Arrow rows by column name; `table` is one of ours, never text from outside."""
     if not rows.num_rows:
         return
     if batch is not None:
-        rows = rows.append_column("batch", pa.array([batch] * rows.num_rows, pa.int64()) if rows.num_rows < 64 else pa.repeat(pa.scalar(batch, pa.int64()), rows.num_rows))
+        rows = rows.append_column("batch", pa.repeat(pa.scalar(batch, pa.int64()), rows.num_rows))
     connection.register("incoming", rows)
     try:
         connection.execute(f"insert into {table} by name select * from incoming")
     finally:
-        connection.unregister("incoming")
+        with contextlib.suppress(duckdb.Error):  # fails in an aborted transaction, and would hide why that was aborted
+            connection.unregister("incoming")
 
 
 def _rollback(connection: duckdb.DuckDBPyConnection) -> None:
-    try:
+    with contextlib.suppress(duckdb.Error):  # there may be no transaction left to undo
         connection.rollback()
-    except duckdb.Error:
-        pass  # there was no transaction left to undo

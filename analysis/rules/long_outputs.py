@@ -206,8 +206,8 @@ def _fix(case: Case, tokens: int, parts: Parts) -> Fix:
         id="cap",
         title=f"Cap answers at max_tokens={tokens}",
         detail=f"{now}Set max_tokens={tokens} (1.5 x the typical length), ask for short answers in the prompt and "
-        f"offer 'show more'. It cuts {say_ratio(predicted.cost['truncated_ratio'])} of the answers. The time after is a bound: "
-        "capacity that shorter answers free is not modelled.",
+        f"offer 'show more'. It cuts {say_ratio(predicted.cost['truncated_ratio'])} of the answers.",
+        assumption="every token comes as fast as it did (engine time that shorter answers free is not counted)",
         method="exact",
         predicted=predicted,
     )

@@ -74,6 +74,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     interval = case.share_interval(stage)
     limit_ms = case.stage_limit_ms(stage)
     tail_ms, usual_ms = case.tail.tail_ms.get(stage, 0.0), case.tail.reference_ms.get(stage, 0.0)
+    operation = f"{printable(spender[1])} in {printable(spender[0])}" if spender else "it"
     who = f"{stage} ({printable(spender[1])} in {printable(spender[0])})" if spender else stage
     finding = Finding(
         rule="slow_dependency",
@@ -103,7 +104,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     return Diagnosis(
         finding=finding,
         explained_ratio=share,
-        because=f"{who} takes {say_ms(tail_ms)} instead of {say_ms(usual_ms)}",
+        because=f"{operation} takes {say_ms(tail_ms)} where {case.tail.reference} requests need {say_ms(usual_ms)}",
         owner=_OWNER.get(stage, "app"),
         mitigation=f"Set a timeout of {say_ms(limit_ms)} on {stage} and go on without its result.",
         rollback="Remove the timeout again; nothing is stored.",
@@ -128,8 +129,8 @@ def _fix(case: Case, stage: str, who: str, limit_ms: float) -> Fix:
     return Fix(
         id="clip",
         title=f"Hold {stage} to {say_ms(limit_ms)}",
-        detail=f"{_ADVICE[stage]} Look at {who} first. The gain is computed from the recorded stage times with "
-        f"{stage} cut at {say_ms(limit_ms)}.",
+        detail=f"{_ADVICE[stage]} Look at {who} first.",
+        assumption=f"{stage} never takes longer than {say_ms(limit_ms)}",
         method="exact",
         predicted=predicted,
     )

@@ -136,13 +136,12 @@ def wait_growth(rows: pl.DataFrame, service_ms: float) -> Load | None:
     start_s = (rows["start_us"].to_numpy() - rows["start_us"][0]) / 1e6
     wait_ms = rows[f"{STAGE}_ms"].fill_null(0.0).to_numpy()
     edges = np.linspace(0, rows.height, bins + 1).astype(np.intp)
-    times = np.array([np.median(start_s[a:b]) for a, b in itertools.pairwise(edges)])
     waits = np.array([np.median(wait_ms[a:b]) for a, b in itertools.pairwise(edges)])
     lowest = np.minimum.accumulate(waits)
     j = int(np.argmax(waits - lowest))
     # The rise begins where the wait last stood near its lowest: a long calm before it would dilute the rates.
     i = int(np.flatnonzero(waits[: j + 1] <= lowest[j] + NEAR_LOWEST * (waits[j] - lowest[j]))[-1])
-    t0, t1 = float(times[i]), float(times[j])
+    t0, t1 = _rise_span(start_s[edges[min(i + 1, j)] : edges[j + 1]])
     rates = _rates(rows, start_s, wait_ms, t0, t1)
     rise_ms = float(waits[j] - waits[i])
     ratio = 1.0 + rise_ms / 1000.0 / (t1 - t0) if t1 > t0 else 1.0
@@ -150,6 +149,16 @@ def wait_growth(rows: pl.DataFrame, service_ms: float) -> Load | None:
     growing = ratio >= MIN_OFFERED_RATIO and rise_ms >= long_ms and 1000.0 * (t1 - t0) >= long_ms
     standing = float(np.percentile(wait_ms, 25.0)) > service_ms > 0.0
     return Load(growing, standing, t0, t1, float(waits[i]), float(waits[j]), ratio, *rates)
+
+
+def _rise_span(start_s: FloatArray) -> tuple[float, float]:
+    """Return when these arrivals came: their middle nine tenths stretched to the whole, so that no stray one counts.
+
+    A burst that came at once has no length, however far its neighbours are.
+    """
+    low, high = (float(at) for at in np.percentile(start_s, [5.0, 95.0]))
+    stretch = (high - low) * 0.05 / 0.9
+    return low - stretch, high + stretch
 
 
 def _rates(
@@ -277,8 +286,8 @@ def _fix(case: Case, load: Load, gauges: Gauges, kv_bound: bool) -> Fix:
         id="replicas",
         title=f"Run {replicas} replicas instead of {gauges.instances}",
         detail=f"{load.offered_tps:,.0f} tokens/s arrive where {load.admitted_tps:,.0f} are admitted; {replicas} equal "
-        f"replicas leave {say_ratio(SPARE)} spare. {per_replica} The gain holds each recorded wait to "
-        f"{say_ms(limit_ms)}: a bound, replicas are not simulated.",
+        f"replicas leave {say_ratio(SPARE)} spare. {per_replica}",
+        assumption=f"no request waits longer than {say_ms(limit_ms)} (replicas are not simulated)",
         method="exact",
         predicted=predicted,
     )

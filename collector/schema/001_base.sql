@@ -30,7 +30,10 @@ create table spans (
     chunks bigint, chunk_span_ns bigint, chunk_gap_max_ns bigint, usable_ns bigint,
     finish_reason varchar, error_type varchar, http_status usmallint,
     route varchar, session varchar, tenant varchar, user_hash varchar, workload varchar, turn bigint, prefix_hash varchar, depends_on varchar,
-    attributes map(varchar, varchar));
+    shape integer not null, attribute_values varchar[] not null);
+
+-- The attribute keys of `spans.attribute_values`: spans of one kind share them.
+create table shapes (shape integer not null, keys varchar[] not null);
 
 -- Span events and links, except the per-chunk events of streams, which are folded into chunks, chunk_span_ns and chunk_gap_max_ns.
 create table span_events (

@@ -1,0 +1,150 @@
+"""How does another process ask a running server? A typed client of /api/v1: the same structs come out as went in on the server.
+
+The dashboard has nothing but this: no database, no SQL. Every failure is one of three errors, each with a sentence for the person in front.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import httpx
+import msgspec
+
+from analysis.errors import AnalysisError
+
+if TYPE_CHECKING:
+    from analysis.heatmap import Heatmap
+    from analysis.parts import Stages
+    from analysis.report import Report
+    from analysis.requests import Holdings, RequestList
+    from analysis.series import Series
+    from analysis.trace import Trace
+
+TOKEN_VARIABLES: Final = ("OVERRUN_READ_TOKEN", "OVERRUN_TOKEN")
+# A report over a million requests takes about a second; a minute tells a slow server from a dead one.
+TIMEOUT_S: Final = 60.0
+Struct = TypeVar("Struct")
+
+
+class ClientError(AnalysisError):
+    """Base of what can go wrong between this process and the server."""
+
+
+class Unreachable(ClientError):
+    """Nobody answers at the address."""
+
+
+class Refused(ClientError):
+    """The server answered that it will not: a bad parameter, an unknown trace, a missing token, or a failure of its own."""
+
+    def __init__(self, sentence: str, status: int) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class TooOld(ClientError):
+    """The server does not know the question, or answers in another version's words."""
+
+
+class Client:
+    """Asks one server. `parameters` are the command line's flags (names in `question.PARAMETERS`); values that are None or empty are left out.
+
+    Every method raises Unreachable, Refused or TooOld. Safe to share between threads.
+    """
+
+    def __init__(self, url: str, *, token: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        """`url` is the server's address such as http://127.0.0.1:4318; `token` is by default read from OVERRUN_READ_TOKEN."""
+        self.url = url.rstrip("/")
+        token = token or next((os.environ[name] for name in TOKEN_VARIABLES if os.environ.get(name)), None)
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        # No proxy from the environment: the server is on this machine or named outright.
+        self._http = httpx.Client(headers=headers, timeout=timeout_s, trust_env=False)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def report(self, parameters: Mapping[str, str | None] | None = None) -> Report:
+        """The whole answer for a window."""
+        from analysis.report import Report
+
+        return self._get("report", parameters, Report)
+
+    def series(self, parameters: Mapping[str, str | None] | None = None, *, metric: str) -> Series:
+        """One metric (ttft, itl, tpot, e2e) over time."""
+        from analysis.series import Series
+
+        return self._get("series", {**(parameters or {}), "metric": metric}, Series)
+
+    def heatmap(self, parameters: Mapping[str, str | None] | None = None, *, metric: str) -> Heatmap:
+        """Counts of one metric per step and log bucket."""
+        from analysis.heatmap import Heatmap
+
+        return self._get("heatmap", {**(parameters or {}), "metric": metric}, Heatmap)
+
+    def stages(self, parameters: Mapping[str, str | None] | None = None, *, metric: str | None = None) -> Stages:
+        """Stage rows and the waterfall from typical to slow, on the path of the judged metric or of the one given."""
+        from analysis.parts import Stages
+
+        return self._get("stages", {**(parameters or {}), "metric": metric}, Stages)
+
+    def requests(self, parameters: Mapping[str, str | None] | None = None, *, sort: str = "e2e", limit: int = 200, metric: str | None = None,
+                 min_ms: float | None = None, max_ms: float | None = None) -> RequestList:
+        """Requests, largest first; `min_ms <= metric < max_ms` narrows them."""
+        from analysis.requests import RequestList
+
+        more = {"sort": sort, "limit": str(limit), "metric": metric, "min_ms": _text(min_ms), "max_ms": _text(max_ms)}
+        return self._get("requests", {**(parameters or {}), **more}, RequestList)
+
+    def holdings(self, parameters: Mapping[str, str | None] | None = None) -> Holdings:
+        """What the store holds, and the values that the window can be filtered by."""
+        from analysis.requests import Holdings
+
+        return self._get("holdings", parameters, Holdings)
+
+    def trace(self, trace_id: str) -> Trace:
+        """One request with its spans and critical path."""
+        from analysis.trace import Trace
+
+        # An id is pasted by people: whatever it holds must stay one segment of the path.
+        segment = "".join(c for c in trace_id.strip() if c.isalnum())[:64] or "-"
+        return self._get(f"traces/{segment}", None, Trace)
+
+    def _get(self, path: str, parameters: Mapping[str, str | None] | None, kind: type[Struct]) -> Struct:
+        asked = {name: value for name, value in (parameters or {}).items() if value}
+        try:
+            answer = self._http.get(f"{self.url}/api/v1/{path}", params=asked)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Unreachable(f"no server answers at {self.url} ({_why(error)}): start one with `overrun serve`, or name another with --url") from error
+        if answer.status_code != httpx.codes.OK:
+            raise _refusal(self.url, path, answer)
+        try:
+            return msgspec.json.decode(answer.content, type=kind)
+        except msgspec.MsgspecError as error:
+            remedy = "use the same version of Overrun on both sides"
+            raise TooOld(f"{self.url} answers /api/v1/{path} in a form that is not known here ({error}): {remedy}") from error
+
+
+def _refusal(url: str, path: str, answer: httpx.Response) -> ClientError:
+    try:
+        sentence = msgspec.json.decode(answer.content, type=dict[str, object]).get("error")
+    except msgspec.MsgspecError:
+        sentence = None
+    status = answer.status_code
+    if status in (401, 403):
+        return Refused(f"{url} wants a token: set {TOKEN_VARIABLES[0]} to the server's read token and start again", status)
+    if isinstance(sentence, str):
+        return Refused(sentence, status)
+    if status == httpx.codes.NOT_FOUND:
+        return TooOld(f"{url} does not know /api/v1/{path}: it is an older Overrun (update the server), or another program")
+    return Refused(f"{url} answered {status}: is it an Overrun server?", status)
+
+
+def _why(error: Exception) -> str:
+    return "it did not answer in time" if isinstance(error, httpx.TimeoutException) else str(error)[:200] or type(error).__name__
+
+
+def _text(value: float | None) -> str | None:
+    return None if value is None else repr(value)

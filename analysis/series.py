@@ -1,0 +1,113 @@
+"""How did latency, goodput and errors run over time? One point per step of the window, for lines and sparklines.
+
+Reads `v_requests` through a cursor that is passed in; judged by the same code as the report, so a point can be compared with it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+import duckdb
+import msgspec
+import numpy as np
+import polars as pl
+
+from analysis.goodput import judge
+from analysis.latency import MIN_N, sorted_quantile
+from analysis.requests import Extent, extent, filter_of, known_metric
+from analysis.slo import Slo
+from analysis.window import Window, query
+
+# Steps that people read on a clock, in seconds: 1 s to 1 day.
+STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
+# About as many points as a sparkline has pixels, and few enough to send for every metric.
+MOST_POINTS: Final = 120
+# A line of fewer points shows no course: then rather a point without a P95.
+_LEAST_POINTS: Final = 10
+# Requests per step that the step is chosen for: P95 needs 59, and arrivals scatter around the mean.
+_WANTED_N: Final = 1.5 * MIN_N[95.0]
+
+
+class SeriesPoint(msgspec.Struct, kw_only=True):
+    """One step [start, start + step_s). Percentiles (ms) are of the n successful requests that carry the metric, null where n is too small.
+
+    `requests` counts all complete ones, `errors` the failed; `goodput_ratio` is of those that could be judged, null if none could.
+    """
+
+    start: datetime
+    requests: int
+    n: int
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    goodput_ratio: float | None
+    errors: int
+
+
+class Series(msgspec.Struct, kw_only=True):
+    """One metric over a window in steps of `step_s` seconds, aligned to the clock; steps without a request are points with n = 0.
+
+    The first and last step may reach beyond the window; they count only what is inside. `min_n` is what each percentile needs.
+    """
+
+    metric: str
+    start: datetime | None
+    end: datetime | None
+    step_s: int
+    n: int
+    limit_ms: float | None
+    min_n: dict[str, int]
+    points: list[SeriesPoint]
+    reasons: dict[str, str] = {}
+
+
+def series(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str) -> Series:
+    """Return one metric (ttft, itl, tpot, e2e) of a window over time.
+
+    Raises:
+        ListError: an unknown metric.
+    """
+    metric = known_metric(metric)
+    covered = extent(con, window)
+    answer = Series(
+        metric=metric, start=covered.start, end=covered.end, step_s=step_of(covered), n=0, limit_ms=slo.limits().get(metric),
+        min_n={"p50": MIN_N[50.0], "p95": MIN_N[95.0], "p99": MIN_N[99.0]}, points=[])
+    if covered.start is None or covered.end is None or covered.n == 0:
+        answer.reasons = {"points": "no request in the window"}
+        return answer
+    rows = con.sql(query("series"), params=filter_of(window)).pl()
+    judged = judge(rows, slo)
+    step_us = answer.step_s * 1_000_000
+    origin = int(covered.start.timestamp() * 1e6) // step_us
+    last = (int(covered.end.timestamp() * 1e6) - 1) // step_us
+    marked = rows.select(
+        at=pl.col("start_us") // step_us - origin, error="error",
+        value=pl.when(~pl.col("error")).then(pl.col(f"{metric}_ms")),
+        good=pl.Series(judged.good), bad=pl.Series(judged.bad))
+    groups = {int(at): part for (at,), part in marked.partition_by("at", as_dict=True).items()}
+    empty = marked.clear()
+    answer.points = [_point(groups.get(i, empty), (origin + i) * answer.step_s) for i in range(last - origin + 1)]
+    answer.n = sum(point.n for point in answer.points)
+    return answer
+
+
+def step_of(covered: Extent, most: int = MOST_POINTS) -> int:
+    """Return the step in seconds: the finest of STEPS_S with at most `most` points, coarser where traffic is too thin for a P95 per point."""
+    if covered.start is None or covered.end is None:
+        return STEPS_S[0]
+    wanted = (covered.end - covered.start).total_seconds() / most
+    if covered.first is not None and covered.last is not None and covered.n > 1:
+        occupied = (covered.last - covered.first).total_seconds()
+        wanted = max(wanted, min(_WANTED_N * occupied / covered.n, occupied / _LEAST_POINTS))
+    return next((step for step in STEPS_S if step >= wanted), -(-int(wanted) // STEPS_S[-1]) * STEPS_S[-1])
+
+
+def _point(rows: pl.DataFrame, start_s: int) -> SeriesPoint:
+    ordered = np.sort(rows["value"].drop_nulls().to_numpy())
+    n = len(ordered)
+    p50, p95, p99 = (sorted_quantile(ordered, p / 100.0) if n >= MIN_N[p] else None for p in (50.0, 95.0, 99.0))
+    good, bad = int(rows["good"].sum()), int(rows["bad"].sum())
+    return SeriesPoint(
+        start=datetime.fromtimestamp(start_s, UTC), requests=rows.height, n=n, p50=p50, p95=p95, p99=p99,
+        goodput_ratio=good / (good + bad) if good + bad else None, errors=int(rows["error"].sum()))

@@ -1,0 +1,18 @@
+-- When were how many successful requests how slow? One row per occupied cell: step since $origin_us, log bucket (0 begins at $base_ms), count.
+-- A value outside the buckets $first..$last counts in the nearest one.
+select
+    ((epoch_us(start) - $origin_us) // $step_us)::integer as step,
+    least(greatest(floor(log10(greatest(judged_ms, 1e-6) / $base_ms) * $per_decade), $first), $last)::integer as bucket,
+    count(*) as n
+from (select *, case $metric when 'ttft' then ttft_ms when 'itl' then itl_ms when 'tpot' then tpot_ms else e2e_ms end as judged_ms from v_requests)
+where ($start::timestamptz is null or start >= $start::timestamptz)
+    and ($end::timestamptz is null or start < $end::timestamptz)
+    and ($service::varchar is null or service = $service)
+    and ($model::varchar is null or model = $model)
+    and ($route::varchar is null or route = $route)
+    and ($tenant::varchar is null or tenant = $tenant)
+    and ($workload::varchar is null or workload = $workload)
+    and not list_contains($without::varchar[], workload)
+    and complete and status = 'ok' and judged_ms is not null
+group by step, bucket
+order by step, bucket

@@ -1,0 +1,21 @@
+-- Which requests of the window should a person look at first? One row per request, largest or newest first; total counts all that match. Milliseconds.
+-- min_ms <= metric < max_ms keeps the requests of one heat-map row.
+select
+    trace_id, start, service, route, model, status, error_type, e2e_ms, ttft_ms, output_tokens,
+    network_ms, gateway_ms, retrieval_ms, prompt_ms, guardrail_ms, queue_ms, kv_transfer_ms, prefill_ms, first_token_ms, decode_ms, generation_ms,
+    tool_ms, post_ms, other_ms, count(*) over () as total
+from (select *, case $metric when 'ttft' then ttft_ms when 'itl' then itl_ms when 'tpot' then tpot_ms else e2e_ms end as judged_ms from v_requests)
+where ($start::timestamptz is null or start >= $start::timestamptz)
+    and ($end::timestamptz is null or start < $end::timestamptz)
+    and ($service::varchar is null or service = $service)
+    and ($model::varchar is null or model = $model)
+    and ($route::varchar is null or route = $route)
+    and ($tenant::varchar is null or tenant = $tenant)
+    and ($workload::varchar is null or workload = $workload)
+    and not list_contains($without::varchar[], workload)
+    and complete
+    and ($min_ms::double is null or judged_ms >= $min_ms)
+    and ($max_ms::double is null or judged_ms < $max_ms)
+order by case $sort when 'ttft' then ttft_ms when 'output_tokens' then output_tokens when 'start' then epoch_us(start)::double else e2e_ms end desc nulls last,
+    start desc, trace_id
+limit $limit

@@ -1,0 +1,86 @@
+"""What do pages ask beyond the report? Series, heat map, stages, request list and holdings over HTTP, each a thin edge over a pure function.
+
+The answers are typed structs, encoded here and decoded into the same types by `analysis.client`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import duckdb
+import msgspec
+from starlette.routing import Route
+
+from analysis import report as reports
+from analysis.api import DEFAULT_SINCE, asked
+from analysis.errors import AnalysisError
+from analysis.heatmap import heatmap
+from analysis.parts import Stages, stages_of
+from analysis.question import PARAMETERS, Question
+from analysis.requests import DEFAULT_LIMIT, holdings, known_metric, list_requests
+from analysis.series import series
+from analysis.slo import Slo
+from collector.config import Settings
+from collector.pipeline import Pipeline
+
+DEFAULT_METRIC: Final = "e2e"
+
+
+def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
+    """The endpoints under /api/v1 that pages read beside the report."""
+
+    def over(answer: Callable[[duckdb.DuckDBPyConnection, Question, Mapping[str, str]], msgspec.Struct]) -> Callable[[Mapping[str, str]], bytes]:
+        def encoded(parameters: Mapping[str, str]) -> bytes:
+            question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
+            with pipeline.store.reading() as con:
+                return msgspec.json.encode(answer(con, question, parameters))
+
+        return encoded
+
+    return [
+        Route("/api/v1/series", asked(over(lambda con, q, p: series(con, q.window, q.slo, p.get("metric") or DEFAULT_METRIC)), (*PARAMETERS, "metric"))),
+        Route("/api/v1/heatmap", asked(over(lambda con, q, p: heatmap(con, q.window, q.slo, p.get("metric") or DEFAULT_METRIC)), (*PARAMETERS, "metric"))),
+        Route("/api/v1/stages", asked(over(_stages), (*PARAMETERS, "metric"))),
+        Route("/api/v1/requests", asked(over(_requests), (*PARAMETERS, "sort", "limit", "metric", "min_ms", "max_ms"))),
+        Route("/api/v1/holdings", asked(over(lambda con, q, p: holdings(con, q.window)), PARAMETERS)),
+    ]
+
+
+def _stages(con: duckdb.DuckDBPyConnection, question: Question, parameters: Mapping[str, str]) -> Stages:
+    """The stages on the path of the metric that is asked for, else of the one that the report judges."""
+    slo = _only(question.slo, known_metric(parameters["metric"])) if parameters.get("metric") else question.slo
+    return stages_of(reports.build(con, question.window, slo, question.budgets, with_findings=False))
+
+
+def _only(slo: Slo, metric: str) -> Slo:
+    limit = slo.limits().get(metric)
+    if limit is None:
+        raise AnalysisError(f"the SLO has no {metric} limit: ask for {' or '.join(slo.limits())}, or add one such as {metric}:1000 to slo")
+    cleared = dict.fromkeys((f"{name}_ms" for name in slo.limits()), None)
+    return msgspec.structs.replace(slo, **(cleared | {f"{metric}_ms": limit}))
+
+
+def _requests(con: duckdb.DuckDBPyConnection, question: Question, parameters: Mapping[str, str]) -> msgspec.Struct:
+    return list_requests(
+        con, question.window, sort=parameters.get("sort") or DEFAULT_METRIC, limit=_limit(parameters),
+        metric=parameters.get("metric") or DEFAULT_METRIC, min_ms=_number(parameters, "min_ms"), max_ms=_number(parameters, "max_ms"))
+
+
+def _limit(parameters: Mapping[str, str]) -> int:
+    asked_for = _number(parameters, "limit")
+    return DEFAULT_LIMIT if asked_for is None else int(asked_for)
+
+
+def _number(parameters: Mapping[str, str], name: str) -> float | None:
+    text = parameters.get(name)
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0.0 <= value < 1e12:
+        raise AnalysisError(f"{name} {text[:32]!r} is not a number from 0: write for example {name}=500")
+    return value

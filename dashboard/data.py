@@ -1,0 +1,82 @@
+"""What does the server say? Cached calls of the API's client, keyed on the question; nothing else is known here.
+
+Answers are aggregates of at most a few hundred numbers, so they are shared between sessions and bounded in count.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TypeAlias
+
+import streamlit as st
+
+from analysis.ask import DEFAULT_URL
+from analysis.client import Client
+from analysis.heatmap import Heatmap
+from analysis.parts import Stages
+from analysis.report import Report
+from analysis.requests import Holdings, RequestList
+from analysis.series import Series
+from analysis.trace import Trace
+
+URL_VARIABLE = "OVERRUN_URL"
+# A dict cannot be a cache key; the pairs of one can.
+Asked: TypeAlias = tuple[tuple[str, str], ...]
+
+
+def url() -> str:
+    """The server that this dashboard asks."""
+    return os.environ.get(URL_VARIABLE, DEFAULT_URL).rstrip("/")
+
+
+@st.cache_resource(show_spinner=False)
+def _client(address: str) -> Client:
+    return Client(address)
+
+
+def client() -> Client:
+    """The client of the server; one set of connections for all sessions."""
+    return _client(url())
+
+
+# Late spans change a window that is over, so nothing is kept for long; a preset window asks anew every 5 s anyway.
+@st.cache_data(ttl=3, max_entries=64, show_spinner=False)
+def holdings(asked: Asked) -> Holdings:
+    """What the store holds, and what can be filtered by."""
+    return client().holdings(dict(asked))
+
+
+@st.cache_data(ttl=10, max_entries=64, show_spinner=False)
+def report(asked: Asked) -> Report:
+    """The whole answer."""
+    return client().report(dict(asked))
+
+
+@st.cache_data(ttl=10, max_entries=128, show_spinner=False)
+def series(asked: Asked, metric: str) -> Series:
+    """One metric over time."""
+    return client().series(dict(asked), metric=metric)
+
+
+@st.cache_data(ttl=10, max_entries=64, show_spinner=False)
+def heatmap(asked: Asked, metric: str) -> Heatmap:
+    """When how many requests were how slow."""
+    return client().heatmap(dict(asked), metric=metric)
+
+
+@st.cache_data(ttl=10, max_entries=64, show_spinner=False)
+def stages(asked: Asked, metric: str | None) -> Stages:
+    """Stage rows and the parts of the waterfall."""
+    return client().stages(dict(asked), metric=metric)
+
+
+@st.cache_data(ttl=10, max_entries=64, show_spinner=False)
+def requests(asked: Asked, sort: str, limit: int, metric: str, min_ms: float | None, max_ms: float | None) -> RequestList:
+    """The request list."""
+    return client().requests(dict(asked), sort=sort, limit=limit, metric=metric, min_ms=min_ms, max_ms=max_ms)
+
+
+@st.cache_data(ttl=10, max_entries=32, show_spinner=False)
+def trace(trace_id: str) -> Trace:
+    """One request with its spans."""
+    return client().trace(trace_id)

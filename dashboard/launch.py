@@ -1,0 +1,108 @@
+"""How is the dashboard started? As a process of its own: Streamlit on loopback, told by the environment which server to ask.
+
+Nothing leaves the machine: usage statistics are off, fonts and scripts come with Streamlit.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from dashboard.theme import DARK, LIGHT
+
+DEFAULT_PORT: Final = 8501
+DEFAULT_HOST: Final = "127.0.0.1"
+URL_VARIABLE: Final = "OVERRUN_URL"
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_START_S: Final = 60.0
+
+
+class DashboardError(Exception):
+    """The dashboard cannot be started; the sentence says what to do."""
+
+
+def pick_port(port: int = DEFAULT_PORT, host: str = DEFAULT_HOST) -> int:
+    """Return the port if it is free, a free one for 0.
+
+    Raises:
+        DashboardError: it is taken, or `host` is no address of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            return int(probe.getsockname()[1])
+    except OSError as error:
+        raise DashboardError(f"the dashboard's port {host}:{port} cannot be used ({(error.strerror or '').lower()}): choose another port") from error
+
+
+def command(port: int = DEFAULT_PORT, host: str = DEFAULT_HOST) -> list[str]:
+    """Return the command line of the dashboard's process; which server it asks stands in its environment (see `environment`)."""
+    options: dict[str, str] = {
+        "browser.gatherUsageStats": "false", "server.showEmailPrompt": "false", "server.headless": "true", "server.fileWatcherType": "none",
+        "server.address": host, "server.port": str(port), "server.maxMessageSize": "20", "server.enableWebsocketCompression": "true",
+        "server.disconnectedSessionTTL": "60", "client.toolbarMode": "minimal", "client.showErrorDetails": "none", "client.showErrorLinks": "false",
+        "logger.level": "warning", "logger.hideWelcomeMessage": "true"}
+    for theme in (LIGHT, DARK):
+        options |= {
+            f"theme.{theme.mode}.primaryColor": theme.accent, f"theme.{theme.mode}.backgroundColor": theme.background,
+            f"theme.{theme.mode}.secondaryBackgroundColor": theme.surface, f"theme.{theme.mode}.textColor": theme.ink,
+            f"theme.{theme.mode}.borderColor": theme.line}
+    flags = [f"--{name}={value}" for name, value in options.items()]
+    if host in _LOOPBACK:
+        # Another site's page must not reach this server through a name that it makes point here.
+        flags += [f"--server.allowedHosts={name}" for name in ("127.0.0.1", "localhost", "[::1]")]
+    return [sys.executable, "-m", "streamlit", "run", str(Path(__file__).with_name("asgi.py")), *flags]
+
+
+def environment(url: str) -> dict[str, str]:
+    """Return this process's environment with the address of the server to ask; tokens are inherited from it, never passed as arguments."""
+    return {**os.environ, URL_VARIABLE: url}
+
+
+def run(url: str, port: int = DEFAULT_PORT, host: str = DEFAULT_HOST) -> subprocess.Popen[bytes]:
+    """Start the dashboard of the server at `url` (such as http://127.0.0.1:4318) and return its process at once.
+
+    Raises:
+        DashboardError: the port is taken, or Streamlit is not installed.
+    """
+    pick_port(port, host)
+    if not _installed():
+        raise DashboardError("the dashboard needs Streamlit and Plotly: install overrun[dashboard]")
+    return subprocess.Popen(command(port, host), env=environment(url), stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+
+
+def wait_ready(process: subprocess.Popen[bytes], port: int = DEFAULT_PORT, host: str = DEFAULT_HOST, *, timeout_s: float = _START_S) -> str:
+    """Wait until the dashboard answers and return its URL.
+
+    Raises:
+        DashboardError: its process ended, or it did not answer in time.
+    """
+    shown = f"[{host}]" if ":" in host else host
+    # A server that listens on every address is asked on this machine's own.
+    asked = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(shown, shown)  # noqa: S104
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise DashboardError(f"the dashboard ended while starting (exit code {process.returncode}): its last words are above")
+        try:
+            if httpx.get(f"http://{asked}:{port}/_stcore/health", timeout=2.0, trust_env=False).status_code == httpx.codes.OK:
+                return f"http://{asked}:{port}"
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.1)
+    raise DashboardError(f"the dashboard did not answer at {asked}:{port} within {timeout_s:.0f} s")
+
+
+def _installed() -> bool:
+    from importlib.util import find_spec
+
+    return all(find_spec(name) is not None for name in ("streamlit", "plotly"))

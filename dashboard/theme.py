@@ -1,0 +1,187 @@
+"""How does everything look? Stage colours and order, number formats, axis ticks and the style sheet; plain values, no Streamlit.
+
+The palette was scored with simulated colour blindness (Machado 2009): least CIE76 difference of two colours over normal, protan, deutan and
+tritan sight is 20.7, status red included. Colours stand for families of stages, so colour is never alone: order is fixed and bars are labelled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+Mode = Literal["light", "dark"]
+
+# In the order in which a request passes them. A stage without a colour of its own shares its family's: `first_token` holds queue and
+# prefill unsplit, `generation` a whole call; they do not stand beside their parts in one request.
+STAGE_ORDER: Final = (
+    "network", "gateway", "guardrail", "retrieval", "prompt", "tool", "queue", "kv_transfer", "prefill", "first_token", "decode", "generation",
+    "post", "other", "wait_user")
+_FAMILY: Final = {
+    "network": "gateway", "gateway": "gateway", "guardrail": "guardrail", "retrieval": "retrieval", "prompt": "prompt", "tool": "tool",
+    "post": "tool", "queue": "queue", "kv_transfer": "queue", "prefill": "prefill", "first_token": "prefill", "model": "prefill",
+    "decode": "decode", "generation": "decode", "other": "other", "wait_user": "other"}
+_LIGHT: Final = {
+    "gateway": "#7F889F", "guardrail": "#AC7DD3", "retrieval": "#0E549F", "prompt": "#157CF5", "tool": "#C0955A", "queue": "#EC8916",
+    "prefill": "#A13164", "decode": "#26B890", "other": "#C3C8D0"}
+_DARK: Final = _LIGHT | {"retrieval": "#3F7FC6", "prefill": "#C4528A"}
+STATUS_RED: Final = {"light": "#D92D20", "dark": "#FF6B61"}
+# Text on a stage colour: dark ink where white would fall below 4.5:1.
+_WHITE_INK: Final = frozenset({"retrieval", "prefill"})
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """The colours of one mode; `over` is the status red, used for nothing but "over budget"."""
+
+    mode: Mode
+    ink: str
+    muted: str
+    line: str
+    surface: str
+    background: str
+    accent: str
+    over: str
+    over_surface: str
+    heat: tuple[tuple[float, str], ...]
+
+    def stage(self, stage: str) -> str:
+        """Return the colour of a stage; an unknown one is drawn as unattributed."""
+        return (_DARK if self.mode == "dark" else _LIGHT)[_FAMILY.get(stage, "other")]
+
+    def on_stage(self, stage: str) -> str:
+        """Return the colour of text on a stage's colour."""
+        return "#FFFFFF" if _FAMILY.get(stage, "other") in _WHITE_INK else "#161B26"
+
+
+LIGHT: Final = Theme(
+    mode="light", ink="#161B26", muted="#566073", line="#DCE0E7", surface="#F5F7FA", background="#FFFFFF", accent="#1D5FB4",
+    over=STATUS_RED["light"], over_surface="#FDF1F0",
+    heat=((0.0, "#FFFFFF"), (0.001, "#E3EEFA"), (0.25, "#9CC4EC"), (0.5, "#5A9BDB"), (0.75, "#2468B2"), (1.0, "#08306B")))
+DARK: Final = Theme(
+    mode="dark", ink="#F1F4F9", muted="#A3ADBD", line="#2A313D", surface="#171C25", background="#0E1117", accent="#62A8F5",
+    over=STATUS_RED["dark"], over_surface="#2A1617",
+    heat=((0.0, "#0E1117"), (0.001, "#14243A"), (0.25, "#1E4473"), (0.5, "#2F6FB5"), (0.75, "#62A8F5"), (1.0, "#D6E8FF")))
+
+
+def theme_of(mode: str | None) -> Theme:
+    """Return the theme of a mode; light where the browser has not said."""
+    return DARK if mode == "dark" else LIGHT
+
+
+def in_order(stages: list[str]) -> list[str]:
+    """Return stages in the order in which a request passes them, unknown ones last."""
+    return sorted(stages, key=lambda stage: STAGE_ORDER.index(stage) if stage in STAGE_ORDER else len(STAGE_ORDER))
+
+
+def say_ms(value: float | None) -> str:
+    """Return a time with its unit and at most three significant figures: `0.4 ms`, `95 ms`, `2.40 s`, `52.5 s`, `3.2 min`; a dash for none."""
+    if value is None:
+        return "–"
+    sign, size = ("−" if value < 0 else ""), abs(value)
+    if size < 0.05:
+        return "0 ms"
+    if size < 9.95:
+        return f"{sign}{size:.1f} ms"
+    if size < 999.5:
+        return f"{sign}{size:.0f} ms"
+    if size < 9_995.0:
+        return f"{sign}{size / 1000.0:.2f} s"
+    if size < 99_950.0:
+        return f"{sign}{size / 1000.0:.1f} s"
+    return f"{sign}{size / 1000.0:.0f} s" if size < 599_500.0 else f"{sign}{size / 60_000.0:.1f} min"
+
+
+def say_added(value: float) -> str:
+    """Return a difference of times with its sign."""
+    text = say_ms(value)
+    return text if text.startswith("−") or text == "0 ms" else f"+{text}"
+
+
+def say_ratio(value: float | None) -> str:
+    """Return a ratio as per cent with one decimal, a dash for none."""
+    return "–" if value is None else f"{100.0 * value:.1f} %"
+
+
+def say_time(time: datetime, *, date: bool = False) -> str:
+    """Return a time of day in UTC, with its date where asked."""
+    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC" if date else "%H:%M:%S UTC")
+
+
+def say_span(start: datetime | None, end: datetime | None) -> str:
+    """Return a window for people: the date once, seconds only where they matter, the zone always."""
+    if start is None or end is None:
+        return "no window"
+    start, end = start.astimezone(UTC), end.astimezone(UTC)
+    last = end.strftime("%H:%M:%S") if end.date() == start.date() else end.strftime("%Y-%m-%d %H:%M:%S")
+    return f"{start:%Y-%m-%d %H:%M:%S} to {last} UTC"
+
+
+def say_age(seconds: float) -> str:
+    """Return an age in its largest sensible unit: `12 s`, `4 min`, `3 h`, `2 days`."""
+    if seconds < 90:
+        return f"{max(seconds, 0.0):.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
+
+
+def ticks(largest: float) -> list[float]:
+    """Return axis ticks from 0 in steps of 1, 2 or 5 times a power of ten, three to six of them; only 0 for nothing."""
+    if not largest > 0.0:
+        return [0.0]
+    power = 10.0
+    while power > largest:
+        power /= 10.0
+    while power * 10.0 <= largest:
+        power *= 10.0
+    step = next(part for part in (power / 5.0, power / 2.0, power, power * 2.0) if largest / part <= 5.0)
+    return [step * i for i in range(int(largest / step + 1e-9) + 1)]
+
+
+# One size for numbers that are compared, tabular digits, nothing loaded from anywhere. The page's own rules are prefixed with "ov-".
+_CSS: Final = """
+.ov-box{border-left:6px solid VAR_EDGE;background:VAR_BOX;border-radius:6px;padding:16px 20px;margin:2px 0 6px}
+.ov-box h1{font-size:1.55rem;line-height:1.25;margin:0 0 6px;padding:0;color:VAR_HEAD;font-weight:700}
+.ov-box p{margin:0 0 8px;font-size:1rem;line-height:1.5}
+.ov-box p:last-child{margin-bottom:0}
+.ov{color:VAR_INK;font-variant-numeric:tabular-nums;font-size:.92rem;line-height:1.45;overflow-wrap:anywhere}
+.ov h2{font-size:1.02rem;font-weight:650;margin:14px 0 6px;padding:0;color:VAR_INK}
+.ov small,.ov .ov-muted{color:VAR_MUTED;font-size:.8rem}
+.ov .ov-over{color:VAR_OVER;font-weight:650}
+.ov table{border-collapse:collapse;width:100%;border:0}
+.ov th{font-weight:500;color:VAR_MUTED;font-size:.8rem;text-align:right;border:0;border-bottom:1px solid VAR_LINE;padding:4px 10px;white-space:nowrap}
+.ov td{border:0;border-bottom:1px solid VAR_LINE;padding:7px 10px;text-align:right;vertical-align:middle}
+.ov td small{display:block}
+.ov th:first-child,.ov td:first-child{text-align:left}
+.ov .ov-num{font-size:1.05rem;white-space:nowrap}
+.ov .ov-big{font-size:2rem;font-weight:700;line-height:1.2}
+.ov .ov-predicted{border-bottom:2px dashed VAR_MUTED;padding-bottom:1px}
+.ov .ov-chip{display:inline-block;border-radius:10px;padding:0 9px;font-size:.8rem;font-weight:600;line-height:1.5;white-space:nowrap}
+.ov .ov-facts{display:grid;grid-template-columns:max-content 1fr;gap:4px 16px;margin:4px 0 0}
+.ov .ov-facts dt{color:VAR_MUTED;font-size:.85rem;font-weight:400}
+.ov .ov-facts dd{margin:0}
+.ov .ov-strip{display:grid;grid-template-columns:104px 1fr 84px;gap:10px;align-items:center;margin:5px 0}
+.ov .ov-bar{display:flex;height:26px}
+.ov .ov-bar span{overflow:hidden;white-space:nowrap;font-size:.78rem;font-weight:600;line-height:26px;padding:0 6px;
+  box-sizing:border-box;border-right:1px solid VAR_BACK;min-width:2px}
+.ov .ov-bar span.ov-thin{padding:0}
+.ov .ov-end{text-align:right;white-space:nowrap}
+.ov pre{background:VAR_SURFACE;border:1px solid VAR_LINE;border-radius:6px;padding:10px 12px;font-size:.82rem;overflow-x:auto;white-space:pre;color:VAR_INK}
+.ov .ov-cols{display:grid;grid-template-columns:repeat(auto-fit,minmax(260px,1fr));gap:4px 28px}
+.ov img{vertical-align:middle}
+.stMainBlockContainer{padding-top:4.2rem;padding-bottom:2rem;max-width:1360px}
+@media (max-width:640px){.ov .ov-strip{grid-template-columns:64px 1fr 64px;gap:6px}.ov .ov-hide{display:none}.ov .ov-facts{grid-template-columns:1fr}}
+"""
+
+
+def css(theme: Theme) -> str:
+    """Return the style sheet of a theme."""
+    values = {
+        "VAR_INK": theme.ink, "VAR_MUTED": theme.muted, "VAR_LINE": theme.line, "VAR_SURFACE": theme.surface, "VAR_BACK": theme.background,
+        "VAR_OVER": theme.over, "VAR_EDGE": theme.line, "VAR_BOX": theme.surface, "VAR_HEAD": theme.ink}
+    text = _CSS
+    for name, value in values.items():
+        text = text.replace(name, value)
+    red = f".ov-box.ov-bad{{border-left-color:{theme.over};background:{theme.over_surface}}}.ov-box.ov-bad h1{{color:{theme.over}}}"
+    return text + red

@@ -1,0 +1,1 @@
+"""One module per page: get the filters, ask, place what comes back."""

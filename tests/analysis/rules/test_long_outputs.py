@@ -1,0 +1,86 @@
+"""long_outputs: fires with exact numbers, is silent on the twin, and says when data are few."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.rules.long_outputs import cliffs_delta, token_slope_ms
+from analysis.slo import Slo
+from tests.analysis.builders import requests
+from tests.analysis.rules.cases import of, run
+
+N = 500
+SLOW = np.arange(N) % 10 == 9
+
+
+def answers(
+    tokens: np.ndarray, token_ms: np.ndarray | float = 10.0, stage: str = "decode", **columns: object
+) -> pl.DataFrame:
+    spent = tokens * token_ms
+    return requests(N, prefill_ms=200.0, output_tokens=tokens, ttft_ms=200.0, **{f"{stage}_ms": spent}, **columns)
+
+
+def test_fires_on_long_answers_with_exact_numbers() -> None:
+    found = run(answers(np.where(SLOW, 600, 100), max_tokens=2048, truncated=SLOW.tolist()))
+    finding = of(found, "long_outputs")
+    assert finding is not None
+    # 600 instead of 100 tokens at 10 ms: all 5,000 ms of the excess is length.
+    evidence = finding.evidence
+    assert (evidence["length_ms"], evidence["speed_ms"], evidence["cross_ms"]) == (pytest.approx(5000.0), 0.0, 0.0)
+    assert (evidence["share_of_excess"], evidence["cliffs_delta"]) == (pytest.approx(1.0), 1.0)
+    assert (evidence["output_tokens_tail"], evidence["output_tokens_reference"]) == (600.0, 100.0)
+    fix = finding.fix
+    assert fix is not None
+    assert fix.predicted is not None
+    # 1.5 x 100 tokens in steps of 16 is 160; decode of 600 tokens shrinks by 440/599 of 6,000 ms.
+    assert "max_tokens=160" in fix.title
+    assert "2,048" in fix.detail
+    assert fix.predicted.after == pytest.approx(200.0 + 6000.0 * 159 / 599)
+    assert fix.predicted.cost == {"truncated_ratio": 0.1}
+    assert (found.verdict.stage, found.verdict.cause) == ("decode", "long_outputs")
+    assert evidence["truncated_ratio_now"] == 0.1
+
+
+def test_silent_when_the_same_time_comes_from_slower_tokens() -> None:
+    found = run(answers(np.full(N, 100), np.where(SLOW, 60.0, 10.0)))
+    assert found.verdict.stage == "decode"
+    assert of(found, "long_outputs") is None
+
+
+def test_length_and_speed_are_told_apart() -> None:
+    # 200 x 20 - 100 x 10 = 3,000 = 1,000 length + 1,000 speed + 1,000 cross: length is a third, no cause.
+    assert of(run(answers(np.where(SLOW, 200, 100), np.where(SLOW, 20.0, 10.0))), "long_outputs") is None
+    # 500 x 12 - 100 x 10 = 5,000 = 4,000 + 200 + 800: four fifths.
+    finding = of(run(answers(np.where(SLOW, 500, 100), np.where(SLOW, 12.0, 10.0))), "long_outputs")
+    assert finding is not None
+    assert finding.evidence["share_of_excess"] == pytest.approx(0.8)
+    parts = [finding.evidence[name] for name in ("length_ms", "speed_ms", "cross_ms")]
+    assert parts == pytest.approx([4000.0, 200.0, 800.0])
+
+
+def test_unsplit_generation_is_judged_by_its_slope() -> None:
+    rng = np.random.default_rng(3)
+    tokens = np.where(SLOW, 600, rng.integers(50, 150, N))
+    found = run(answers(tokens, 10.0, "generation"), slo=Slo(e2e_ms=2500.0))
+    finding = of(found, "long_outputs")
+    assert finding is not None
+    assert finding.stage == "generation"
+    assert finding.evidence["token_ms_reference"] == pytest.approx(10.0)
+
+
+def test_missing_token_counts_are_said() -> None:
+    found = run(answers(np.where(SLOW, 600, 100)).with_columns(output_tokens=pl.lit(None, pl.Int64)))
+    assert of(found, "long_outputs") is None
+    assert "gen_ai.usage.output_tokens" in found.skipped["long_outputs"]
+
+
+def test_cliffs_delta_is_that_of_all_pairs() -> None:
+    slow, rest = np.array([3.0, 5.0, 5.0]), np.array([1.0, 5.0, 9.0, 2.0])
+    pairs = [np.sign(a - b) for a in slow for b in rest]
+    assert cliffs_delta(slow, rest) == pytest.approx(np.mean(pairs))
+
+
+def test_slope_is_zero_without_variation_and_never_negative() -> None:
+    assert token_slope_ms(np.array([1.0, 2.0]), np.array([5.0, 5.0])) == 0.0
+    assert token_slope_ms(np.array([2.0, 1.0]), np.array([5.0, 6.0])) == 0.0
+    assert token_slope_ms(np.array([10.0, 30.0]), np.array([1.0, 2.0])) == pytest.approx(20.0)

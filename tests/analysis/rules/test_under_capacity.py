@@ -1,0 +1,133 @@
+"""under_capacity: fires with exact numbers, is silent on the twins, and says when data are few."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.rules.under_capacity import Load, _service_ms, read_gauges, summed, wait_growth
+from tests.analysis.builders import frame_of, requests
+from tests.analysis.rules.cases import of, run
+
+SERVICE_MS = 400.0
+
+
+def overload(n: int = 600, *, calm: int = 200, offered: float = 2.0, **columns: Any) -> pl.DataFrame:
+    """A first-come engine that admits 1 request/s: arrivals at 1/s, then `offered`/s that wait ever longer."""
+    gaps = np.r_[np.ones(calm), np.full(n - calm, 1.0 / offered)]
+    start = np.r_[0.0, np.cumsum(gaps)[:-1]]
+    wait = np.maximum(np.arange(n) - start, 0.0) * 1000.0
+    return requests(n, start_s=start, queue_ms=wait, prefill_ms=100.0, decode_ms=300.0, tpot_ms=3.0, **columns)
+
+
+def growth(rows: pl.DataFrame) -> Load:
+    load = wait_growth(frame_of(rows).rows, SERVICE_MS)
+    assert load is not None
+    return load
+
+
+def test_wait_grows_by_offered_over_served() -> None:
+    load = growth(overload(offered=2.0))
+    # In a first-come queue that admits 1/s, arrivals at 2/s wait half a second more each, one more second per second.
+    assert load.growing
+    assert load.offered_ratio == pytest.approx(2.0, rel=0.02)
+    assert load.offered_rps == pytest.approx(2.0, rel=0.05)
+    assert load.admitted_rps == pytest.approx(1.0, rel=0.1)
+    assert load.offered_tps == pytest.approx(1200.0, rel=0.05)
+    assert load.grew_from_s == pytest.approx(200.0, abs=15.0)
+
+
+def test_fires_on_growing_waits_from_spans_alone() -> None:
+    found = run(overload())
+    finding = of(found, "under_capacity")
+    assert finding is not None
+    assert (finding.stage, found.verdict.stage, found.verdict.cause) == ("queue", "queue", "under_capacity")
+    assert finding.evidence["share_of_excess"] == pytest.approx(1.0, abs=0.01)
+    assert finding.confidence == pytest.approx(0.7, abs=0.01)
+    assert not finding.evidence["kv_bound"]
+    assert finding.fix is not None
+    # 2 x the work of one replica with a quarter to spare: 2 / 0.75 = 2.7.
+    assert finding.fix.title == "Run 3 replicas instead of 1"
+    assert "--max-num-seqs" in finding.fix.detail
+    assert found.verdict.owner == "platform"
+    assert finding.fix.predicted is not None
+    assert finding.fix.predicted.after < 2500.0 < finding.fix.predicted.before
+
+
+def test_gauges_raise_confidence_and_tell_what_is_full() -> None:
+    waiting = {float(t): max(0.0, t - 200.0) for t in range(0, 400, 15)}
+    one = of(run(overload(), gauges={"queue_depth": waiting}), "under_capacity")
+    both = of(
+        run(overload(), gauges={"queue_depth": waiting, "kv_cache_usage": dict.fromkeys(waiting, 0.98)}),
+        "under_capacity",
+    )
+    assert one is not None
+    assert both is not None
+    assert (one.confidence, both.confidence) == (pytest.approx(0.9, abs=0.01), pytest.approx(0.95, abs=0.01))
+    assert both.evidence["kv_bound"]
+    assert both.headline.startswith("KV-bound")
+    assert both.fix is not None
+    assert "--kv-cache-dtype" in both.fix.detail
+
+
+def test_silent_when_waits_are_long_but_do_not_grow() -> None:
+    # The same excess: every tenth request waits 10 s, at any time, as behind one bad replica.
+    wait = np.where(np.arange(600) % 10 == 9, 10_000.0, 0.0)
+    found = run(requests(600, queue_ms=wait, prefill_ms=100.0, decode_ms=300.0, tpot_ms=3.0))
+    assert found.verdict.stage == "queue"
+    assert of(found, "under_capacity") is None
+
+
+def test_silent_on_a_burst_that_drains() -> None:
+    # 60 requests at once in a calm hour: waits of up to 24 s that are over in 24 s.
+    start = np.r_[np.arange(300) * 2.0, np.full(60, 600.0), 700.0 + np.arange(240) * 2.0]
+    wait = np.r_[np.zeros(300), np.arange(60) * SERVICE_MS, np.zeros(240)]
+    found = run(requests(600, start_s=start, queue_ms=wait, prefill_ms=100.0, decode_ms=300.0, tpot_ms=3.0))
+    assert found.verdict.stage == "queue"
+    assert of(found, "under_capacity") is None
+
+
+def test_silent_when_the_engine_became_slower_at_the_same_load() -> None:
+    # Arrivals stay at 1/s; from the 200th on a token takes three times as long and the wait grows by 0.5 s each.
+    late = np.arange(600) >= 200
+    wait = np.where(late, (np.arange(600) - 200) * 500.0, 0.0)
+    rows = requests(
+        600, queue_ms=wait, prefill_ms=100.0, decode_ms=np.where(late, 900.0, 300.0), tpot_ms=np.where(late, 9.0, 3.0)
+    )
+    found = run(rows)
+    assert found.verdict.stage == "queue"
+    assert of(found, "under_capacity") is None
+
+
+def test_standing_queue_counts_where_the_window_begins_in_it() -> None:
+    wait = np.random.default_rng(1).normal(9000.0, 500.0, 300)
+    load = growth(requests(300, queue_ms=wait, prefill_ms=100.0, decode_ms=300.0))
+    assert load.standing
+    assert not load.growing
+
+
+def test_too_few_requests_are_said() -> None:
+    assert wait_growth(frame_of(overload(29, calm=5)).rows, SERVICE_MS) is None
+    assert wait_growth(frame_of(overload(30, calm=5)).rows, SERVICE_MS) is not None
+
+
+def test_gauge_is_summed_over_instances_and_carried_on() -> None:
+    points = pl.DataFrame(
+        {
+            "time_us": [0, 5, 10, 15],
+            "instance": ["a", "b", "a", None],
+            "model": [None] * 4,
+            "indicator": ["queue_depth"] * 4,
+            "value": [1.0, 10.0, 2.0, 100.0],
+        }
+    )
+    assert summed(points, "queue_depth").tolist() == [1.0, 11.0, 12.0, 112.0]
+    assert summed(points, "running").tolist() == []
+
+
+def test_gauges_count_engines_and_service_time_is_what_follows_the_queue() -> None:
+    rows = frame_of(requests(10, queue_ms=9.0, prefill_ms=1.0, decode_ms=2.0, instance=["a", "b"] * 5)).rows
+    gauges = read_gauges(frame_of(requests(1, prefill_ms=1.0)).points, rows)
+    assert (gauges.instances, gauges.waiting_most, gauges.kv_p95) == (2, None, None)
+    assert _service_ms(rows) == 3.0

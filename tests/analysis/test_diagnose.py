@@ -1,0 +1,227 @@
+"""The verdict: statuses, stage, onset, who is affected, and what it says aloud."""
+
+from datetime import datetime
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.diagnose import find_onset
+from analysis.slo import Slo
+from tests.analysis.builders import at, requests
+from tests.analysis.rules.cases import CHAT, run
+
+
+def healthy(n: int, seed: int, **columns: object) -> pl.DataFrame:
+    rng = np.random.default_rng(seed)
+    prefill = rng.lognormal(5.0, 0.4, n)
+    return requests(
+        n,
+        start_s=np.cumsum(rng.exponential(0.5, n)),
+        network_ms=rng.lognormal(2.0, 0.5, n),
+        retrieval_ms=rng.lognormal(4.0, 0.4, n),
+        prefill_ms=prefill,
+        decode_ms=rng.lognormal(6.3, 0.4, n),
+        ttft_prefill_ms=prefill,
+        tpot_ms=8.0,
+        **columns,
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_healthy_traffic_is_within_budget_without_findings(seed: int) -> None:
+    found = run(healthy(400, seed))
+    assert found.verdict.status == "within_budget"
+    assert found.findings == []
+    assert found.verdict.cause is None
+    assert "Within budget" in found.verdict.sentence
+
+
+def test_share_below_target_by_chance_is_no_breach() -> None:
+    # 7 of 100 over the limit against 5 allowed: the one-sided bound reaches 96 %.
+    found = run(
+        requests(100, prefill_ms=10.0, ttft_ms=10.0, decode_ms=np.where(np.arange(100) % 14 == 0, 9000.0, 10.0))
+    )
+    assert found.goodput.ratio == 0.92
+    slow = requests(100, prefill_ms=10.0, ttft_ms=10.0, decode_ms=np.where(np.arange(100) % 16 == 0, 9000.0, 10.0))
+    assert run(slow).goodput.ratio == 0.93
+    assert run(slow).verdict.status == "within_budget"
+    assert "chance" in run(slow).verdict.sentence
+
+
+def test_no_request_is_no_data() -> None:
+    found = run(requests(2, complete=False, prefill_ms=1.0))
+    assert found.verdict.status == "no_data"
+    assert "2 incomplete" in found.verdict.sentence
+    assert found.verdict.reasons["stage"]
+
+
+def test_too_few_requests_are_not_judged() -> None:
+    found = run(requests(58, prefill_ms=9000.0, ttft_ms=9000.0))
+    assert found.verdict.status == "not_enough_data"
+    assert "59" in found.verdict.sentence
+    assert run(requests(59, prefill_ms=9000.0, ttft_ms=9000.0)).verdict.status == "over_budget"
+
+
+def test_metric_that_nobody_carries_is_not_judged() -> None:
+    found = run(requests(100, prefill_ms=9000.0), slo=Slo(itl_ms=50))
+    assert found.verdict.status == "not_enough_data"
+    assert "ITL" in found.verdict.sentence
+
+
+def test_missing_ttft_does_not_hide_an_e2e_breach() -> None:
+    found = run(requests(200, generation_ms=9000.0))
+    assert (found.goodput.ratio, found.goodput.unmeasurable) == (None, 200)
+    assert (found.verdict.status, found.verdict.metric, found.verdict.stage) == ("over_budget", "e2e", "generation")
+    assert found.verdict.owner == "provider"
+
+
+def test_errors_outrank_latency() -> None:
+    kinds = [None] * 160 + ["rate_limit"] * 30 + ["timeout"] * 10
+    found = run(
+        requests(200, prefill_ms=9000.0, ttft_ms=9000.0, error=[k is not None for k in kinds], error_type=kinds)
+    )
+    assert (found.verdict.status, found.verdict.metric) == ("failing", "errors")
+    assert "40 of 200 requests (20%)" in found.verdict.sentence
+    assert "rate_limit in 30" in found.verdict.sentence
+    assert found.verdict.onset == at(160)
+
+
+def test_few_errors_are_no_failure() -> None:
+    found = run(requests(100, prefill_ms=1.0, ttft_ms=1.0, error=[True] * 9 + [False] * 91))
+    assert found.verdict.status != "failing"
+
+
+def test_half_of_the_traffic_gone_is_said_against_a_named_baseline() -> None:
+    rows = requests(230, start_s=np.r_[np.arange(200) * 0.5, 100 + np.arange(30) * 3.0], prefill_ms=1.0, ttft_ms=1.0)
+    lost = run(rows, start=at(100), end=at(200), baseline="previous")
+    assert lost.verdict.status == "traffic_lost"
+    assert "30 requests completed where the baseline's rate gives 200" in lost.verdict.sentence
+    assert run(rows, start=at(100), end=at(200), baseline="none").verdict.status != "traffic_lost"
+
+
+def test_onset_baseline_and_trend_of_a_step() -> None:
+    slow = np.arange(600) >= 300
+    rows = requests(
+        600,
+        prefill_ms=100.0,
+        ttft_ms=100.0,
+        decode_ms=300.0,
+        retrieval_ms=np.where(slow, 4000.0, 100.0),
+        version=["v1"] * 300 + ["v2"] * 300,
+        route=["/a", "/b"] * 300,
+    )
+    verdict, found = run(rows).verdict, run(rows)
+    assert verdict.onset == at(300)
+    assert verdict.trend == "steady"
+    assert found.baseline is not None
+    assert (found.baseline.start, found.baseline.end, found.baseline.requests) == (at(0), at(300), 300)
+    assert [(c.what, c.before, c.after, c.at) for c in verdict.changed] == [("version", ["v1"], "v2", at(300))]
+    assert verdict.affected is not None
+    assert (verdict.affected.requests, verdict.affected.ratio) == (300, 0.5)
+    assert [(r.name, r.requests, r.ratio) for r in verdict.affected.routes] == [("/a", 150, 0.5), ("/b", 150, 0.5)]
+    assert [out.what for out in verdict.ruled_out] == ["decode", "prefill", "errors"]
+    assert verdict.stage == "retrieval"
+
+
+def onset(bad: np.ndarray) -> int | None:
+    return find_onset(np.arange(len(bad)) * 1_000_000, bad.astype(bool), 0.05)
+
+
+def test_onset_needs_one_clear_rise() -> None:
+    rng = np.random.default_rng(0)
+    assert onset(np.r_[rng.random(200) < 0.01, rng.random(100) < 0.6]) in [k * 1_000_000 for k in range(195, 206)]
+    assert onset(rng.random(500) < 0.05) is None
+    assert onset(np.r_[np.ones(100), np.zeros(200)]) is None
+    assert onset(np.r_[rng.random(200) < 0.3, np.ones(100)]) is None
+    assert onset(np.ones(39)) is None
+    assert onset(np.zeros(100)) is None
+    assert onset(np.ones(100)) is None
+
+
+def test_time_without_spans_asks_for_instrumentation() -> None:
+    slow = np.arange(300) % 10 == 0
+    found = run(
+        requests(
+            300, prefill_ms=100.0, ttft_ms=100.0, decode_ms=100.0, other_ms=np.where(slow, 5000.0, 10.0), service="bff"
+        )
+    )
+    assert (found.verdict.stage, found.verdict.cause) == ("other", "unattributed_time")
+    assert "Instrument bff" in found.verdict.sentence
+    assert "100% of the excess has no span" in found.verdict.sentence
+
+
+def test_two_causes_are_both_found_and_ranked() -> None:
+    n, slow = 600, np.arange(600) % 10 == 0
+    rows = requests(
+        n,
+        prefill_ms=100.0,
+        ttft_ms=100.0,
+        retrieval_ms=np.where(slow, 3000.0, 100.0),
+        tool_ms=np.where(slow, 2500.0, 100.0),
+        decode_ms=300.0,
+    )
+    found = run(rows)
+    assert [finding.stage for finding in found.findings] == ["retrieval"]
+    assert found.verdict.stage == "retrieval"
+
+
+def test_slow_tokens_are_judged_by_tpot() -> None:
+    found = run(requests(200, prefill_ms=10.0, decode_ms=100.0, tpot_ms=90.0), slo=Slo(tpot_ms=50))
+    assert (found.verdict.metric, found.verdict.stage) == ("tpot", "decode")
+    assert "tokens come too slowly" in found.verdict.sentence
+
+
+def test_ttft_verdict_stands_on_the_path_to_the_first_token() -> None:
+    slow = np.arange(300) % 8 == 0
+    wait = np.where(slow, 4000.0, 50.0)
+    rows = requests(300, queue_ms=wait, prefill_ms=100.0, decode_ms=1500.0, ttft_queue_ms=wait, ttft_prefill_ms=100.0)
+    found = run(rows, slo=Slo(ttft_ms=1000))
+    assert (found.verdict.metric, found.verdict.stage) == ("ttft", "queue")
+    groups = {(row.group, row.stage): row for row in found.stages}
+    assert groups["after_first_token", "decode"].p50_ms == 1500.0
+    assert groups["after_first_token", "decode"].budget_ms is None
+    assert ("model", "decode") not in groups
+    path = [row.tail_ms for row in found.stages if row.stage is None and row.tail_ms is not None]
+    assert sum(path) == pytest.approx(4100.0)
+
+
+def test_checklist_has_four_steps_with_figures() -> None:
+    steps = {step.step: step for step in run(healthy(400, 1, attempts=[1, 2] * 200)).checklist}
+    assert list(steps) == ["TTFT against ITL", "engine utilisation", "output length", "retries"]
+    assert steps["TTFT against ITL"].status == "pass"
+    assert steps["engine utilisation"].status == "unknown"
+    assert "/metrics" in steps["engine utilisation"].detail
+    assert (steps["retries"].status, steps["retries"].detail) == ("fail", "1.50 attempts a request (n 400)")
+    full = run(healthy(400, 1), gauges={"kv_cache_usage": {1.0: 0.95, 2.0: 0.97}, "queue_depth": {1.0: 3.0, 2.0: 5.0}})
+    assert full.checklist[1].status == "fail"
+
+
+def test_hostile_names_do_not_reach_the_sentence() -> None:
+    slow = np.arange(300) % 10 == 0
+    name = "\x1b[31mbff\n[bold]" + "x" * 500
+    found = run(requests(300, prefill_ms=100.0, ttft_ms=100.0, other_ms=np.where(slow, 5000.0, 10.0), service=name))
+    assert "\x1b" not in found.verdict.sentence
+    assert "[" not in found.verdict.sentence
+    assert len(found.verdict.sentence) < 500
+
+
+def test_window_times_are_aware() -> None:
+    assert isinstance(run(healthy(400, 2), slo=CHAT).verdict.onset, datetime | None)
+
+
+def test_breach_that_two_limits_share_is_traced_among_the_breaching() -> None:
+    # 4 % miss TTFT by queue and 4 % others miss E2E by decoding: each P95 is within its limit, the SLO is not.
+    k = np.arange(1000) % 25
+    wait, decode = np.where(k == 0, 4000.0, 10.0), np.where(k == 12, 9000.0, 500.0)
+    rows = requests(1000, queue_ms=wait, prefill_ms=90.0, decode_ms=decode, ttft_queue_ms=wait, ttft_prefill_ms=90.0)
+    found = run(rows, slo=Slo(ttft_ms=1000, e2e_ms=5000))
+    assert found.goodput.ratio == 0.92
+    assert (found.verdict.status, found.verdict.metric) == ("over_budget", "e2e")
+    assert found.verdict.stage == "decode"
+
+
+def test_affected_counts_the_judged_metric_where_nothing_is_measurable_at_once() -> None:
+    affected = run(requests(200, generation_ms=[9000.0] * 150 + [10.0] * 50)).verdict.affected
+    assert affected is not None
+    assert (affected.requests, affected.ratio) == (150, 0.75)

@@ -1,0 +1,83 @@
+"""Joint goodput against a plain loop."""
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.goodput import goodput, judge, wilson
+from analysis.slo import Slo
+
+MS = st.one_of(st.none(), st.integers(0, 3000).map(float))
+ROW = st.tuples(st.booleans(), MS, MS, MS, MS, st.one_of(st.none(), st.integers(0, 3)))
+LIMIT = st.one_of(st.none(), st.sampled_from([500.0, 1500.0]))
+
+
+def table(rows: list[tuple[object, ...]]) -> pl.DataFrame:
+    names = {
+        "error": pl.Boolean,
+        "ttft_ms": pl.Float64,
+        "itl_ms": pl.Float64,
+        "tpot_ms": pl.Float64,
+        "e2e_ms": pl.Float64,
+    }
+    return pl.DataFrame(rows, schema=names | {"output_tokens": pl.Int64}, orient="row")
+
+
+def plain(rows: list[tuple[object, ...]], limits: dict[str, float]) -> tuple[int, int, int]:
+    good = bad = unmeasurable = 0
+    for error, ttft, itl, tpot, e2e, tokens in rows:
+        values = {"ttft": ttft, "itl": itl, "tpot": tpot, "e2e": e2e}
+        if tokens is not None and tokens <= 1:
+            values["itl"] = values["tpot"] = 0.0
+        if error:
+            bad += 1
+        elif any(values[metric] is None for metric in limits):
+            unmeasurable += 1
+        elif all(values[metric] <= limit for metric, limit in limits.items()):
+            good += 1
+        else:
+            bad += 1
+    return good, bad, unmeasurable
+
+
+@given(st.lists(ROW, max_size=30), LIMIT, LIMIT, LIMIT, LIMIT)
+def test_goodput_is_that_of_a_plain_loop(rows, ttft, itl, tpot, e2e) -> None:
+    slo = Slo(ttft_ms=ttft, itl_ms=itl, tpot_ms=tpot, e2e_ms=e2e)
+    result = goodput(judge(table(rows), slo), 10.0)
+    good, bad, unmeasurable = plain(rows, slo.limits())
+    assert (result.good, result.bad, result.unmeasurable) == (good, bad, unmeasurable)
+    assert result.ratio == (good / (good + bad) if good + bad else None)
+    assert result.rps == (good / 10.0 if good + bad else None)
+    assert (result.ratio is None) == ("ratio" in result.reasons)
+
+
+def test_which_limit_failed_is_counted_alone_and_together() -> None:
+    rows = [
+        (False, 900.0, None, 10.0, 9.0, 5),
+        (False, 900.0, None, 10.0, 9000.0, 5),
+        (True, None, None, None, 1.0, None),
+    ]
+    failed = goodput(judge(table(rows), Slo(ttft_ms=500, e2e_ms=5000)), 1.0).failed_by
+    assert (failed.ttft, failed.e2e, failed.tpot, failed.error) == (2, 1, 0, 1)
+
+
+def test_itl_limit_is_unmeasurable_without_token_gaps() -> None:
+    result = goodput(judge(table([(False, 1.0, None, 1.0, 9.0, 5)] * 4), Slo(itl_ms=50)), 1.0)
+    assert (result.unmeasurable, result.ratio) == (4, None)
+    assert "itl missing" in result.reasons["ratio"]
+
+
+def test_one_token_answers_pass_tpot() -> None:
+    assert goodput(judge(table([(False, 1.0, None, None, 9.0, 1)]), Slo(tpot_ms=10)), 1.0).good == 1
+
+
+def test_request_at_the_limit_is_good() -> None:
+    assert goodput(judge(table([(False, 500.0, None, None, 9.0, 5)]), Slo(ttft_ms=500)), 1.0).good == 1
+
+
+def test_wilson_interval_is_the_published_one() -> None:
+    # 10 of 100 at z = 1.96: 0.0552 to 0.1744 (Newcombe 1998, method 3).
+    assert wilson(10, 100) == pytest.approx((0.0552, 0.1744), abs=1e-4)
+    assert wilson(0, 0) == (0.0, 1.0)
+    assert wilson(0, 10)[0] == 0.0

@@ -1,0 +1,85 @@
+"""Tail attribution: differences that sum exactly to the gap, and the right reference."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from analysis.budget import StageTimes
+from analysis.tail import attribute, band, share_interval
+
+
+def stages(**ms: np.ndarray) -> StageTimes:
+    return StageTimes("e2e", sum(ms.values()), ms)
+
+
+@given(
+    hnp.arrays(np.float64, st.tuples(st.just(4), st.integers(1, 200)), elements=st.floats(0, 1e5)),
+    st.sampled_from([50.0, 90.0, 95.0, 99.0, 99.9]),
+)
+def test_differences_sum_to_the_gap(ms: np.ndarray, percentile: float) -> None:
+    times = stages(queue=ms[0], prefill=ms[1], decode=ms[2], other=ms[3])
+    tail = attribute(times.total_ms, times, percentile)
+    assert tail is not None
+    steps = [tail.tail_ms[stage] - tail.typical_ms[stage] for stage in tail.tail_ms]
+    assert sum(steps) == pytest.approx(tail.gap_ms, abs=1e-6)
+    assert tail.gap_ms >= -1e-6
+    assert sum(tail.tail_ms.values()) == pytest.approx(float(times.total_ms[tail.tail_index].mean()))
+    assert sum(tail.excess_ms.values()) == pytest.approx(tail.excess_total_ms, abs=1e-6)
+
+
+def test_tail_is_two_points_around_the_percentile_and_typical_the_middle_fifth() -> None:
+    values = np.arange(1000.0)
+    tail = attribute(values, stages(decode=values), 95.0)
+    assert tail is not None
+    assert (tail.tail_index.min(), tail.tail_index.max()) == (930, 969)
+    assert tail.typical_ms["decode"] == 499.5
+    assert tail.gap_ms == 949.5 - 499.5
+    assert band(values, 40, 60).tolist() == list(range(400, 600))
+
+
+def test_typical_over_the_limit_is_compared_with_requests_within_it() -> None:
+    queue = np.r_[np.zeros(100), np.full(900, 5000.0)]
+    tail = attribute(queue + 10.0, stages(queue=queue, decode=np.full(1000, 10.0)), 95.0, limit_ms=1000.0)
+    assert tail is not None
+    assert (tail.reference, tail.reference_n) == ("healthy", 100)
+    assert tail.excess_ms == {"queue": 5000.0, "decode": 0.0}
+    assert tail.share("queue") == 1.0
+
+
+def test_baseline_is_compared_band_with_band() -> None:
+    base = stages(decode=np.arange(1000.0))
+    now = stages(decode=np.arange(1000.0), retrieval=np.full(1000, 300.0))
+    tail = attribute(now.total_ms, now, 95.0, baseline=(base.total_ms, base))
+    assert tail is not None
+    assert tail.reference == "baseline"
+    # The tail has long decodes in both windows: only retrieval is new.
+    assert tail.excess_ms == {"decode": 0.0, "retrieval": 300.0}
+    assert tail.noise_z == {"decode": 0.0}
+
+
+def test_noise_is_the_change_in_baseline_deviations() -> None:
+    base, now = stages(decode=np.array([0.0, 2.0] * 50)), stages(decode=np.full(100, 5.0))
+    tail = attribute(now.total_ms, now, 95.0, baseline=(base.total_ms, base))
+    assert tail is not None
+    assert tail.noise_z == {"decode": 4.0}
+
+
+def test_one_request_and_none() -> None:
+    one = stages(decode=np.array([5.0]))
+    tail = attribute(one.total_ms, one, 95.0)
+    assert tail is not None
+    assert (tail.gap_ms, tail.share("decode")) == (0.0, 0.0)
+    assert attribute(np.empty(0), stages(decode=np.empty(0)), 95.0) is None
+
+
+def test_interval_of_a_share_is_seeded_and_holds_the_share() -> None:
+    rng = np.random.default_rng(1)
+    times = stages(queue=rng.exponential(1000, 2000), decode=rng.exponential(300, 2000))
+    tail = attribute(times.total_ms, times, 95.0)
+    assert tail is not None
+    low, high = share_interval(tail, times, "queue", np.random.default_rng(2)) or (1.0, 0.0)
+    assert low < tail.share("queue") < high
+    assert (low, high) == share_interval(tail, times, "queue", np.random.default_rng(2))
+    assert share_interval(tail, times, "tool", rng) is None

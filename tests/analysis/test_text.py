@@ -1,0 +1,96 @@
+"""The terminal text: verdict first, one screen, harmless whatever the telemetry says."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.finding import printable, say_ms, say_ratio
+from analysis.report import Report, build
+from analysis.slo import DEFAULT, parse_slo
+from analysis.text import render
+from analysis.window import Window
+from tests.analysis.builders import insert, requests, store, vllm_gauges, vllm_spans
+
+LINES_OF_A_SCREEN = 45
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    con = store()
+    insert(con, vllm_spans())
+    vllm_gauges(con)
+    return build(con, Window(), parse_slo("ttft:1000 e2el:5000"))
+
+
+def test_verdict_stands_first_and_all_fits_one_screen(report: Report) -> None:
+    lines = render(report).splitlines()
+    assert lines[0].startswith(
+        "OVERRUN  OVER BUDGET  2026-11-20T10:00:00Z to 2026-11-20T10:02:29Z (150 s), 1,499 requests"
+    )
+    assert lines[1].startswith("TTFT P95 is 52.5 s against a limit of 1.00 s")
+    assert len(lines) <= LINES_OF_A_SCREEN
+    assert max(map(len, lines)) <= 100
+
+
+def test_every_number_says_its_unit_and_source(report: Report) -> None:
+    text = render(report)
+    for part in (
+        "by TTFT engine",
+        "GOODPUT 24.5% of 1,499 requests",
+        "19.0 s",
+        "52.1 s-52.7 s",
+        "390 requests were still waiting",
+    ):
+        assert part in text
+    for part in ("FIX Run", "GAIN TTFT P95 52.5 s ->", "95 % interval", "under_capacity", "queue"):
+        assert part in text
+
+
+@pytest.mark.parametrize("width", [1, 72, 80, 120, 200])
+def test_width_is_kept(report: Report, width: int) -> None:
+    assert max(len(line) for line in render(report, width=width).splitlines()) <= max(width, 72)
+
+
+@pytest.mark.parametrize("n", [0, 5, 100])
+def test_few_or_no_requests_still_give_a_text(n: int) -> None:
+    con = store()
+    if n:
+        insert(con, requests(n, prefill_ms=10.0, ttft_prefill_ms=10.0))
+    text = render(build(con, Window(), DEFAULT))
+    assert text.startswith("OVERRUN  ")
+    assert "None" not in text
+    assert "nan" not in text
+
+
+def test_hostile_telemetry_prints_no_escape_and_no_markup() -> None:
+    con = store()
+    name = "\x1b]0;owned\x07[bold red]\u202egnp.exe\r\n\x9b31m" + "A" * 5000
+    slow = np.where(np.arange(200) % 5 == 0, 9000.0, 10.0)
+    insert(
+        con, requests(200, service=name, route=name, model=name, tenant=name, sampling=name, other_ms=slow, ttft_ms=5.0)
+    )
+    text = render(build(con, Window(), DEFAULT))
+    assert not set(text) & set("\x1b\x07\x9b\u202e\r[]")
+    assert "owned" in text
+    assert len(text.splitlines()) <= LINES_OF_A_SCREEN
+
+
+@settings(max_examples=200)
+@given(st.text(max_size=300), st.integers(8, 80))
+def test_printable_is_one_bounded_line(text: str, most: int) -> None:
+    shown = printable(text, most)
+    assert 0 < len(shown) <= most
+    assert shown.isprintable()
+    assert not set(shown) & set("[]")
+
+
+def test_times_and_shares_are_said_in_the_unit_of_their_size() -> None:
+    assert [say_ms(v) for v in (0.25, 7.31, 377.2, 1500.0, 54_385.0)] == [
+        "0.2 ms",
+        "7.3 ms",
+        "377 ms",
+        "1.50 s",
+        "54.4 s",
+    ]
+    assert [say_ratio(v) for v in (0.2455, 0.92, 1.0, 0.0)] == ["24.6%", "92%", "100%", "0%"]

@@ -1,0 +1,145 @@
+"""Window texts and the rows that pass the filter, through the real views."""
+
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.errors import WindowError
+from analysis.window import (
+    Window,
+    load,
+    load_baseline,
+    load_llm_calls,
+    load_stage_spans,
+    load_trace_ids,
+    make_window,
+    parse_duration,
+    parse_range,
+    parse_time,
+)
+from tests.analysis.builders import at, frame_of, gauge, insert, requests, store
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("15m", 900), ("1h30m", 5400), ("7d", 604_800), ("1.5h", 5400), ("250ms", 0.25)]
+)
+def test_duration_is_a_sum_of_numbers_with_units(text: str, seconds: float) -> None:
+    assert parse_duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "1", "h", "1x", "1h 30", "-1h", "0s", "99999999d", "1h,2m"])
+def test_other_durations_are_refused_with_an_example(text: str) -> None:
+    with pytest.raises(WindowError, match=r"90s|above zero"):
+        parse_duration(text)
+
+
+def test_time_is_rfc_3339_with_its_zone_or_relative_to_now() -> None:
+    assert parse_time("2026-11-20T11:00:00+01:00", NOW) == datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+    assert parse_time("2026-11-20t10:00:00.5z", NOW) == datetime(2026, 11, 20, 10, 0, 0, 500_000, tzinfo=UTC)
+    assert parse_time("-2h", NOW) == NOW - timedelta(hours=2)
+    assert parse_time("now", NOW) == NOW
+
+
+@pytest.mark.parametrize("text", ["2026-11-20T10:00:00", "yesterday", "2026-13-01T00:00:00Z", "-5", "2026-11-20"])
+def test_time_without_zone_or_meaning_is_refused(text: str) -> None:
+    with pytest.raises(WindowError, match=r"2026-11-20T10:00:00Z|90s"):
+        parse_time(text, NOW)
+
+
+def test_range_has_two_sides_in_order() -> None:
+    assert parse_range("-2h..-1h", NOW) == (NOW - timedelta(hours=2), NOW - timedelta(hours=1))
+    assert parse_range("-2h..", NOW) == (NOW - timedelta(hours=2), NOW)
+    for text in ("-1h..-2h", "-1h", "..now", "-1h..-1h"):
+        with pytest.raises(WindowError, match=r"range"):
+            parse_range(text, NOW)
+
+
+@given(st.text(max_size=60))
+def test_any_range_text_gives_a_range_or_its_own_error(text: str) -> None:
+    try:
+        start, end = parse_range(text, NOW)
+    except WindowError:
+        return
+    assert start < end
+
+
+def test_flags_become_a_window() -> None:
+    assert make_window(now=NOW, since="1h", service="s") == Window(NOW - timedelta(hours=1), NOW, "auto", "s")
+    ranged = make_window(now=NOW, from_="-3h", to="-2h", baseline="-4h..-3h")
+    assert ranged.baseline == (NOW - timedelta(hours=4), NOW - timedelta(hours=3))
+    with pytest.raises(WindowError, match="together"):
+        make_window(now=NOW, since="1h", to="now")
+    with pytest.raises(WindowError, match="empty"):
+        make_window(now=NOW, from_="-1h", to="-2h")
+
+
+def test_request_belongs_to_the_window_in_which_it_starts() -> None:
+    frame = frame_of(requests(10, every_s=1.0, prefill_ms=5000.0), start=at(2), end=at(5))
+    assert (frame.rows["start_us"] - frame.rows["start_us"].min()).to_list() == [0, 1_000_000, 2_000_000]
+    assert frame.seconds == 3.0
+
+
+def test_without_bounds_the_window_runs_from_first_start_to_last_end() -> None:
+    frame = frame_of(requests(10, every_s=1.0, prefill_ms=5000.0))
+    assert (frame.start, frame.end) == (at(0), at(14))
+
+
+def test_incomplete_requests_are_counted_and_left_out() -> None:
+    frame = frame_of(requests(10, complete=[True] * 7 + [False] * 3, prefill_ms=1.0))
+    assert (frame.rows.height, frame.incomplete) == (7, 3)
+
+
+def test_batch_and_eval_work_is_asked_for_by_name() -> None:
+    rows = requests(6, workload=["chat", "batch", "eval", None, "batch", "rag"], prefill_ms=1.0)
+    counts = {name: frame_of(rows, workload=name).rows.height for name in (None, "batch", "chat", "all")}
+    assert counts == {None: 3, "batch": 2, "chat": 2, "all": 6}
+
+
+def test_filters_select_their_column() -> None:
+    rows = requests(4, service=["a", "a", "b", "b"], model=["m", "n", "m", "n"], route=["/x", None, "/x", "/x"])
+    assert frame_of(rows, service="a").rows.height == 2
+    assert frame_of(rows, service="b", model="n").rows.height == 1
+    assert frame_of(rows, route="/x").rows.height == 3
+    assert frame_of(rows, tenant="t").rows.height == 0
+
+
+def test_empty_store_gives_an_empty_frame_with_columns() -> None:
+    frame = load(store(), Window())
+    assert frame.rows.is_empty()
+    assert "queue_ms" in frame.rows.columns
+    assert (frame.start, frame.end, frame.seconds) == (None, None, 0.0)
+
+
+def test_gauges_reach_a_minute_behind_the_end_and_no_farther() -> None:
+    con = store()
+    insert(con, requests(10, prefill_ms=1.0))
+    gauge(con, "queue_depth", {-1.0: 1, 0.0: 2, 9.0: 3, 60.0: 4, 100.0: 5})
+    assert load(con, Window()).points["value"].to_list() == [2.0, 3.0, 4.0]
+
+
+def test_previous_baseline_is_the_equal_span_before() -> None:
+    con = store()
+    insert(con, requests(20, every_s=1.0, prefill_ms=1.0))
+    base = load_baseline(con, load(con, Window(at(10), at(20), "previous")))
+    assert base is not None
+    assert (base.start, base.end, base.rows.height) == (at(0), at(10), 10)
+    assert load_baseline(con, load(con, Window(at(10), at(20), "none"))) is None
+
+
+def test_trace_ids_keep_the_order_of_the_rows() -> None:
+    con = store()
+    insert(con, requests(5, prefill_ms=[5.0, 4.0, 3.0, 2.0, 1.0]))
+    rows = load(con, Window()).rows.sort("e2e_ms")
+    assert [int(trace[16:], 16) for trace in load_trace_ids(con, rows)] == [5, 4, 3, 2, 1]
+    assert load_trace_ids(con, rows.clear()) == []
+
+
+def test_model_calls_and_spans_are_read_through_their_views() -> None:
+    con = store()
+    assert isinstance(load_llm_calls(con, Window()), pl.DataFrame)
+    assert load_stage_spans(con, ["0" * 32], "retrieval").is_empty()

@@ -1,0 +1,191 @@
+"""Hypothesis strategies for OTLP trace requests, hostile ones included, and plain readings of decoded columns to compare."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
+
+from collector import stages
+from collector.decode import Attributes, RawSpans, any_value, nested
+from sample_traces import replay
+
+RECORDINGS = tuple(replay.manifest())
+_MAX_NS = 2**63 - 1
+
+
+@functools.cache
+def bodies(name: str) -> tuple[bytes, ...]:
+    """The trace bodies of a recording."""
+    return tuple(p.request.SerializeToString() for p in replay.load(name).payloads if p.signal == "traces")
+
+
+# --- strategies ---
+
+# Words that the rules look for, in and out of place, and text that nobody planned for.
+WORDS = (
+    "", "chat gpt", "POST /chat", "post", "postgres", "postprocess answer", "policy_check", "insurance policy", "guardrail", "Retriever.invoke", "re-rank",
+    "rerank docs", "embeddings", "llm_request", "raw_gen_ai_request", "GET /rag http send", "http.connect", "tokenize", "prefill_waiting", "decode_loop",
+    "queue", "enqueued", "tool_call", "human_approval", "Load model", "INSERT INTO t", "größe", "模型", "\x1b[31mred", "a\x00b", "x" * 300)
+texts = st.one_of(
+    st.sampled_from(WORDS), st.text(max_size=12),
+    st.sampled_from(("True", "false", "1", " 7 ", '"42"', "12.5", "1e400", "nan", "-3", "None", '["stop"]', '["length", "stop"]', "[]", "[1]", "[broken",
+                     '"stop"', "tool_calls", "chat", "execute_tool", "embeddings", "guardrail", "invoke_agent", "select", "delete from x", "tools/call",
+                     "https://user:secret@host/path?q=words#part", "/search?q=words", "y" * 129, "y" * 128)))
+_numbers = st.one_of(st.integers(-5, 600), st.integers(-(2**63), 2**63 - 1))
+_scalars = st.one_of(
+    texts.map(lambda t: AnyValue(string_value=t)), _numbers.map(lambda n: AnyValue(int_value=n)), st.booleans().map(lambda b: AnyValue(bool_value=b)),
+    st.floats().map(lambda x: AnyValue(double_value=x)), st.floats(0, 100).map(lambda x: AnyValue(double_value=x)),
+    st.binary(max_size=6).map(lambda b: AnyValue(bytes_value=b)), st.just(AnyValue()))
+
+
+def _array(items: list[AnyValue]) -> AnyValue:
+    out = AnyValue()
+    out.array_value.SetInParent()
+    out.array_value.values.extend(items)
+    return out
+
+
+def _map(items: list[tuple[str, AnyValue | None]]) -> AnyValue:
+    out = AnyValue()
+    out.kvlist_value.SetInParent()
+    out.kvlist_value.values.extend(_pair(*item) for item in items)
+    return out
+
+
+def _pair(key: str, value: AnyValue | None) -> KeyValue:
+    return KeyValue(key=key, value=value)
+
+
+values = st.recursive(
+    _scalars,
+    lambda inner: st.one_of(st.lists(inner, max_size=3).map(_array), st.lists(st.tuples(texts, st.none() | inner), max_size=3).map(_map)),
+    max_leaves=6)
+
+
+@functools.cache
+def known_keys() -> tuple[str, ...]:
+    """Every attribute key that some rule knows."""
+    found = {f.key for d in stages.dialects() for f in d.fields} | {m.key for d in stages.dialects() for m in d.marks}
+    found |= {key for d in stages.dialects() for key in d.text_keys} | {"overrun.stage", "db.statement", "db.operation", "url.full", "url.path", "http.url"}
+    return tuple(sorted(found | {"http.request.method", "rpc.system", "user_agent.original", "app.question", "app.prompt_tokens", "gen_ai.prompt.0.content"}))
+
+
+def _operations(key: str) -> st.SearchStrategy[KeyValue]:
+    """The key with a value that some mark wants, so that rules meet each other."""
+    wanted = sorted({v for d in stages.dialects() for m in d.marks if m.key == key for v in m.values}) or ["x"]
+    return st.sampled_from(wanted).map(lambda v: KeyValue(key=key, value=AnyValue(string_value=v)))
+
+
+attributes = st.lists(
+    st.one_of(
+        st.builds(_pair, st.sampled_from(known_keys()), st.none() | values), st.builds(_pair, st.sampled_from(known_keys()), _scalars),
+        st.sampled_from(("gen_ai.operation.name", "llm.request.type", "mcp.method.name", "module")).flatmap(_operations),
+        st.sampled_from(stages.STAGES).map(lambda s: KeyValue(key="overrun.stage", value=AnyValue(string_value=s))),
+        st.builds(_pair, texts, values)),
+    max_size=9)
+_times = st.one_of(st.integers(1_790_000_000 * 10**9, 1_790_000_100 * 10**9), st.integers(0, 2**64 - 1), st.just(0))
+_trace_ids = st.one_of(st.sampled_from((b"\1" * 16, b"\2" * 16)), st.binary(min_size=16, max_size=16), st.just(b"\0" * 16), st.binary(max_size=20))
+_span_ids = st.one_of(st.integers(1, 9).map(lambda n: n.to_bytes(8, "big")), st.binary(max_size=9), st.just(b"\0" * 8))
+
+
+@functools.cache
+def event_names() -> tuple[str, ...]:
+    """Names of events that a rule knows, and others."""
+    known = {n for d in stages.dialects() for n in (*d.first_token_events, *d.chunk_events)}
+    return (*sorted(known), "overrun.usable_answer", "exception", "ß" * 300)
+
+
+@st.composite
+def spans(draw: st.DrawFn) -> Span:
+    """One span; nothing about it need make sense."""
+    out = Span(
+        trace_id=draw(_trace_ids), span_id=draw(_span_ids), parent_span_id=draw(_span_ids), name=draw(texts),
+        trace_state=draw(st.sampled_from(("", "ot=th:8", "a" * 600))), kind=draw(st.integers(0, 7)), start_time_unix_nano=draw(_times),
+        end_time_unix_nano=draw(_times), attributes=draw(attributes), flags=draw(st.integers(0, 2**32 - 1)))
+    if draw(st.booleans()):
+        out.status.CopyFrom(Status(code=draw(st.integers(0, 4)), message=draw(texts)))
+    for _ in range(draw(st.integers(0, 3))):
+        out.events.add(time_unix_nano=draw(_times), name=draw(st.sampled_from(event_names())), attributes=draw(attributes) if draw(st.booleans()) else [])
+    for _ in range(draw(st.integers(0, 1))):
+        out.links.add(trace_id=draw(_trace_ids), span_id=draw(_span_ids), attributes=draw(attributes))
+    return out
+
+
+_scopes = st.builds(
+    InstrumentationScope, name=st.sampled_from(("", "vllm", "vllm.tracing.otel", "vllmish", "sglang server", "opentelemetry.instrumentation.httpx", "日本")),
+    version=texts, attributes=attributes)
+_resource_keys = st.sampled_from(("service.name", "service.instance.id", "host.name", "service.version", "prompt.text", "x"))
+_resources = st.builds(Resource, attributes=st.lists(st.builds(_pair, _resource_keys, values), max_size=4))
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> ExportTraceServiceRequest:
+    """One export request: several resources and scopes, some of them absent or empty."""
+    out = ExportTraceServiceRequest()
+    for _ in range(draw(st.integers(0, 2))):
+        resource_spans = ResourceSpans(schema_url=draw(st.sampled_from(("", "https://schema"))))
+        if draw(st.booleans()):
+            resource_spans.resource.CopyFrom(draw(_resources))
+        for _ in range(draw(st.integers(0, 2))):
+            scope_spans = ScopeSpans(spans=draw(st.lists(spans(), max_size=3)))
+            if draw(st.booleans()):
+                scope_spans.scope.CopyFrom(draw(_scopes))
+            resource_spans.scope_spans.append(scope_spans)
+        out.resource_spans.append(resource_spans)
+    return out
+
+
+# --- plain readings ---
+
+
+def comparable(value: Any) -> Any:
+    """A value that equals itself: NaN as text, bool apart from int, -0.0 apart from 0.0."""
+    if isinstance(value, float):
+        return ("float", "nan" if math.isnan(value) else repr(value))
+    if isinstance(value, bool):
+        return ("bool", value)
+    if isinstance(value, list | tuple):
+        return [comparable(v) for v in value]
+    if isinstance(value, dict):
+        return {k: comparable(v) for k, v in value.items()}
+    return value
+
+
+def attribute_list(attributes: Attributes) -> list[tuple[int, str, Any]]:
+    """(owner, key, value) of flat attributes; what is nested is decoded, an absent value is ("absent",)."""
+    out = []
+    for owner, key, value in zip(attributes.owner.tolist(), attributes.key.to_pylist(), attributes.value.to_pylist(), strict=True):
+        members = [(m, c) for m, c in (value or {}).items() if c is not None]
+        assert len(members) <= 1
+        if not members:
+            out.append((owner, key, ("absent",)))
+            continue
+        member, content = members[0]
+        if member == "array_value":
+            content = [nested(item, 1) for item in content["values"]]
+        elif member == "kvlist_value":
+            content = [(pair.key, any_value(pair.value, 1)) for pair in map(KeyValue.FromString, content["values"])]
+        out.append((owner, key, (member, comparable(content))))
+    return out
+
+
+_SCALARS = ("trace_id", "span_id", "trace_state", "parent_span_id", "name", "kind", "start_time_unix_nano", "end_time_unix_nano", "status", "flags",
+            "dropped_attributes_count", "dropped_events_count", "dropped_links_count")
+
+
+def plain_columns(raw: RawSpans) -> dict[str, Any]:
+    """Everything in decoded spans as Python lists, for one equality."""
+    return {
+        "body": raw.body.tolist(), "source": raw.source.tolist(), "sources": [comparable((s.resource, s.scope_name, s.scope_version, s.scope,
+                                                                                          s.resource_schema_url, s.scope_schema_url)) for s in raw.sources],
+        **{name: raw.span.field(name).to_pylist() for name in _SCALARS}, "attributes": attribute_list(raw.attributes),
+        "event_owner": raw.events.owner.tolist(), "event_time": raw.events.time_ns.tolist(), "event_name": raw.events.name.to_pylist(),
+        "event_attributes": attribute_list(raw.events.attributes), "link_owner": raw.links.owner.tolist(), "link_trace": raw.links.trace_id.to_pylist(),
+        "link_span": raw.links.span_id.to_pylist(), "link_attributes": attribute_list(raw.links.attributes)}

@@ -1,0 +1,76 @@
+"""A real `overrun serve` process for any test that wants one."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+class ServerProcess:
+    """`overrun serve` on free ports, from its `ready` line to its end by its own process id."""
+
+    def __init__(self, db: Path, *arguments: str, environment: dict[str, str] | None = None) -> None:
+        command = [sys.executable, "-m", "overrun", "serve", "--db", str(db), *(arguments or ("--grpc-port", "0", "--http-port", "0"))]
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("OVERRUN_")}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=db.parent, env=inherited | {"PYTHONPATH": str(ROOT)} | (environment or {}))
+        self.said: list[str] = []
+        self.grpc = self.address = ""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append(line)
+            if line.startswith("ready "):
+                grpc, http = line.split()[1:]
+                self.grpc, self.address = grpc.removeprefix("grpc="), http.removeprefix("http=")
+                break
+        # Kept flowing, so that a server that logs much never waits for us.
+        self._reader = threading.Thread(target=self.said.extend, args=(self.process.stderr,), daemon=True)
+        self._reader.start()
+
+    @property
+    def http(self) -> str:
+        """The base URL."""
+        return f"http://{self.address}"
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self._end()
+
+    def kill(self) -> None:
+        """SIGKILL: the process gets no chance to tidy up."""
+        self.process.kill()
+        self._end()
+
+    def _end(self) -> int:
+        code = self.process.wait(60)
+        self._reader.join(10)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+        return code
+
+
+StartServer = Callable[..., ServerProcess]
+
+
+@pytest.fixture
+def start_server() -> Iterator[StartServer]:
+    """Start `overrun serve --db FILE [more arguments]`; whatever still runs at the end of the test is ended."""
+    started: list[ServerProcess] = []
+
+    def start(db: Path, *arguments: str, environment: dict[str, str] | None = None) -> ServerProcess:
+        started.append(ServerProcess(db, *arguments, environment=environment))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
