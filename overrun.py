@@ -6,6 +6,7 @@ Standard output carries only the result; everything else goes to standard error.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -82,15 +83,35 @@ def serve(
     settings = _settings(config, {
         "collector.db": str(db) if db else None, "collector.host": host, "collector.grpc_port": grpc_port, "collector.http_port": http_port})
 
+    shown: list[subprocess.Popen[bytes]] = []
+
     def ready(addresses: Addresses, empty: bool) -> None:
         if empty:
             print(greeting(addresses.grpc, addresses.http), file=sys.stderr)
+        if dashboard and addresses.http:
+            shown.extend(_dashboard_of(f"http://{addresses.http}"))
         print(f"ready grpc={addresses.grpc or '-'} http={addresses.http or '-'}", file=sys.stderr, flush=True)
 
     try:
         asyncio.run(run(settings, ready))
     except CollectorError as error:
         fail(str(error))
+    finally:
+        for process in shown:
+            process.terminate()
+
+
+def _dashboard_of(url: str) -> list[subprocess.Popen[bytes]]:
+    """The dashboard beside a server; what stops it is said, and the server runs on."""
+    from dashboard import launch
+
+    try:
+        started = [launch.run(url)]
+    except launch.DashboardError as error:
+        print(f"overrun: {error}; everything else runs", file=sys.stderr)
+        return []
+    print(f"dashboard: http://{launch.DEFAULT_HOST}:{launch.DEFAULT_PORT}", file=sys.stderr)
+    return started
 
 
 @app.command("import")
@@ -203,6 +224,7 @@ def train(
 ) -> None:
     """Learn to predict output lengths from past requests, and write the artifact that routers load."""
     import io
+    import itertools
 
     from rich.console import Console
     from rich.progress import Progress
@@ -220,7 +242,7 @@ def train(
         fail(f"{len(route)} --route for {len(trace or [])} --trace: give one for each, in the same order")
     try:
         if trace:
-            frame = load_traces(list(zip(trace, route or [None] * len(trace), strict=True)))
+            frame = load_traces(list(itertools.zip_longest(trace, route or [])))
         else:
             import polars
 
@@ -256,12 +278,17 @@ def dashboard(
     port: Annotated[int, _text("Port to listen on.", "--port")] = 8501,
 ) -> None:
     """Show the dashboard of a running server in the browser."""
-    from dashboard.launch import LaunchError, run
+    from dashboard.launch import DashboardError, run, wait_ready
 
     try:
-        raise typer.Exit(run(url, port=port, host=host).wait())
-    except LaunchError as error:
+        shown = run(url, port, host)
+        print(f"dashboard: {wait_ready(shown, port, host)}", file=sys.stderr)
+        code = shown.wait()
+    except DashboardError as error:
         fail(str(error))
+    except KeyboardInterrupt:
+        code = 0
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -270,13 +297,29 @@ def demo(
     no_dashboard: Annotated[bool, typer.Option("--no-dashboard", help="Do not open the dashboard.")] = False,
 ) -> None:
     """Send recorded traffic through a real collector on free ports and print one verdict per recording."""
+    import os
+    import webbrowser
+    from urllib.parse import urlencode
+
     from analysis.demo import run
     from collector.errors import CollectorError
+    from dashboard import launch
+
+    def show(url: str, query: dict[str, str]) -> subprocess.Popen[bytes]:
+        port = launch.pick_port(0)
+        shown = launch.run(url, port)
+        page = f"{launch.wait_ready(shown, port)}/?{urlencode(query)}"
+        print(f"dashboard: {page}", file=sys.stderr)
+        if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+            webbrowser.open(page)
+        return shown
 
     try:
-        run(once=once, dashboard=not no_dashboard, say=print)
-    except CollectorError as error:
+        run(once=once, say=print, show=None if no_dashboard else show)
+    except (CollectorError, launch.DashboardError) as error:
         fail(str(error), 1)
+    except KeyboardInterrupt:
+        pass
 
 
 @config_app.command("show")

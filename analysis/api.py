@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +25,7 @@ from analysis import report as reports
 from analysis.errors import AnalysisError, nearest
 from analysis.question import PARAMETERS, Question
 from analysis.trace import UnknownTrace, load_trace
+from collector import auth
 from collector.config import Settings
 from collector.errors import CollectorError
 from collector.pipeline import Pipeline
@@ -41,8 +43,8 @@ class ApiError(msgspec.Struct, kw_only=True):
     error: str
 
 
-def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
-    """The read side of the server."""
+def routes(pipeline: Pipeline, settings: Settings, token: str | None = None) -> list[Route]:
+    """The read side of the server; with a `token`, whoever asks must carry it (health checks excepted)."""
     from analysis import views_api  # it wraps its answers with `asked` below
 
     def report(parameters: Mapping[str, str]) -> bytes:
@@ -54,15 +56,29 @@ def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
         with pipeline.store.reading() as con:
             return msgspec.json.encode(load_trace(con, parameters["trace_id"]))
 
-    return [
+    private = [
         Route("/api/v1/report", asked(report, PARAMETERS)),
         Route("/api/v1/traces/{trace_id}", asked(one_trace, ())),
         *views_api.routes(pipeline, settings),
         Route("/api/v1/export/{kind}", _export(pipeline, settings)),
-        Route("/healthz", _healthz),
-        Route("/readyz", _readyz(pipeline)),
         Route("/metrics", _metrics(pipeline)),
     ]
+    return [
+        *(Route(r.path, _with_token(r.endpoint, token)) for r in private),
+        Route("/healthz", _healthz),
+        Route("/readyz", _readyz(pipeline)),
+    ]
+
+
+def _with_token(handler: Handler, token: str | None) -> Handler:
+    async def guarded(request: Request) -> Response:
+        try:
+            auth.check(request.headers.get("authorization"), token)
+        except auth.Unauthorized as error:
+            return _error(error.http_status, str(error))
+        return await handler(request)
+
+    return guarded
 
 
 def asked(answer: Callable[[Mapping[str, str]], bytes], known: tuple[str, ...]) -> Handler:
@@ -125,7 +141,11 @@ def _readyz(pipeline: Pipeline) -> Handler:
     async def ready(request: Request) -> Response:
         waiting = pipeline.writer.waiting_bytes
         full = waiting >= pipeline.writer.queue_bytes
-        body: dict[str, Any] = {"status": "queue full" if full else "ready", "waiting_bytes": waiting, "pending_traces": len(pipeline.quiet)}
+        oldest = pipeline.quiet.oldest_s()
+        # Requests whose last span came before this moment (Unix s) are in every answer.
+        until = time.time() - (0.0 if oldest is None else time.monotonic() - oldest)
+        body: dict[str, Any] = {"status": "queue full" if full else "ready", "waiting_bytes": waiting,
+                                "pending_traces": len(pipeline.quiet), "assembled_until": until}
         return Response(msgspec.json.encode(body), 503 if full else 200, media_type=JSON)
 
     return ready

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from analysis.errors import AnalysisError
 from analysis.question import Question
 from analysis.trace import Trace, load_trace
 from analysis.waterfall import render as waterfall
+from collector.auth import Tokens
 from collector.config import Settings
 from collector.errors import CollectorError, ImportFailed, QueueFull, StoreMissing
 from collector.importer import Imported, find_files, read_bodies
@@ -121,12 +123,16 @@ def export(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
 
 def _get(url: str, parameters: Mapping[str, Any]) -> bytes:
     try:
-        answer = httpx.get(url, params=dict(parameters), timeout=_TIMEOUT_S, trust_env=False)
+        answer = httpx.get(url, params=dict(parameters), timeout=_TIMEOUT_S, trust_env=False, headers=_bearer(Tokens.from_environment(os.environ).read))
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ServerError(f"{url} cannot be asked ({error}): start it with `overrun serve`, or give --db FILE") from error
     if answer.status_code != httpx.codes.OK:
         raise AnalysisError(_sentence(answer))
     return answer.content
+
+
+def _bearer(token: str | None) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"} if token else {}
 
 
 def _sentence(answer: httpx.Response) -> str:
@@ -145,33 +151,48 @@ def import_files(paths: Sequence[Path], settings: Settings, *, url: str | None, 
     """
     files = find_files(paths)
     done = Imported()
+    named = {path for path in paths if path.is_file()}
     if url is not None:
-        _import_over_http(files, url.rstrip("/"), done, progress)
+        _import_over_http(files, named, url.rstrip("/"), done, progress)
     else:
         store = open_store(Path(settings.collector.db), create=True, memory_limit=settings.collector.memory_limit)
         pipeline = Pipeline(store, settings.collector, settings.privacy, assemble)
         try:
-            _import_here(files, pipeline, done, progress)
+            _import_here(files, named, pipeline, done, progress)
             pipeline.drain()
         finally:
             pipeline.close()
     return _told(done)
 
 
-def _import_here(files: Sequence[Path], pipeline: Pipeline, done: Imported, progress: Callable[[int, int], None]) -> None:
+def _bodies(path: Path, named: set[Path], done: Imported) -> Iterator[tuple[str, bytes]]:
+    """The trace and metrics bodies of a file. In a folder, a file that is not OTLP at all is left out and told of; a named one is an error."""
+    read = 0
+    try:
+        for signal, body in read_bodies(path):
+            read += 1
+            if signal == "logs":
+                done.logs += 1
+            else:
+                yield signal, body
+    except ImportFailed:
+        if path in named or read:
+            raise
+        done.left_out.append(path)
+    else:
+        done.files += 1
+
+
+def _import_here(files: Sequence[Path], named: set[Path], pipeline: Pipeline, done: Imported, progress: Callable[[int, int], None]) -> None:
     waiting: deque[Future[Stored]] = deque()
     for at, path in enumerate(files):
         progress(at, len(files))
-        for signal, body in read_bodies(path):
-            if signal == "logs":
-                done.logs += 1
-                continue
+        for signal, body in _bodies(path, named, done):
             waiting.append(_submit(pipeline, TRACES if signal == "traces" else METRICS, body))
             while len(waiting) > _IN_FLIGHT:
                 _count(done, _result(waiting.popleft(), path))
         while waiting:
             _count(done, _result(waiting.popleft(), path))
-        done.files += 1
 
 
 def _submit(pipeline: Pipeline, signal: int, body: bytes) -> Future[Stored]:
@@ -196,17 +217,13 @@ def _count(done: Imported, stored: Stored) -> None:
     done.duplicates += stored.duplicate
 
 
-def _import_over_http(files: Sequence[Path], server: str, done: Imported, progress: Callable[[int, int], None]) -> None:
+def _import_over_http(files: Sequence[Path], named: set[Path], server: str, done: Imported, progress: Callable[[int, int], None]) -> None:
     with httpx.Client(base_url=server, timeout=_TIMEOUT_S, trust_env=False) as client:
         for at, path in enumerate(files):
             progress(at, len(files))
-            for signal, body in read_bodies(path):
-                if signal == "logs":
-                    done.logs += 1
-                    continue
+            for signal, body in _bodies(path, named, done):
                 _post(client, signal, body, path)
                 done.bodies += 1
-            done.files += 1
         deadline = time.monotonic() + _TIMEOUT_S
         while time.monotonic() < deadline and client.get("/readyz").json().get("pending_traces"):
             time.sleep(0.2)
@@ -216,7 +233,8 @@ def _post(client: httpx.Client, signal: str, body: bytes, path: Path) -> None:
     """Send one body, coming again when the server asks for it."""
     for _ in range(60):
         try:
-            answer = client.post(f"/v1/{signal}", content=body, headers={"content-type": "application/x-protobuf"})
+            headers = {"content-type": "application/x-protobuf", **_bearer(Tokens.from_environment(os.environ).ingest)}
+            answer = client.post(f"/v1/{signal}", content=body, headers=headers)
         except httpx.HTTPError as error:
             raise ServerError(f"{client.base_url} cannot be reached ({error}): start it with `overrun serve`, or give --db FILE") from error
         if answer.status_code == httpx.codes.OK:
@@ -237,4 +255,7 @@ def _told(done: Imported) -> str:
         parts.append(f"{done.rejected} items refused (ids missing or of the wrong length)")
     if done.logs:
         parts.append(f"{done.logs} log requests left out (logs are not stored)")
+    if done.left_out:
+        shown = ", ".join(path.name for path in done.left_out[:3])
+        parts.append(f"{len(done.left_out)} files of the folders left out, not being OTLP ({shown}{', ...' if len(done.left_out) > 3 else ''})")
     return "; ".join(parts)

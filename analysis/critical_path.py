@@ -178,12 +178,13 @@ def _resolve_parents(bounds, parent, true_root, start, end, role, inferred):
         while j >= 0 and state[j] == 0:
             state[j] = 1
             j = parent[j]
-        if j >= 0 and state[j] == 1:
-            parent[j] = -1  # a cycle: its first seen member becomes an orphan
+        met = j if j >= 0 and state[j] == 1 else -1
         j = i
         while j >= 0 and state[j] == 1:
             state[j] = 2
             j = parent[j]
+        if met >= 0:
+            parent[met] = -1  # a cycle: its first seen member becomes an orphan
     root = np.empty(len(bounds) - 1, dtype=np.int64)
     for t in range(len(bounds) - 1):
         a, b = bounds[t], bounds[t + 1]
@@ -325,6 +326,9 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
             parent[i] = p
         above = call[p]
         bearing[i] = bearing[p]
+        if role[i] == WRITE:
+            role[i] = PLAIN
+            stage[i] = POST if start[i] >= last_call_end[trace_of[i]] else RETRIEVAL
         if role[i] == FOLDED:
             skipped[i] = True
             call[i] = above
@@ -355,9 +359,6 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
                 skipped[i] = True  # the call accounts for its own transport
                 role[i] = FOLDED
         else:
-            if role[i] == WRITE:
-                role[i] = PLAIN
-                stage[i] = POST if start[i] >= last_call_end[trace_of[i]] else RETRIEVAL
             if (stage[i] == OTHER or stage[i] == NETWORK) and bearing[i] >= 0 and kind[i] != _CONSUMER:
                 stage[i] = bearing[i]
             if role[i] == PLAIN and stage[i] != OTHER and stage[i] != NETWORK and stage[i] != WAIT_USER:

@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 
@@ -25,7 +26,28 @@ from collector.errors import CollectorError
 
 # The recordings that the demo shows; the first is the incident that the README tells of.
 RECORDINGS = ("vllm-spans", "vllm-joined", "semconv-genai-openai", "semconv-openai-v2", "sglang-spans")
-_START_S, _SETTLE_S = 60.0, 60.0
+# What goes wrong in the live application, and for how many seconds it is under load: with --once it has to end soon.
+INCIDENT = "slow-retrieval"
+_ONCE_S, _LIVE_S = 5, 50
+_SETTLE_S = 60.0
+
+
+class Shown(Protocol):
+    """A dashboard's process."""
+
+    def wait(self) -> int: ...
+    def terminate(self) -> None: ...
+
+
+Show = Callable[[str, dict[str, str]], Shown]
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """The demo application's process and when it was started."""
+
+    process: subprocess.Popen[bytes]
+    started: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +87,11 @@ def _ready(process: subprocess.Popen[str]) -> Server:
     raise CollectorError("the demo's server did not start: " + " ".join(said[-3:]))
 
 
-def run(*, once: bool, dashboard: bool, say: Callable[[str], None]) -> None:
-    """Send the recordings, print a verdict each.
+def run(*, once: bool, say: Callable[[str], None], show: Show | None) -> None:
+    """Send the recordings and print a verdict each; then the same for a live application with an incident switched on.
+
+    `show(url, query)` puts the dashboard of the server at `url` before the person, opened on `query`, and returns what ends it; None does
+    without. Unless `once`, everything then runs on until the person ends it (KeyboardInterrupt).
 
     Raises:
         CollectorError: the server did not start or the recordings could not be sent.
@@ -75,9 +100,42 @@ def run(*, once: bool, dashboard: bool, say: Callable[[str], None]) -> None:
         base = f"http://{server.http}"
         print(f"sending {len(RECORDINGS)} recordings to a private server at {base}", file=sys.stderr)
         sent = _send(base)
-        _settled(base)
-        for row in sent:
-            _tell(base, row, say)
+        sent_at = time.time()
+        application = _start_application(base, _ONCE_S if once else _LIVE_S)
+        try:
+            _settled(base, sent_at)
+            for row in sent:
+                _tell(base, row, say)
+            shown = show(base, {"from": sent[0]["from"], "to": sent[0]["to"], "slo": sent[0]["slo"]}) if show else None
+            try:
+                _finish(base, application, say)
+                if shown and not once:
+                    print("the dashboard stays open until Ctrl-C", file=sys.stderr)
+                    shown.wait()
+            finally:
+                if shown:
+                    shown.terminate()
+                    shown.wait()
+        finally:
+            application.process.terminate()
+            application.process.wait()
+
+
+def _start_application(base: str, seconds: int) -> Application:
+    """The instrumented RAG service of sample_traces, under load, its vector search turning slow half way through."""
+    command = [sys.executable, "-m", "sample_traces.app.run", "--endpoint", base, "--duration", str(seconds), "--incident", INCIDENT]
+    print(f"starting the demo application for about {seconds} s ({INCIDENT} half way through)", file=sys.stderr)
+    started = datetime.now(UTC)
+    return Application(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), started)
+
+
+def _finish(base: str, application: Application, say: Callable[[str], None]) -> None:
+    """Wait for the application's last answer and tell the verdict on its requests."""
+    if application.process.wait() != 0:
+        raise CollectorError("the demo application could not deliver its telemetry")
+    _settled(base, time.time())
+    window = {"from": application.started.isoformat(), "to": datetime.now(UTC).isoformat(), "service": "rag-demo"}
+    _tell(base, {"title": f"A live RAG application with {INCIDENT.replace('-', ' ')}", "name": "sample_traces.app", "slo": "chat", **window}, say)
 
 
 def _send(base: str) -> list[dict[str, Any]]:
@@ -89,18 +147,19 @@ def _send(base: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _settled(base: str) -> None:
-    """Wait until every trace that was sent is assembled."""
+def _settled(base: str, until: float) -> None:
+    """Wait until every trace whose last span came by then (Unix s) is assembled; newer ones may still be on their way."""
     deadline = time.monotonic() + _SETTLE_S
     while time.monotonic() < deadline:
-        if not httpx.get(f"{base}/readyz", timeout=10, trust_env=False).json()["pending_traces"]:
+        waiting = httpx.get(f"{base}/readyz", timeout=10, trust_env=False).json()
+        if waiting["assembled_until"] >= until or not waiting["pending_traces"]:
             return
         time.sleep(0.1)
     raise CollectorError(f"the recordings were sent, but not assembled within {_SETTLE_S:.0f} s")
 
 
 def _tell(base: str, row: dict[str, Any], say: Callable[[str], None]) -> None:
-    question = {"from": row["from"], "to": row["to"], "slo": row["slo"], "baseline": "none"}
+    question: dict[str, str] = {name: row[name] for name in ("from", "to", "slo", "service") if name in row}
     answer = httpx.get(f"{base}/api/v1/report", params=question, timeout=60, trust_env=False)
     if answer.status_code != httpx.codes.OK:
         raise CollectorError(f"no report on {row['name']}: {answer.text[:300]}")

@@ -16,7 +16,7 @@ from analysis.budget import GROUP_OF, GROUPS, BoolArray, Budgets, FloatArray, St
 from analysis.slo import Slo
 from analysis.tail import Tail, share_interval
 
-# A cause must explain at least this part of the excess to be named (the stage and length tests of the cause table).
+# A cause must explain at least this part of the excess to be named; own default.
 MIN_SHARE: Final = 0.5
 # Fewest breaching requests to name a cause from: the low-traffic rule of SLO burn alerts.
 MIN_BREACHING: Final = 10

@@ -25,9 +25,9 @@ SAME_MS: Final = 1.0
 # Shares from which a spoiled minority is said (warn) and from which the metric is no longer one (fail); own defaults.
 FEW: Final = 0.05
 MOST: Final = 0.5
-# Uninstrumented time above this share hides causes (diagnosis notes, 2.1).
+# Uninstrumented time above this share hides causes; own default.
 MOST_UNATTRIBUTED: Final = 0.3
-# Time that rests on guessed parents above this share makes stage times unreliable (diagnosis notes, 2.1).
+# Time that rests on guessed parents above this share makes stage times unreliable; own default.
 MOST_INFERRED: Final = 0.05
 # One percent of traces is enough to move a P99.
 ONE_PERCENT: Final = 0.01

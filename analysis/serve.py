@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import sys
@@ -23,6 +24,7 @@ from starlette.applications import Starlette
 from analysis import api, critical_path
 from analysis.assemble import assemble
 from collector import otlp_grpc, otlp_http
+from collector.auth import Tokens
 from collector.config import Settings
 from collector.errors import CollectorError, ConfigError
 from collector.pipeline import Pipeline
@@ -59,13 +61,15 @@ async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None],
     """
     stop = stop or asyncio.Event()
     collector = settings.collector
+    tokens = Tokens.from_environment(os.environ)
+    tokens.check_host(collector.host)
     store = open_store(Path(collector.db), create=True, memory_limit=collector.memory_limit)
     pipeline = Pipeline(store, collector, settings.privacy, assemble)
     # Compiling (or loading) the kernels takes seconds; the first quiet trace is to find them ready.
     threading.Thread(target=critical_path.warm, name="overrun-warm", daemon=True).start()
     try:
         with _signals(stop):
-            await _run(pipeline, settings, on_ready, stop)
+            await _run(pipeline, settings, tokens, on_ready, stop)
     finally:
         await asyncio.to_thread(pipeline.close)
 
@@ -86,10 +90,10 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def _run(pipeline: Pipeline, settings: Settings, on_ready: Callable[[Addresses, bool], None], stop: asyncio.Event) -> None:
+async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, on_ready: Callable[[Addresses, bool], None], stop: asyncio.Event) -> None:
     collector = settings.collector
     limit = collector.max_body_mib << 20
-    grpc_server = otlp_grpc.server(pipeline.writer, limit)
+    grpc_server = otlp_grpc.server(pipeline.writer, limit, tokens.ingest)
     grpc_port = _bind_grpc(grpc_server, collector.host, collector.grpc_port)
     http_socket = _bind_http(collector.host, collector.http_port)
     if grpc_port is None and http_socket is None:
@@ -99,7 +103,7 @@ async def _run(pipeline: Pipeline, settings: Settings, on_ready: Callable[[Addre
     if grpc_port is not None:
         await grpc_server.start()
     if http_socket is not None:
-        app = Starlette(routes=[*otlp_http.routes(pipeline.writer, limit), *api.routes(pipeline, settings)])
+        app = Starlette(routes=[*otlp_http.routes(pipeline.writer, limit, tokens.ingest), *api.routes(pipeline, settings, tokens.read)])
         config = uvicorn.Config(app, loop="none", http="httptools", ws="none", lifespan="off", log_config=None, access_log=False,
                                 server_header=False, timeout_graceful_shutdown=_GRACE_S)
         http_server = _Server(config)

@@ -9,7 +9,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,7 +32,8 @@ EXPECTED = "an OTLP file: .traces.pb, .metrics.pb, .pb, .json or .jsonl (one req
 
 @dataclass(slots=True)
 class Imported:
-    """What came of an import: bodies and items stored, bodies that were there already, items refused, logs left out."""
+    """What came of an import: bodies and items stored, bodies that were there already, items refused, logs left out, and files of a
+    folder that turned out not to be OTLP (a folder may hold other JSON; a file that was named must be OTLP)."""
 
     files: int = 0
     bodies: int = 0
@@ -40,6 +41,7 @@ class Imported:
     duplicates: int = 0
     rejected: int = 0
     logs: int = 0
+    left_out: list[Path] = field(default_factory=list)
 
 
 def find_files(paths: Sequence[Path]) -> list[Path]:

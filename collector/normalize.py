@@ -114,8 +114,8 @@ class Grouped:
     def is_number(self, positions: Ints) -> Bools:
         """Which values are numbers or booleans: nobody's words."""
         at = pa.array(positions)
-        valid = [member.take(at).is_valid().to_numpy(zero_copy_only=False) for member in (self.ints, self.doubles, self.bools)]
-        return np.logical_or.reduce(valid)  # type: ignore[no-any-return]
+        valid: list[Bools] = [member.take(at).is_valid().to_numpy(zero_copy_only=False) for member in (self.ints, self.doubles, self.bools)]
+        return np.asarray(valid[0] | valid[1] | valid[2])
 
     def _printed(self, i: int) -> str:
         members = {"array_value": self.arrays[i].as_py(), "kvlist_value": self.maps[i].as_py(), "bytes_value": self.bytes[i].as_py()}
@@ -218,7 +218,7 @@ def _first_of_text(text: str) -> str | None:
     if text.startswith("["):
         try:
             items = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return text
         return _text_or_none(items[0]) if items else None
     return text.strip('"') or None
@@ -249,6 +249,8 @@ class Columns:
                     values, ok = read_ns(self.grouped, at, 1e9 if f.reader == "seconds" else 1e6)
                 else:
                     values, ok = read_int(self.grouped, at)
+                    if f.reader == "status":
+                        ok &= (values >= 100) & (values < 1000)
                 self._put(out, filled, at, values, ok)
         return out, filled
 
@@ -300,7 +302,8 @@ class Columns:
     def _put(self, out: Any, filled: Bools, at: Ints, values: Any, ok: Bools) -> None:
         rows = self.grouped.owner[at]
         use = ok & ~filled[rows]
-        out[rows[use]] = values[use]
+        # Backwards: of a repeated key, the value that came first is written last and stays.
+        out[rows[use][::-1]] = values[use][::-1]
         filled[rows[use]] = True
         self.grouped.consumed[at[use]] = True
 
@@ -451,6 +454,12 @@ def rest_of(grouped: Grouped, n: int, rules: Rules) -> Rest:
         at = at[place < MAX_ATTRIBUTES]
         counts = np.minimum(counts, MAX_ATTRIBUTES)
     values = grouped.text(at)
+    users = np.array([rules.hash_users and privacy.is_user(key) for key in grouped.keys] or [False], dtype=bool)
+    if users.any():
+        # A second user id beside the one that became `user_hash`, or one of a sender whose vocabulary is not known.
+        named = np.flatnonzero(users[grouped.codes[at]])
+        values = _replaced(values, named, pa.array([t and privacy.user_hash(t, rules.salt) for t in values.take(pa.array(named)).to_pylist()], pa.string()))
+        actions = np.where(users, privacy.KEEP, actions)
     if not rules.store_text:
         values = _redacted(grouped, at, values, actions)
     return Rest(grouped.key_array, counts, grouped.codes[at].astype(np.int64), values)
@@ -466,11 +475,19 @@ def _redacted(grouped: Grouped, at: Ints, values: pa.StringArray, actions: Ints)
     if long.any():
         limits = np.array([privacy.allows_long(key) for key in grouped.keys], dtype=bool)
         long = long & ~limits[grouped.codes[at]]
-    replace = np.flatnonzero(long | (of == privacy.REDACT))
+    replace = np.flatnonzero(long | (of == privacy.REDACT) | _holding_text(values))
     if len(replace):
         replace = replace[~grouped.is_number(at[replace])]
         values = _replaced(values, replace, pa.array([privacy.redacted(t) for t in values.take(pa.array(replace)).to_pylist()], pa.string()))
     return values
+
+
+def _holding_text(values: pa.StringArray) -> Bools:
+    """Which values are JSON (or printed dicts) with people's words under a key inside."""
+    blob = functools.reduce(pc.or_, (pc.starts_with(values, start) for start in privacy.BLOB_STARTS)).to_numpy(zero_copy_only=False)
+    at = np.flatnonzero(blob)
+    blob[at] = [privacy.holds_text(text) for text in values.take(pa.array(at)).to_pylist()]
+    return blob
 
 
 def _replaced(values: pa.StringArray, at: Ints, new: pa.StringArray) -> pa.StringArray:
@@ -524,7 +541,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     table: dict[str, Any] = {
         "trace_hi": trace[:, 0], "trace_lo": trace[:, 1], "span_id": span_id[:, 0], "parent_id": parent[:, 0],
         "start_ns": start, "duration_ns": duration, "source_id": source_ids[raw.source],
-        "name": _short(raw.span.field("name")), "kind": kinds.astype(np.uint8), "status": _status(status), "flags": raw.span.field("flags"),
+        "name": _span_names(raw.span.field("name"), rules), "kind": kinds.astype(np.uint8), "status": _status(status), "flags": raw.span.field("flags"),
         "trace_state": _nonempty(_short(raw.span.field("trace_state"), 512)), "stage": stage.astype(np.uint8), "role": role.astype(np.uint8),
         "dialect": dialect_column(raw, grouped), **columns,
     }
@@ -539,6 +556,13 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
         bodies, counts = np.unique(raw.body[~ok], return_counts=True)
         rejected = dict(zip(bodies.tolist(), counts.tolist(), strict=True))
     return Normalized(spans, events, links, source_rows, shapes, rejected)
+
+
+def _span_names(names: pa.StringArray, rules: Rules) -> pa.StringArray:
+    """Names of spans; old HTTP instrumentations put the whole URL there, and people's words travel in its query."""
+    if not rules.store_text and pc.any(pc.match_substring_regex(names, "[?#]")).as_py():
+        names = pc.replace_substring_regex(names, r"(?s)(/[^\s?#]*)[?#].*$", r"\1")
+    return _short(names)
 
 
 def _status(status: pa.StructArray) -> Any:
@@ -562,8 +586,6 @@ def _canonical(grouped: Grouped, n: int, rules: Rules) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name in INT_COLUMNS:
         values, filled = columns.ints(name)
-        if name == "http_status":
-            filled = filled & (values >= 100) & (values < 1000)
         out[name] = pa.array(values, mask=~filled) if filled.any() else pa.nulls(n, pa.int64())
     numbers, filled = columns.floats("temperature")
     out["temperature"] = pa.array(numbers, mask=~filled) if filled.any() else pa.nulls(n, pa.float64())
@@ -633,9 +655,11 @@ def _chunk_columns(raw: RawSpans, is_chunk: Bools, n: int) -> dict[str, Any]:
     order = np.lexsort((time_ns, owner))
     owner, time_ns = owner[order], time_ns[order]
     gap = np.diff(time_ns, prepend=time_ns[:1])
-    gap[np.diff(owner, prepend=-1) != 0] = 0
+    begins = np.flatnonzero(np.diff(owner, prepend=-1))
+    gap[begins] = 0
     count = np.bincount(owner, minlength=n)
-    total = np.bincount(owner, weights=gap, minlength=n).astype(np.int64)
+    total = np.zeros(n, dtype=np.int64)
+    total[owner[begins]] = time_ns[np.append(begins[1:], len(owner)) - 1] - time_ns[begins]
     worst = np.zeros(n, dtype=np.int64)
     np.maximum.at(worst, owner, gap)
     none = count == 0
@@ -695,7 +719,7 @@ def clean_attributes(attributes: Iterable[tuple[str, Any]], rules: Rules) -> lis
     out: dict[str, str] = {}
     for key, value in attributes:
         text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False, default=_hex)
-        kept = privacy.clean(key, text, store_text=rules.store_text)
+        kept = privacy.clean(key, text, store_text=rules.store_text, salt=rules.salt if rules.hash_users else None)
         if kept is not None and key not in out and len(out) < MAX_ATTRIBUTES:
             out[key] = kept
     return list(out.items())

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from collector import responses
+from collector import auth, responses
 from collector.errors import CollectorError
 from collector.otlp_http import store
 from collector.writer import Writer
@@ -21,21 +21,22 @@ _SERVICES = {
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
-def server(writer: Writer, max_body_bytes: int) -> grpc.aio.Server:
-    """A gRPC server with the OTLP services; the caller adds a port and starts it."""
+def server(writer: Writer, max_body_bytes: int, token: str | None = None) -> grpc.aio.Server:
+    """A gRPC server with the OTLP services; the caller adds a port and starts it. With a `token`, senders must carry it."""
     options = [("grpc.max_receive_message_length", max_body_bytes), ("grpc.so_reuseport", 0)]
     made = grpc.aio.server(options=options)
     handlers = [
-        grpc.method_handlers_generic_handler(service, {"Export": grpc.unary_unary_rpc_method_handler(_export(signal, writer))})
+        grpc.method_handlers_generic_handler(service, {"Export": grpc.unary_unary_rpc_method_handler(_export(signal, writer, token))})
         for signal, service in _SERVICES.items()
     ]
     made.add_generic_rpc_handlers(tuple(handlers))
     return made
 
 
-def _export(signal: str, writer: Writer) -> Callable[[bytes, Any], Awaitable[bytes]]:
+def _export(signal: str, writer: Writer, token: str | None) -> Callable[[bytes, Any], Awaitable[bytes]]:
     async def export(body: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         try:
+            auth.check(dict(context.invocation_metadata() or ()).get("authorization"), token)
             stored = await store(signal, body, writer)
         except CollectorError as error:
             status = responses.failure(error)

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from collector import otlp_json, responses
+from collector import auth, otlp_json, responses
 from collector.errors import BadPayload, CollectorError, PayloadTooLarge, UnsupportedMedia
 from collector.writer import METRICS, TRACES, Stored, Writer
 
@@ -23,15 +23,16 @@ _INLINE_JSON_BYTES = 16_384
 _ZSTD_STEP = 512
 
 
-def routes(writer: Writer, max_body_bytes: int) -> list[Route]:
-    """The three OTLP routes over a writer."""
-    return [Route(f"/v1/{signal}", _endpoint(signal, writer, max_body_bytes), methods=["POST"]) for signal in responses.SIGNALS]
+def routes(writer: Writer, max_body_bytes: int, token: str | None = None) -> list[Route]:
+    """The three OTLP routes over a writer; with a `token`, senders must carry it."""
+    return [Route(f"/v1/{signal}", _endpoint(signal, writer, max_body_bytes, token), methods=["POST"]) for signal in responses.SIGNALS]
 
 
-def _endpoint(signal: str, writer: Writer, max_body_bytes: int) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(signal: str, writer: Writer, max_body_bytes: int, token: str | None) -> Callable[[Request], Awaitable[Response]]:
     async def receive(request: Request) -> Response:
         media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
+            auth.check(request.headers.get("authorization"), token)
             if media not in (PROTOBUF, JSON):
                 raise UnsupportedMedia(f"content type {media or '(none)'!r} is not OTLP: send {PROTOBUF} or {JSON}")
             body = _decompressed(await _read(request, max_body_bytes), request.headers.get("content-encoding", ""), max_body_bytes)

@@ -18,17 +18,17 @@ import numpy as np
 import pyarrow as pa
 
 from collector.config import CollectorSettings, PrivacySettings
-from collector.errors import StoreUnavailable
 from collector.normalize import Rules
 from collector.quiet import Key, QuietTraces, Seen
-from collector.reading import quiet_spans
+from collector.reading import LOOK_BACK_NS, quiet_spans
 from collector.store import Store
 from collector.writer import Writer
 
 log = logging.getLogger("overrun.collector")
 # Traces assembled at once: enough to amortise the query (about 10 ms), few enough to keep the writer free for senders.
 MAX_TRACES = 20_000
-_POLL_S = 0.2
+# Rounds are at least this far apart: each one scans the newest spans once, however many traces it takes.
+_POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,7 @@ class Pipeline:
                 return False
             try:
                 self._assemble_now(taken)
-            except (duckdb.Error, StoreUnavailable):
-                # The spans are safe; these traces stay pending and are tried again.
+            except Exception:  # the thread's edge: whatever went wrong, the spans are safe, and these traces stay pending and are tried again
                 log.exception("assembling %d traces failed, trying again", len(taken))
                 self._stop.wait(1.0)
                 return False
@@ -99,7 +98,8 @@ class Pipeline:
         finally:
             cursor.close()
         through = self.quiet.assembled_through(self.writer.last_batch, taken)
-        self.writer.call(lambda connection: _replace(connection, made, through)).result()
+        floor = min(seen.start_ns for seen in taken.values()) - LOOK_BACK_NS
+        self.writer.call(lambda connection: _replace(connection, made, through, floor)).result()
 
     def drain(self) -> None:
         """Assemble everything that is stored, quiet or not; returns when nothing is pending."""
@@ -121,15 +121,17 @@ def _as_table(taken: dict[Key, Seen]) -> pa.Table:
     return pa.table({"trace_hi": keys[:, 0], "trace_lo": keys[:, 1], "start_ns": start})
 
 
-def _replace(connection: duckdb.DuckDBPyConnection, made: Assembled, through: int) -> None:
+def _replace(connection: duckdb.DuckDBPyConnection, made: Assembled, through: int, floor: int) -> None:
+    """Put the new rows in the place of the old ones of the covered traces, none of which started before `floor`."""
     connection.register("covered", made.covered)
     connection.register("made_requests", made.requests)
     connection.register("made_llm_calls", made.llm_calls)
     try:
         for table in ("requests", "llm_calls"):
-            there = connection.execute(f"select exists (select 1 from {table} semi join covered using (trace_hi, trace_lo))").fetchone()
+            old = f"from {table} t semi join covered using (trace_hi, trace_lo) where t.start_ns >= $floor"
+            there = connection.execute(f"select exists (select 1 {old})", {"floor": floor}).fetchone()
             if there and there[0]:
-                connection.execute(f"delete from {table} using covered c where {table}.trace_hi = c.trace_hi and {table}.trace_lo = c.trace_lo")
+                connection.execute(f"delete from {table} where rowid in (select t.rowid {old})", {"floor": floor})
             connection.execute(f"insert into {table} by name select * from made_{table}")
         connection.execute("update meta set value = $value where key = 'assembled_through'", {"value": str(through)})
     finally:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -98,6 +100,8 @@ def _number(point: Any) -> dict[str, Any] | None:
 def _histogram(point: Any) -> dict[str, Any] | None:
     bounds, counts = list(point.explicit_bounds), [float(c) for c in point.bucket_counts]
     if len(bounds) > MAX_BUCKETS or (counts and len(counts) != len(bounds) + 1):
+        return None
+    if not all(map(math.isfinite, bounds)) or any(low >= high for low, high in itertools.pairwise(bounds)):
         return None
     return {"bounds": bounds, "counts": counts, "sum": point.sum if point.HasField("sum") else None, "count": float(point.count)}
 

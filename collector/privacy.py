@@ -15,6 +15,7 @@ KEEP, STRIP_QUERY, REDACT, DROP = range(4)
 
 # Unknown text up to this length is kept: the longest identifiers (ARNs, image digests) fit, a prompt rarely does.
 MAX_UNKNOWN_TEXT = 128
+BLOB_STARTS = ("{", "[", '"')
 # What is on this list may be longer.
 _LONG_ALLOWED = frozenset({"user_agent.original", "http.user_agent", "service.name", "exception.type", "error.type", "code.function.name"})
 _URL_KEYS = frozenset({"url.full", "http.url", "http.target", "url.path", "http.request.url", "server.url", "url"})
@@ -22,10 +23,12 @@ _URL_KEYS = frozenset({"url.full", "http.url", "http.target", "url.path", "http.
 _TEXT_WORDS = frozenset({
     "prompt", "prompts", "completion", "completions", "question", "query", "answer", "content", "input", "output", "inputs", "outputs", "text",
     "message", "messages", "body", "instructions", "instruction", "arguments", "result", "results", "documents", "document", "transcript",
-    "input_messages", "output_messages", "spaninputs", "spanoutputs", "stacktrace", "statement", "summary", "email", "embedding", "choices",
+    "stacktrace", "stack", "traceback", "statement", "summary", "email", "embedding", "choices", "args", "msg", "reasoning", "thinking", "thought", "thoughts",
 })
+# Keys that carry such text although none of their words says so.
+_TEXT_KEYS = frozenset({"ai.value", "ai.values", "ai.response.object", "ai.response.toolCalls", "tool.parameters"})
 # ...unless it is a number or a name about such text.
-_NOT_TEXT = re.compile(r"(?:^|_)(?:tokens?|count|length|size|type|kind|hash|id|ids|name|names|mime_type|format|role|version|ms|s|chunks?|ratio|price|cost)$")
+_NOT_TEXT = re.compile(r"(?:^|_)(?:tokens?|count|length|size|type|kind|hash|id|ids|name|names|mime_type|format|role|version|ms|s|chunks?|ratio|price|cost|effort)$")
 _SEGMENTS = re.compile(r"[._\-/:\[\] ]+|(?<=[a-z])(?=[A-Z])")
 
 
@@ -36,11 +39,37 @@ def action(key: str) -> int:
         return STRIP_QUERY
     if key in _text_keys() or key.startswith(("gen_ai.prompt.", "gen_ai.completion.", "llm.input_messages.", "llm.output_messages.", "mlflow.span")):
         return DROP
-    # Both readings of a key are tried: `input_messages` as one word, and `spanInputs` as two.
-    words = [w for w in _SEGMENTS.split(key) if w]
-    if any(w.lower() in _TEXT_WORDS for w in words) and not _NOT_TEXT.search(words[-1].lower()):
+    words = _words(key)
+    if key in _TEXT_KEYS or (any(w in _TEXT_WORDS for w in words) and not _NOT_TEXT.search(words[-1])):
         return REDACT
     return KEEP
+
+
+def _words(key: str) -> list[str]:
+    """The words of a key in lower case, whichever way it is spelled: `spanInputs` is `span`, `inputs`."""
+    return [w.lower() for w in _SEGMENTS.split(key) if w]
+
+
+@functools.lru_cache(maxsize=16_384)
+def is_user(key: str) -> bool:
+    """Whether an attribute names a person: a known user id, or one of a sender whose vocabulary is not known (`metadata.userId`)."""
+    words = _words(key)
+    return key in _user_keys() or words[-1:] in (["user"], ["userid"], ["username"]) or words[-2:] in (["user", "id"], ["user", "name"])
+
+
+@functools.cache
+def _user_keys() -> frozenset[str]:
+    return frozenset(f.key for dialect in dialects() for f in dialect.fields if f.column == "user_hash")
+
+
+# A key inside a JSON text or a printed Python dict, escaped or not, that has a text, list or object as its value.
+_INNER_KEYS = re.compile(r"""([A-Za-z_][\w.\-]*)\\*["']\s*:\s*\\*["'\[{]""")
+
+
+@functools.lru_cache(maxsize=4_096)
+def holds_text(blob: str) -> bool:
+    """Whether a short JSON text under an innocent key carries people's words inside: `{"prompt": "..."}`."""
+    return any(action(key) in (REDACT, DROP) or is_user(key) for key in _INNER_KEYS.findall(blob))
 
 
 @functools.cache
@@ -70,15 +99,20 @@ def user_hash(user: str, salt: bytes) -> str:
     return hashlib.blake2b(user.encode("utf-8", "surrogatepass"), digest_size=8, key=salt).hexdigest()
 
 
-def clean(key: str, value: str, *, store_text: bool) -> str | None:
-    """One attribute as it may be stored; None if not at all. For resources and scopes; span columns go the vectorised way (normalize.py)."""
+def clean(key: str, value: str, *, store_text: bool, salt: bytes | None) -> str | None:
+    """One attribute as it may be stored; None if not at all. User ids are hashed with `salt` unless it is None.
+
+    For resources, scopes and metrics; span columns go the vectorised way (normalize.py).
+    """
+    if salt is not None and is_user(key) and value:
+        return user_hash(value, salt)
     if store_text:
         return value
     what = action(key)
     if what == DROP:
         return None
     if what == STRIP_QUERY:
-        return without_query(value)
-    if what == REDACT or (len(value) > MAX_UNKNOWN_TEXT and not allows_long(key)):
+        value = without_query(value)
+    if what == REDACT or (len(value) > MAX_UNKNOWN_TEXT and not allows_long(key)) or (value.startswith(BLOB_STARTS) and holds_text(value)):
         return redacted(value)
     return value

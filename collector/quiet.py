@@ -37,6 +37,14 @@ class QuietTraces:
         with self._lock:
             return len(self._waiting) + len(self._running)
 
+    def oldest_s(self) -> float | None:
+        """When the last span came of the trace that has waited longest (monotonic s); None if none waits."""
+        with self._lock:
+            times = [seen.last_s for seen in self._running.values()]
+            if self._waiting:
+                times.append(next(iter(self._waiting.values())).last_s)
+        return min(times, default=None)
+
     def note(self, trace_hi: Ints, trace_lo: Ints, start_ns: Ints, batch: int, now_s: float) -> None:
         """Spans of these traces were stored in commit `batch`."""
         order = np.lexsort((start_ns, trace_lo, trace_hi))

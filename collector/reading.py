@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from collector.store import sql
 
-# Spans of one trace, and an engine's span of a client's call, are looked for this far before the earliest start that is known of them.
-LOOK_BACK_NS = 3600 * 10**9
+# Spans of one trace, and an engine's span of a client's call, are looked for this far before the earliest start that is known of them: the
+# longest model call that providers allow. It bounds the scan; a trace's own earlier spans are known (quiet.py) unless it is long forgotten.
+LOOK_BACK_NS = 600 * 10**9
 
 
 def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table) -> pa.Table:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard import data, state, theme, ui
-from dashboard.views import PAGES
+from dashboard import data, nav, state, theme, ui
 
 st.set_page_config(page_title="Overrun", page_icon=str(Path(__file__).with_name("favicon.png")), layout="wide")
-page = st.navigation(PAGES, position="top")
+page = st.navigation(list(nav.pages().values()), position="top")
 st.html(f"<style>{theme.css(theme.theme_of(state.mode()))}</style>")
-filters = state.filter_bar(data.menus)
-ui.guarded(page.run)
+with ui.errors_as_boxes():
+    state.filter_bar(data.menus)
+    page.run()

@@ -6,11 +6,11 @@ Answers are aggregates of at most a few hundred numbers, so they are shared betw
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import streamlit as st
 
-from analysis.ask import DEFAULT_URL
 from analysis.client import Client
 from analysis.heatmap import Heatmap
 from analysis.parts import Stages
@@ -18,8 +18,10 @@ from analysis.report import Report
 from analysis.requests import Holdings, RequestList
 from analysis.series import Series
 from analysis.trace import Trace
+from dashboard import state
+from dashboard.launch import URL_VARIABLE
 
-URL_VARIABLE = "OVERRUN_URL"
+DEFAULT_URL = "http://127.0.0.1:4318"
 # A dict cannot be a cache key; the pairs of one can.
 Asked: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -37,6 +39,16 @@ def _client(address: str) -> Client:
 def client() -> Client:
     """The client of the server; one set of connections for all sessions."""
     return _client(url())
+
+
+def asked(filters: state.Filters) -> Asked:
+    """The question of a run, as a cache key."""
+    return tuple(sorted(filters.parameters(state.now()).items()))
+
+
+def menus(filters: state.Filters) -> Mapping[str, list[str]]:
+    """The values that each filter can take in the window, most requests first."""
+    return {kind: [value.name for value in values] for kind, values in holdings(asked(filters)).values.items()}
 
 
 # Late spans change a window that is over, so nothing is kept for long; a preset window asks anew every 5 s anyway.

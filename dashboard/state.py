@@ -19,6 +19,7 @@ DEFAULT_PRESET = "1h"
 # A window that follows the clock moves in these steps, so that all tiles of a run agree on one "now" and answers can be reused.
 _SHORT_STEP_S, _LONG_STEP_S = 5, 60
 _LONG_FROM_S = 6 * 3600
+_FILTERS = "_filters"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,11 @@ def now() -> datetime:
 
 
 def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
-    """Draw the filters and return what they say; `menus` gives the values to choose from for the window chosen so far."""
+    """Draw the filters, keep what they say for `filters`; `menus` gives the values to choose from for the window chosen so far."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        absolute = any(st.session_state.get(name) or st.query_params.get(name) for name in ("from", "to"))
         since = st.segmented_control(
-            "Time range", PRESETS, key="since", bind="query-params", default=DEFAULT_PRESET, required=True, label_visibility="collapsed")
+            "Time range", PRESETS, key="since", bind="query-params", default=DEFAULT_PRESET, required=True, disabled=absolute, label_visibility="collapsed")
         with st.popover("From / to", help="An absolute window; it replaces the preset"):
             from_ = st.text_input("From", key="from", bind="query-params", placeholder="2026-11-20T10:00:00Z or -2h")
             to = st.text_input("To", key="to", bind="query-params", placeholder="now")
@@ -72,8 +74,16 @@ def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
         chosen = Filters(since or DEFAULT_PRESET, _text(from_), _text(to), *(_text(st.session_state.get(name)) for name in ("service", "model", "route")))
         values = menus(chosen)
         service, model, route = (_menu(name, values.get(name, [])) for name in ("service", "model", "route"))
-        slo = st.text_input("SLO", key="slo", bind="query-params", placeholder="SLO, such as ttft:1000 e2el:5000", label_visibility="collapsed", width=230)
-    return Filters(chosen.since, chosen.from_, chosen.to, service, model, route, _text(slo))
+        slo = st.text_input(
+            "SLO", key="slo", bind="query-params", placeholder="SLO: the server's default", label_visibility="collapsed", width=215)
+    st.session_state[_FILTERS] = Filters(chosen.since, chosen.from_, chosen.to, service, model, route, _text(slo))
+    return filters()
+
+
+def filters() -> Filters:
+    """What the filter bar of this run says."""
+    found: Filters = st.session_state.get(_FILTERS) or Filters()
+    return found
 
 
 def _menu(name: str, values: list[str]) -> str | None:
@@ -81,7 +91,17 @@ def _menu(name: str, values: list[str]) -> str | None:
     current = st.session_state.get(name) or st.query_params.get(name)
     options = values if current is None or current in values else [*values, current]
     return st.selectbox(
-        name.capitalize(), options, index=None, key=name, bind="query-params", placeholder=f"All {name}s", label_visibility="collapsed", width=168)
+        name.capitalize(), options, index=None, key=name, bind="query-params", placeholder=f"All {name}s", label_visibility="collapsed", width=146)
+
+
+def metric(choices: list[str], judged: str | None) -> str:
+    """The metric to look at: what the URL says, else the one that the verdict judges."""
+    default = judged if judged in choices else choices[0]
+    if len(choices) == 1:
+        return choices[0]
+    labels = [choice.upper() for choice in choices]
+    chosen = st.segmented_control("Metric", labels, key="metric", bind="query-params", default=default.upper(), required=True, label_visibility="collapsed")
+    return (chosen or default).lower()
 
 
 def show_around(time: datetime, length: timedelta) -> None:

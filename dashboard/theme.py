@@ -92,6 +92,13 @@ def say_ms(value: float | None) -> str:
     return f"{sign}{size / 1000.0:.0f} s" if size < 599_500.0 else f"{sign}{size / 60_000.0:.1f} min"
 
 
+def say_tick(value: float) -> str:
+    """Return a round time as an axis label: `50 ms`, `1 s`, `2.5 s`, `2 min`."""
+    if value < 1_000.0:
+        return f"{value:g} ms" if value else "0"
+    return f"{value / 1_000.0:g} s" if value < 120_000.0 else f"{value / 60_000.0:g} min"
+
+
 def say_added(value: float) -> str:
     """Return a difference of times with its sign."""
     text = say_ms(value)
@@ -151,15 +158,17 @@ _CSS: Final = """
 .ov .ov-over{color:VAR_OVER;font-weight:650}
 .ov table{border-collapse:collapse;width:100%;border:0}
 .ov th{font-weight:500;color:VAR_MUTED;font-size:.8rem;text-align:right;border:0;border-bottom:1px solid VAR_LINE;padding:4px 10px;white-space:nowrap}
-.ov td{border:0;border-bottom:1px solid VAR_LINE;padding:7px 10px;text-align:right;vertical-align:middle}
+.ov table td{border:0;border-bottom:1px solid VAR_LINE;padding:7px 10px;text-align:right;vertical-align:middle}
 .ov td small{display:block}
 .ov th:first-child,.ov td:first-child{text-align:left}
 .ov .ov-num{font-size:1.05rem;white-space:nowrap}
 .ov .ov-big{font-size:2rem;font-weight:700;line-height:1.2}
 .ov .ov-predicted{border-bottom:2px dashed VAR_MUTED;padding-bottom:1px}
 .ov .ov-chip{display:inline-block;border-radius:10px;padding:0 9px;font-size:.8rem;font-weight:600;line-height:1.5;white-space:nowrap}
-.ov .ov-facts{display:grid;grid-template-columns:max-content 1fr;gap:4px 16px;margin:4px 0 0}
-.ov .ov-facts dt{color:VAR_MUTED;font-size:.85rem;font-weight:400}
+.ov .ov-facts{display:grid;grid-template-columns:max-content 1fr;gap:5px 16px;margin:6px 0 0;padding:0 0 0 26px}
+.ov .ov-cols .ov-facts{padding:0}
+.ov dl,.ov dt,.ov dd,.ov td,.ov li{margin:0;padding:0;font-size:inherit}
+.ov .ov-facts dt{color:VAR_MUTED;font-weight:400}
 .ov .ov-facts dd{margin:0}
 .ov .ov-strip{display:grid;grid-template-columns:104px 1fr 84px;gap:10px;align-items:center;margin:5px 0}
 .ov .ov-bar{display:flex;height:26px}

@@ -23,9 +23,8 @@ False alarms
     route with longer answers is a change of traffic: compare by route.
 
 Source
-    x_decode = n_out x TPOT decomposition and the 50 % test: cause table of the diagnosis notes, "long or runaway
-    outputs" (a published rule of thumb caps at 300 where 200 tokens are typical). Effect size: Cliff, Psychological
-    Bulletin 114 (1993).
+    x_decode = n_out x TPOT, and at least half of the excess from length: own default. The cap: a published rule of
+    thumb sets 300 where 200 tokens are typical. Effect size: Cliff, Psychological Bulletin 114 (1993).
 """
 
 import math
@@ -56,7 +55,7 @@ CAP_OVER_TYPICAL: Final = 1.5
 CAP_STEP: Final = 16
 # Fewest requests with token counts on either side for means of them.
 MIN_TOKENS_N: Final = 10
-# Cliff's delta from which lengths differ by more than chance would interest anyone (diagnosis notes, 2.4).
+# Cliff's delta from which lengths differ by more than chance would interest anyone: the usual mark of a small effect.
 MIN_CLIFF: Final = 0.15
 _RECHECK_S: Final = 600
 

@@ -22,7 +22,8 @@ False alarms
     budget.
 
 Source
-    Stage share of at least 50 % of the excess: cause table of the diagnosis notes, "slow retrieval, rerank or tool".
+    Exclusive critical-path time over its budget, at least half of the excess: own default. Comparing slow with typical
+    requests stage by stage: Google "Critical Path Tracing" (CACM 66(1), 2023) and CRISP (USENIX ATC 2022).
 """
 
 from typing import Final

@@ -24,9 +24,9 @@ False alarms
     wait grow for many service times; the third is excluded by time per token and arrival rate.
 
 Source
-    Queue share of at least 50 % and unchanged service time: cause table of the diagnosis notes, "under-capacity".
-    Fluid limit of a first-come queue: wait grows by (offered/served - 1) per second (Newell, Applications of Queueing
-    Theory, ch. 2). 20-30 % spare: published advice for LLM admission control.
+    Queue share of at least half of the excess at unchanged service time: own default. Fluid limit of a first-come
+    queue, whose wait grows by (offered/served - 1) per second: Newell, Applications of Queueing Theory, ch. 2. 20-30
+    % spare: published advice for LLM admission control.
 """
 
 import itertools
@@ -188,8 +188,10 @@ def read_gauges(points: pl.DataFrame, rows: pl.DataFrame) -> Gauges:
     kv = points.filter(pl.col("indicator") == "kv_cache_usage")["value"]
     running = summed(points, "running")
     seen = points.filter(pl.col("indicator").is_in(["queue_depth", "running", "kv_cache_usage"]))["instance"].n_unique()
+    # A client's instance is no replica of the engine: only requests that the engine itself told of count.
+    engines = rows.filter(pl.col("engine_only"))["instance"].drop_nulls().n_unique()
     return Gauges(
-        instances=max(1, seen, rows["instance"].drop_nulls().n_unique()),
+        instances=max(1, seen, engines),
         waiting_first=float(waiting[0]) if len(waiting) else None,
         waiting_most=float(waiting.max()) if len(waiting) else None,
         waiting_last=float(waiting[-1]) if len(waiting) else None,

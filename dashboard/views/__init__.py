@@ -1,1 +1,1 @@
-"""One module per page: get the filters, ask, place what comes back."""
+"""One module per page, each with `draw()`: get the filters, ask, place what comes back."""

@@ -6,10 +6,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from analysis.errors import AnalysisError, BudgetError
 from analysis.report import Report, build, from_json, to_json
 from analysis.slo import DEFAULT, parse_slo
+from analysis.text import render
 from analysis.window import Window
 from tests.analysis.builders import insert, requests, store, vllm_gauges, vllm_spans
 
@@ -88,7 +91,7 @@ def test_verdict_of_the_overloaded_engine_names_stage_cause_and_fix(overloaded: 
     assert 38 <= (verdict.onset - overloaded.window.start).total_seconds() <= 48  # type: ignore[operator]
     assert (finding.rule, finding.stage, finding.severity) == ("under_capacity", "queue", "critical")
     assert "KV-bound" in finding.headline
-    assert finding.evidence["waiting_last"] == 390
+    assert finding.evidence["waiting_last"] == 394
     assert finding.evidence["offered_ratio"] > 2
     assert finding.fix is not None
     assert finding.fix.predicted is not None
@@ -100,7 +103,7 @@ def test_verdict_of_the_overloaded_engine_names_stage_cause_and_fix(overloaded: 
 def test_waiting_requests_of_the_overloaded_engine_are_warned_of(overloaded: Report) -> None:
     warned = {check.check: check for check in overloaded.data_quality if check.status == "warn"}
     assert list(warned) == ["requests_waiting_at_end"]
-    assert "390 requests were still waiting" in warned["requests_waiting_at_end"].detail
+    assert "394 requests were still waiting" in warned["requests_waiting_at_end"].detail
 
 
 def test_spans_alone_give_the_same_cause_with_less_confidence(overloaded: Report) -> None:
@@ -205,3 +208,46 @@ def test_truncated_and_failed_requests_stand_beside_latency() -> None:
     )
     errors = build(con, Window(), DEFAULT).errors
     assert (errors.ratio, errors.truncated_ratio, errors.abandoned_ratio) == (0.05, 0.5, None)
+
+
+MS = st.one_of(st.just(0.0), st.floats(0.0, 1e5).map(lambda value: round(value, 3)))
+MAYBE_MS = st.one_of(st.none(), MS)
+REQUEST = st.fixed_dictionaries(
+    {
+        "start_s": st.floats(0.0, 100.0),
+        "error": st.booleans(),
+        "complete": st.booleans(),
+        "queue_ms": MS,
+        "prefill_ms": MS,
+        "decode_ms": MS,
+        "retrieval_ms": MS,
+        "other_ms": MS,
+        "ttft_ms": MAYBE_MS,
+        "ttft_queue_ms": MAYBE_MS,
+        "tpot_ms": MAYBE_MS,
+        "itl_ms": MAYBE_MS,
+        "output_tokens": st.one_of(st.none(), st.integers(0, 5000)),
+        "truncated": st.one_of(st.none(), st.booleans()),
+    }
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(REQUEST, min_size=1, max_size=12),
+    st.sampled_from([1, 30]),
+    st.sampled_from(["chat", "itl:50", "tpot:50ms", "e2e:1"]),
+)
+def test_any_requests_give_a_report_a_text_and_the_same_report_back(rows, times: int, slo: str) -> None:
+    """Whatever arrives: no crash, no NaN, and every column of means adds up to the same request."""
+    con = store()
+    repeated = rows * times
+    insert(con, requests(len(repeated), **{name: [row[name] for row in repeated] for name in repeated[0]}))
+    report = build(con, Window(), parse_slo(slo))
+    assert from_json(to_json(report)) == report
+    assert render(report).startswith("OVERRUN  ")
+    groups = [row for row in report.stages if row.stage is None and row.tail_ms is not None]
+    stages = [row for row in report.stages if row.stage is not None and row.tail_ms is not None]
+    for column in ("typical_ms", "tail_ms"):
+        sums = [sum(getattr(row, column) for row in part) for part in (groups, stages)]
+        assert sums[0] == pytest.approx(sums[1], abs=1e-6)

@@ -24,7 +24,8 @@ def test_differences_sum_to_the_gap(ms: np.ndarray, percentile: float) -> None:
     assert tail is not None
     steps = [tail.tail_ms[stage] - tail.typical_ms[stage] for stage in tail.tail_ms]
     assert sum(steps) == pytest.approx(tail.gap_ms, abs=1e-6)
-    assert tail.gap_ms >= -1e-6
+    # Around the median both bands overlap; from P90 on the slow requests rank above the typical ones.
+    assert percentile < 90.0 or tail.gap_ms >= -1e-6
     assert sum(tail.tail_ms.values()) == pytest.approx(float(times.total_ms[tail.tail_index].mean()))
     assert sum(tail.excess_ms.values()) == pytest.approx(tail.excess_total_ms, abs=1e-6)
 

@@ -127,7 +127,10 @@ def test_gauge_is_summed_over_instances_and_carried_on() -> None:
 
 
 def test_gauges_count_engines_and_service_time_is_what_follows_the_queue() -> None:
-    rows = frame_of(requests(10, queue_ms=9.0, prefill_ms=1.0, decode_ms=2.0, instance=["a", "b"] * 5)).rows
-    gauges = read_gauges(frame_of(requests(1, prefill_ms=1.0)).points, rows)
+    rows = frame_of(requests(10, queue_ms=9.0, prefill_ms=1.0, decode_ms=2.0, instance=["a", "b"] * 5, engine_only=True)).rows
+    no_points = frame_of(requests(1, prefill_ms=1.0)).points
+    gauges = read_gauges(no_points, rows)
     assert (gauges.instances, gauges.waiting_most, gauges.kv_p95) == (2, None, None)
+    # The same instances, but of the client: how many engines served it is not known.
+    assert read_gauges(no_points, rows.with_columns(engine_only=False)).instances == 1
     assert _service_ms(rows) == 3.0

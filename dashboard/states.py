@@ -1,0 +1,101 @@
+"""Is there anything to show? Waiting for the first span, an empty window, old data: each said in a sentence with what to do."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+from urllib.parse import urlsplit
+
+import streamlit as st
+
+from analysis.client import ClientError
+from analysis.report import Report
+from analysis.requests import Holdings
+from dashboard import data, state, ui
+from dashboard.theme import say_age, say_span, say_time
+
+# Following the clock, data that is older than this is called old: eight times the usual export interval of 15 s.
+STALE_AFTER: Final = timedelta(seconds=120)
+_ASK_AGAIN_S: Final = 3
+
+
+def report_or_state() -> Report | None:
+    """Return the report of the current filters, or None after a sentence was drawn about why there is none."""
+    filters = state.filters()
+    asked = data.asked(filters)
+    held = data.holdings(asked)
+    if held.newest is None:
+        _waiting(held)
+        return None
+    report = data.report(asked)
+    if report.window.requests == 0:
+        _empty(report, held, filters)
+        return None
+    age = state.now() - held.newest
+    if filters.follows_now and age > STALE_AFTER:
+        ui.put(f'<p role="status">◔ Newest request is <b>{say_age(age.total_seconds())}</b> old ({say_time(held.newest, date=True)}). '
+               "The numbers below stay as they are; check that the application is still exporting.</p>")
+    return report
+
+
+def footer(report: Report) -> str:
+    """Window, n and how the numbers were made, as safe HTML: the last line of every page."""
+    window = report.window
+    left_out = f", {window.incomplete:,} incomplete left out" if window.incomplete else ""
+    baseline = f"; compared with {report.baseline.requests:,} requests ({ui.text(report.baseline.choice)})" if report.baseline else ""
+    return (f"<small>Window {say_span(window.start, window.end)} · {window.requests:,} requests{left_out}, {window.llm_calls:,} model calls, "
+            f"{window.spans:,} spans{baseline} · percentiles are exact · source {ui.text(data.url())}/api/v1</small>")
+
+
+def snippets(url: str) -> list[tuple[str, str]]:
+    """Return (what, lines to copy) that send telemetry to the server at `url`; the token is named by its variable, never printed."""
+    host = urlsplit(url).hostname or "127.0.0.1"
+    shown = f"[{host}]" if ":" in host else host
+    return [
+        ("An application with the OpenTelemetry SDK", "\n".join([
+            f"export OTEL_EXPORTER_OTLP_ENDPOINT={url} OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
+            "export OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental   # time to first chunk, cached tokens",
+            '# with a token: export OTEL_EXPORTER_OTLP_HEADERS="authorization=Bearer $OVERRUN_INGEST_TOKEN"'])),
+        ("vLLM", f"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf vllm serve MODEL --otlp-traces-endpoint {url}/v1/traces"),
+        ("SGLang (gRPC; 4317 unless `overrun serve` printed another port)",
+         f"python -m sglang.launch_server --model-path MODEL --enable-trace --otlp-traces-endpoint {shown}:4317"),
+        ("Recorded traffic, to look around", f"overrun import FOLDER --url {url}")]
+
+
+def _waiting(held: Holdings) -> None:
+    url = data.url()
+    if held.spans:
+        ui.put(ui.box("Spans arrive, but none of them is a request yet", [
+            "A request needs a span of a model call. Instrument the client that calls the model, or switch tracing on in the inference server:"]))
+    else:
+        ui.put(ui.box("Waiting for the first span", [f"The server at <code>{ui.text(url)}</code> runs and holds no request yet. Point something at it:"]))
+    for what, lines in snippets(url):
+        st.caption(what)
+        st.code(lines, language=None)
+    _poll()
+
+
+@st.fragment(run_every=_ASK_AGAIN_S)
+def _poll() -> None:
+    """Ask quietly, and draw the page anew when the first request is there."""
+    try:
+        found = data.client().holdings().newest is not None
+    except ClientError:
+        found = True
+    if found:
+        data.holdings.clear()
+        st.rerun(scope="app")
+    st.caption("This page asks every 3 s and goes on by itself.")
+
+
+def _empty(report: Report, held: Holdings, filters: state.Filters) -> None:
+    where = f" with {ui.text(filters.said(), 300)}" if filters.said() else ""
+    newest: datetime | None = held.newest
+    left_out = f" {report.window.incomplete:,} incomplete ones were left out." if report.window.incomplete else ""
+    lines = [f"No complete request started from {say_span(report.window.start, report.window.end)}{where}.{left_out}"]
+    if newest is not None:
+        age = say_age((state.now() - newest).total_seconds())
+        lines.append(f"The newest request of this store started at {say_time(newest, date=True)}, {age} ago; it holds {held.requests:,}.")
+    ui.put(ui.box("No request in this window", lines))
+    if newest is not None:
+        st.button("Show the hour up to the newest request", on_click=state.show_around, args=(newest, timedelta(hours=1)))

@@ -1,0 +1,117 @@
+"""How are words, tables and small pictures put on a page? HTML from values, every text from telemetry escaped; and the boxes for each state.
+
+Route, model and service names are written by whoever sends telemetry: all text passes `text()`, which removes control characters and
+bidirectional overrides and escapes markup. Streamlit's sanitizer stands behind it, not instead of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import streamlit as st
+
+from analysis.client import ClientError, Refused, TooOld, Unreachable
+from analysis.finding import printable
+from dashboard.theme import Theme, in_order, say_ms
+
+_LONGEST_SENTENCE: Final = 2000
+# A label needs about this share of the bar to be readable; the total stands beside it either way.
+_LABEL_FROM: Final = 0.09
+
+
+def text(value: object, most: int = 80) -> str:
+    """Return a text from anywhere as safe HTML of at most `most` characters."""
+    return html.escape(printable(None if value is None else str(value), most), quote=True)
+
+
+def sentence(value: str) -> str:
+    """Return a sentence of the report as safe HTML, however long."""
+    return text(value, _LONGEST_SENTENCE)
+
+
+def put(body: str) -> None:
+    """Place HTML that was made here on the page."""
+    st.html(f'<div class="ov">{body}</div>')
+
+
+def box(headline: str, paragraphs: Sequence[str], *, bad: bool = False, role: str = "status") -> str:
+    """Return the headline box of a page; `headline` and `paragraphs` are safe HTML. `bad` is red and means over budget."""
+    body = "".join(f"<p>{paragraph}</p>" for paragraph in paragraphs if paragraph)
+    return f'<div class="ov-box{" ov-bad" if bad else ""}" role="{role}"><h1>{headline}</h1>{body}</div>'
+
+
+def chip(stage: str, theme: Theme) -> str:
+    """Return a stage's name on its colour."""
+    return f'<span class="ov-chip" style="background:{theme.stage(stage)};color:{theme.on_stage(stage)}">{text(stage)}</span>'
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str = "") -> str:
+    """Return a table of safe HTML cells; the first column is left-aligned."""
+    top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>" + (f"<small>{caption}</small>" if caption else "")
+
+
+def facts(pairs: Sequence[tuple[str, str]]) -> str:
+    """Return a list of questions and answers; answers are safe HTML, empty ones are left out."""
+    body = "".join(f"<dt>{text(name)}</dt><dd>{answer}</dd>" for name, answer in pairs if answer)
+    return f'<dl class="ov-facts">{body}</dl>' if body else ""
+
+
+def strip(label: str, parts: dict[str, float], total: float, widest: float, theme: Theme) -> str:
+    """Return one bar of stage times in ms, `widest` wide at 100 %; the total stands behind it."""
+    cells = []
+    for stage in in_order([name for name, value in parts.items() if value > 0.0]):
+        share = parts[stage] / widest if widest > 0.0 else 0.0
+        wide = share >= _LABEL_FROM
+        style = f"width:{100.0 * share:.3f}%;background:{theme.stage(stage)};color:{theme.on_stage(stage)}"
+        title = f"{text(stage)} {say_ms(parts[stage])}"
+        cells.append(f'<span class="{"" if wide else "ov-thin"}" style="{style}" title="{title}">{title if wide else ""}</span>')
+    spoken = ", ".join(f"{stage} {say_ms(parts[stage])}" for stage in in_order(list(parts)) if parts[stage] > 0.0)
+    bar = f'<div class="ov-bar" role="img" aria-label="{text(f"{label}: {spoken}", 400)}">{"".join(cells)}</div>'
+    return f'<div class="ov-strip"><span>{text(label)}</span>{bar}<span class="ov-end"><b>{say_ms(total)}</b></span></div>'
+
+
+def spark(values: Sequence[float | None], theme: Theme, *, alt: str, limit: float | None = None, width: int = 168, height: int = 36) -> str:
+    """Return a small line as an image; gaps where there is no value, a dashed line at the limit."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return '<small class="ov-muted">too few per step</small>'
+    top = max([*known, limit or 0.0]) or 1.0
+    step = (width - 4) / max(len(values) - 1, 1)
+    runs: list[list[str]] = [[]]
+    for i, value in enumerate(values):
+        if value is None:
+            runs.append([])
+        else:
+            runs[-1].append(f"{2 + i * step:.1f},{height - 3 - (height - 6) * value / top:.1f}")
+    ink = f'fill="none" stroke="{theme.accent}" stroke-width="1.6"'
+    lines = [f'<polyline points="{" ".join(run)}" {ink}/>' for run in runs if len(run) > 1]
+    lines += [f'<circle cx="{run[0].split(",")[0]}" cy="{run[0].split(",")[1]}" r="1.8" fill="{theme.accent}"/>' for run in runs if len(run) == 1]
+    if limit is not None:
+        y = height - 3 - (height - 6) * limit / top
+        lines.append(f'<line x1="0" x2="{width}" y1="{y:.1f}" y2="{y:.1f}" stroke="{theme.muted}" stroke-width="1" stroke-dasharray="4 3"/>')
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">{"".join(lines)}</svg>'
+    source = base64.b64encode(svg.encode()).decode()
+    return f'<img src="data:image/svg+xml;base64,{source}" width="{width}" height="{height}" alt="{text(alt, 300)}">'
+
+
+@contextmanager
+def errors_as_boxes() -> Iterator[None]:
+    """Show what the server refuses, or that there is none, as a sentence with its remedy."""
+    try:
+        yield
+    except ClientError as error:
+        put(box(_headline(error), [sentence(str(error)), "This page asks again when you change a filter or reload it."], role="alert"))
+
+
+def _headline(error: ClientError) -> str:
+    if isinstance(error, Unreachable):
+        return "The server cannot be reached"
+    if isinstance(error, TooOld):
+        return "The server and this dashboard are of different versions"
+    return "The server refuses this question" if isinstance(error, Refused) and error.status < 500 else "The server failed at this question"

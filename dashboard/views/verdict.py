@@ -1,0 +1,167 @@
+"""Are we in budget, what broke, what do I do? The sentence first, then the scores, then where the time goes; no chart library."""
+
+from __future__ import annotations
+
+from analysis.latency import Percentiles
+from analysis.report import Report
+from dashboard import data, nav, state, states, ui
+from dashboard.theme import Theme, say_ms, say_ratio, say_time, theme_of
+
+METRICS = ("ttft", "itl", "tpot", "e2e")
+_GLYPH = {"over_budget": "▲", "failing": "▲", "traffic_lost": "▲", "within_budget": "✓", "not_enough_data": "◔", "no_data": "◔"}
+_BAD = ("over_budget", "failing", "traffic_lost")
+_STEP = {"pass": "✓", "fail": "✗", "unknown": "?"}
+
+
+def draw() -> None:
+    """The page."""
+    report = states.report_or_state()
+    if report is None:
+        return
+    theme = theme_of(state.mode())
+    asked = data.asked(state.filters())
+    ui.put(verdict_box(report, theme))
+    nav.links(("budget", "Which stage, and what slow requests do differently"), ("traces", "Slowest requests"))
+    ui.put(scores(report, asked, theme))
+    ui.put(stage_strips(report, theme) + details(report))
+    ui.put(states.footer(report))
+
+
+def verdict_box(report: Report, theme: Theme) -> str:
+    """The headline, the report's own sentence, and the answers an on-call person needs."""
+    verdict = report.verdict
+    bad = verdict.status in _BAD
+    chip = f" {ui.chip(verdict.stage, theme)}" if verdict.stage else ""
+    answers = ui.facts([
+        ("Since", _since(report)), ("Who is hit", _hit(report)),
+        ("What changed", "; ".join(f"{ui.text(c.what)} <b>{ui.text(c.after)}</b> new at {say_time(c.at)}" for c in verdict.changed)),
+        ("Ruled out", "; ".join(f"{ui.text(r.what)} <small>({ui.text(r.figure, 200)})</small>" for r in verdict.ruled_out)),
+        ("Do now", ui.sentence(verdict.mitigation) if verdict.mitigation else ""), ("Undo", ui.sentence(verdict.rollback) if verdict.rollback else ""),
+        ("Fix", _fix(report)), ("Owner", ui.text(verdict.owner) if verdict.owner else "")])
+    return ui.box(f"{_GLYPH[verdict.status]} {headline(report)}{chip}", [ui.sentence(verdict.sentence)], bad=bad) + answers
+
+
+def headline(report: Report) -> str:
+    """The verdict in a few words, as safe HTML."""
+    verdict, slo = report.verdict, report.slo
+    if verdict.status == "not_enough_data":
+        return "Not enough data for a verdict"
+    if verdict.status == "failing":
+        return f"Failing: {say_ratio(report.errors.ratio)} of requests end in an error"
+    if verdict.status == "traffic_lost":
+        return "Traffic is lost"
+    stats = _stats(report, verdict.metric or "e2e")
+    limit = slo.limits().get(verdict.metric or "")
+    measured = f"{(verdict.metric or '').upper()} P{slo.percentile:g} {say_ms(stats.at(slo.percentile))}, limit {say_ms(limit)}"
+    return f"Within budget: {measured}" if verdict.status == "within_budget" else measured
+
+
+def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
+    """The score table and goodput, each with its course over the window."""
+    judged, limits = f"P{report.slo.percentile:g}", report.slo.limits()
+    rows = []
+    for metric in METRICS:
+        stats = _stats(report, metric)
+        if stats.n == 0 and metric not in limits:
+            continue
+        rows.append([
+            f"<b>{metric.upper()}</b><small>{ui.text(stats.source or stats.reasons.get('p50', 'not measured'), 90)}</small>", f"{stats.n:,}",
+            *(_score(stats, name, limits.get(metric) if name == judged else None) for name in ("P50", "P95", "P99")),
+            _course(asked, metric, theme)])
+    table = ui.table(["Latency of successful requests", "n", "P50", "P95", "P99", "over time, dashed = limit"], rows,
+                     caption=f"95 % intervals below the numbers. The limit is on {judged}; ▲ and red = over it.")
+    good = report.goodput
+    # A share below its target by chance, or of too few requests, is no breach: the verdict has decided that.
+    over = report.verdict.status in _BAD and good.ratio is not None and good.ratio < report.slo.goodput_target
+    number = f'<span class="ov-big{" ov-over" if over else ""}">{"▲ " if over else ""}{say_ratio(good.ratio)}</span>'
+    missed = ", ".join(f"{metric.upper()} {getattr(good.failed_by, metric):,}" for metric in METRICS if metric in limits)
+    rest = (f"target {say_ratio(report.slo.goodput_target)}; {good.good:,} of {good.good + good.bad:,} requests"
+            + (f", {good.rps:.2f} good/s" if good.rps is not None else "") if good.ratio is not None else ui.text(good.reasons.get("ratio"), 200))
+    course = data.series(asked, "e2e")
+    line = ui.spark([point.goodput_ratio for point in course.points], theme, limit=report.slo.goodput_target,
+                    alt=f"goodput ratio per {course.step_s} s, target dashed")
+    side = (f"<h2>Goodput: every limit met at once</h2>{number} {line}<br><small>{rest}<br>missed: {missed}, errors {good.failed_by.error:,}; "
+            f"unmeasurable {good.unmeasurable:,}<br>error ratio {say_ratio(report.errors.ratio)}</small>")
+    return f'<div class="ov-cols" style="grid-template-columns:minmax(0,2.4fr) minmax(240px,1fr)"><div>{table}</div><div>{side}</div></div>'
+
+
+def stage_strips(report: Report, theme: Theme) -> str:
+    """A typical and a slow request side by side, stage by stage."""
+    rows = [row for row in report.stages if row.stage is not None and row.typical_ms is not None and row.tail_ms is not None]
+    if not rows:
+        return ""
+    typical, slow = ({row.stage or "": value or 0.0 for row in rows if (value := getattr(row, name)) is not None} for name in ("typical_ms", "tail_ms"))
+    widest = max(sum(typical.values()), sum(slow.values()))
+    metric = (report.verdict.metric or "e2e").upper()
+    upto = "to its first token" if report.verdict.metric == "ttft" else "in all"
+    chips = " ".join(ui.chip(stage, theme) for stage in typical if slow[stage] > 0.0 or typical[stage] > 0.0)
+    return (f"<h2>Where a request's time goes, {upto}</h2>"
+            + ui.strip("typical", typical, sum(typical.values()), widest, theme) + ui.strip("slow", slow, sum(slow.values()), widest, theme)
+            + f"<small>Means of {metric} P40–P60 and within 2 points of P{report.slo.percentile:g}; stages sum to the total. {chips}</small>")
+
+
+def details(report: Report) -> str:
+    """The four-step checklist and the data-quality checks that need a look."""
+    steps = "".join(f"<dt>{_STEP[step.status]} {ui.text(step.step)}</dt><dd>{ui.sentence(step.detail)}</dd>" for step in report.checklist)
+    bad = [check for check in report.data_quality if check.status != "ok"]
+    checks = "".join(f"<dt>{ui.text(check.check)}</dt><dd>{ui.sentence(check.detail)}</dd>" for check in bad)
+    passed = f"{len(report.data_quality) - len(bad)} of {len(report.data_quality)} checks pass"
+    return (f'<div class="ov-cols"><div><h2>Checklist</h2><dl class="ov-facts">{steps}</dl></div>'
+            f'<div><h2>Can these numbers be trusted?</h2><dl class="ov-facts">{checks}</dl><small>{passed}</small></div></div>')
+
+
+def _stats(report: Report, metric: str) -> Percentiles:
+    found: Percentiles = getattr(report.latency, f"{metric}_ms", None) or Percentiles(n=0)
+    return found
+
+
+def _score(stats: Percentiles, name: str, limit: float | None) -> str:
+    value: float | None = getattr(stats, name.lower())
+    if value is None:
+        return f'<span class="ov-muted" title="{ui.text(stats.reasons.get(name.lower()), 200)}">only {stats.n:,} requests</span>'
+    interval: tuple[float, float] | None = getattr(stats, f"{name.lower()}_interval")
+    over = limit is not None and value > limit
+    number = f'<span class="ov-num{" ov-over" if over else ""}">{"▲ " if over else ""}{say_ms(value)}</span>'
+    below = [f"{say_ms(interval[0])} to {say_ms(interval[1])}" if interval else "", f"limit {say_ms(limit)}" if limit is not None else ""]
+    return number + "".join(f"<small>{line}</small>" for line in below if line)
+
+
+def _course(asked: data.Asked, metric: str, theme: Theme) -> str:
+    course = data.series(asked, metric)
+    p95 = [point.p95 for point in course.points]
+    # A line of two points says more than none: with thin traffic the median is drawn instead, and said to be.
+    name, values = ("P95", p95) if sum(value is not None for value in p95) > 1 else ("P50", [point.p50 for point in course.points])
+    known = [value for value in values if value is not None]
+    spoken = f"{metric.upper()} {name} per {course.step_s} s"
+    if known:
+        spoken += f": first {say_ms(known[0])}, last {say_ms(known[-1])}, highest {say_ms(max(known))}"
+    limit = course.limit_ms if name == "P95" else None
+    return ui.spark(values, theme, alt=spoken, limit=limit) + (f"<small>{name} per {course.step_s} s</small>" if known else "")
+
+
+def _since(report: Report) -> str:
+    verdict = report.verdict
+    return "" if verdict.onset is None else say_time(verdict.onset, date=True) + (f", {ui.text(verdict.trend)}" if verdict.trend else "")
+
+
+def _hit(report: Report) -> str:
+    affected = report.verdict.affected
+    if affected is None:
+        return ""
+    rate = f", {affected.per_minute:,.0f} a minute" if affected.per_minute is not None else ""
+    values = [*affected.routes, *affected.models, *affected.tenants]
+    named = "; ".join(f"{ui.text(share.name)} {share.requests:,}, {say_ratio(share.ratio)} of its own" for share in values[:4])
+    return f"<b>{affected.requests:,}</b> requests, {say_ratio(affected.ratio)}{rate}" + (f" <small>({named})</small>" if named else "")
+
+
+def _fix(report: Report) -> str:
+    fix = next((finding.fix for finding in report.findings if finding.fix is not None), None)
+    if fix is None:
+        return ""
+    gain = fix.predicted
+    if gain is None:
+        return ui.sentence(f"{fix.title}. {fix.detail}")
+    interval = f"95 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}, " if gain.interval else ""
+    predicted = (f'<span class="ov-predicted">predicted {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → '
+                 f"<b>{say_ms(gain.after)}</b></span> <small>({interval}{ui.text(fix.method)}, changes {say_ratio(gain.touched_ratio)} of requests)</small>")
+    return f"<b>{ui.text(fix.title, 200)}</b>: {predicted}"

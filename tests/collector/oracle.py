@@ -1,0 +1,350 @@
+"""The slow, obvious reading of sent spans: one span at a time, plain Python, from the same tables of words. What normalize.py must come to."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from collector import privacy
+from collector.decode import any_value
+from collector.dialects import Dialect, Mark, load
+from collector.normalize import INT_COLUMNS, MAX_ATTRIBUTES, MAX_DURATION_NS, MAX_NAME, MAX_TOKENS, TEXT_COLUMNS, Rules
+
+DIALECTS: tuple[Dialect, ...] = load()
+_LAST_NS = 2**63 - 1
+
+
+@dataclass(slots=True)
+class Row:
+    """One span as it should be stored. `said` is the set of (role, stage) that the strongest rules say (more than one if they tie)."""
+
+    body: int
+    ok: bool
+    columns: dict[str, Any]
+    said: set[tuple[str, str]]
+    dialects: set[str | None]
+    attributes: dict[str, Any]
+    events: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
+    links: list[tuple[bytes, bytes, dict[str, Any]]] = field(default_factory=list)
+    source: dict[str, Any] = field(default_factory=dict)
+
+
+def rows(bodies: Sequence[bytes], rules: Rules) -> list[Row]:
+    """Every span of these bodies, in the order sent."""
+    out = []
+    for body, data in enumerate(bodies):
+        request = ExportTraceServiceRequest.FromString(data)
+        for resource_spans in request.resource_spans:
+            for scope_spans in resource_spans.scope_spans:
+                source = _source(resource_spans, scope_spans, rules)
+                out.extend(_row(body, span, scope_spans.scope.name, source, rules) for span in scope_spans.spans)
+    return out
+
+
+# --- values ---
+
+
+def text_of(value: AnyValue) -> str:
+    """A value as text; how many digits a double has is Arrow's business."""
+    kind = value.WhichOneof("value")
+    if kind is None:
+        return ""
+    content = getattr(value, kind)
+    if kind == "string_value":
+        return str(content)
+    if kind == "bool_value":
+        return "true" if content else "false"
+    if kind == "int_value":
+        return str(content)
+    if kind == "double_value":
+        return str(pa.scalar(content).cast(pa.string()).as_py())
+    if kind == "bytes_value":
+        return str(content.hex())
+    return json.dumps(any_value(value), ensure_ascii=False, separators=(",", ":"), default=lambda b: b.hex())
+
+
+def _number(value: AnyValue) -> float | None:
+    kind = value.WhichOneof("value")
+    if kind in ("int_value", "double_value"):
+        number = float(getattr(value, kind))
+    elif kind == "string_value":
+        try:
+            number = float(value.string_value.strip().strip('"'))
+        except ValueError:
+            return None
+    else:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _count(value: AnyValue) -> int | None:
+    number = _number(value)
+    return int(number) if number is not None and 0 <= number <= MAX_TOKENS else None
+
+
+def _duration(value: AnyValue, scale: float) -> int | None:
+    number = _number(value)
+    if number is None or not 0 <= number * scale <= MAX_DURATION_NS:
+        return None
+    return round(number * scale)
+
+
+def _flag(value: AnyValue) -> bool | None:
+    if value.WhichOneof("value") == "bool_value":
+        return value.bool_value
+    if value.WhichOneof("value") == "string_value":
+        return {"true": True, "1": True, "false": False, "0": False}.get(value.string_value.strip().strip('"').lower())
+    return None
+
+
+def _first(value: AnyValue) -> str | None:
+    kind = value.WhichOneof("value")
+    found: Any = None
+    if kind == "array_value" and value.array_value.values:
+        found = any_value(value.array_value.values[0])
+    elif kind == "string_value":
+        found = value.string_value
+        if found.startswith("["):
+            try:
+                items = json.loads(found)
+            except (ValueError, RecursionError):
+                return str(found)
+            found = items[0] if items else None
+        else:
+            found = found.strip('"')
+    return found if isinstance(found, str) and found else None
+
+
+def _status(value: AnyValue) -> int | None:
+    number = _count(value)
+    return number if number is not None and 100 <= number < 1000 else None
+
+
+def _words(value: AnyValue) -> str | None:
+    return text_of(value) or None
+
+
+def _path(value: AnyValue) -> str | None:
+    return privacy.without_query(text_of(value)) or None
+
+
+_READERS = {
+    "text": _words, "int": _count, "float": _number, "bool": _flag, "seconds": lambda v: _duration(v, 1e9), "millis": lambda v: _duration(v, 1e6),
+    "first": _first, "status": _status, "path": _path}
+
+
+def canonical(span: Span) -> tuple[dict[str, Any], set[int]]:
+    """Canonical column -> value (first present and readable by rank, then order of dialects), and which attributes were taken for one."""
+    out: dict[str, Any] = {}
+    taken: set[int] = set()
+    for column in (*INT_COLUMNS, "temperature", "streaming", *TEXT_COLUMNS):
+        fields = [(f.rank, order, f) for order, d in enumerate(DIALECTS) for f in d.fields if f.column == column]
+        for _, _, f in sorted(fields, key=lambda x: x[:2]):
+            read = _READERS[f.reader]
+            found = [(i, read(a.value)) for i, a in enumerate(span.attributes) if a.key == f.key]
+            found = [(i, value) for i, value in found if value is not None]
+            if found:
+                out[column] = found[0][1]
+                taken.update(i for i, _ in found)
+                break
+    return out, taken
+
+
+# --- privacy: value by value; which keys carry text is test_privacy.py's matter ---
+
+
+def stored_text(key: str, value: AnyValue, rules: Rules) -> str | None:
+    """What of an attribute is kept: its text, None for nothing, or its length and hash. Numbers and booleans are nobody's words."""
+    salt = rules.salt if rules.hash_users else None
+    number = value.WhichOneof("value") in ("int_value", "double_value", "bool_value")
+    return privacy.clean(key, text_of(value), store_text=rules.store_text or number, salt=salt)
+
+
+def name_of(span: Span, rules: Rules) -> str:
+    """A span's name; a path in it ends where its query begins, unless text is kept."""
+    path = re.search(r"/[^\s?#]*", span.name)
+    while not rules.store_text and path is not None:
+        if span.name[path.end() : path.end() + 1] in ("?", "#"):
+            return span.name[: path.end()][:MAX_NAME]
+        path = re.compile(r"/[^\s?#]*").search(span.name, path.end())
+    return span.name[:MAX_NAME]
+
+
+def kept(attributes: Sequence[KeyValue], taken: set[int], rules: Rules) -> dict[str, Any]:
+    """The attributes that stay in the map: each key once (its first), not taken by a column, private text left out, at most MAX_ATTRIBUTES."""
+    out: dict[str, Any] = {}
+    seen = set()
+    for i, attribute in enumerate(attributes):
+        if attribute.key in seen:
+            continue
+        seen.add(attribute.key)
+        if i in taken or len(out) == MAX_ATTRIBUTES:
+            continue
+        text = stored_text(attribute.key, attribute.value, rules)
+        if text is not None:
+            out[attribute.key] = text
+    return out
+
+
+# --- role and stage: first hit wins ---
+
+_WRITES = {"insert", "update", "upsert", "delete", "replace", "merge", "create", "drop", "alter", "commit", "set", "put", "add"}
+_STAGE_WORDS = {
+    "guardrail": "guard guardrail guardrails moderate moderation safety pii jailbreak policy_check content_filter",
+    "retrieval": "retrieve retrieval retriever rerank reranker reranking vector vector_search search"
+    " embed embedding embeddings fetch_docs similarity_search knn",
+    "prompt": "prompt template tokenize tokenise render format_messages build_prompt",
+    "queue": "queue queued waiting admission backoff semaphore throttle",
+    "post": "post postprocess post_process post_processing parse parser citation citations persist serialization evaluate evaluation evaluator"
+    " stream_to_client",
+    "tool": "tool tools tool_call function_call",
+    "wait_user": "wait_user human_approval human_in_the_loop await_user wait_for_user"}
+_STAGES = (*_STAGE_WORDS, "network", "gateway", "kv_transfer", "prefill", "decode", "other", "first_token", "generation")
+_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "HTTP"}
+_NETWORK_KEYS = {"http.request.method", "http.method", "url.full", "http.url", "rpc.system", "rpc.system.name"}
+# The order in which rules are asked; within attributes, what names the operation before what hints at the protocol, a value before a presence.
+OURS, FOLDED, ENGINE, PHASE, ATTRIBUTE, NAME, NETWORK, CONTAINER = 0, 10, 20, 30, 40, 60, 80, 85
+_ORDER = {"guardrail": 0, "tool": 2, "generation": 4, "retrieval": 6, "post": 8, "other": 10}
+
+
+def _mark_rank(mark: Mark) -> int:
+    return {"folded": FOLDED, "engine": ENGINE, "phase": PHASE}.get(mark.role, ATTRIBUTE + _ORDER.get(mark.stage, 6) + (not mark.values))
+
+
+def sayings(span: Span, scope: str) -> Iterator[tuple[int, str, str]]:
+    """(rank, role, stage) of every rule that has something to say of this span; the lowest rank wins."""
+    for attribute in span.attributes:
+        text = text_of(attribute.value)
+        if attribute.key == "overrun.stage" and text in _STAGES:
+            yield OURS, "plain", text
+        if attribute.key in ("db.operation.name", "db.operation", "db.statement", "db.query.text"):
+            words = text.split()
+            if words and words[0].lower() in _WRITES:
+                yield ATTRIBUTE, "write", "post"
+        for mark in (m for d in DIALECTS for m in d.marks if m.key == attribute.key):
+            if not mark.values or text in mark.values:
+                yield _mark_rank(mark), mark.role, mark.stage
+    yield from _name_says(span.name, scope)
+    if span.kind == Span.SPAN_KIND_CLIENT and any(a.key in _NETWORK_KEYS for a in span.attributes):
+        yield NETWORK, "plain", "network"
+    if span.kind in (Span.SPAN_KIND_SERVER, Span.SPAN_KIND_CONSUMER):
+        yield CONTAINER, "container", "other"
+
+
+def _name_says(name: str, scope: str) -> Iterator[tuple[int, str, str]]:
+    for rule in (r for d in DIALECTS for r in d.names):
+        if rule.scope and (scope == rule.scope or scope.startswith(f"{rule.scope}.")) and re.fullmatch(rule.pattern, name):
+            yield {"folded": FOLDED, "phase": PHASE}.get(rule.role, NAME), rule.role, rule.stage
+            return
+    if name == "raw_gen_ai_request" or re.fullmatch(r"\S+ \S+ (http|websocket) (send|receive)", name):
+        yield FOLDED, "folded", "other"
+    elif name in {f"http.{p}" for p in ("getconn", "dns", "connect", "tls", "send", "headers", "receive")}:
+        yield NAME, "plain", "network"
+    elif re.split(r"\s", name)[0] not in _METHODS:
+        lower = f" {name.lower()} "
+        for stage, words in _STAGE_WORDS.items():
+            if any(re.search(rf"[^a-z0-9]{word}[^a-z0-9]", lower) for word in words.split()):
+                yield NAME, "plain", stage
+                return
+
+
+def _strongest(span: Span, scope: str) -> set[tuple[str, str]]:
+    found = list(sayings(span, scope))
+    if not found:
+        return {("plain", "other")}
+    best = min(rank for rank, _, _ in found)
+    return {(role, stage) for rank, role, stage in found if rank == best}
+
+
+def _dialects(span: Span, scope: str) -> set[str | None]:
+    """The vocabulary of the span: its scope's, else the most special one among its keys (several if they are equally special)."""
+    for d in DIALECTS:
+        if any(scope == s or scope.startswith(f"{s}.") for s in d.scopes):
+            return {d.name}
+    of_keys: list[Dialect] = []
+    for attribute in span.attributes:
+        claims = [(len(p), d.precedence, order, d) for order, d in enumerate(DIALECTS) for p in d.prefixes if attribute.key.startswith(p)]
+        if claims:
+            of_keys.append(max(claims, key=lambda c: c[:3])[3])
+    least = min((d.precedence for d in of_keys), default=None)
+    return {d.name for d in of_keys if d.precedence == least} or {None}
+
+
+# --- a span, its events and its source ---
+
+
+def _row(body: int, span: Span, scope: str, source: dict[str, Any], rules: Rules) -> Row:
+    found, taken = canonical(span)
+    start, end = min(span.start_time_unix_nano, _LAST_NS), min(span.end_time_unix_nano, _LAST_NS)
+    said = _strongest(span, scope)
+    columns: dict[str, Any] = {
+        "trace_hi": _word(span.trace_id[:8], 8), "trace_lo": _word(span.trace_id[8:], 8), "span_id": _word(span.span_id, 8),
+        "parent_id": _word(span.parent_span_id, 8), "start_ns": start, "duration_ns": min(max(end - start, 0), MAX_DURATION_NS), "name": name_of(span, rules),
+        "kind": span.kind if 0 <= span.kind <= 5 else 0, "status": span.status.code if 0 <= span.status.code <= 2 else 0, "flags": span.flags,
+        "trace_state": span.trace_state[:512] or None}
+    for column in (*INT_COLUMNS, "temperature", "streaming"):
+        columns[column] = found.get(column)
+    for column in TEXT_COLUMNS:
+        text = found.get(column)
+        if column == "user_hash" and text is not None and rules.hash_users:
+            text = hashlib.blake2b(text.encode(), digest_size=8, key=rules.salt).hexdigest()
+        columns[column] = text if text is None else text[:MAX_NAME]
+    columns |= _stream(span, start, found.get("ttft_ns"), engine=any(role == "engine" for role, _ in said))
+    chunk_names = {n for d in DIALECTS for n in d.chunk_events}
+    ok = len(span.trace_id) == 16 and len(span.span_id) == 8 and any(span.trace_id) and any(span.span_id)
+    return Row(
+        body, ok, columns, said, _dialects(span, scope), kept(span.attributes, taken, rules),
+        [(min(e.time_unix_nano, _LAST_NS), e.name[:MAX_NAME], kept(e.attributes, set(), rules)) for e in span.events if e.name not in chunk_names],
+        [(x.trace_id, x.span_id, kept(x.attributes, set(), rules)) for x in span.links if len(x.trace_id) == 16 and len(x.span_id) == 8], source)
+
+
+def _word(raw: bytes, width: int) -> int:
+    return int.from_bytes(raw, "big") if len(raw) == width else 0
+
+
+def _stream(span: Span, start: int, ttft: int | None, *, engine: bool) -> dict[str, Any]:
+    """TTFT and its source (0 none, 1 attribute, 2 event, 3 engine), the gaps between chunk events, and the usable answer."""
+    first_names = {n for d in DIALECTS for n in d.first_token_events}
+    chunk_names = {n for d in DIALECTS for n in d.chunk_events}
+    times = [(min(e.time_unix_nano, _LAST_NS), e.name) for e in span.events]
+    source = 0 if ttft is None else 3 if engine else 1
+    # A time that had to be cut is no time to measure from.
+    firsts = [t for t, name in times if name in first_names | chunk_names and t < _LAST_NS]
+    if ttft is None and firsts:
+        ttft, source = _after(start, min(firsts)), 2
+    chunks = sorted(t for t, name in times if name in chunk_names)
+    usable = [t for t, name in times if name == "overrun.usable_answer" and t < _LAST_NS]
+    return {
+        "ttft_ns": ttft, "ttft_source": source, "chunks": len(chunks) or None, "chunk_span_ns": chunks[-1] - chunks[0] if chunks else None,
+        "chunk_gap_max_ns": max((b - a for a, b in itertools.pairwise(chunks)), default=0) if chunks else None,
+        "usable_ns": _after(start, min(usable)) if usable else None}
+
+
+def _after(start: int, moment: int) -> int:
+    return min(max(moment - start, 0), MAX_DURATION_NS)
+
+
+def _source(resource_spans: Any, scope_spans: Any, rules: Rules) -> dict[str, Any]:
+    """What the row of a source says in columns of its own."""
+    named: dict[str, str] = {}
+    for a in resource_spans.resource.attributes:
+        value = any_value(a.value)
+        if isinstance(value, str | int | float) and value != "":
+            named[a.key] = str(value)[:MAX_NAME]
+        else:
+            named.pop(a.key, None)
+    return {
+        "service": named.get("service.name", "unknown_service"), "instance": named.get("service.instance.id", named.get("host.name")),
+        "version": named.get("service.version"), "scope_name": scope_spans.scope.name[:MAX_NAME], "scope_version": scope_spans.scope.version[:MAX_NAME],
+        "resource_schema_url": resource_spans.schema_url, "scope_schema_url": scope_spans.schema_url}

@@ -1,0 +1,271 @@
+"""Stored spans become request rows: when they are quiet, again when a span comes late, after a restart, and once however an engine's spans arrive."""
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from analysis.assemble import assemble
+from collector.config import CollectorSettings, PrivacySettings
+from collector.pipeline import Assembled, Pipeline
+from collector.store import open_store
+from collector.writer import METRICS, TRACES
+from sample_traces.replay import load
+from tests.collector.conftest import body, chat, one, opened, rows, span, trace_id
+
+WAIT_S = 30
+REQUESTS = "select trace_id, round(e2e_ms, 6), llm_calls, tool_calls, spans from v_requests order by trace_id"
+
+
+def send(pipeline: Pipeline, *bodies: bytes) -> None:
+    for data in bodies:
+        pipeline.writer.submit(TRACES, data).result(WAIT_S)
+
+
+def payloads(name: str) -> list[bytes]:
+    return [p.request.SerializeToString() for p in load(name).payloads if p.signal == "traces"]
+
+
+# --- when ---
+
+
+def test_nothing_is_assembled_before_the_quiet_period_and_everything_by_a_drain(pipeline: Pipeline) -> None:
+    send(pipeline, body(chat(1)), body(chat(2)))
+    assert (one(pipeline, "select count(*) from requests"), len(pipeline.quiet)) == (0, 2)
+    pipeline.drain()
+    assert (one(pipeline, "select count(*) from v_requests"), len(pipeline.quiet)) == (2, 0)
+
+
+def test_a_quiet_trace_is_assembled_by_itself(tmp_path: Path) -> None:
+    with opened(tmp_path / "t.db", quiet_s=0.05) as pipeline:
+        send(pipeline, body(chat(1)))
+        until = time.monotonic() + WAIT_S
+        while not one(pipeline, "select count(*) from v_requests") and time.monotonic() < until:
+            time.sleep(0.02)
+        assert rows(pipeline, REQUESTS) == [(trace_id(1).hex(), 100.0, 1, 0, 2)]
+
+
+def test_a_late_span_changes_the_row_and_adds_none(pipeline: Pipeline) -> None:
+    send(pipeline, body(chat(1)))
+    pipeline.drain()
+    before = rows(pipeline, REQUESTS)
+    tool = span(1, 3, 1, name="tool", start_ms=92, ms=5, attributes={"gen_ai.operation.name": "execute_tool"})
+    send(pipeline, body([tool]))
+    pipeline.drain()
+    after = rows(pipeline, REQUESTS)
+    assert before == [(trace_id(1).hex(), 100.0, 1, 0, 2)]
+    assert after == [(trace_id(1).hex(), 100.0, 1, 1, 3)]
+    assert one(pipeline, "select count(*) from llm_calls") == 1
+    assert one(pipeline, "select tool_ms from v_requests") == 5.0
+
+
+def test_a_root_that_comes_last_makes_the_whole_request(pipeline: Pipeline) -> None:
+    root, call = chat(1)
+    send(pipeline, body([call]))
+    pipeline.drain()
+    assert rows(pipeline, REQUESTS) == [(trace_id(1).hex(), 80.0, 1, 0, 1)]
+    send(pipeline, body([root]))
+    pipeline.drain()
+    assert rows(pipeline, REQUESTS) == [(trace_id(1).hex(), 100.0, 1, 0, 2)]
+
+
+def test_spans_that_come_in_two_bodies_are_counted_once_in_the_row(pipeline: Pipeline) -> None:
+    send(pipeline, body(chat(1)), body([*chat(1), span(2, 1)]))
+    pipeline.drain()
+    assert rows(pipeline, REQUESTS) == [(trace_id(1).hex(), 100.0, 1, 0, 2)]
+
+
+def test_a_background_trace_is_kept_as_spans_and_is_no_request(pipeline: Pipeline) -> None:
+    send(pipeline, body([span(1, 1, name="load model"), span(1, 2, 1)]))
+    pipeline.drain()
+    assert (one(pipeline, "select count(*) from v_requests"), one(pipeline, "select count(*) from v_spans")) == (0, 2)
+
+
+def test_stage_times_sum_to_e2e_exactly_for_every_recording(pipeline: Pipeline) -> None:
+    for name in ("semconv-genai-openai", "semconv-openai-v2", "vllm-joined", "sglang-spans", "openllmetry", "vercel-ai-sdk"):
+        send(pipeline, *payloads(name))
+    pipeline.drain()
+    stages = [c for c, in rows(pipeline, "select column_name from duckdb_columns() where table_name = 'requests' and column_name like '%\\_ns' escape '\\' and column_index > 40")]
+    names = [c for c in stages if not c.startswith("ttft_") and c not in ("inferred_ns", "wait_user_ns")]
+    assert len(names) == 14
+    assert one(pipeline, "select count(*) from requests") >= 50
+    assert rows(pipeline, f"select * from requests where {' + '.join(names)} <> e2e_ns") == []
+
+
+# --- an engine's trace joined by response id ---
+
+JOINED = """select trace_id, round(e2e_ms, 6), round(ttft_ms, 6), ttft_source, round(queue_ms, 6), round(prefill_ms, 6), round(decode_ms, 6), llm_calls, spans
+            from v_requests order by trace_id"""
+CALLS = "select trace_id, span_id, engine_span_id, response_id, round(e2e_ms, 6), round(queue_ms, 6), input_tokens, output_tokens from v_llm_calls order by trace_id, span_id"
+
+
+def bodies_per_trace(name: str) -> list[bytes]:
+    """The spans of a recording, one body per span, in a fixed odd order: engines before, between and after their clients."""
+    singles = []
+    for payload in load(name).payloads:
+        for resource_spans in payload.request.resource_spans:
+            for scope_spans in resource_spans.scope_spans:
+                for s in scope_spans.spans:
+                    made = type(payload.request)()
+                    r = made.resource_spans.add()
+                    r.resource.CopyFrom(resource_spans.resource)
+                    one_scope = r.scope_spans.add()
+                    one_scope.scope.CopyFrom(scope_spans.scope)
+                    one_scope.spans.add().CopyFrom(s)
+                    singles.append((s.span_id, made.SerializeToString()))
+    return [data for _, data in sorted(singles)]
+
+
+ARRIVALS: dict[str, Callable[[], Sequence[bytes | None]]] = {  # None is a drain
+    "client then engine": lambda: payloads("vllm-joined"),
+    "engine then client": lambda: payloads("vllm-joined")[::-1],
+    "client, drain, engine": lambda: [payloads("vllm-joined")[0], None, payloads("vllm-joined")[1]],
+    "engine, drain, client": lambda: [payloads("vllm-joined")[1], None, payloads("vllm-joined")[0]],
+    "both, drain, both again in one body": lambda: [*payloads("vllm-joined"), None, b"".join(payloads("vllm-joined"))],
+    "one span at a time": lambda: bodies_per_trace("vllm-joined"),
+    "one span at a time with a drain after every seventh": lambda: list(itertools.chain.from_iterable(
+        [data, None] if i % 7 == 6 else [data] for i, data in enumerate(bodies_per_trace("vllm-joined")))),
+    "one span at a time backwards with a drain after every fifth": lambda: list(itertools.chain.from_iterable(
+        [data, None] if i % 5 == 4 else [data] for i, data in enumerate(bodies_per_trace("vllm-joined")[::-1]))),
+}
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    with opened(tmp_path_factory.mktemp("joined") / "t.db") as pipeline:
+        with_both = payloads("vllm-joined")
+        send(pipeline, b"".join(with_both))
+        pipeline.drain()
+        return rows(pipeline, JOINED), rows(pipeline, CALLS)
+
+
+@pytest.mark.parametrize("arrival", ARRIVALS)
+def test_client_and_engine_seen_together_are_twenty_requests_in_any_order_of_arrival(pipeline: Pipeline, expected: tuple[Any, Any], arrival: str) -> None:
+    for data in ARRIVALS[arrival]():
+        if data is None:
+            pipeline.drain()
+        else:
+            send(pipeline, data)
+    pipeline.drain()
+    found, calls = rows(pipeline, JOINED), rows(pipeline, CALLS)
+    assert (len(found), len(calls)) == (20, 20)
+    assert (one(pipeline, "select count(*) from requests"), one(pipeline, "select count(*) from llm_calls")) == (20, 20)
+    assert found == expected[0]
+    assert calls == expected[1]
+    assert all(call[2] is not None for call in calls)
+
+
+def test_an_engine_trace_alone_is_a_request_until_its_client_call_comes(pipeline: Pipeline) -> None:
+    engine = span(2, 1, name="llm_request", start_ms=15, ms=70, kind=2, attributes={
+        "gen_ai.request.id": "cmpl-1", "gen_ai.latency.e2e": 0.07, "gen_ai.latency.time_in_queue": 0.02, "gen_ai.latency.time_to_first_token": 0.03})
+    send(pipeline, body([engine], {"service.name": "vllm"}))
+    pipeline.drain()
+    assert rows(pipeline, "select service, engine_only from v_requests") == [("vllm", True)]
+    send(pipeline, body(chat(1, response_id="cmpl-1")))
+    pipeline.drain()
+    assert rows(pipeline, "select service, engine_only, round(queue_ms, 6) from v_requests") == [("shop", False, 20.0)]
+    assert rows(pipeline, "select ttft_source, engine_span_id is not null from v_llm_calls") == [("engine", True)]
+
+
+# --- restarts and failures ---
+
+
+def test_a_restart_assembles_what_the_last_process_did_not(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    store = open_store(path, create=True)
+    # As after kill -9: the spans are there, no row is, and nobody was asked to tidy up.
+    dead = Pipeline(store, CollectorSettings(quiet_s=3600.0), PrivacySettings(), assemble)
+    send(dead, body(chat(1)), body(chat(2)))
+    dead._stop.set()
+    dead.writer.close()
+    store.close()
+    with opened(path) as pipeline:
+        assert (one(pipeline, "select count(*) from requests"), len(pipeline.quiet)) == (0, 2)
+        pipeline.drain()
+        assert one(pipeline, "select count(*) from v_requests") == 2
+        assert pipeline.store.meta("assembled_through") == "2"
+    with opened(path) as pipeline:
+        assert len(pipeline.quiet) == 0
+
+
+def test_a_late_span_after_a_restart_recomputes_the_row_of_before(tmp_path: Path) -> None:
+    root, call = chat(1)
+    for spans in ([root], [call], [span(1, 3, 1, start_ms=95, ms=1)]):
+        with opened(tmp_path / "t.db") as pipeline:
+            send(pipeline, body(spans))
+    with opened(tmp_path / "t.db") as pipeline:
+        assert rows(pipeline, REQUESTS) == [(trace_id(1).hex(), 100.0, 1, 0, 3)]
+
+
+def test_the_mark_stays_before_a_trace_that_still_waits(tmp_path: Path) -> None:
+    with opened(tmp_path / "t.db", quiet_s=3600.0) as pipeline:
+        send(pipeline, body(chat(1)))
+        pipeline.drain()
+        send(pipeline, body(chat(2)))
+        assert pipeline.store.meta("assembled_through") == "1"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a defect"), ValueError("another")])
+def test_an_error_while_assembling_keeps_traces_pending_and_the_next_try_takes_them(tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception) -> None:
+    caplog.set_level(logging.CRITICAL, "overrun.collector")
+    broken = [True]
+
+    def sometimes(spans: pa.Table) -> Assembled:
+        if broken[0]:
+            raise error
+        return assemble(spans)
+
+    pipeline = Pipeline(open_store(tmp_path / "t.db", create=True), CollectorSettings(quiet_s=0.05), PrivacySettings(), sometimes)
+    send(pipeline, body(chat(1)))
+    time.sleep(0.5)  # long enough for the thread to have met the error
+    assert (one(pipeline, "select count(*) from requests"), len(pipeline.quiet)) == (0, 1)
+    assert pipeline.store.meta("assembled_through") == "0"
+    broken[0] = False
+    until = time.monotonic() + WAIT_S
+    while len(pipeline.quiet) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert one(pipeline, "select count(*) from requests") == 1
+    pipeline.close()
+
+
+def test_rows_that_the_store_refuses_leave_the_old_ones_and_the_trace_pending(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "overrun.collector")
+    send(pipeline, body(chat(1)))
+    pipeline.drain()
+    pipeline.writer.call(lambda connection: connection.execute("alter table llm_calls rename to away")).result(WAIT_S)
+    send(pipeline, body([span(1, 3, 1, start_ms=95, ms=1)]))
+    pipeline.drain()
+    assert (one(pipeline, "select spans from requests"), len(pipeline.quiet)) == (2, 1)
+    pipeline.writer.call(lambda connection: connection.execute("alter table away rename to llm_calls")).result(WAIT_S)
+    pipeline.drain()
+    assert (one(pipeline, "select spans from requests"), len(pipeline.quiet)) == (3, 0)
+
+
+def test_closing_assembles_what_is_pending(tmp_path: Path) -> None:
+    with opened(tmp_path / "t.db") as pipeline:
+        send(pipeline, body(chat(1)))
+    with opened(tmp_path / "t.db") as pipeline:
+        assert one(pipeline, "select count(*) from v_requests") == 1
+
+
+def test_hostile_times_are_stored_and_assembled_without_harm(pipeline: Pipeline) -> None:
+    zero, backwards, huge, cycle = (span(i, 1, name="chat", attributes={"gen_ai.operation.name": "chat"}) for i in (1, 2, 3, 4))
+    zero.start_time_unix_nano = zero.end_time_unix_nano = 0
+    backwards.end_time_unix_nano = backwards.start_time_unix_nano - 5_000_000
+    huge.start_time_unix_nano, huge.end_time_unix_nano = 2**64 - 1, 2**64 - 1
+    cycle.parent_span_id = cycle.span_id
+    send(pipeline, body([zero, backwards, huge, cycle, *chat(5)]))
+    pipeline.drain()
+    assert one(pipeline, "select count(*) from v_spans") == 6
+    assert one(pipeline, f"select e2e_ms from v_requests where trace_id = '{trace_id(5).hex()}'") == 100.0
+    assert len(pipeline.quiet) == 0
+
+
+def test_metrics_wait_for_no_assembly(pipeline: Pipeline) -> None:
+    pipeline.writer.submit(METRICS, b"").result(WAIT_S)
+    assert len(pipeline.quiet) == 0

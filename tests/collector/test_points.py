@@ -1,0 +1,299 @@
+"""What sent metrics mean: five types, counters as rates across resets, exact bucket edges, and indicators under whatever spelling an exporter chose."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+
+from collector.normalize import Rules
+from collector.pipeline import Pipeline
+from collector.points import MAX_BUCKETS, decode_points, find_indicator
+from collector.writer import METRICS
+from sample_traces.replay import load
+from tests.collector.conftest import T0_NS, attributes, rows
+
+S = 1_000_000_000
+RULES = Rules(salt=b"s")
+DELTA, CUMULATIVE = 1, 2
+
+
+def request(*metrics: Metric, resource: dict[str, Any] | None = None) -> bytes:
+    sent = ExportMetricsServiceRequest()
+    resource_metrics = sent.resource_metrics.add()
+    resource_metrics.resource.attributes.extend(attributes(resource or {"service.name": "vllm", "service.instance.id": "pod-1"}))
+    resource_metrics.scope_metrics.add().metrics.extend(metrics)
+    return sent.SerializeToString()
+
+
+def gauge(name: str, value: float, **labels: str) -> Metric:
+    metric = Metric(name=name)
+    metric.gauge.data_points.add(time_unix_nano=T0_NS, as_double=value).attributes.extend(attributes({"model_name": "m", **labels}))
+    return metric
+
+
+def counter(name: str, samples: Sequence[tuple[int, int, float]], temporality: int = CUMULATIVE, monotonic: bool = True, **labels: str) -> Metric:
+    """`samples` are (start_s, time_s, value) since T0."""
+    metric = Metric(name=name)
+    metric.sum.aggregation_temporality, metric.sum.is_monotonic = temporality, monotonic
+    for start_s, time_s, value in samples:
+        point = metric.sum.data_points.add(start_time_unix_nano=T0_NS + start_s * S, time_unix_nano=T0_NS + time_s * S, as_double=value)
+        point.attributes.extend(attributes({"model_name": "m", **labels}))
+    return metric
+
+
+def send(pipeline: Pipeline, *metrics: Metric, **more: Any) -> None:
+    assert pipeline.writer.submit(METRICS, request(*metrics, **more)).result(30).rejected == 0
+
+
+def values(pipeline: Pipeline, indicator: str) -> list[float]:
+    return [v for v, in rows(pipeline, f"select value from v_metric_points where indicator = '{indicator}' order by time")]
+
+
+# --- the five types ---
+
+
+def test_all_five_types_are_stored_with_what_they_carry(pipeline: Pipeline) -> None:
+    histogram = Metric(name="h", unit="s")
+    histogram.histogram.aggregation_temporality = CUMULATIVE
+    histogram.histogram.data_points.add(time_unix_nano=T0_NS, count=6, sum=4.5, explicit_bounds=[0.1, 1.0], bucket_counts=[1, 2, 3])
+    exponential = Metric(name="e")
+    exponential.exponential_histogram.aggregation_temporality = DELTA
+    point = exponential.exponential_histogram.data_points.add(time_unix_nano=T0_NS, count=3, scale=0, zero_count=1)
+    point.positive.offset, point.positive.bucket_counts[:] = 0, [2]
+    summary = Metric(name="s")
+    summary.summary.data_points.add(time_unix_nano=T0_NS, count=4, sum=2.0).quantile_values.add(quantile=0.5, value=0.4)
+    whole = Metric(name="i")
+    whole.gauge.data_points.add(time_unix_nano=T0_NS, as_int=-7)
+    send(pipeline, whole, counter("c", [(0, 1, 5.0)]), histogram, exponential, summary)
+    found = rows(pipeline, "select name, kind, temporality, monotonic, value, bounds, counts, sum, count from points order by kind")
+    assert found == [
+        ("i", 1, 0, False, -7.0, None, None, None, None),
+        ("c", 2, 2, True, 5.0, None, None, None, None),
+        ("h", 3, 2, False, None, [0.1, 1.0], [1.0, 2.0, 3.0], 4.5, 6.0),
+        ("e", 4, 1, False, None, [1.0, 2.0], [1.0, 2.0, 0.0], None, 3.0),
+        ("s", 5, 0, False, None, None, None, 2.0, 4.0)]
+
+
+def test_a_staleness_marker_is_no_value(pipeline: Pipeline) -> None:
+    metric = gauge("vllm:num_requests_running", 5.0)
+    metric.gauge.data_points.add(time_unix_nano=T0_NS + S, as_double=math.nan, flags=1)
+    send(pipeline, metric)
+    assert values(pipeline, "running") == [5.0]
+
+
+def test_a_metric_without_data_and_one_without_points_are_nothing(pipeline: Pipeline) -> None:
+    empty = Metric(name="empty")
+    empty.sum.is_monotonic = True
+    send(pipeline, Metric(name="none"), empty)
+    assert rows(pipeline, "select count(*) from points") == [(0,)]
+
+
+def test_not_a_number_and_infinities_do_not_stop_a_body(pipeline: Pipeline) -> None:
+    send(pipeline, *(gauge("vllm:num_requests_running", v) for v in (math.nan, math.inf, -math.inf, 1.0)))
+    assert rows(pipeline, "select count(*) from points") == [(4,)]
+
+
+# --- rates ---
+
+
+def test_a_cumulative_counter_is_a_rate_between_samples(pipeline: Pipeline) -> None:
+    send(pipeline, counter("vllm:generation_tokens_total", [(0, 10, 100.0), (0, 20, 300.0), (0, 25, 300.0), (0, 30, 1_300.0)]))
+    assert values(pipeline, "output_tokens") == [20.0, 0.0, 200.0]
+
+
+def test_samples_that_come_out_of_order_and_in_several_bodies_give_the_same_rates(pipeline: Pipeline) -> None:
+    for sample in ((0, 20, 300.0), (0, 10, 100.0), (0, 30, 400.0)):
+        send(pipeline, counter("vllm:generation_tokens_total", [sample]))
+    assert values(pipeline, "output_tokens") == [20.0, 10.0]
+
+
+def test_after_a_restart_the_whole_value_is_the_increase(pipeline: Pipeline) -> None:
+    by_drop = [(0, 10, 100.0), (0, 20, 40.0), (0, 30, 60.0)]
+    by_start = [(0, 10, 100.0), (15, 20, 150.0), (15, 30, 170.0)]
+    send(pipeline, counter("vllm:generation_tokens_total", by_drop), counter("vllm:prompt_tokens_total", by_start))
+    assert values(pipeline, "output_tokens") == [4.0, 2.0]
+    assert values(pipeline, "prompt_tokens") == [15.0, 2.0]
+
+
+def test_a_delta_counter_is_its_value_over_its_interval(pipeline: Pipeline) -> None:
+    send(pipeline, counter("vllm:generation_tokens_total", [(0, 10, 100.0), (10, 20, 50.0), (20, 25, 50.0)], DELTA))
+    assert values(pipeline, "output_tokens") == [10.0, 5.0, 10.0]
+
+
+def test_a_sum_that_goes_up_and_down_is_a_level(pipeline: Pipeline) -> None:
+    send(pipeline, counter("vllm:num_requests_waiting", [(0, 10, 5.0), (0, 20, 3.0)], monotonic=False))
+    assert values(pipeline, "queue_depth") == [5.0, 3.0]
+
+
+def test_series_of_different_labels_or_instances_are_not_mixed(pipeline: Pipeline) -> None:
+    for instance, rate in (("a", 10), ("b", 20)):
+        for model in ("m1", "m2"):
+            send(pipeline, counter("vllm:generation_tokens_total", [(0, 10, 0.0), (0, 20, rate * 10.0)], model_name=model), resource={"service.instance.id": instance})
+    found = rows(pipeline, "select instance, model, value from v_metric_points where indicator = 'output_tokens' order by all")
+    assert found == [("a", "m1", 10.0), ("a", "m2", 10.0), ("b", "m1", 20.0), ("b", "m2", 20.0)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 1_000)), min_size=2, max_size=12))
+def test_rates_of_any_counter_add_up_to_what_was_counted(steps: list[tuple[int, int]]) -> None:
+    """The law: rate x interval summed is the value at the end plus what each restart threw away, minus the first sample."""
+    import duckdb
+
+    from tests.analysis import builders
+
+    con = builders.store()
+    times = list(itertools.accumulate(seconds for seconds, _ in steps))
+    for time_s, (_, value) in zip(times, steps, strict=True):
+        con.execute("insert into points by name select 1 as batch, 1 as source_id, $t as time_ns, 0 as start_ns, 'c' as name, '' as unit, 2 as kind, 2 as temporality,"
+                    " true as monotonic, 9 as series, 'output_tokens' as indicator, $v as value, map() as attributes", {"t": time_s * S, "v": float(value)})
+    found = con.execute("select epoch_ns(time) // 1000000000, value from v_metric_points where indicator = 'output_tokens' order by time").fetchall()
+    assert isinstance(con, duckdb.DuckDBPyConnection)
+    con.close()
+    want = sum(b if b < a else b - a for (_, a), (_, b) in itertools.pairwise(steps))
+    assert len(found) == len(steps) - 1
+    before = dict(zip(times[1:], times, strict=False))
+    assert sum(rate * (time_s - before[time_s]) for time_s, rate in found) == pytest.approx(want)
+
+
+# --- histograms ---
+
+
+def exponential(scale: int, data: Sequence[float], **more: Any) -> bytes:
+    """The histogram that an SDK makes of these numbers (OTLP data model: bucket i is (base**i, base**(i+1)])."""
+    metric = Metric(name="gen_ai.server.time_to_first_token", unit="s")
+    point = metric.exponential_histogram.data_points.add(time_unix_nano=T0_NS, count=len(data), sum=sum(data), scale=scale)
+    for sign, buckets in ((1, point.positive), (-1, point.negative)):
+        index = [math.ceil(math.log2(abs(v)) * 2**scale) - 1 for v in data if v * sign > 0]
+        if index:
+            buckets.offset = min(index)
+            buckets.bucket_counts.extend(index.count(i) for i in range(min(index), max(index) + 1))
+    point.zero_count = sum(1 for v in data if v == 0)
+    return request(metric, **more)
+
+
+numbers = st.floats(1e-3, 1e3).map(lambda v: float(f"{v:.6g}"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(-3, 5), st.lists(st.one_of(numbers, numbers.map(lambda v: -v), st.just(0.0)), min_size=1, max_size=40))
+def test_an_exponential_histogram_becomes_the_buckets_that_counting_gives(scale: int, data: list[float]) -> None:
+    # At an edge itself, rounding decides; no number of a histogram lies there on purpose.
+    assume(all(v == 0 or abs(math.log2(abs(v)) * 2**scale - round(math.log2(abs(v)) * 2**scale)) > 1e-6 for v in data))
+    decoded = decode_points(exponential(scale, data), RULES)
+    assume(not decoded.rejected)
+    [row] = decoded.rows
+    bounds, counts = row["bounds"], row["counts"]
+    assert bounds == sorted(bounds)
+    assert len(counts) == len(bounds) + 1
+    edges = [-math.inf, *bounds, math.inf]
+    # Positive buckets hold (low, high], negative ones [low, high): no number of the data lies on an edge, so both count alike.
+    assert counts == [sum(1 for v in data if low < v <= high) for low, high in itertools.pairwise(edges)]
+    assert (row["sum"], row["count"]) == (pytest.approx(sum(data)), len(data))
+
+
+def _histogram(**fields: Any) -> Metric:
+    metric = Metric(name="vllm:e2e_request_latency_seconds")
+    metric.histogram.data_points.add(time_unix_nano=T0_NS, **fields)
+    return metric
+
+
+def _exponential(scale: int, offset: int, count: int) -> Metric:
+    metric = Metric(name="vllm:e2e_request_latency_seconds")
+    point = metric.exponential_histogram.data_points.add(time_unix_nano=T0_NS, scale=scale, count=count)
+    point.positive.offset = offset
+    point.positive.bucket_counts.extend([1] * count)
+    return metric
+
+
+@pytest.mark.parametrize(("metric", "usable"), [
+    (_histogram(), True), (_histogram(count=3, sum=1.0), True), (_histogram(count=3, bucket_counts=[3]), True),
+    (_histogram(explicit_bounds=[1.0, 2.0], bucket_counts=[1, 2]), False), (_histogram(explicit_bounds=[1.0], bucket_counts=[1, 2, 3]), False),
+    (_histogram(explicit_bounds=list(range(MAX_BUCKETS + 1)), bucket_counts=[0] * (MAX_BUCKETS + 2)), False),
+    (_histogram(explicit_bounds=[2.0, 1.0], bucket_counts=[1, 1, 1]), False), (_histogram(explicit_bounds=[math.nan], bucket_counts=[1, 1]), False),
+    (_histogram(count=2**64 - 1, explicit_bounds=[1.0], bucket_counts=[2**64 - 1, 0]), True),
+    (_exponential(-10, 2**31 - 10, 5), False), (_exponential(20, -(2**31), 5), True), (_exponential(0, 0, MAX_BUCKETS + 1), False), (_exponential(-2**31, 1, 2), False),
+    (_exponential(2**31 - 1, 1, 2), True), (_exponential(0, 0, 0), True)])
+def test_hostile_histograms_are_stored_or_refused_and_counted(pipeline: Pipeline, metric: Metric, usable: bool) -> None:
+    told = pipeline.writer.submit(METRICS, request(metric, gauge("vllm:num_requests_running", 1.0))).result(30)
+    assert (told.items, told.rejected) == ((2, 0) if usable else (1, 1))
+    assert rows(pipeline, "select count(*) from v_metric_histograms") == [(int(usable),)]
+    for bounds, counts in rows(pipeline, "select bounds, counts from v_metric_histograms"):
+        assert bounds == sorted(bounds)
+        assert not counts or len(counts) == len(bounds) + 1
+
+
+def test_a_histogram_in_milliseconds_is_shown_in_seconds(pipeline: Pipeline) -> None:
+    metric = Metric(name="sglang:kv_transfer_latency_ms")
+    metric.histogram.data_points.add(time_unix_nano=T0_NS, count=1, sum=50.0, explicit_bounds=[10.0, 100.0], bucket_counts=[0, 1, 0])
+    send(pipeline, metric)
+    assert rows(pipeline, "select indicator, bounds, sum from v_metric_histograms") == [("kv_transfer", [0.01, 0.1], 0.05)]
+
+
+# --- names and units ---
+
+
+@pytest.mark.parametrize("name", ["vllm:generation_tokens_total", "vllm_generation_tokens_total", "vllm.generation_tokens_total", "vllm:generation_tokens", "vllm.generation.tokens",
+                                  "VLLM:Generation_Tokens_Total", "vllm_generation_tokens"])
+def test_an_indicator_is_found_under_every_spelling(name: str) -> None:
+    found = find_indicator(name, {})
+    assert found is not None
+    assert found.indicator == "output_tokens"
+
+
+@pytest.mark.parametrize(("name", "labels", "indicator"), [
+    ("vllm:request_success_total", {"finished_reason": "stop"}, "finished"), ("vllm:request_success_total", {"finished_reason": "abort"}, "aborts"),
+    ("vllm:request_success_total", {}, None), ("vllm:unheard_of", {}, None), ("total", {}, None), ("", {}, None), ("_total", {}, None)])
+def test_labels_choose_the_indicator_and_what_nobody_names_has_none(name: str, labels: dict[str, str], indicator: str | None) -> None:
+    found = find_indicator(name, labels)
+    assert (found and found.indicator) == indicator
+
+
+@pytest.mark.parametrize(("name", "indicator", "value", "unit", "shown"), [
+    ("vllm:kv_cache_usage_perc", "kv_cache_usage", 0.93, "ratio", 0.93), ("vllm:gpu_cache_usage_perc", "kv_cache_usage", 0.93, "ratio", 0.93),
+    ("vllm:num_requests_waiting", "queue_depth", 12.0, "requests", 12.0), ("vllm:num_requests_running", "running", 8.0, "requests", 8.0),
+    ("vllm:gpu_prefix_cache_hit_rate", "prefix_cache_hit_rate", 0.4, "ratio", 0.4),
+    ("sglang:token_usage", "kv_cache_usage", 0.5, "ratio", 0.5), ("sglang:num_queue_reqs", "queue_depth", 3.0, "requests", 3.0),
+    ("sglang:num_running_reqs", "running", 4.0, "requests", 4.0), ("sglang:cache_hit_rate", "prefix_cache_hit_rate", 0.2, "ratio", 0.2),
+    ("sglang:gen_throughput", "throughput", 900.0, "tokens/s", 900.0), ("sglang:max_total_num_tokens", "kv_capacity", 5e5, "tokens", 5e5),
+    ("sglang:fwd_occupancy", "gpu_util", 73.0, "ratio", 0.73), ("up", "up", 1.0, "ratio", 1.0)])
+def test_an_engine_gauge_is_its_indicator_in_si_units(pipeline: Pipeline, name: str, indicator: str, value: float, unit: str, shown: float) -> None:
+    send(pipeline, gauge(name, value))
+    assert rows(pipeline, "select indicator, value, unit, instance, model, raw_name from v_metric_points") == [(indicator, pytest.approx(shown), unit, "pod-1", "m", name)]
+
+
+def test_the_prefix_cache_hit_rate_is_the_ratio_of_its_counters_over_the_same_interval(pipeline: Pipeline) -> None:
+    send(pipeline, counter("vllm:prefix_cache_hits_total", [(0, 10, 100.0), (0, 20, 130.0), (0, 30, 130.0)]),
+         counter("vllm:prefix_cache_queries_total", [(0, 10, 200.0), (0, 20, 300.0), (0, 30, 300.0)]))
+    assert values(pipeline, "prefix_cache_hit_rate") == [pytest.approx(0.3)]  # nothing was asked in the last interval: no ratio
+    assert rows(pipeline, "select distinct unit from v_metric_points where indicator = 'prefix_cache_hits'") == [("tokens/s",)]
+
+
+def test_the_recorded_vllm_metrics_give_its_indicators(pipeline: Pipeline) -> None:
+    for payload in load("vllm-spans").payloads:
+        if payload.signal == "metrics":
+            told = pipeline.writer.submit(METRICS, payload.request.SerializeToString()).result(30)
+            assert told.rejected == 0
+    found = dict(rows(pipeline, "select indicator, max(value) from v_metric_points group by indicator"))
+    assert found.keys() >= {"kv_cache_usage", "queue_depth", "running", "preemptions", "prefix_cache_hit_rate", "output_tokens", "prompt_tokens", "finished"}
+    assert 0.9 < found["kv_cache_usage"] <= 1.0
+    assert found["queue_depth"] > 300
+    histograms = {i for i, in rows(pipeline, "select distinct indicator from v_metric_histograms")}
+    assert histograms >= {"ttft", "itl", "e2e", "queue", "prefill", "decode"}
+    assert rows(pipeline, "select count(*) from v_metric_histograms where len(counts) <> len(bounds) + 1") == [(0,)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_points_or_a_refusal(content: bytes) -> None:
+    from collector.errors import BadPayload
+
+    try:
+        decode_points(content, RULES)
+    except BadPayload as error:
+        assert "metrics" in str(error)
