@@ -73,10 +73,8 @@ def serve(
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Also start the dashboard.")] = False,
 ) -> None:
     """Receive telemetry, keep it, answer questions about it."""
-    import asyncio
-
     from analysis.greeting import greeting
-    from analysis.serve import Addresses
+    from analysis.serve import Addresses, run_loop
     from analysis.serve import serve as run
     from collector.errors import CollectorError
 
@@ -93,7 +91,7 @@ def serve(
         print(f"ready grpc={addresses.grpc or '-'} http={addresses.http or '-'}", file=sys.stderr, flush=True)
 
     try:
-        asyncio.run(run(settings, ready))
+        run_loop(run(settings, ready))
     except CollectorError as error:
         fail(str(error))
     finally:

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,16 @@ async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None],
             await _run(pipeline, settings, tokens, on_ready, stop)
     finally:
         await asyncio.to_thread(pipeline.close)
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run to the end, on uvloop where there is one: it halves the event loop's share of an OTLP body."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -80,10 +81,10 @@ def load_trace(con: duckdb.DuckDBPyConnection, trace_id: str) -> Trace:
         BadTraceId: not 32 hex digits. UnknownTrace: no span of it is stored.
     """
     wanted = trace_id.strip().lower()
-    try:
-        spans = trace_spans(con, wanted)
-    except ValueError as error:
-        raise BadTraceId(f"trace id {trace_id[:64]!r} is not 32 hexadecimal digits: copy it from a report's exemplars") from error
+    # Digits only: int() would also take a sign, `0x` and underscores.
+    if not re.fullmatch(r"[0-9a-f]{32}", wanted):
+        raise BadTraceId(f"trace id {trace_id[:64]!r} is not 32 hexadecimal digits: copy it from a report's exemplars")
+    spans = trace_spans(con, wanted)
     if not spans.num_rows:
         raise UnknownTrace(f"no span of trace {wanted} is stored: it may have expired, or another --db holds it")
     return _view(wanted, spans)

@@ -99,8 +99,38 @@ def _opened(path: Path) -> IO[bytes]:
     if path.suffix == ".gz":
         return io.BufferedReader(gzip.GzipFile(path))
     if path.suffix == ".zst":
-        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True))
+        return io.BufferedReader(_Unzstd(path.open("rb")))
     return path.open("rb")
+
+
+class _Unzstd(io.RawIOBase):
+    """A zstd file as a stream that says when it was cut off; zstandard's own stream_reader ends there without a word."""
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        self._packed = packed
+        self._frame: Any = zstandard.ZstdDecompressor().decompressobj()
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        while not self._ready:
+            piece = (self._frame.unused_data if self._frame.eof else b"") or self._packed.read(1 << 16)
+            if not piece:
+                if self._frame.eof:
+                    return 0
+                raise EOFError("the compressed file ends too early")
+            if self._frame.eof:  # frames may follow each other
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            self._ready = memoryview(self._frame.decompress(piece))
+        size = min(len(into), len(self._ready))
+        into[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
+
+    def close(self) -> None:
+        self._packed.close()
+        super().close()
 
 
 def _documents(value: Any) -> list[Any]:

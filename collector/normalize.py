@@ -484,7 +484,7 @@ def _redacted(grouped: Grouped, at: Ints, values: pa.StringArray, actions: Ints)
 
 def _holding_text(values: pa.StringArray) -> Bools:
     """Which values are JSON (or printed dicts) with people's words under a key inside."""
-    blob = functools.reduce(pc.or_, (pc.starts_with(values, start) for start in privacy.BLOB_STARTS)).to_numpy(zero_copy_only=False)
+    blob: Bools = functools.reduce(pc.or_, (pc.starts_with(values, start) for start in privacy.BLOB_STARTS)).to_numpy(zero_copy_only=False)
     at = np.flatnonzero(blob)
     blob[at] = [privacy.holds_text(text) for text in values.take(pa.array(at)).to_pylist()]
     return blob

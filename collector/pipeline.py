@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from collector.config import CollectorSettings, PrivacySettings
+from collector.errors import StoreUnavailable
 from collector.normalize import Rules
 from collector.quiet import Key, QuietTraces, Seen
 from collector.reading import LOOK_BACK_NS, quiet_spans
 from collector.store import Store
-from collector.writer import Writer
+from collector.writer import Writer, append
 
 log = logging.getLogger("overrun.collector")
 # Traces assembled at once: enough to amortise the query (about 10 ms), few enough to keep the writer free for senders.
@@ -102,17 +103,25 @@ class Pipeline:
         self.writer.call(lambda connection: _replace(connection, made, through, floor)).result()
 
     def drain(self) -> None:
-        """Assemble everything that is stored, quiet or not; returns when nothing is pending."""
+        """Assemble everything that is stored, quiet or not; returns when nothing is pending.
+
+        Raises:
+            StoreUnavailable: assembling failed (the log says why); the spans are safe and it is tried again at the next start.
+        """
         while self._assemble_due(0.0):
             pass
+        if len(self.quiet):
+            raise StoreUnavailable(f"{len(self.quiet)} traces are stored but could not be assembled: the log says why; they are tried again next time")
 
     def close(self) -> None:
         """Store and answer what is queued, assemble what is pending, close the store."""
         self._stop.set()
         self._thread.join()
-        self.drain()
-        self.writer.close()
-        self.store.close()
+        try:
+            self.drain()
+        finally:
+            self.writer.close()
+            self.store.close()
 
 
 def _as_table(taken: dict[Key, Seen]) -> pa.Table:
@@ -124,17 +133,14 @@ def _as_table(taken: dict[Key, Seen]) -> pa.Table:
 def _replace(connection: duckdb.DuckDBPyConnection, made: Assembled, through: int, floor: int) -> None:
     """Put the new rows in the place of the old ones of the covered traces, none of which started before `floor`."""
     connection.register("covered", made.covered)
-    connection.register("made_requests", made.requests)
-    connection.register("made_llm_calls", made.llm_calls)
     try:
         for table in ("requests", "llm_calls"):
             old = f"from {table} t semi join covered using (trace_hi, trace_lo) where t.start_ns >= $floor"
-            there = connection.execute(f"select exists (select 1 {old})", {"floor": floor}).fetchone()
-            if there and there[0]:
+            there = connection.execute(f"select exists (select 1 {old})", {"floor": floor}).fetchall()  # one row; fetchone would leave the result open
+            if there[0][0]:
                 connection.execute(f"delete from {table} where rowid in (select t.rowid {old})", {"floor": floor})
-            connection.execute(f"insert into {table} by name select * from made_{table}")
+            append(connection, table, getattr(made, table))
         connection.execute("update meta set value = $value where key = 'assembled_through'", {"value": str(through)})
     finally:
-        for name in ("covered", "made_requests", "made_llm_calls"):
-            with contextlib.suppress(duckdb.Error):  # fails in an aborted transaction, and would hide why that was aborted
-                connection.unregister(name)
+        with contextlib.suppress(duckdb.Error):  # fails in an aborted transaction, and would hide why that was aborted
+            connection.unregister("covered")

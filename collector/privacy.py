@@ -28,7 +28,8 @@ _TEXT_WORDS = frozenset({
 # Keys that carry such text although none of their words says so.
 _TEXT_KEYS = frozenset({"ai.value", "ai.values", "ai.response.object", "ai.response.toolCalls", "tool.parameters"})
 # ...unless it is a number or a name about such text.
-_NOT_TEXT = re.compile(r"(?:^|_)(?:tokens?|count|length|size|type|kind|hash|id|ids|name|names|mime_type|format|role|version|ms|s|chunks?|ratio|price|cost|effort)$")
+_NOT_TEXT = re.compile(
+    r"(?:^|_)(?:tokens?|count|length|size|type|kind|hash|id|ids|name|names|mime_type|format|role|version|ms|s|chunks?|ratio|price|cost|effort)$")
 _SEGMENTS = re.compile(r"[._\-/:\[\] ]+|(?<=[a-z])(?=[A-Z])")
 
 

@@ -33,7 +33,8 @@ def trace_spans(cursor: duckdb.DuckDBPyConnection, trace_id: str) -> pa.Table:
         raise ValueError(trace_id)
     high, low = int(trace_id[:16], 16), int(trace_id[16:], 16)
     key = {"hi": high, "lo": low}
-    row = cursor.execute("select min(start_ns) from spans where trace_hi = $hi and trace_lo = $lo", key).fetchone()
-    start = 0 if row is None or row[0] is None else int(row[0])
+    # fetchall: a fetchone leaves the result open, and an open result refuses the `register` that follows.
+    first = cursor.execute("select min(start_ns) from spans where trace_hi = $hi and trace_lo = $lo", key).fetchall()[0][0]
+    start = 0 if first is None else int(first)
     one = pa.table({"trace_hi": np.array([high], np.uint64), "trace_lo": np.array([low], np.uint64), "start_ns": np.array([start], np.int64)})
     return quiet_spans(cursor, one)

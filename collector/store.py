@@ -97,6 +97,7 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None, thr
     try:
         if not exists:
             path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)  # an empty file (mktemp makes one) is no database to DuckDB
         connection = duckdb.connect(str(path), read_only=read_only, config=config)
     except (duckdb.Error, OSError) as error:
         raise _explain(path, error) from error
@@ -129,7 +130,7 @@ def _create(connection: duckdb.DuckDBPyConnection) -> None:
 def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     try:
         row = connection.execute("select value from meta where key = 'schema_version'").fetchone()
-    except duckdb.CatalogException as error:
+    except (duckdb.CatalogException, duckdb.BinderException) as error:  # no table `meta`, or somebody else's
         raise StoreError(f"{path} is a DuckDB database, but not one of Overrun: choose another --db") from error
     seen = None if row is None else str(row[0])
     if seen != str(SCHEMA_VERSION):
@@ -144,7 +145,7 @@ def _explain(path: Path, error: Exception) -> StoreError:
         url = server_url(path)
         where = f"ask the server that owns it: --url {url}" if url else "stop the process that holds it, or copy the file while nothing writes"
         return StoreLocked(f"{path} is open in another process (DuckDB allows one): {where}")
-    if "not a valid DuckDB database file" in text or "not a valid" in text.lower():
+    if "not a valid" in text.lower() or "_scanner" in text:  # DuckDB asks for an extension when it meets an SQLite file
         return StoreError(f"{path} is not a DuckDB database: choose another --db (the file was left as it is)")
     return StoreError(f"{path} cannot be opened: {text.splitlines()[0]}")
 

@@ -302,20 +302,20 @@ class Writer:
         connection.begin()
         if shapes:
             numbers, keys = zip(*shapes.values(), strict=True)
-            _append(connection, "shapes", pa.table({"shape": pa.array(numbers, pa.int32()), "keys": pa.array(keys, pa.list_(pa.string()))}), None)
+            append(connection, "shapes", pa.table({"shape": pa.array(numbers, pa.int32()), "keys": pa.array(keys, pa.list_(pa.string()))}), None)
         for part in group.spans:
-            _append(connection, "spans", self._numbered(part, shapes), batch)
-            _append(connection, "span_events", part.events, batch)
-            _append(connection, "span_links", part.links, batch)
+            append(connection, "spans", self._numbered(part, shapes), batch)
+            append(connection, "span_events", part.events, batch)
+            append(connection, "span_links", part.links, batch)
         if points:
-            _append(connection, "points", pa.Table.from_pylist(points, schema=_POINT_SCHEMA), batch)
+            append(connection, "points", pa.Table.from_pylist(points, schema=_POINT_SCHEMA), batch)
         if sources:
             rows = [{"source_id": i, **row} for i, row in sources.items()]
-            _append(connection, "sources", pa.Table.from_pylist(rows, schema=_SOURCE_SCHEMA), None)
+            append(connection, "sources", pa.Table.from_pylist(rows, schema=_SOURCE_SCHEMA), None)
         hashes = pa.table({
             "hash": pa.array([b.digest for b in group.bodies], pa.binary()), "signal": pa.array([b.signal for b in group.bodies], pa.uint8()),
             "received_ns": pa.array([now_ns] * len(group.bodies), pa.int64())})
-        _append(connection, "bodies", hashes, None)
+        append(connection, "bodies", hashes, None)
         connection.execute("insert into batches values (?, ?, ?, ?)", [batch, now_ns, spans, len(points)])
         connection.commit()
         self._committed(group, batch, now_ns, spans, len(points))
@@ -365,10 +365,12 @@ def _pending() -> Future[Any]:
     return future
 
 
-def _append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table, batch: int | None) -> None:
+def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table, batch: int | None = None) -> None:
     """Append Arrow rows by column name; `table` is one of ours, never text from outside."""
     if not rows.num_rows:
         return
+    # A column without any value is not handed over: its Arrow scan would cost as much as a full one's.
+    rows = rows.select([name for name, column in zip(rows.column_names, rows.columns, strict=True) if column.null_count < rows.num_rows])
     if batch is not None:
         rows = rows.append_column("batch", pa.repeat(pa.scalar(batch, pa.int64()), rows.num_rows))
     connection.register("incoming", rows)

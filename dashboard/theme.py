@@ -1,7 +1,8 @@
 """How does everything look? Stage colours and order, number formats, axis ticks and the style sheet; plain values, no Streamlit.
 
-The palette was scored with simulated colour blindness (Machado 2009): least CIE76 difference of two colours over normal, protan, deutan and
-tritan sight is 20.7, status red included. Colours stand for families of stages, so colour is never alone: order is fixed and bars are labelled.
+The palette was scored with simulated colour blindness (Machado 2009): the least CIE76 difference of two stage colours over normal, protan,
+deutan and tritan sight is 20.7 (light and dark share them: lighter variants for dark fell to 4.4), that of the status red from any of them 18.
+Colours stand for families of stages, so colour is never alone: order is fixed and bars are labelled.
 """
 
 from __future__ import annotations
@@ -21,11 +22,10 @@ _FAMILY: Final = {
     "network": "gateway", "gateway": "gateway", "guardrail": "guardrail", "retrieval": "retrieval", "prompt": "prompt", "tool": "tool",
     "post": "tool", "queue": "queue", "kv_transfer": "queue", "prefill": "prefill", "first_token": "prefill", "model": "prefill",
     "decode": "decode", "generation": "decode", "other": "other", "wait_user": "other"}
-_LIGHT: Final = {
+_COLOURS: Final = {
     "gateway": "#7F889F", "guardrail": "#AC7DD3", "retrieval": "#0E549F", "prompt": "#157CF5", "tool": "#C0955A", "queue": "#EC8916",
-    "prefill": "#A13164", "decode": "#26B890", "other": "#C3C8D0"}
-_DARK: Final = _LIGHT | {"retrieval": "#3F7FC6", "prefill": "#C4528A"}
-STATUS_RED: Final = {"light": "#D92D20", "dark": "#FF6B61"}
+    "prefill": "#A13164", "decode": "#26B890", "other": "#C8C8D8"}
+STATUS_RED: Final = {"light": "#D92D20", "dark": "#F3202E"}
 # Text on a stage colour: dark ink where white would fall below 4.5:1.
 _WHITE_INK: Final = frozenset({"retrieval", "prefill"})
 
@@ -47,11 +47,11 @@ class Theme:
 
     def stage(self, stage: str) -> str:
         """Return the colour of a stage; an unknown one is drawn as unattributed."""
-        return (_DARK if self.mode == "dark" else _LIGHT)[_FAMILY.get(stage, "other")]
+        return _COLOURS[_FAMILY.get(stage, "other")]
 
     def on_stage(self, stage: str) -> str:
         """Return the colour of text on a stage's colour."""
-        return "#FFFFFF" if _FAMILY.get(stage, "other") in _WHITE_INK else "#161B26"
+        return "#FFFFFF" if _FAMILY.get(stage, "other") in _WHITE_INK else "#0B0E14"
 
 
 LIGHT: Final = Theme(

@@ -18,9 +18,11 @@ class ServerProcess:
 
     def __init__(self, db: Path, *arguments: str, environment: dict[str, str] | None = None) -> None:
         command = [sys.executable, "-m", "overrun", "serve", "--db", str(db), *(arguments or ("--grpc-port", "0", "--http-port", "0"))]
+        self.db = db
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("OVERRUN_")}
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=db.parent, env=inherited | {"PYTHONPATH": str(ROOT)} | (environment or {}))
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=db.parent, env=inherited | {"PYTHONPATH": str(ROOT)} | (environment or {})
+        )
         self.said: list[str] = []
         self.grpc = self.address = ""
         assert self.process.stderr is not None

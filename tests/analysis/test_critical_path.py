@@ -16,7 +16,7 @@ from analysis.critical_path import Forest, Paths, critical_paths
 from collector import stages
 from tests.analysis.slow_path import CLIENT, CONSUMER, PRODUCER, SERVER, Node, reference
 
-SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=250)
+SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=200)
 Piece = tuple[int, int, int, int]
 
 
@@ -32,10 +32,12 @@ def forest(*traces: Sequence[Node]) -> Forest:
         return column(-1 if getattr(n, name) is None else getattr(n, name) for _, n in nodes)
 
     return Forest(
-        bounds=column(offset), parent=column(-1 if n.parent is None else o + n.parent for o, n in nodes), true_root=column((n.true_root for _, n in nodes), np.bool_),
+        bounds=column(offset), parent=column(-1 if n.parent is None else o + n.parent for o, n in nodes),
+        true_root=column((n.true_root for _, n in nodes), np.bool_),
         start=column(n.start for _, n in nodes), end=column(n.end for _, n in nodes), role=column(n.role for _, n in nodes),
         stage=column(n.stage for _, n in nodes), kind=column(n.kind for _, n in nodes), domain=column(n.domain for _, n in nodes),
-        has_tokens=column((n.tokens for _, n in nodes), np.bool_), ttft=absent("ttft"), queue=absent("queue"), prefill=absent("prefill"), decode=absent("decode"))
+        has_tokens=column((n.tokens for _, n in nodes), np.bool_),
+        ttft=absent("ttft"), queue=absent("queue"), prefill=absent("prefill"), decode=absent("decode"))
 
 
 def pieces_of(paths: Paths) -> list[Piece]:
@@ -82,7 +84,8 @@ attributes_ns = st.none() | st.integers(0, 12).map(lambda t: t * 1_000_000) | st
 @st.composite
 def node(draw: st.DrawFn, n: int, *, plain_tree: bool = False) -> Node:
     begin = draw(moments)
-    out = Node(begin, begin + draw(st.integers(0, 16)) * draw(st.sampled_from((1, 999_999, 1_000_000, 1_000_000))), role=draw(st.integers(0, 6)), stage=draw(st.integers(0, 14)))
+    length = draw(st.integers(0, 16)) * draw(st.sampled_from((1, 999_999, 1_000_000, 1_000_000)))
+    out = Node(begin, begin + length, role=draw(st.integers(0, 6)), stage=draw(st.integers(0, 14)))
     # Any row can be the parent: cycles, self-parents and several roots come of themselves.
     out.parent = None if plain_tree else draw(st.none() | st.integers(0, n - 1))
     out.true_root = out.parent is None and draw(st.booleans())
@@ -291,7 +294,8 @@ def test_the_phases_of_an_engine_hold_its_time_and_its_attributes_none() -> None
 
 
 def test_of_nested_model_calls_the_outer_one_is_a_container() -> None:
-    nodes = (root(100), Node(10, 90, 0, role=cp.LLM, stage=cp.GENERATION, tokens=True, ttft=70), Node(20, 80, 1, role=cp.LLM, stage=cp.GENERATION, tokens=True, ttft=30))
+    nodes = (root(100), Node(10, 90, 0, role=cp.LLM, stage=cp.GENERATION, tokens=True, ttft=70),
+             Node(20, 80, 1, role=cp.LLM, stage=cp.GENERATION, tokens=True, ttft=30))
     assert stage_times(path(*nodes)) == {"other": 40, "first_token": 30, "decode": 30}
 
 
@@ -314,8 +318,9 @@ def test_a_tool_inside_a_streaming_call_keeps_its_time() -> None:
 
 
 def test_a_database_write_is_post_after_the_model_call_and_retrieval_before() -> None:
-    nodes = (root(100), Node(10, 20, 0, role=cp.WRITE, stage=cp.POST), Node(20, 80, 0, role=cp.LLM, stage=cp.GENERATION), Node(85, 95, 0, role=cp.WRITE, stage=cp.POST))
-    assert stage_times(path(*nodes)) == {"other": 20 - 5, "retrieval": 10, "generation": 60, "post": 10} | {"other": 20}
+    nodes = (root(100), Node(10, 20, 0, role=cp.WRITE, stage=cp.POST), Node(20, 80, 0, role=cp.LLM, stage=cp.GENERATION),
+             Node(85, 95, 0, role=cp.WRITE, stage=cp.POST))
+    assert stage_times(path(*nodes)) == {"other": 20, "retrieval": 10, "generation": 60, "post": 10}
 
 
 def test_a_database_write_inside_a_model_call_is_no_post() -> None:
@@ -338,7 +343,7 @@ def test_a_child_that_ends_a_little_late_is_clipped_and_stays() -> None:
 def test_a_guardrail_beside_the_generation_holds_no_time_unless_it_ends_last() -> None:
     call = Node(10, 90, 0, role=cp.LLM, stage=cp.GENERATION)
     assert stage_times(path(root(100), call, Node(15, 60, 0, stage=cp.GUARDRAIL))) == {"other": 20, "generation": 80}
-    assert stage_times(path(root(100), call, Node(15, 95, 0, stage=cp.GUARDRAIL))) == {"other": 10, "generation": 5, "guardrail": 80} | {"other": 15}
+    assert stage_times(path(root(100), call, Node(15, 95, 0, stage=cp.GUARDRAIL))) == {"other": 15, "generation": 5, "guardrail": 80}
 
 
 def test_a_model_call_that_serves_a_guardrail_is_guardrail_time() -> None:
@@ -347,7 +352,8 @@ def test_a_model_call_that_serves_a_guardrail_is_guardrail_time() -> None:
 
 
 def test_the_network_call_of_a_retriever_is_retrieval() -> None:
-    nodes = root(100), Node(10, 60, 0, stage=cp.RETRIEVAL), Node(20, 50, 1, stage=cp.NETWORK, kind=CLIENT), Node(25, 45, 2, kind=SERVER, role=cp.CONTAINER, domain=1)
+    nodes = (root(100), Node(10, 60, 0, stage=cp.RETRIEVAL), Node(20, 50, 1, stage=cp.NETWORK, kind=CLIENT),
+             Node(25, 45, 2, kind=SERVER, role=cp.CONTAINER, domain=1))
     assert stage_times(path(*nodes)) == {"other": 50, "retrieval": 50}
 
 

@@ -65,14 +65,20 @@ def trace_id(number: int) -> bytes:
     return (0xABC << 64 | number).to_bytes(16, "big")
 
 
-def span(
-    trace: int, number: int, parent: int = 0, *, name: str = "work", start_ms: float = 0, ms: float = 10, kind: int = 1, **more: Any
-) -> Span:
+def span(trace: int, number: int, parent: int = 0, *, name: str = "work", start_ms: float = 0, ms: float = 10, kind: int = 1, **more: Any) -> Span:
     """One span; attributes as `attributes={...}`, everything else in OTLP's own names."""
     start = T0_NS + int(start_ms * MS)
     return Span(
-        trace_id=trace_id(trace), span_id=number.to_bytes(8, "big"), parent_span_id=parent.to_bytes(8, "big") if parent else b"", name=name, kind=kind,
-        start_time_unix_nano=start, end_time_unix_nano=start + int(ms * MS), attributes=attributes(more.pop("attributes", {})), **more)
+        trace_id=trace_id(trace),
+        span_id=number.to_bytes(8, "big"),
+        parent_span_id=parent.to_bytes(8, "big") if parent else b"",
+        name=name,
+        kind=kind,
+        start_time_unix_nano=start,
+        end_time_unix_nano=start + int(ms * MS),
+        attributes=attributes(more.pop("attributes", {})),
+        **more,
+    )
 
 
 def request(spans: Sequence[Span], resource: Mapping[str, Any] | None = None, scope: str = "test") -> ExportTraceServiceRequest:
@@ -99,9 +105,13 @@ def plain_body(count: int = 1) -> bytes:
 
 def chat(trace: int, *, start_ms: float = 0, ms: float = 100, response_id: str | None = None) -> list[Span]:
     """A user's request: a SERVER root and the model call under it."""
-    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.output_tokens": 10} | ({"gen_ai.response.id": response_id} if response_id else {})
-    return [span(trace, 1, name="POST /chat", start_ms=start_ms, ms=ms, kind=2, attributes={"http.route": "/chat"}),
-            span(trace, 2, 1, name="chat m", start_ms=start_ms + 10, ms=ms - 20, kind=3, attributes=call)]
+    call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.usage.output_tokens": 10} | (
+        {"gen_ai.response.id": response_id} if response_id else {}
+    )
+    return [
+        span(trace, 1, name="POST /chat", start_ms=start_ms, ms=ms, kind=2, attributes={"http.route": "/chat"}),
+        span(trace, 2, 1, name="chat m", start_ms=start_ms + 10, ms=ms - 20, kind=3, attributes=call),
+    ]
 
 
 # --- a collector in this process ---

@@ -23,7 +23,11 @@ def test_without_anything_the_defaults_hold_and_it_listens_on_this_machine_only(
 
 def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
     path = written(tmp_path, "[collector]\ngrpc_port = 1\nhttp_port = 1\nqueue_mib = 1\n[privacy]\nstore_text = true\n")
-    found = load(path, environment={"OVERRUN_GRPC_PORT": "2", "OVERRUN_HTTP_PORT": "2", "OVERRUN_STORE_TEXT": "no"}, flags={"collector.grpc_port": 3, "collector.http_port": None})
+    found = load(
+        path,
+        environment={"OVERRUN_GRPC_PORT": "2", "OVERRUN_HTTP_PORT": "2", "OVERRUN_STORE_TEXT": "no"},
+        flags={"collector.grpc_port": 3, "collector.http_port": None},
+    )
     c = found.collector
     assert (c.grpc_port, c.http_port, c.queue_mib, c.max_body_mib, found.privacy.store_text) == (3, 2, 1, 16, False)
     assert found.origins["collector.grpc_port"] == "flag"
@@ -47,26 +51,29 @@ def test_every_setting_is_shown_with_its_value_and_origin(tmp_path: Path) -> Non
     assert "[budgets] /chat = {'retrieval': 300}  (file)" in lines
 
 
-@pytest.mark.parametrize(("text", "wanted"), [
-    ("[collector]\nhttp_prot = 1", r"unknown key \[collector\] http_prot: did you mean http_port\?"),
-    ("[privacy]\nstore_texts = true", r"\[privacy\] store_texts: did you mean store_text\?"),
-    ("[privacy]\nzzz = 1", r"known are hash_users, prompt_features, store_text"),
-    ("[colector]\nhttp_port = 1", r"unknown table \[colector\]: did you mean collector\?"),
-    ("http_port = 1", r"unknown table \[http_port\]"),
-    ("collector = 5", r"\[collector\] is a table"),
-    ("[collector]\nhttp_port = 'x'", "not a whole number"),
-    ("[collector]\nhttp_port = 4318.5", "is float, wanted int such as 4318"),
-    ("[collector]\nhttp_port = true", "is bool, wanted int"),
-    ("[collector]\nhttp_port = 70000", "out of range: 0 to 65535"),
-    ("[collector]\nqueue_mib = 0", "out of range: 1 to 4096"),
-    ("[collector]\nquiet_s = nan", "out of range"),
-    ("[collector]\nquiet_s = 'soon'", "not a number"),
-    ("[collector]\nhost = 5", "is int, wanted str"),
-    ("[privacy]\nstore_text = 1", "is int, wanted bool"),
-    ("[privacy]\nstore_text = 'maybe'", "use true or false"),
-    ("[collector\n", "is not TOML"),
-    ("\udcff", "is not TOML"),
-])
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("[collector]\nhttp_prot = 1", r"unknown key \[collector\] http_prot: did you mean http_port\?"),
+        ("[privacy]\nstore_texts = true", r"\[privacy\] store_texts: did you mean store_text\?"),
+        ("[privacy]\nzzz = 1", r"known are hash_users, prompt_features, store_text"),
+        ("[colector]\nhttp_port = 1", r"unknown table \[colector\]: did you mean collector\?"),
+        ("http_port = 1", r"unknown table \[http_port\]"),
+        ("collector = 5", r"\[collector\] is a table"),
+        ("[collector]\nhttp_port = 'x'", "not a whole number"),
+        ("[collector]\nhttp_port = 4318.5", "is float, wanted int such as 4318"),
+        ("[collector]\nhttp_port = true", "is bool, wanted int"),
+        ("[collector]\nhttp_port = 70000", "out of range: 0 to 65535"),
+        ("[collector]\nqueue_mib = 0", "out of range: 1 to 4096"),
+        ("[collector]\nquiet_s = nan", "out of range"),
+        ("[collector]\nquiet_s = 'soon'", "not a number"),
+        ("[collector]\nhost = 5", "is int, wanted str"),
+        ("[privacy]\nstore_text = 1", "is int, wanted bool"),
+        ("[privacy]\nstore_text = 'maybe'", "use true or false"),
+        ("[collector\n", "is not TOML"),
+        ("\udcff", "is not TOML"),
+    ],
+)
 def test_what_is_wrong_is_named_with_its_remedy(tmp_path: Path, text: str, wanted: str) -> None:
     path = tmp_path / "overrun.toml"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
@@ -74,9 +81,16 @@ def test_what_is_wrong_is_named_with_its_remedy(tmp_path: Path, text: str, wante
         load(path, environment={})
 
 
-@pytest.mark.parametrize(("variable", "text", "wanted"), [
-    ("OVERRUN_HTTP_PORT", "http", r"\(environment OVERRUN_HTTP_PORT\) is not a whole number"), ("OVERRUN_HTTP_PORT", "-1", "out of range"),
-    ("OVERRUN_STORE_TEXT", "perhaps", "use true or false"), ("OVERRUN_QUIET_S", "", None), ("OVERRUN_STORE_TEXT", "YES", None)])
+@pytest.mark.parametrize(
+    ("variable", "text", "wanted"),
+    [
+        ("OVERRUN_HTTP_PORT", "http", r"\(environment OVERRUN_HTTP_PORT\) is not a whole number"),
+        ("OVERRUN_HTTP_PORT", "-1", "out of range"),
+        ("OVERRUN_STORE_TEXT", "perhaps", "use true or false"),
+        ("OVERRUN_QUIET_S", "", None),
+        ("OVERRUN_STORE_TEXT", "YES", None),
+    ],
+)
 def test_the_environment_is_checked_like_the_file(variable: str, text: str, wanted: str | None) -> None:
     if wanted is None:
         load(None, environment={variable: text})

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from collector import decode, decode_upb
-from collector.normalize import Normalized, Rules, normalize
+from collector.normalize import MAX_ATTRIBUTES, MAX_NAME, Normalized, Rules, normalize
 from collector.stages import ROLES, STAGES
 from tests.collector import oracle
 from tests.collector import oracle_otlp as otlp
+from tests.collector.oracle_build import Made, body, pairs
 
 SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=150, phases=(Phase.explicit, Phase.generate))
 RULES = Rules(salt=b"salt")
@@ -91,3 +92,124 @@ def test_any_spans_are_stored_as_the_oracle_reads_them(requests: list[ExportTrac
     bodies = [request.SerializeToString() for request in requests]
     rules = Rules(store_text=store_text, hash_users=hash_users, salt=b"salt")
     _check(normalize(decode.decode_spans(bodies), rules), bodies, rules)
+
+
+# --- by hand: where the values of a field are odd, and where the limits are ---
+
+
+def row(*attributes: tuple[str, Any], **more: Any) -> dict[str, Any]:
+    """The stored row of one span with these attributes (a key may repeat); `rest` is what no column took."""
+    request = ExportTraceServiceRequest.FromString(body(Made(1, "x", 0, 10, **more)))
+    span = request.resource_spans[0].scope_spans[0].spans[0]
+    for key, value in attributes:
+        span.attributes.extend(pairs({key: value}))
+    sent = [request.SerializeToString()]
+    stored = normalize(decode.decode_spans(sent), RULES)
+    _check(stored, sent, RULES)
+    out: dict[str, Any] = stored.spans.to_pylist()[0]
+    return out | {"rest": dict(zip(stored.shapes[out["shape"]], out["attribute_values"], strict=True))}
+
+
+TOKENS = "gen_ai.usage.input_tokens"
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [(7, 7), (7.0, 7), ("7", 7), ('"7"', 7), (" 7 ", 7), ("7e2", 700), (0, 0), (-1, None), ("-1", None), ("", None), ("many", None), ("Infinity", None),
+     ("nan", None), (True, None), ([7], None), (2**40, 2**40), (2**40 + 1, None), (2**63 - 1, None), (1e300, None), (float("nan"), None)])
+def test_a_count_is_read_from_whatever_it_was_put_into(sent: Any, read: int | None) -> None:
+    found = row((TOKENS, sent))
+    assert found["input_tokens"] == read
+    # What could not be read is kept as it came.
+    assert (TOKENS in found["rest"]) == (read is None)
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [(True, True), (False, False), ("True", True), ("false", False), ('"true"', True), ("1", True), ("0", False), (1, None), ("yes", None), ("", None)])
+def test_a_flag_is_read_from_words_too(sent: Any, read: bool | None) -> None:
+    assert row(("gen_ai.request.stream", sent))["streaming"] is read
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [(["stop"], "stop"), (["length", "stop"], "length"), ([], None), ([""], None), ([1], None), ('["stop"]', "stop"), ("[]", None), ("[1]", None),
+     ("stop", "stop"), ('"stop"', "stop"), ("[broken", "[broken"), ("", None), (5, None),
+     ("[" * 5_000, "[" * MAX_NAME), ("[" * 5_000 + "]" * 5_000, "[" * MAX_NAME)])
+def test_a_finish_reason_is_the_first_of_a_list_in_any_dress(sent: Any, read: str | None) -> None:
+    assert row(("gen_ai.response.finish_reasons", sent))["finish_reason"] == read
+
+
+@pytest.mark.parametrize(("seconds", "ns"), [(0.3007, 300_700_000), ("0.25", 250_000_000), (0, 0), (-0.1, None), (1e12, None), (1e-9, 1), (1e-10, 0)])
+def test_seconds_become_nanoseconds(seconds: Any, ns: int | None) -> None:
+    assert row(("gen_ai.response.time_to_first_chunk", seconds))["ttft_ns"] == ns
+
+
+def test_the_first_present_and_readable_source_wins_by_rank() -> None:
+    old, new = "gen_ai.usage.prompt_tokens", TOKENS
+    assert row((old, 1), (new, 2))["input_tokens"] == 2
+    assert row((old, 1), (new, "many"))["input_tokens"] == 1
+    assert row((old, 1), (new, -2))["input_tokens"] == 1
+    assert row(("gen_ai.request.model", "asked"), ("gen_ai.response.model", ""))["model"] == "asked"
+    assert row(("http.response.status_code", 0), ("http.status_code", 503))["http_status"] == 503
+    assert row(("gen_ai.request.id", "engine"), ("gen_ai.response.id", "client"))["response_id"] == "client"
+
+
+def test_of_a_repeated_key_the_first_readable_value_counts() -> None:
+    assert row((TOKENS, 1), (TOKENS, 2))["input_tokens"] == 1
+    assert row((TOKENS, "many"), (TOKENS, 2), (TOKENS, 3))["input_tokens"] == 2
+    assert row(("gen_ai.request.model", "a"), ("gen_ai.request.model", "b"))["model"] == "a"
+    assert row(("k", "a"), ("k", "b"))["rest"] == {"k": "a"}
+
+
+def test_a_span_keeps_as_many_attributes_as_opentelemetrys_own_limit() -> None:
+    found = row(*((f"k{i}", i) for i in range(MAX_ATTRIBUTES + 50)), (TOKENS, 5))
+    assert found["rest"] == {f"k{i}": str(i) for i in range(MAX_ATTRIBUTES)}
+    # A canonical field is none of them, wherever it stood.
+    assert found["input_tokens"] == 5
+
+
+def test_names_are_cut_by_characters_not_bytes() -> None:
+    sent = [body(Made(1, "模" * 1_000, 0, 10, events=[(5, "ß" * 1_000)], trace_state="a" * 1_000))]
+    stored = normalize(decode.decode_spans(sent), RULES)
+    assert stored.spans.column("name").to_pylist() == ["模" * MAX_NAME]
+    assert stored.events.column("name").to_pylist() == ["ß" * MAX_NAME]
+    assert [len(t) for t in stored.spans.column("trace_state").to_pylist()] == [512]
+
+
+def test_a_span_that_ended_before_it_began_lasted_no_time() -> None:
+    stored = normalize(decode.decode_spans([body(Made(1, "x", 10, 0))]), RULES)
+    assert stored.spans.column("duration_ns").to_pylist() == [0]
+
+
+def test_chunk_times_at_both_ends_of_the_clock_do_not_overflow() -> None:
+    request = ExportTraceServiceRequest.FromString(body(Made(1, "x", 0, 10)))
+    span = request.resource_spans[0].scope_spans[0].spans[0]
+    for time_ns in (2**64 - 1, 0, 5):
+        span.events.add(time_unix_nano=time_ns, name="gen_ai.content.completion.chunk")
+    sent = [request.SerializeToString()]
+    stored = normalize(decode.decode_spans(sent), RULES)
+    _check(stored, sent, RULES)
+    assert stored.spans.column("chunk_span_ns").to_pylist() == [2**63 - 1]
+
+
+def test_a_name_loses_its_query_whoever_it_travels_with() -> None:
+    sent = [body(Made(1, "GET /a#words", 0, 10), Made(2, "GET /b?q=words\nmore", 0, 10), Made(3, "why not?", 0, 10))]
+    for bodies in (sent, [body(Made(1, "GET /a#words", 0, 10))]):
+        names = normalize(decode.decode_spans(bodies), RULES).spans.column("name").to_pylist()
+        assert names == ["GET /a", "GET /b", "why not?"][: len(names)]
+
+
+def test_broken_ids_are_refused_span_by_span_and_counted_per_body() -> None:
+    request = ExportTraceServiceRequest.FromString(body(*(Made(i, "x", 0, 10) for i in range(1, 6))))
+    spans = [r.scope_spans[0].spans[0] for r in request.resource_spans]
+    spans[0].trace_id, spans[1].trace_id, spans[2].span_id, spans[3].span_id = b"short", b"\0" * 16, b"", b"\0" * 8
+    sent = [body(Made(9, "good", 0, 10)), request.SerializeToString()]
+    stored = normalize(decode.decode_spans(sent), RULES)
+    assert stored.rejected == {1: 4}
+    assert stored.spans.column("span_id").to_pylist() == [9, 5]
+
+
+def test_the_same_source_has_the_same_id_in_every_batch() -> None:
+    one, two = (normalize(decode.decode_spans([body(Made(i, "x", 0, 10))]), RULES).sources for i in (1, 2))
+    assert one == two

@@ -48,8 +48,12 @@ def test_a_protobuf_body_is_answered_200_in_protobuf_after_it_is_stored(collecto
 
 
 COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": gzip.compress, "zstd": zstandard.ZstdCompressor().compress, "deflate": zlib.compress, "identity": bytes,
-    "GZIP": lambda data: gzip.compress(data[: len(data) // 2]) + gzip.compress(data[len(data) // 2 :])}
+    "gzip": gzip.compress,
+    "zstd": zstandard.ZstdCompressor().compress,
+    "deflate": zlib.compress,
+    "identity": bytes,
+    "GZIP": lambda data: gzip.compress(data[: len(data) // 2]) + gzip.compress(data[len(data) // 2 :]),
+}
 
 
 @pytest.mark.parametrize("encoding", COMPRESSED)
@@ -85,8 +89,15 @@ JSON_HEADER = {"content_type": JSON["content-type"]}
 
 
 def json_span(trace: int, **more: Any) -> dict[str, Any]:
-    return {"traceId": trace_id(trace).hex(), "spanId": "00000000000000a1", "name": "work", "kind": 2, "startTimeUnixNano": "1790000000000000000",
-            "endTimeUnixNano": "1790000000250000000", **more}
+    return {
+        "traceId": trace_id(trace).hex(),
+        "spanId": "00000000000000a1",
+        "name": "work",
+        "kind": 2,
+        "startTimeUnixNano": "1790000000000000000",
+        "endTimeUnixNano": "1790000000250000000",
+        **more,
+    }
 
 
 def test_json_ids_are_hex_and_times_may_be_texts_or_numbers(collector: Collector) -> None:
@@ -99,9 +110,15 @@ def test_json_ids_are_hex_and_times_may_be_texts_or_numbers(collector: Collector
 
 
 def test_json_in_snake_case_is_understood_too(collector: Collector) -> None:
-    snake = {"trace_id": trace_id(1_310).hex().upper(), "span_id": "00000000000000a1", "start_time_unix_nano": "1790000000000000000",
-             "end_time_unix_nano": "1790000000250000000", "name": "work", "kind": "SPAN_KIND_CLIENT",
-             "attributes": [{"key": "gen_ai.usage.input_tokens", "value": {"int_value": "12"}}]}
+    snake = {
+        "trace_id": trace_id(1_310).hex().upper(),
+        "span_id": "00000000000000a1",
+        "start_time_unix_nano": "1790000000000000000",
+        "end_time_unix_nano": "1790000000250000000",
+        "name": "work",
+        "kind": "SPAN_KIND_CLIENT",
+        "attributes": [{"key": "gen_ai.usage.input_tokens", "value": {"int_value": "12"}}],
+    }
     answer = collector.post("traces", json.dumps({"resource_spans": [{"scope_spans": [{"spans": [snake]}]}]}).encode(), **JSON_HEADER)
     assert answer.status_code == 200, answer.text
     assert collector.rows(f"select kind, input_tokens from v_spans where trace_id = '{trace_id(1_310).hex()}'") == [("client", 12)]
@@ -126,9 +143,28 @@ def test_a_large_json_body_takes_the_same_road(collector: Collector) -> None:
 def test_the_same_request_in_json_and_protobuf_is_one_body(collector: Collector) -> None:
     sent = request([span(1_340, 1)])
     assert collector.post("traces", sent.SerializeToString()).status_code == 200
-    document = {"resourceSpans": [{"resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]}, "scopeSpans": [{"scope": {"name": "test"}, "spans": [
-        {"traceId": trace_id(1_340).hex(), "spanId": "0000000000000001", "name": "work", "kind": 1, "startTimeUnixNano": "1790000000000000000",
-         "endTimeUnixNano": "1790000000010000000"}]}]}]}
+    document = {
+        "resourceSpans": [
+            {
+                "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]},
+                "scopeSpans": [
+                    {
+                        "scope": {"name": "test"},
+                        "spans": [
+                            {
+                                "traceId": trace_id(1_340).hex(),
+                                "spanId": "0000000000000001",
+                                "name": "work",
+                                "kind": 1,
+                                "startTimeUnixNano": "1790000000000000000",
+                                "endTimeUnixNano": "1790000000010000000",
+                            }
+                        ],
+                    }
+                ],
+            }
+        ]
+    }
     assert collector.post("traces", json.dumps(document).encode(), **JSON_HEADER).status_code == 200
     assert stored(collector, 1_340) == 1
 
@@ -191,10 +227,23 @@ def status_of(answer: httpx.Response) -> tuple[int, str]:
 
 
 BROKEN_PROTOBUF = [b"\xff\xff\xff", b"\x0a\x05abc", b"not protobuf at all", body([span(1, 1)])[:-3]]
-BROKEN_JSON = [b"", b"{", b"[]", b"null", b'"text"', b"\xff\xfe", b'{"resourceSpans": {}}', b'{"resourceSpans": [1]}', b'{"resourceSpans": "x"}', b"[" * 5_000,
-               b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"xyz"}]}]}]}', b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"startTimeUnixNano":"soon"}]}]}]}',
-               b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":7}]}]}]}', b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":5}]}]}]}',
-               b'{"a":' * 3_000 + b"1" + b"}" * 3_000]
+BROKEN_JSON = [
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b'"text"',
+    b"\xff\xfe",
+    b'{"resourceSpans": {}}',
+    b'{"resourceSpans": [1]}',
+    b'{"resourceSpans": "x"}',
+    b"[" * 5_000,
+    b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"xyz"}]}]}]}',
+    b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"startTimeUnixNano":"soon"}]}]}]}',
+    b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":7}]}]}]}',
+    b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":5}]}]}]}',
+    b'{"a":' * 3_000 + b"1" + b"}" * 3_000,
+]
 
 
 @pytest.mark.parametrize("signal", ["traces", "metrics", "logs"])
@@ -231,9 +280,19 @@ def test_invalid_utf8_in_a_text_is_400(collector: Collector) -> None:
 CUT = gzip.compress(plain_body(200))
 
 
-@pytest.mark.parametrize(("encoding", "content"), [
-    ("gzip", b"no gzip"), ("gzip", CUT[: len(CUT) // 2]), ("gzip", b""), ("gzip", CUT[:-4]), ("deflate", b"no deflate"), ("zstd", b"no zstd at all"),
-    ("zstd", zstandard.ZstdCompressor().compress(plain_body(200))[:-9]), ("gzip", CUT[:-8] + b"\0\0\0\0" + CUT[-4:])])
+@pytest.mark.parametrize(
+    ("encoding", "content"),
+    [
+        ("gzip", b"no gzip"),
+        ("gzip", CUT[: len(CUT) // 2]),
+        ("gzip", b""),
+        ("gzip", CUT[:-4]),
+        ("deflate", b"no deflate"),
+        ("zstd", b"no zstd at all"),
+        ("zstd", zstandard.ZstdCompressor().compress(plain_body(200))[:-9]),
+        ("gzip", CUT[:-8] + b"\0\0\0\0" + CUT[-4:]),
+    ],
+)
 def test_a_broken_or_truncated_compressed_body_is_400(collector: Collector, encoding: str, content: bytes) -> None:
     before = collector.rows("select count(*) from bodies")
     answer = collector.post("traces", content, content_encoding=encoding)
@@ -273,7 +332,9 @@ def test_a_sender_that_hangs_up_in_the_middle_of_a_body_stores_nothing(collector
     host, port = collector.http.removeprefix("http://").split(":")
     content = body([span(1_520, 1)])
     with socket.create_connection((host, int(port)), timeout=30) as connection:
-        connection.sendall(b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: %d\r\n\r\n" % (len(content) + 1) + content)
+        connection.sendall(
+            b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: %d\r\n\r\n" % (len(content) + 1) + content
+        )
     assert collector.post("traces", plain_body()).status_code == 200
     assert stored(collector, 1_520) == 0
 

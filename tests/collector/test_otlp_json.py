@@ -51,20 +51,41 @@ def test_every_recording_written_as_json_reads_back_as_the_same_message(name: st
 def test_ids_of_links_logs_and_exemplars_are_hex_too() -> None:
     trace, other = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     ids = {"traceId": trace, "spanId": other}
-    spans = ExportTraceServiceRequest.FromString(otlp_json.to_protobuf("traces", json.dumps(
-        {"resourceSpans": [{"scopeSpans": [{"spans": [{**ids, "links": [ids]}]}]}]}).encode())).resource_spans[0].scope_spans[0].spans
+    spans = (
+        ExportTraceServiceRequest.FromString(
+            otlp_json.to_protobuf("traces", json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{**ids, "links": [ids]}]}]}]}).encode())
+        )
+        .resource_spans[0]
+        .scope_spans[0]
+        .spans
+    )
     assert (spans[0].links[0].trace_id.hex(), spans[0].links[0].span_id.hex()) == (trace, other)
-    record = ExportLogsServiceRequest.FromString(otlp_json.to_protobuf("logs", json.dumps(
-        {"resourceLogs": [{"scopeLogs": [{"logRecords": [ids]}]}]}).encode())).resource_logs[0].scope_logs[0].log_records[0]
+    record = (
+        ExportLogsServiceRequest.FromString(otlp_json.to_protobuf("logs", json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [ids]}]}]}).encode()))
+        .resource_logs[0]
+        .scope_logs[0]
+        .log_records[0]
+    )
     assert record.trace_id.hex() == trace
-    point = ExportMetricsServiceRequest.FromString(otlp_json.to_protobuf("metrics", json.dumps(
-        {"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"gauge": {"dataPoints": [{"asInt": "5", "exemplars": [ids]}]}}]}]}]}).encode())
-    ).resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0]
+    point = (
+        ExportMetricsServiceRequest.FromString(
+            otlp_json.to_protobuf(
+                "metrics",
+                json.dumps({"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"gauge": {"dataPoints": [{"asInt": "5", "exemplars": [ids]}]}}]}]}]}).encode(),
+            )
+        )
+        .resource_metrics[0]
+        .scope_metrics[0]
+        .metrics[0]
+        .gauge.data_points[0]
+    )
     assert (point.as_int, point.exemplars[0].trace_id.hex()) == (5, trace)
 
 
 def test_bytes_in_an_attribute_are_base64_as_in_protobuf() -> None:
-    document = {"resourceSpans": [{"scopeSpans": [{"spans": [{"attributes": [{"key": "raw", "value": {"bytesValue": base64.b64encode(b"\0\xff").decode()}}]}]}]}]}
+    document = {
+        "resourceSpans": [{"scopeSpans": [{"spans": [{"attributes": [{"key": "raw", "value": {"bytesValue": base64.b64encode(b"\0\xff").decode()}}]}]}]}]
+    }
     made = ExportTraceServiceRequest.FromString(otlp_json.to_protobuf("traces", json.dumps(document).encode()))
     assert made.resource_spans[0].scope_spans[0].spans[0].attributes[0].value.bytes_value == b"\0\xff"
 
@@ -75,9 +96,13 @@ def test_an_id_that_is_not_hex_is_refused(trace: str) -> None:
         otlp_json.to_protobuf("traces", json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": trace}]}]}]}).encode())
 
 
-json_values = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-                           lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["resourceSpans", "scopeSpans", "spans", "traceId", "key", "x"]), inner, max_size=4),
-                           max_leaves=12)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["resourceSpans", "scopeSpans", "spans", "traceId", "key", "x"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
 
 
 @settings(max_examples=150, deadline=None)

@@ -90,7 +90,12 @@ def test_stage_times_sum_to_e2e_exactly_for_every_recording(pipeline: Pipeline) 
     for name in ("semconv-genai-openai", "semconv-openai-v2", "vllm-joined", "sglang-spans", "openllmetry", "vercel-ai-sdk"):
         send(pipeline, *payloads(name))
     pipeline.drain()
-    stages = [c for c, in rows(pipeline, "select column_name from duckdb_columns() where table_name = 'requests' and column_name like '%\\_ns' escape '\\' and column_index > 40")]
+    stages = [
+        c
+        for (c,) in rows(
+            pipeline, "select column_name from duckdb_columns() where table_name = 'requests' and column_name like '%\\_ns' escape '\\' and column_index > 40"
+        )
+    ]
     names = [c for c in stages if not c.startswith("ttft_") and c not in ("inferred_ns", "wait_user_ns")]
     assert len(names) == 14
     assert one(pipeline, "select count(*) from requests") >= 50
@@ -101,7 +106,8 @@ def test_stage_times_sum_to_e2e_exactly_for_every_recording(pipeline: Pipeline) 
 
 JOINED = """select trace_id, round(e2e_ms, 6), round(ttft_ms, 6), ttft_source, round(queue_ms, 6), round(prefill_ms, 6), round(decode_ms, 6), llm_calls, spans
             from v_requests order by trace_id"""
-CALLS = "select trace_id, span_id, engine_span_id, response_id, round(e2e_ms, 6), round(queue_ms, 6), input_tokens, output_tokens from v_llm_calls order by trace_id, span_id"
+CALLS = """select trace_id, span_id, engine_span_id, response_id, round(e2e_ms, 6), round(queue_ms, 6), input_tokens, output_tokens
+           from v_llm_calls order by trace_id, span_id"""
 
 
 def bodies_per_trace(name: str) -> list[bytes]:
@@ -128,10 +134,12 @@ ARRIVALS: dict[str, Callable[[], Sequence[bytes | None]]] = {  # None is a drain
     "engine, drain, client": lambda: [payloads("vllm-joined")[1], None, payloads("vllm-joined")[0]],
     "both, drain, both again in one body": lambda: [*payloads("vllm-joined"), None, b"".join(payloads("vllm-joined"))],
     "one span at a time": lambda: bodies_per_trace("vllm-joined"),
-    "one span at a time with a drain after every seventh": lambda: list(itertools.chain.from_iterable(
-        [data, None] if i % 7 == 6 else [data] for i, data in enumerate(bodies_per_trace("vllm-joined")))),
-    "one span at a time backwards with a drain after every fifth": lambda: list(itertools.chain.from_iterable(
-        [data, None] if i % 5 == 4 else [data] for i, data in enumerate(bodies_per_trace("vllm-joined")[::-1]))),
+    "one span at a time with a drain after every seventh": lambda: list(
+        itertools.chain.from_iterable([data, None] if i % 7 == 6 else [data] for i, data in enumerate(bodies_per_trace("vllm-joined")))
+    ),
+    "one span at a time backwards with a drain after every fifth": lambda: list(
+        itertools.chain.from_iterable([data, None] if i % 5 == 4 else [data] for i, data in enumerate(bodies_per_trace("vllm-joined")[::-1]))
+    ),
 }
 
 
@@ -161,8 +169,20 @@ def test_client_and_engine_seen_together_are_twenty_requests_in_any_order_of_arr
 
 
 def test_an_engine_trace_alone_is_a_request_until_its_client_call_comes(pipeline: Pipeline) -> None:
-    engine = span(2, 1, name="llm_request", start_ms=15, ms=70, kind=2, attributes={
-        "gen_ai.request.id": "cmpl-1", "gen_ai.latency.e2e": 0.07, "gen_ai.latency.time_in_queue": 0.02, "gen_ai.latency.time_to_first_token": 0.03})
+    engine = span(
+        2,
+        1,
+        name="llm_request",
+        start_ms=15,
+        ms=70,
+        kind=2,
+        attributes={
+            "gen_ai.request.id": "cmpl-1",
+            "gen_ai.latency.e2e": 0.07,
+            "gen_ai.latency.time_in_queue": 0.02,
+            "gen_ai.latency.time_to_first_token": 0.03,
+        },
+    )
     send(pipeline, body([engine], {"service.name": "vllm"}))
     pipeline.drain()
     assert rows(pipeline, "select service, engine_only from v_requests") == [("vllm", True)]

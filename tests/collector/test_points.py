@@ -52,7 +52,7 @@ def send(pipeline: Pipeline, *metrics: Metric, **more: Any) -> None:
 
 
 def values(pipeline: Pipeline, indicator: str) -> list[float]:
-    return [v for v, in rows(pipeline, f"select value from v_metric_points where indicator = '{indicator}' order by time")]
+    return [v for (v,) in rows(pipeline, f"select value from v_metric_points where indicator = '{indicator}' order by time")]
 
 
 # --- the five types ---
@@ -77,7 +77,8 @@ def test_all_five_types_are_stored_with_what_they_carry(pipeline: Pipeline) -> N
         ("c", 2, 2, True, 5.0, None, None, None, None),
         ("h", 3, 2, False, None, [0.1, 1.0], [1.0, 2.0, 3.0], 4.5, 6.0),
         ("e", 4, 1, False, None, [1.0, 2.0], [1.0, 2.0, 0.0], None, 3.0),
-        ("s", 5, 0, False, None, None, None, 2.0, 4.0)]
+        ("s", 5, 0, False, None, None, None, 2.0, 4.0),
+    ]
 
 
 def test_a_staleness_marker_is_no_value(pipeline: Pipeline) -> None:
@@ -134,7 +135,11 @@ def test_a_sum_that_goes_up_and_down_is_a_level(pipeline: Pipeline) -> None:
 def test_series_of_different_labels_or_instances_are_not_mixed(pipeline: Pipeline) -> None:
     for instance, rate in (("a", 10), ("b", 20)):
         for model in ("m1", "m2"):
-            send(pipeline, counter("vllm:generation_tokens_total", [(0, 10, 0.0), (0, 20, rate * 10.0)], model_name=model), resource={"service.instance.id": instance})
+            send(
+                pipeline,
+                counter("vllm:generation_tokens_total", [(0, 10, 0.0), (0, 20, rate * 10.0)], model_name=model),
+                resource={"service.instance.id": instance},
+            )
     found = rows(pipeline, "select instance, model, value from v_metric_points where indicator = 'output_tokens' order by all")
     assert found == [("a", "m1", 10.0), ("a", "m2", 10.0), ("b", "m1", 20.0), ("b", "m2", 20.0)]
 
@@ -150,8 +155,11 @@ def test_rates_of_any_counter_add_up_to_what_was_counted(steps: list[tuple[int, 
     con = builders.store()
     times = list(itertools.accumulate(seconds for seconds, _ in steps))
     for time_s, (_, value) in zip(times, steps, strict=True):
-        con.execute("insert into points by name select 1 as batch, 1 as source_id, $t as time_ns, 0 as start_ns, 'c' as name, '' as unit, 2 as kind, 2 as temporality,"
-                    " true as monotonic, 9 as series, 'output_tokens' as indicator, $v as value, map() as attributes", {"t": time_s * S, "v": float(value)})
+        con.execute(
+            "insert into points by name select 1 as batch, 1 as source_id, $t as time_ns, 0 as start_ns, 'c' as name, '' as unit, 2 as kind, 2 as temporality,"
+            " true as monotonic, 9 as series, 'output_tokens' as indicator, $v as value, map() as attributes",
+            {"t": time_s * S, "v": float(value)},
+        )
     found = con.execute("select epoch_ns(time) // 1000000000, value from v_metric_points where indicator = 'output_tokens' order by time").fetchall()
     assert isinstance(con, duckdb.DuckDBPyConnection)
     con.close()
@@ -211,14 +219,26 @@ def _exponential(scale: int, offset: int, count: int) -> Metric:
     return metric
 
 
-@pytest.mark.parametrize(("metric", "usable"), [
-    (_histogram(), True), (_histogram(count=3, sum=1.0), True), (_histogram(count=3, bucket_counts=[3]), True),
-    (_histogram(explicit_bounds=[1.0, 2.0], bucket_counts=[1, 2]), False), (_histogram(explicit_bounds=[1.0], bucket_counts=[1, 2, 3]), False),
-    (_histogram(explicit_bounds=list(range(MAX_BUCKETS + 1)), bucket_counts=[0] * (MAX_BUCKETS + 2)), False),
-    (_histogram(explicit_bounds=[2.0, 1.0], bucket_counts=[1, 1, 1]), False), (_histogram(explicit_bounds=[math.nan], bucket_counts=[1, 1]), False),
-    (_histogram(count=2**64 - 1, explicit_bounds=[1.0], bucket_counts=[2**64 - 1, 0]), True),
-    (_exponential(-10, 2**31 - 10, 5), False), (_exponential(20, -(2**31), 5), True), (_exponential(0, 0, MAX_BUCKETS + 1), False), (_exponential(-2**31, 1, 2), False),
-    (_exponential(2**31 - 1, 1, 2), True), (_exponential(0, 0, 0), True)])
+@pytest.mark.parametrize(
+    ("metric", "usable"),
+    [
+        (_histogram(), True),
+        (_histogram(count=3, sum=1.0), True),
+        (_histogram(count=3, bucket_counts=[3]), True),
+        (_histogram(explicit_bounds=[1.0, 2.0], bucket_counts=[1, 2]), False),
+        (_histogram(explicit_bounds=[1.0], bucket_counts=[1, 2, 3]), False),
+        (_histogram(explicit_bounds=list(range(MAX_BUCKETS + 1)), bucket_counts=[0] * (MAX_BUCKETS + 2)), False),
+        (_histogram(explicit_bounds=[2.0, 1.0], bucket_counts=[1, 1, 1]), False),
+        (_histogram(explicit_bounds=[math.nan], bucket_counts=[1, 1]), False),
+        (_histogram(count=2**64 - 1, explicit_bounds=[1.0], bucket_counts=[2**64 - 1, 0]), True),
+        (_exponential(-10, 2**31 - 10, 5), False),
+        (_exponential(20, -(2**31), 5), True),
+        (_exponential(0, 0, MAX_BUCKETS + 1), False),
+        (_exponential(-(2**31), 1, 2), False),
+        (_exponential(2**31 - 1, 1, 2), True),
+        (_exponential(0, 0, 0), True),
+    ],
+)
 def test_hostile_histograms_are_stored_or_refused_and_counted(pipeline: Pipeline, metric: Metric, usable: bool) -> None:
     told = pipeline.writer.submit(METRICS, request(metric, gauge("vllm:num_requests_running", 1.0))).result(30)
     assert (told.items, told.rejected) == ((2, 0) if usable else (1, 1))
@@ -238,38 +258,72 @@ def test_a_histogram_in_milliseconds_is_shown_in_seconds(pipeline: Pipeline) -> 
 # --- names and units ---
 
 
-@pytest.mark.parametrize("name", ["vllm:generation_tokens_total", "vllm_generation_tokens_total", "vllm.generation_tokens_total", "vllm:generation_tokens", "vllm.generation.tokens",
-                                  "VLLM:Generation_Tokens_Total", "vllm_generation_tokens"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vllm:generation_tokens_total",
+        "vllm_generation_tokens_total",
+        "vllm.generation_tokens_total",
+        "vllm:generation_tokens",
+        "vllm.generation.tokens",
+        "VLLM:Generation_Tokens_Total",
+        "vllm_generation_tokens",
+    ],
+)
 def test_an_indicator_is_found_under_every_spelling(name: str) -> None:
     found = find_indicator(name, {})
     assert found is not None
     assert found.indicator == "output_tokens"
 
 
-@pytest.mark.parametrize(("name", "labels", "indicator"), [
-    ("vllm:request_success_total", {"finished_reason": "stop"}, "finished"), ("vllm:request_success_total", {"finished_reason": "abort"}, "aborts"),
-    ("vllm:request_success_total", {}, None), ("vllm:unheard_of", {}, None), ("total", {}, None), ("", {}, None), ("_total", {}, None)])
+@pytest.mark.parametrize(
+    ("name", "labels", "indicator"),
+    [
+        ("vllm:request_success_total", {"finished_reason": "stop"}, "finished"),
+        ("vllm:request_success_total", {"finished_reason": "abort"}, "aborts"),
+        ("vllm:request_success_total", {}, None),
+        ("vllm:unheard_of", {}, None),
+        ("total", {}, None),
+        ("", {}, None),
+        ("_total", {}, None),
+    ],
+)
 def test_labels_choose_the_indicator_and_what_nobody_names_has_none(name: str, labels: dict[str, str], indicator: str | None) -> None:
     found = find_indicator(name, labels)
     assert (found and found.indicator) == indicator
 
 
-@pytest.mark.parametrize(("name", "indicator", "value", "unit", "shown"), [
-    ("vllm:kv_cache_usage_perc", "kv_cache_usage", 0.93, "ratio", 0.93), ("vllm:gpu_cache_usage_perc", "kv_cache_usage", 0.93, "ratio", 0.93),
-    ("vllm:num_requests_waiting", "queue_depth", 12.0, "requests", 12.0), ("vllm:num_requests_running", "running", 8.0, "requests", 8.0),
-    ("vllm:gpu_prefix_cache_hit_rate", "prefix_cache_hit_rate", 0.4, "ratio", 0.4),
-    ("sglang:token_usage", "kv_cache_usage", 0.5, "ratio", 0.5), ("sglang:num_queue_reqs", "queue_depth", 3.0, "requests", 3.0),
-    ("sglang:num_running_reqs", "running", 4.0, "requests", 4.0), ("sglang:cache_hit_rate", "prefix_cache_hit_rate", 0.2, "ratio", 0.2),
-    ("sglang:gen_throughput", "throughput", 900.0, "tokens/s", 900.0), ("sglang:max_total_num_tokens", "kv_capacity", 5e5, "tokens", 5e5),
-    ("sglang:fwd_occupancy", "gpu_util", 73.0, "ratio", 0.73), ("up", "up", 1.0, "ratio", 1.0)])
+@pytest.mark.parametrize(
+    ("name", "indicator", "value", "unit", "shown"),
+    [
+        ("vllm:kv_cache_usage_perc", "kv_cache_usage", 0.93, "ratio", 0.93),
+        ("vllm:gpu_cache_usage_perc", "kv_cache_usage", 0.93, "ratio", 0.93),
+        ("vllm:num_requests_waiting", "queue_depth", 12.0, "requests", 12.0),
+        ("vllm:num_requests_running", "running", 8.0, "requests", 8.0),
+        ("vllm:gpu_prefix_cache_hit_rate", "prefix_cache_hit_rate", 0.4, "ratio", 0.4),
+        ("sglang:token_usage", "kv_cache_usage", 0.5, "ratio", 0.5),
+        ("sglang:num_queue_reqs", "queue_depth", 3.0, "requests", 3.0),
+        ("sglang:num_running_reqs", "running", 4.0, "requests", 4.0),
+        ("sglang:cache_hit_rate", "prefix_cache_hit_rate", 0.2, "ratio", 0.2),
+        ("sglang:gen_throughput", "throughput", 900.0, "tokens/s", 900.0),
+        ("sglang:max_total_num_tokens", "kv_capacity", 5e5, "tokens", 5e5),
+        ("sglang:fwd_occupancy", "gpu_util", 73.0, "ratio", 0.73),
+        ("up", "up", 1.0, "ratio", 1.0),
+    ],
+)
 def test_an_engine_gauge_is_its_indicator_in_si_units(pipeline: Pipeline, name: str, indicator: str, value: float, unit: str, shown: float) -> None:
     send(pipeline, gauge(name, value))
-    assert rows(pipeline, "select indicator, value, unit, instance, model, raw_name from v_metric_points") == [(indicator, pytest.approx(shown), unit, "pod-1", "m", name)]
+    assert rows(pipeline, "select indicator, value, unit, instance, model, raw_name from v_metric_points") == [
+        (indicator, pytest.approx(shown), unit, "pod-1", "m", name)
+    ]
 
 
 def test_the_prefix_cache_hit_rate_is_the_ratio_of_its_counters_over_the_same_interval(pipeline: Pipeline) -> None:
-    send(pipeline, counter("vllm:prefix_cache_hits_total", [(0, 10, 100.0), (0, 20, 130.0), (0, 30, 130.0)]),
-         counter("vllm:prefix_cache_queries_total", [(0, 10, 200.0), (0, 20, 300.0), (0, 30, 300.0)]))
+    send(
+        pipeline,
+        counter("vllm:prefix_cache_hits_total", [(0, 10, 100.0), (0, 20, 130.0), (0, 30, 130.0)]),
+        counter("vllm:prefix_cache_queries_total", [(0, 10, 200.0), (0, 20, 300.0), (0, 30, 300.0)]),
+    )
     assert values(pipeline, "prefix_cache_hit_rate") == [pytest.approx(0.3)]  # nothing was asked in the last interval: no ratio
     assert rows(pipeline, "select distinct unit from v_metric_points where indicator = 'prefix_cache_hits'") == [("tokens/s",)]
 
@@ -283,7 +337,7 @@ def test_the_recorded_vllm_metrics_give_its_indicators(pipeline: Pipeline) -> No
     assert found.keys() >= {"kv_cache_usage", "queue_depth", "running", "preemptions", "prefix_cache_hit_rate", "output_tokens", "prompt_tokens", "finished"}
     assert 0.9 < found["kv_cache_usage"] <= 1.0
     assert found["queue_depth"] > 300
-    histograms = {i for i, in rows(pipeline, "select distinct indicator from v_metric_histograms")}
+    histograms = {i for (i,) in rows(pipeline, "select distinct indicator from v_metric_histograms")}
     assert histograms >= {"ttft", "itl", "e2e", "queue", "prefill", "decode"}
     assert rows(pipeline, "select count(*) from v_metric_histograms where len(counts) <> len(bounds) + 1") == [(0,)]
 

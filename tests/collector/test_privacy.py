@@ -22,24 +22,100 @@ SHORT, LONG = f"tell me about {MARKER}", f"tell me about {MARKER} " * 40
 USER = "jane.doe.4711@example.com"
 
 # Where the known instrumentations put what people and models say.
-TEXT_KEYS = """
-gen_ai.prompt gen_ai.prompt.0.content gen_ai.completion gen_ai.completion.0.content gen_ai.completion.0.tool_calls.0.arguments gen_ai.input.messages gen_ai.output.messages
-gen_ai.system_instructions gen_ai.tool.call.arguments gen_ai.tool.call.result gen_ai.tool.definitions gen_ai.retrieval.query.text gen_ai.retrieval.documents
-gen_ai.tool.description gen_ai.request.stop_sequences gen_ai.content.prompt gen_ai.content.completion
-input.value output.value llm.input_messages.0.message.content llm.output_messages.0.message.content llm.prompts llm.prompt_template.template llm.prompt_template.variables
-llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments embedding.embeddings.0.embedding.text embedding.text retrieval.documents.0.document.content
-retrieval.documents.0.document.metadata reranker.query reranker.input_documents.0.document.content tool.parameters
-traceloop.entity.input traceloop.entity.output traceloop.prompt.template_variables llm.request.functions.0.description.text
-langfuse.observation.input langfuse.observation.output langfuse.observation.status_message langfuse.trace.input langfuse.trace.output
-ai.prompt ai.prompt.messages ai.prompt.tools ai.response.text ai.response.object ai.response.toolCalls ai.response.reasoning ai.result.text ai.result.object
-ai.toolCall.args ai.toolCall.result ai.value ai.values
-mlflow.spanInputs mlflow.spanOutputs mlflow.traceInputs mlflow.traceOutputs
-llm.openai.messages llm.openai.choices llm.openai.input llm.openai.extra_body llm.None.input error.message error.stack_trace
-pydantic_ai.all_messages all_messages_events final_result logfire.msg tool_arguments tool_response.content model_request_parameters.instructions
-langsmith.inputs.text question answer user_prompt userPrompt chat.transcript thinking reasoning_content
-db.statement db.query.text db.query.summary db.query.parameter.0.text url.query http.query http.request.body http.response.body graphql.document messaging.message.body
-exception.message exception.stacktrace
-""".split()
+TEXT_KEYS = [
+    "gen_ai.prompt",
+    "gen_ai.prompt.0.content",
+    "gen_ai.completion",
+    "gen_ai.completion.0.content",
+    "gen_ai.completion.0.tool_calls.0.arguments",
+    "gen_ai.input.messages",
+    "gen_ai.output.messages",
+    "gen_ai.system_instructions",
+    "gen_ai.tool.call.arguments",
+    "gen_ai.tool.call.result",
+    "gen_ai.tool.definitions",
+    "gen_ai.retrieval.query.text",
+    "gen_ai.retrieval.documents",
+    "gen_ai.tool.description",
+    "gen_ai.request.stop_sequences",
+    "gen_ai.content.prompt",
+    "gen_ai.content.completion",
+    "input.value",
+    "output.value",
+    "llm.input_messages.0.message.content",
+    "llm.output_messages.0.message.content",
+    "llm.prompts",
+    "llm.prompt_template.template",
+    "llm.prompt_template.variables",
+    "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments",
+    "embedding.embeddings.0.embedding.text",
+    "embedding.text",
+    "retrieval.documents.0.document.content",
+    "retrieval.documents.0.document.metadata",
+    "reranker.query",
+    "reranker.input_documents.0.document.content",
+    "tool.parameters",
+    "traceloop.entity.input",
+    "traceloop.entity.output",
+    "traceloop.prompt.template_variables",
+    "llm.request.functions.0.description.text",
+    "langfuse.observation.input",
+    "langfuse.observation.output",
+    "langfuse.observation.status_message",
+    "langfuse.trace.input",
+    "langfuse.trace.output",
+    "ai.prompt",
+    "ai.prompt.messages",
+    "ai.prompt.tools",
+    "ai.response.text",
+    "ai.response.object",
+    "ai.response.toolCalls",
+    "ai.response.reasoning",
+    "ai.result.text",
+    "ai.result.object",
+    "ai.toolCall.args",
+    "ai.toolCall.result",
+    "ai.value",
+    "ai.values",
+    "mlflow.spanInputs",
+    "mlflow.spanOutputs",
+    "mlflow.traceInputs",
+    "mlflow.traceOutputs",
+    "llm.openai.messages",
+    "llm.openai.choices",
+    "llm.openai.input",
+    "llm.openai.extra_body",
+    "llm.None.input",
+    "error.message",
+    "error.stack_trace",
+    "pydantic_ai.all_messages",
+    "all_messages_events",
+    "final_result",
+    "logfire.msg",
+    "tool_arguments",
+    "tool_response.content",
+    "model_request_parameters.instructions",
+    "langsmith.inputs.text",
+    "question",
+    "answer",
+    "user_prompt",
+    "userPrompt",
+    "chat.transcript",
+    "thinking",
+    "reasoning_content",
+    "db.statement",
+    "db.query.text",
+    "db.query.summary",
+    "db.query.parameter.0.text",
+    "url.query",
+    "http.query",
+    "http.request.body",
+    "http.response.body",
+    "graphql.document",
+    "messaging.message.body",
+    "exception.message",
+    "exception.stacktrace",
+]
 URL_KEYS = ("url.full", "http.url", "http.target", "url.path", "http.request.url")
 
 
@@ -54,20 +130,47 @@ def payload(text: str) -> bytes:
         spans += [span(1, 10 * i + j + 1, attributes={key: value}) for j, value in enumerate(shapes(text))]
     first = 10 * len(TEXT_KEYS)
     for i, key in enumerate(URL_KEYS):
-        spans += [span(2, first + 3 * i + j, attributes={key: url}) for j, url in enumerate(
-            [f"https://{MARKER}:secret@shop.example/search?q={text}", f"/search?q={text}", f"/search#{text}"])]
-    blobs = [json.dumps({"prompt": text}), json.dumps({"a": {"messages": [{"content": text}]}}), str({"input": text}), json.dumps(json.dumps({"question": text})),
-             '{"prompt":"' + text]
+        spans += [
+            span(2, first + 3 * i + j, attributes={key: url})
+            for j, url in enumerate([f"https://{MARKER}:secret@shop.example/search?q={text}", f"/search?q={text}", f"/search#{text}"])
+        ]
+    blobs = [
+        json.dumps({"prompt": text}),
+        json.dumps({"a": {"messages": [{"content": text}]}}),
+        str({"input": text}),
+        json.dumps(json.dumps({"question": text})),
+        '{"prompt":"' + text,
+    ]
     spans += [span(3, i + 1, attributes={"hidden_params": blob}) for i, blob in enumerate(blobs)]
     spans += [span(3, 20 + i, attributes={"metadata": value}) for i, value in enumerate([{"prompt": text}, [{"prompt": text}], {"a": {"answer": [text]}}])]
     last = span(4, 1, name=f"GET /search?q={text}", attributes={"http.route": "/search"})
     last.status.code, last.status.message = 2, text
     for name in ("exception", "gen_ai.user.message", "gen_ai.content.prompt", "gen_ai.choice", "gen_ai.content.completion.chunk", "log"):
-        last.events.add(time_unix_nano=T0_NS, name=name).attributes.extend(attributes({
-            "exception.type": "ValueError", "exception.message": text, "exception.stacktrace": text, "gen_ai.prompt": text, "content": text, "message": {"content": text},
-            "gen_ai.event.content": json.dumps({"content": text}), "event.body": text}))
+        last.events.add(time_unix_nano=T0_NS, name=name).attributes.extend(
+            attributes(
+                {
+                    "exception.type": "ValueError",
+                    "exception.message": text,
+                    "exception.stacktrace": text,
+                    "gen_ai.prompt": text,
+                    "content": text,
+                    "message": {"content": text},
+                    "gen_ai.event.content": json.dumps({"content": text}),
+                    "event.body": text,
+                }
+            )
+        )
     last.links.add(trace_id=bytes(15) + b"1", span_id=bytes(7) + b"1").attributes.extend(attributes({"prompt": text, "input.value": [text]}))
-    made = request([*spans, last], {"service.name": "shop", "prompt.template": text, "app.system_prompt": text, "process.command_args": ["run", text], "note": json.dumps({"prompt": text})})
+    made = request(
+        [*spans, last],
+        {
+            "service.name": "shop",
+            "prompt.template": text,
+            "app.system_prompt": text,
+            "process.command_args": ["run", text],
+            "note": json.dumps({"prompt": text}),
+        },
+    )
     made.resource_spans[0].scope_spans[0].scope.attributes.extend(attributes({"instructions": text}))
     return made.SerializeToString()
 
@@ -133,26 +236,50 @@ def test_with_store_text_it_is_kept(tmp_path: Path) -> None:
 
 
 def test_numbers_and_names_under_keys_like_text_stay(tmp_path: Path) -> None:
-    kept = {"prompt": 7, "gen_ai.prompt": 3, "input": 2.5, "completion": True, "prompt.version": "v7", "output.mime_type": "application/json", "tool.result.size": "12",
-            "gen_ai.request.reasoning_effort": "high", "usage_details": '{"input": 12, "output": 5}', "messages.count": 3, "k8s.pod.name": "pod-1"}
+    kept = {
+        "prompt": 7,
+        "gen_ai.prompt": 3,
+        "input": 2.5,
+        "completion": True,
+        "prompt.version": "v7",
+        "output.mime_type": "application/json",
+        "tool.result.size": "12",
+        "gen_ai.request.reasoning_effort": "high",
+        "usage_details": '{"input": 12, "output": 5}',
+        "messages.count": 3,
+        "k8s.pod.name": "pod-1",
+    }
     with collecting(tmp_path / "t.db") as collector:
         assert collector.post("traces", request([span(1, 1, attributes=kept)]).SerializeToString()).status_code == 200
         [(found,)] = collector.rows("select attributes from v_spans")
-    assert found == {"prompt": "7", "gen_ai.prompt": "3", "input": "2.5", "completion": "true"} | {k: str(v) for k, v in kept.items() if k not in ("prompt", "gen_ai.prompt", "input", "completion")}
+    assert found == {"prompt": "7", "gen_ai.prompt": "3", "input": "2.5", "completion": "true"} | {
+        k: str(v) for k, v in kept.items() if k not in ("prompt", "gen_ai.prompt", "input", "completion")
+    }
 
 
 def test_a_redacted_text_keeps_its_length_and_equal_texts_stay_equal(tmp_path: Path) -> None:
     with collecting(tmp_path / "t.db") as collector:
         values = [{"question": SHORT}, {"question": SHORT}, {"question": LONG}, {"unknown": "x" * 128}, {"unknown": "x" * 129}]
         assert collector.post("traces", request([span(1, i + 1, attributes=a) for i, a in enumerate(values)]).SerializeToString()).status_code == 200
-        first, again, long, short, cut = (list(a.values())[0] for a, in collector.rows("select attributes from v_spans order by span_id"))
+        first, again, long, short, cut = (next(iter(a.values())) for (a,) in collector.rows("select attributes from v_spans order by span_id"))
     assert first == again != long
     assert first.startswith(f"[text: {len(SHORT)} characters, ")
     assert (short, cut.startswith("[text: 129 characters, ")) == ("x" * 128, True)
 
 
-USER_KEYS = ("user.id", "enduser.id", "gen_ai.user", "llm.user", "langfuse.user.id", "traceloop.association.properties.user_id", "ai.telemetry.metadata.userId",
-             "metadata.user_api_key_user_id", "metadata.user_api_key_end_user_id", "user.name", "metadata.user_api_key_user_email")
+USER_KEYS = (
+    "user.id",
+    "enduser.id",
+    "gen_ai.user",
+    "llm.user",
+    "langfuse.user.id",
+    "traceloop.association.properties.user_id",
+    "ai.telemetry.metadata.userId",
+    "metadata.user_api_key_user_id",
+    "metadata.user_api_key_end_user_id",
+    "user.name",
+    "metadata.user_api_key_user_email",
+)
 
 
 def test_users_are_salted_hashes_even_when_they_are_named_twice(tmp_path: Path) -> None:
@@ -162,7 +289,7 @@ def test_users_are_salted_hashes_even_when_they_are_named_twice(tmp_path: Path) 
     for folder in (tmp_path / "a", tmp_path / "b"):
         with collecting(folder / "t.db") as collector:
             assert collector.post("traces", sent).status_code == 200
-            hashes += [h for h, in collector.rows("select distinct user_hash from v_spans where user_hash is not null")]
+            hashes += [h for (h,) in collector.rows("select distinct user_hash from v_spans where user_hash is not null")]
             assert USER.encode() not in on_disk(folder)
             assert collector.rows("select count(distinct user_hash) from v_spans where attributes is not null") == [(1,)]
     assert len(set(hashes)) == 2  # every store has a salt of its own
@@ -219,8 +346,13 @@ def test_any_key_has_an_action(key: str) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.recursive(st.text(max_size=5), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "id", "usage"]), inner, max_size=3), max_leaves=6),
-       st.sampled_from(["prompt", "messages", "toolArgs", "user_id"]), st.randoms())
+@given(
+    st.recursive(
+        st.text(max_size=5), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "id", "usage"]), inner, max_size=3), max_leaves=6
+    ),
+    st.sampled_from(["prompt", "messages", "toolArgs", "user_id"]),
+    st.randoms(),
+)
 def test_a_text_key_anywhere_inside_a_json_text_is_seen(around: Any, key: str, dice: random.Random) -> None:
     document = {"x": around, key: "words"}
     for _ in range(dice.randint(0, 3)):

@@ -87,7 +87,11 @@ def test_the_mark_never_passes_a_commit_with_a_waiting_trace() -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.one_of(st.tuples(st.just("note"), st.lists(st.integers(1, 4), min_size=1, max_size=3)), st.tuples(st.just("assemble"), st.booleans())), max_size=30))
+@given(
+    st.lists(
+        st.one_of(st.tuples(st.just("note"), st.lists(st.integers(1, 4), min_size=1, max_size=3)), st.tuples(st.just("assemble"), st.booleans())), max_size=30
+    )
+)
 def test_in_any_order_of_arrival_every_commit_after_the_mark_is_looked_at_again(steps: list[tuple[str, object]]) -> None:
     """A model: a trace is covered by the last assembly that saw all of its commits; the mark may not pass an uncovered one."""
     quiet, batch, now_s = QuietTraces(), 0, 0.0

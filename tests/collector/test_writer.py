@@ -59,7 +59,7 @@ def test_a_commit_takes_no_more_than_its_share_of_bytes(tmp_path: Path) -> None:
             waiting = [pipeline.writer.submit(TRACES, data) for data in bodies]
         for w in waiting:
             w.result(WAIT_S)
-        assert [n for n, in rows(pipeline, "select spans from batches order by batch")] == [2 * 1_999, 2 * 1_999, 1_999]
+        assert [n for (n,) in rows(pipeline, "select spans from batches order by batch")] == [2 * 1_999, 2 * 1_999, 1_999]
 
 
 def test_traces_and_metrics_of_one_commit_are_stored_together(pipeline: Pipeline) -> None:

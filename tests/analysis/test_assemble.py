@@ -1,0 +1,336 @@
+"""Requests and model calls come out of spans: which token answers, whose time it was, and that nothing is counted twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analysis.assemble import assemble
+from collector.decode import decode_spans
+from collector.normalize import Rules, normalize
+from collector.stages import STAGES
+from tests.collector.oracle_build import CLIENT, ERROR, MS, SERVER, T0_NS, Made, body, chat
+from tests.collector.oracle_otlp import requests as any_requests
+from tests.collector.oracle_store import Row, held, pipeline, send
+
+SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=60)
+STAGE_COLUMNS = [f"{s}_ns" for s in STAGES if s != "wait_user"]
+
+
+def spans_of(*bodies: bytes) -> pa.Table:
+    """Bodies as the assembly gets their spans: with their sources, sorted by trace and span id."""
+    made = normalize(decode_spans(bodies), Rules())
+    spans = made.spans
+    by_id = dict(made.sources)
+    for column in ("service", "instance", "version", "scope_name"):
+        spans = spans.append_column(column, pa.array([by_id[i][column] for i in spans.column("source_id").to_pylist()], pa.string()))
+    return spans.sort_by([("trace_hi", "ascending"), ("trace_lo", "ascending"), ("span_id", "ascending")])
+
+
+def assembled(*made: Made) -> tuple[list[Row], list[Row]]:
+    """Request rows and call rows, by start."""
+    out = assemble(spans_of(body(*made)))
+    return (sorted(out.requests.to_pylist(), key=lambda r: r["start_ns"]), sorted(out.llm_calls.to_pylist(), key=lambda r: r["start_ns"]))
+
+
+def request_of(*made: Made) -> Row:
+    """The one request of these spans."""
+    requests, _ = assembled(*made)
+    assert len(requests) == 1
+    return requests[0]
+
+
+def stages_ms(request: Row, prefix: str = "") -> dict[str, float]:
+    """Stages that hold time, in ms."""
+    return {s: request[f"{prefix}{s}_ns"] / MS for s in STAGES if request[f"{prefix}{s}_ns"]}
+
+
+def root(end: float, name: str = "POST /chat", **more: Any) -> Made:
+    return Made(1, name, 0, end, kind=SERVER, attributes={"http.route": "/chat", **more.pop("attributes", {})}, **more)
+
+
+# --- which token answers ---
+
+
+def test_ttft_runs_from_the_start_of_the_request_to_the_first_token_of_its_call() -> None:
+    request = request_of(root(1000), chat(2, 200, 900, ttft=300))
+    assert request["ttft_ns"] == 500 * MS
+    assert (request["ttft_source"], request["first_model_token_ns"], request["first_answer_ns"]) == (1, 500 * MS, 500 * MS)
+    assert stages_ms(request) == {"other": 300, "first_token": 300, "decode": 400}
+    assert stages_ms(request, "ttft_") == {"other": 200, "first_token": 300}
+
+
+def test_ttft_belongs_to_the_last_call_of_a_tool_loop() -> None:
+    request = request_of(
+        root(1000), chat(2, 100, 400, ttft=100), Made(3, "sum", 400, 600, 1, attributes={"gen_ai.operation.name": "execute_tool"}), chat(4, 600, 950, ttft=50))
+    assert request["ttft_ns"] == 650 * MS
+    assert request["first_model_token_ns"] == 200 * MS
+    assert (request["llm_calls"], request["tool_calls"]) == (2, 1)
+    # 100 before the first call, 50 after the last; the first call whole, the tool, then 50 ms to the answer's first token.
+    assert stages_ms(request, "ttft_") == {"other": 100, "first_token": 150, "decode": 200, "tool": 200}
+
+
+def test_a_last_call_that_was_not_streamed_leaves_ttft_unknown() -> None:
+    request = request_of(root(1000), chat(2, 100, 400, ttft=100), chat(3, 500, 900))
+    assert (request["ttft_ns"], request["ttft_source"], request["first_answer_ns"]) == (None, 0, None)
+    assert request["first_model_token_ns"] == 200 * MS
+    assert [request[f"ttft_{s}_ns"] for s in STAGES] == [None] * len(STAGES)
+
+
+def test_a_guardrails_own_model_call_does_not_answer() -> None:
+    request = request_of(
+        root(1000), chat(2, 100, 600, ttft=100), Made(3, "guardrail", 600, 900, 1), chat(4, 650, 850, 3, ttft=20))
+    assert request["ttft_ns"] == 200 * MS
+    assert stages_ms(request) == {"other": 200, "first_token": 100, "decode": 400, "guardrail": 300}
+
+
+def test_ttft_from_a_span_event_says_so() -> None:
+    request = request_of(root(1000), chat(2, 200, 900, events=[(450, "First Token Stream Event")]))
+    assert (request["ttft_ns"], request["ttft_source"]) == (450 * MS, 2)
+
+
+def test_a_usable_answer_is_where_the_application_marks_it() -> None:
+    request = request_of(root(1000, events=[(700, "overrun.usable_answer"), (800, "overrun.usable_answer")]), chat(2, 200, 900, ttft=300))
+    assert request["usable_ns"] == 700 * MS
+
+
+# --- whose time it was ---
+
+
+def test_post_chat_is_no_post_stage_and_postgres_is_no_post() -> None:
+    request = request_of(
+        root(1000), Made(2, "postgres", 100, 300, 1), Made(3, "POST /chat inner", 300, 500, 1), chat(5, 500, 600), Made(4, "postprocess", 600, 700, 1))
+    assert stages_ms(request) == {"other": 800, "post": 100, "generation": 100}
+
+
+def test_a_database_is_retrieval_before_the_call_and_post_when_it_writes_after_it() -> None:
+    db = {"db.system.name": "postgresql"}
+    request = request_of(
+        root(1000), Made(2, "SELECT docs", 100, 200, 1, CLIENT, db), Made(3, "INSERT log", 200, 300, 1, CLIENT, db | {"db.operation.name": "INSERT"}),
+        chat(4, 300, 700, ttft=100), Made(5, "INSERT answer", 700, 900, 1, CLIENT, db | {"db.operation.name": "INSERT"}))
+    assert stages_ms(request) == {"other": 200, "retrieval": 200, "first_token": 100, "decode": 300, "post": 200}
+
+
+def test_retrieval_overlapped_by_a_later_guardrail_counts_up_to_it() -> None:
+    request = request_of(root(1000), Made(2, "retrieve", 0, 300, 1), Made(3, "guardrail", 200, 400, 1), chat(4, 400, 1000))
+    assert stages_ms(request) == {"retrieval": 200, "guardrail": 200, "generation": 600}
+
+
+def test_our_own_attribute_names_the_stage() -> None:
+    request = request_of(root(1000), Made(2, "mystery", 0, 400, 1, attributes={"overrun.stage": "gateway"}), chat(3, 400, 1000))
+    assert stages_ms(request) == {"gateway": 400, "generation": 600}
+
+
+def test_waiting_for_the_user_stands_outside_e2e() -> None:
+    request = request_of(root(1000), chat(2, 0, 200), Made(3, "human_approval", 200, 700, 1), chat(4, 700, 1000, ttft=100))
+    assert (request["e2e_ns"], request["wait_user_ns"]) == (500 * MS, 500 * MS)
+    assert request["ttft_ns"] == 300 * MS
+    assert request["ttft_wait_user_ns"] == 500 * MS
+
+
+def test_work_after_the_response_is_not_the_requests_time() -> None:
+    request = request_of(root(1000), chat(2, 0, 900), Made(3, "evaluate answer", 950, 4000, 1))
+    assert stages_ms(request) == {"other": 100, "generation": 900}
+
+
+# --- engines ---
+
+ENGINE = {"gen_ai.latency.e2e": 0.6, "gen_ai.latency.time_to_first_token": 0.25, "gen_ai.latency.time_in_queue": 0.1,
+          "gen_ai.latency.time_in_model_prefill": 0.1, "gen_ai.latency.time_in_model_decode": 0.35, "gen_ai.request.id": "r1"}
+CLIENT_ID = {"gen_ai.response.id": "r1"}
+
+
+@pytest.mark.parametrize(
+    ("trace", "parent"), [(1, 2), (1, 1), (2, 0)], ids=["child of the call", "sibling of the call", "a trace of its own, same response id"])
+def test_an_engine_span_splits_its_clients_call(trace: int, parent: int) -> None:
+    engine = Made(9, "llm_request", 250, 850, parent, SERVER, ENGINE, trace=trace, service="vllm", scope="vllm.tracing.otel")
+    requests, calls = assembled(root(1000), chat(2, 200, 900, ttft=310, attributes=CLIENT_ID), engine)
+    assert (len(requests), len(calls)) == (1, 1)
+    # Front end 50 = 250 - 100 - 100 before the queue; the client's 50 + 50 around the engine are network.
+    assert stages_ms(requests[0]) == {"other": 350, "queue": 100, "prefill": 100, "decode": 350, "network": 100}
+    call = calls[0]
+    assert (call["ttft_client_ns"], call["ttft_engine_ns"], call["ttft_ns"], call["ttft_source"]) == (310 * MS, 250 * MS, 310 * MS, 1)
+    assert (call["queue_ns"], call["prefill_ns"], call["decode_ns"], call["engine_e2e_ns"]) == (100 * MS, 100 * MS, 350 * MS, 600 * MS)
+    assert (call["span_id"], call["engine_span_id"], call["engine_instance"]) == (2, 9, "vllm-1")
+
+
+def test_ttft_is_the_engines_where_the_client_saw_none() -> None:
+    engine = Made(9, "llm_request", 250, 850, 2, SERVER, ENGINE, service="vllm", scope="vllm.tracing.otel")
+    requests, calls = assembled(root(1000), chat(2, 200, 900), engine)
+    assert (calls[0]["ttft_ns"], calls[0]["ttft_source"]) == (250 * MS, 3)
+    # The engine's first token came 50 ms after the call began plus 250 ms, and the call began at 200.
+    assert (requests[0]["ttft_ns"], requests[0]["ttft_source"]) == (500 * MS, 3)
+    assert calls[0]["tpot_ns"] == pytest.approx((600 - 250) * MS / 9)
+
+
+def test_two_calls_with_engines_of_their_own_are_kept_apart() -> None:
+    made = [root(1000)]
+    for i, start in enumerate((100, 500)):
+        made.append(chat(2 + i, start, start + 300, attributes={"gen_ai.response.id": f"r{i}"}))
+        made.append(Made(10 + i, "llm_request", start + 10, start + 290, 0, SERVER, ENGINE | {"gen_ai.request.id": f"r{i}"}, trace=5 + i, service="vllm"))
+    requests, calls = assembled(*made)
+    assert (len(requests), len(calls)) == (1, 2)
+    assert [c["engine_span_id"] for c in calls] == [10, 11]
+    assert requests[0]["network_ns"] == 40 * MS
+
+
+# --- calls ---
+
+
+def test_tpot_needs_two_tokens_and_says_why_it_is_missing() -> None:
+    reasons = []
+    for more in ({"out": 1, "ttft": 100}, {"out": None, "ttft": 100}, {"out": 10}, {"out": 10, "ttft": 100, "status": ERROR},
+                 {"out": 10, "ttft": 100, "attributes": {"gen_ai.usage.reasoning.output_tokens": 4}}, {"out": 11, "ttft": 100}):
+        _, calls = assembled(root(1000), chat(2, 100, 900, **more))
+        reasons.append((calls[0]["tpot_reason"], calls[0]["tpot_ns"]))
+    assert reasons == [("fewer_than_2_tokens", None), ("no_token_count", None), ("no_first_token", None), ("failed", None), ("hidden_reasoning", None),
+                       (None, 70.0 * MS)]
+
+
+def test_itl_spreads_the_chunks_time_over_the_gaps_between_tokens() -> None:
+    chunks = [(200 + 50 * i, "gen_ai.content.completion.chunk") for i in range(4)] + [(500, "gen_ai.content.completion.chunk")]
+    requests, calls = assembled(root(1000), chat(2, 100, 900, out=13, events=chunks))
+    # 200, 250, 300, 350, 500: 300 ms between first and last, 12 gaps between 13 tokens, worst 150.
+    assert (calls[0]["itl_ns"], calls[0]["itl_max_ns"], calls[0]["itl_source"]) == (25.0 * MS, 150.0 * MS, "chunk")
+    assert (calls[0]["ttft_ns"], calls[0]["ttft_source"]) == (100 * MS, 2)
+    assert (requests[0]["itl_ns"], requests[0]["itl_max_ns"]) == (25.0 * MS, 150.0 * MS)
+
+
+def test_tokens_of_a_request_are_the_sum_of_its_calls_and_absent_is_not_zero() -> None:
+    request = request_of(root(1000), chat(2, 100, 400, ttft=100, out=5), chat(3, 500, 900, ttft=50, out=9))
+    assert (request["input_tokens"], request["output_tokens"], request["cached_tokens"], request["reasoning_tokens"]) == (200, 14, None, None)
+    # 200 ms over 4 gaps and 350 ms over 8: 550 / 12.
+    assert request["tpot_ns"] == pytest.approx((200 + 350) * MS / 12)
+
+
+def test_a_call_reported_twice_in_one_trace_is_one_call() -> None:
+    requests, calls = assembled(root(1000), chat(2, 100, 900, ttft=200), chat(3, 110, 890, 2, ttft=190))
+    assert (len(calls), requests[0]["llm_calls"], calls[0]["span_id"]) == (1, 1, 3)
+
+
+def test_parallel_equal_calls_are_real_calls() -> None:
+    requests, calls = assembled(root(1000), chat(2, 100, 900), chat(3, 100, 900))
+    assert (len(calls), requests[0]["llm_calls"]) == (2, 2)
+    assert sorted(c["on_path"] for c in calls) == [False, True]
+
+
+def test_a_span_that_arrived_twice_counts_once() -> None:
+    spans = (root(1000), chat(2, 100, 900, ttft=200))
+    assert assembled(*spans, *spans) == assembled(*spans)
+
+
+# --- requests ---
+
+
+def test_a_failed_call_that_answers_makes_a_failed_request() -> None:
+    request = request_of(root(1000), chat(2, 100, 900, status=ERROR, attributes={"error.type": "TimeoutError"}))
+    assert (request["error"], request["error_type"]) == (True, "TimeoutError")
+    recovered = request_of(root(1000), chat(2, 100, 400, status=ERROR, attributes={"error.type": "TimeoutError"}), chat(3, 500, 900))
+    assert (recovered["error"], recovered["error_type"]) == (False, None)
+
+
+def test_a_trace_without_a_call_or_a_server_is_no_request() -> None:
+    assert assembled(Made(1, "load model", 0, 1000)) == ([], [])
+    requests, calls = assembled(root(1000))
+    assert (len(requests), requests[0]["llm_calls"], calls) == (1, 0, [])
+
+
+def test_a_request_whose_root_never_came_is_incomplete() -> None:
+    assert request_of(chat(2, 100, 900, parent=1))["complete"] is False
+    assert request_of(root(1000, parent=77), chat(2, 100, 900))["complete"] is True  # the parent of a SERVER span is in another process
+
+
+@pytest.mark.parametrize(
+    ("state", "sampling", "weight"), [("ot=th:8", "th:8", 2.0), ("x=y,ot=rv:1;th:c", "th:c", 4.0), ("ot=th:zz", None, None), ("", None, None)])
+def test_the_samplers_threshold_is_the_weight(state: str, sampling: str | None, weight: float | None) -> None:
+    request = request_of(root(1000, trace_state=state), chat(2, 100, 900))
+    assert (request["sampling"], request["sample_weight"]) == (sampling, weight)
+
+
+def test_nothing_makes_nothing() -> None:
+    out = assemble(spans_of(body()))
+    assert (out.requests.num_rows, out.llm_calls.num_rows, out.covered.num_rows) == (0, 0, 0)
+
+
+# --- laws ---
+
+
+@SETTINGS
+@given(st.lists(any_requests(), min_size=1, max_size=3))
+def test_any_spans_assemble_into_rows_that_add_up(sent: list[Any]) -> None:
+    spans = spans_of(*(r.SerializeToString() for r in sent))
+    out = assemble(spans)
+    check_sums(out.requests.to_pylist())
+    keys = {(h, lo) for h, lo in zip(spans.column("trace_hi").to_pylist(), spans.column("trace_lo").to_pylist(), strict=True)}
+    assert {tuple(c.values()) for c in out.covered.to_pylist()} == keys
+    assert {(r["trace_hi"], r["trace_lo"]) for r in out.requests.to_pylist()} <= keys
+    for call in out.llm_calls.to_pylist():
+        assert call["duration_ns"] >= 0
+        assert (call["ttft_source"] == 0) == (call["ttft_ns"] is None)
+        assert (call["tpot_ns"] is None) != (call["tpot_reason"] is None)
+
+
+def check_sums(requests: list[Row]) -> None:
+    """Stage times are no less than 0 and sum to E2E, and those up to the first token to TTFT, in whole nanoseconds."""
+    for request in requests:
+        stage_ns = [request[c] for c in STAGE_COLUMNS]
+        assert min(stage_ns) >= 0
+        assert sum(stage_ns) == request["e2e_ns"]
+        assert request["wait_user_ns"] >= 0
+        to_first = [request[f"ttft_{c}"] for c in STAGE_COLUMNS]
+        if request["ttft_ns"] is not None:
+            assert sum(to_first) == request["ttft_ns"]
+            assert all(0 <= part <= whole for part, whole in zip(to_first, stage_ns, strict=True))
+        for moment in ("ttft_ns", "first_model_token_ns", "first_answer_ns"):
+            assert request[moment] is None or 0 <= request[moment] <= request["e2e_ns"] + request["wait_user_ns"]
+
+
+@st.composite
+def sane_traces(draw: st.DrawFn) -> list[Made]:
+    """A request with retrieval, tools, calls and engines that overlap as they like."""
+    out = [root(1000)]
+    for i in range(2, draw(st.integers(2, 9))):
+        start, end = sorted((draw(st.integers(0, 1100)), draw(st.integers(0, 1100))))
+        parent = draw(st.integers(1, i - 1))
+        kind = draw(st.integers(0, 4))
+        if kind == 0:
+            out.append(chat(i, start, end, parent, ttft=draw(st.none() | st.integers(0, 1500)), out=draw(st.none() | st.integers(0, 30))))
+        elif kind == 1:
+            service = draw(st.sampled_from(("vllm", "other")))
+            out.append(Made(i, "llm_request", start + draw(st.sampled_from((0, 5000))), end + 5000, parent, SERVER, ENGINE, service=service, scope="vllm"))
+        else:
+            out.append(Made(i, draw(st.sampled_from(("retrieve", "execute_tool", "guardrail", "step", "human_approval", "postprocess"))), start, end, parent))
+    return out
+
+
+@settings(SETTINGS, max_examples=100)
+@given(sane_traces())
+def test_stage_times_of_any_request_sum_to_its_e2e(made: list[Made]) -> None:
+    requests, _ = assembled(*made)
+    check_sums(requests)
+    for request in requests:
+        row = next(m for m in made if m.id == request["root_span_id"])
+        assert request["e2e_ns"] + request["wait_user_ns"] == round((row.end - row.start) * MS)
+
+
+def test_the_order_of_arrival_changes_nothing() -> None:
+    made = [
+        root(1000), Made(2, "retrieve", 0, 200, 1), chat(3, 200, 900, ttft=310, attributes=CLIENT_ID),
+        Made(9, "llm_request", 250, 850, 0, SERVER, ENGINE, trace=2, service="vllm", scope="vllm"), Made(4, "guardrail", 850, 950, 1)]
+    found = []
+    random = np.random.default_rng(7)
+    for at_once in (5, 1, 2, 1):
+        order = [made[i] for i in random.permutation(len(made))]
+        with pipeline() as one:
+            for i in range(0, len(order), at_once):
+                send(one, [body(*order[i : i + at_once])])
+            rows = held(one)
+            found.append((rows.requests, rows.calls))
+    assert len(found[0][0]) == 1
+    assert found[0][0][0]["start"] == T0_NS // 1000
+    assert all(f == found[0] for f in found)

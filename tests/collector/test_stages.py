@@ -1,0 +1,148 @@
+"""Which stage a span belongs to is decided by what it says of itself, first hit wins, and by whole words only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from collector.decode import decode_spans
+from collector.normalize import Rules, normalize
+from collector.stages import MODEL_STAGES, RANK_ATTRIBUTE, ROLE, ROLES, STAGE, STAGES, of_name
+from tests.collector.oracle_build import CLIENT, INTERNAL, SERVER, Made, body
+from tests.collector.oracle_store import recording
+
+CONSUMER = 5
+
+
+def classified(name: str = "x", kind: int = INTERNAL, scope: str = "test", **attributes: Any) -> tuple[str, str]:
+    """Role and stage of one span; `__` in an attribute's name stands for a dot."""
+    made = Made(1, name, 0, 10, kind=kind, scope=scope, attributes={k.replace("__", "."): v for k, v in attributes.items()})
+    row = normalize(decode_spans([body(made)]), Rules()).spans.to_pylist()[0]
+    return ROLES[row["role"]], STAGES[row["stage"]]
+
+
+NAMES = {
+    "guardrail": ["guardrail", "Guard", "pii check", "policy_check", "run.moderation", "jailbreak-detector"],
+    "retrieval": ["retrieve", "Retriever.invoke", "rerank docs", "vector_search", "embeddings", "fetch_docs", "knn", "similarity_search"],
+    "prompt": ["build_prompt", "render", "template.format", "tokenize", "tokenise"],
+    "queue": ["queue", "waiting", "admission control", "backoff", "acquire semaphore"],
+    "post": ["postprocess", "post", "parse answer", "citations", "fastapi.serialization", "evaluate"],
+    "tool": ["tool_call", "tools", "function_call sum"],
+    "wait_user": ["human_approval", "await_user"],
+    "network": ["http.connect", "http.dns", "http.tls"],
+    "other": ["postgres", "postal service", "insurance policy", "policy", "safetynet", "enqueued", "researcher", "toolbox", "prompter", "POST /chat",
+              "GET /search", "HTTP POST", "DELETE /queue", "PUT", "http.connection", "step 3", "", "größe", "模型"],
+}
+
+
+@pytest.mark.parametrize(("stage", "name"), [(stage, name) for stage, names in NAMES.items() for name in names])
+def test_a_name_is_read_by_whole_words(stage: str, name: str) -> None:
+    assert classified(name) == ("plain", stage)
+
+
+@pytest.mark.parametrize("name", ["GET /rag http send", "POST /chat http receive", "GET /ws websocket send", "raw_gen_ai_request"])
+def test_noise_of_frameworks_is_folded(name: str) -> None:
+    assert classified(name)[0] == "folded"
+
+
+@pytest.mark.parametrize("operation", ["chat", "text_completion", "generate_content", "completion", "acompletion", "atext_completion", "messages", "responses"])
+@pytest.mark.parametrize("kind", [INTERNAL, CLIENT, SERVER])
+def test_a_generation_is_a_model_call_whatever_its_kind_and_name(operation: str, kind: int) -> None:
+    assert classified("guardrail retrieve", kind, gen_ai__operation__name=operation) == ("llm", "generation")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [({"gen_ai__operation__name": "execute_tool"}, ("plain", "tool")), ({"gen_ai__operation__name": "embeddings"}, ("plain", "retrieval")),
+     ({"gen_ai__operation__name": "invoke_agent"}, ("container", "other")), ({"gen_ai__operation__name": "guardrail"}, ("plain", "guardrail")),
+     ({"llm__request__type": "chat"}, ("llm", "generation")), ({"llm__request__type": "rerank"}, ("plain", "other")),
+     ({"mcp__method__name": "tools/call"}, ("plain", "tool")), ({"mcp__method__name": "tools/list"}, ("plain", "other")),
+     ({"db__system__name": "postgresql"}, ("plain", "retrieval")), ({"db__system": "Qdrant"}, ("plain", "retrieval")),
+     ({"db__system": "sqlite", "db__statement": "INSERT INTO t VALUES (1)"}, ("write", "post")),
+     ({"db__system": "sqlite", "db__statement": "  select insert from t"}, ("plain", "retrieval")),
+     ({"db__system__name": "x", "db__operation__name": "UPSERT"}, ("write", "post")),
+     ({"gen_ai__latency__e2e": 1.0}, ("engine", "other")), ({"module": "sglang::request"}, ("engine", "other")), ({"module": "else"}, ("plain", "other")),
+     ({"asgi__event__type": "http.request"}, ("folded", "other")), ({"thread_label": "Scheduler"}, ("folded", "other")),
+     ({"overrun__stage": "gateway"}, ("plain", "gateway")), ({"overrun__stage": "nonsense"}, ("plain", "other"))])
+def test_attributes_say_what_a_span_is(attributes: dict[str, Any], expected: tuple[str, str]) -> None:
+    assert classified(**attributes) == expected
+
+
+def test_the_earlier_rule_wins() -> None:
+    chat = {"gen_ai__operation__name": "chat"}
+    assert classified(overrun__stage="tool", gen_ai__latency__e2e=1.0, **chat) == ("plain", "tool")
+    assert classified(thread_label="x", gen_ai__latency__e2e=1.0) == ("folded", "other")
+    assert classified(gen_ai__latency__e2e=1.0, **chat) == ("engine", "other")
+    assert classified(db__system="sqlite", **chat) == ("llm", "generation")
+    assert classified(db__system="sqlite", gen_ai__operation__name="execute_tool") == ("plain", "tool")
+    assert classified("guardrail", db__system="sqlite") == ("plain", "retrieval")
+    assert classified("guardrail", SERVER) == ("plain", "guardrail")
+    assert classified("step", SERVER) == ("container", "other")
+    assert classified("step", CONSUMER) == ("container", "other")
+
+
+def test_a_client_of_http_or_rpc_is_network_and_any_other_kind_is_not() -> None:
+    for key in ("http__request__method", "http__method", "url__full", "rpc__system"):
+        assert classified("GET", CLIENT, **{key: "GET"}) == ("plain", "network")
+        assert classified("GET", INTERNAL, **{key: "GET"}) == ("plain", "other")
+        assert classified("GET", SERVER, **{key: "GET"}) == ("container", "other")
+
+
+@pytest.mark.parametrize(
+    ("scope", "name", "expected"),
+    [("sglang server", "prefill_waiting", ("phase", "queue")), ("sglang server", "prefill_forward", ("phase", "prefill")),
+     ("sglang server", "decode_forward", ("phase", "decode")), ("sglang server", "decode_loop", ("folded", "other")),
+     ("sglang server", "tokenize", ("phase", "prompt")), ("sglang server", "decode_transferred", ("phase", "kv_transfer")),
+     ("sglang server 2", "prefill_forward", ("plain", "other")), ("test", "decode_loop", ("plain", "other")),
+     ("vllm.tracing.otel", "Load weights", ("plain", "other")), ("vllm", "Tokenize queue", ("plain", "other")),
+     ("vllmish", "Tokenize queue", ("plain", "prompt"))])
+def test_an_engines_own_span_names_hold_under_its_scope_only(scope: str, name: str, expected: tuple[str, str]) -> None:
+    assert classified(name, scope=scope) == expected
+
+
+def test_a_name_with_many_readings_is_read_once_the_same_way() -> None:
+    first = of_name("test", "guardrail retrieve prompt")
+    assert first is not None
+    assert (ROLES[first.role], STAGES[first.stage]) == ("plain", "guardrail")
+    assert first.rank > RANK_ATTRIBUTE
+
+
+def test_codes_are_positions_that_no_stored_row_may_lose() -> None:
+    assert STAGES == ("network", "gateway", "retrieval", "prompt", "guardrail", "queue", "kv_transfer", "prefill", "decode", "tool", "post", "wait_user",
+                      "other", "first_token", "generation")
+    assert ROLES == ("plain", "container", "llm", "engine", "phase", "folded", "write")
+    assert [STAGE[s] for s in STAGES] == list(range(15))
+    assert [ROLE[r] for r in ROLES] == list(range(7))
+    assert set(MODEL_STAGES) <= set(STAGES)
+
+
+def _counts(name: str) -> dict[tuple[str, str, str], int]:
+    out: dict[tuple[str, str, str], int] = {}
+    for span in recording(name).spans:
+        key = (span["name"].split(" ")[0], span["role"], span["stage"])
+        out[key] = out.get(key, 0) + 1
+    return out
+
+
+def test_recorded_spans_of_client_and_engine_have_their_roles() -> None:
+    assert _counts("vllm-joined") == {("POST", "container", "other"): 20, ("chat", "llm", "generation"): 20, ("llm_request", "engine", "other"): 20}
+    assert _counts("vllm-spans") == {("llm_request", "engine", "other"): 1499}
+
+
+@pytest.mark.parametrize("name", ["semconv-openai-v2", "semconv-genai-openai"])
+def test_recorded_spans_of_the_rag_app_have_their_stages(name: str) -> None:
+    by_stage: dict[tuple[str, str], int] = {}
+    for span in recording(name).spans:
+        by_stage[span["role"], span["stage"]] = by_stage.get((span["role"], span["stage"]), 0) + 1
+    # Per request: a server, a guardrail, an embedding, three HTTP requests, a model call; the rest is noise of the framework.
+    assert {k: v for k, v in by_stage.items() if k[0] != "folded"} == {
+        ("container", "other"): 7, ("plain", "guardrail"): 7, ("plain", "retrieval"): 7, ("plain", "network"): 21, ("llm", "generation"): 7}
+    assert sum(by_stage.values()) == 63
+
+
+def test_recorded_phases_of_sglang_have_their_stages() -> None:
+    phases = {s["name"]: s["stage"] for s in recording("sglang-spans").spans if s["role"] == "phase"}
+    assert {phases[n] for n in phases if "waiting" in n} == {"queue"}
+    assert (phases["prefill_forward"], phases["decode_forward"], phases["tokenize"]) == ("prefill", "decode", "prompt")
+    assert sum(s["role"] == "engine" for s in recording("sglang-spans").spans) == 12

@@ -1,0 +1,143 @@
+"""Real servers, real dashboards and the system's Chromium for the browser tests."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1 import trace_pb2
+
+from dashboard import launch
+from tests.conftest import ServerProcess
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+# Written into every attribute that reaches a page; each would leave a mark on `window` if anything ran it.
+HOSTILE = (
+    "<script>window.pwned=1</script>", '"><img src=x onerror="window.pwned=2">', "[a](javascript:window.pwned=3) **b** $\\alpha$",
+    "\x1b[31mred\x1b[0m <svg/onload=window.pwned=4>", "{{7*7}} </style><style>body{display:none}</style>")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A dashboard with its server; `window` is the query that shows what the server holds."""
+
+    url: str
+    api: str
+    window: dict[str, str]
+
+    def answer(self, path: str, **more: str) -> Any:
+        """What the API says about the window, as JSON."""
+        return httpx.get(f"{self.api}/api/v1/{path}", params=self.window | more, trust_env=False, timeout=60).raise_for_status().json()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """The system's Chromium, headless and silent."""
+    if CHROMIUM is None:
+        message = "no system Chromium: install it (apt-get install chromium) to run the browser tests"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    from playwright.sync_api import sync_playwright
+
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+             "--disable-sync"]
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="session")
+def contexts(browser: Any) -> Iterator[dict[str, Any]]:
+    """One light and one dark profile; the browser's cache fills once."""
+    made = {look: browser.new_context(color_scheme=look, viewport={"width": 1280, "height": 900}) for look in ("light", "dark")}
+    yield made
+    for context in made.values():
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:
+    """Two servers with a dashboard each: one holds the demo recording and, three hours earlier, hostile names; the other one nothing."""
+    names = ("demo", "empty")
+    ports = {name: launch.pick_port(0) for name in names}
+    with ExitStack() as stack:
+        apis, dashboards = {}, {}
+        for name in names:
+            apis[name] = ServerProcess(tmp_path_factory.mktemp(name) / "overrun.db")
+            stack.callback(apis[name].stop)
+            dashboards[name] = launch.run(apis[name].http, ports[name])
+            stack.callback(_ended, dashboards[name])
+        demo, hostile = _send_recording(apis["demo"].http), _send_hostile(apis["demo"].http)
+        _settled(apis["demo"].http)
+        urls = {name: launch.wait_ready(dashboards[name], ports[name]) for name in names}
+        yield {
+            "demo": Site(urls["demo"], apis["demo"].http, demo), "hostile": Site(urls["demo"], apis["demo"].http, hostile),
+            "empty": Site(urls["empty"], apis["empty"].http, {})}
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    process.wait(30)
+
+
+def _send_recording(base: str) -> dict[str, str]:
+    command = [sys.executable, "-m", "sample_traces.replay", "--endpoint", base, "--recording", "vllm-spans"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    sent = json.loads(done.stdout)["recordings"][0]
+    return {"from": sent["from"], "to": sent["to"], "slo": sent["slo"]}
+
+
+def _send_hostile(base: str) -> dict[str, str]:
+    start = datetime.now(UTC) - timedelta(hours=3)
+    answer = httpx.post(f"{base}/v1/traces", content=_hostile_body(start), headers={"content-type": "application/x-protobuf"}, trust_env=False, timeout=60)
+    assert answer.status_code == 200, answer.text
+    times = {"from": start - timedelta(seconds=1), "to": start + timedelta(minutes=3)}
+    return {name: time.strftime("%Y-%m-%dT%H:%M:%SZ") for name, time in times.items()}
+
+
+def _hostile_body(start: datetime) -> bytes:
+    """120 slow requests whose every name is an attack: a SERVER root with a retrieval and a streamed model call."""
+    request = ExportTraceServiceRequest()
+    for number in range(120):
+        evil = HOSTILE[number % len(HOSTILE)]
+        group = request.resource_spans.add(resource=Resource(attributes=[_text("service.name", evil)]))
+        begin = int((start + timedelta(seconds=number)).timestamp() * 1e9)
+        trace, root = (1000 + number).to_bytes(16, "big"), (1).to_bytes(8, "big")
+        spans = [
+            (root, b"", evil, trace_pb2.Span.SPAN_KIND_SERVER, 0, 6000, [_text("http.route", evil), _text("http.request.method", "POST")]),
+            ((2).to_bytes(8, "big"), root, f"retrieval {evil}", trace_pb2.Span.SPAN_KIND_CLIENT, 0, 4000, [_text("gen_ai.operation.name", "retrieval")]),
+            ((3).to_bytes(8, "big"), root, f"chat {evil}", trace_pb2.Span.SPAN_KIND_CLIENT, 4000, 2000, [
+                _text("gen_ai.operation.name", "chat"), _text("gen_ai.request.model", evil), _text("error.note", evil),
+                KeyValue(key="gen_ai.response.time_to_first_chunk", value=AnyValue(double_value=0.5)),
+                KeyValue(key="gen_ai.usage.output_tokens", value=AnyValue(int_value=100))])]
+        group.scope_spans.add(spans=[
+            trace_pb2.Span(
+                trace_id=trace, span_id=span, parent_span_id=parent, name=name, kind=kind, start_time_unix_nano=begin + offset * 10**6,
+                end_time_unix_nano=begin + (offset + length) * 10**6, attributes=attributes)
+            for span, parent, name, kind, offset, length, attributes in spans])
+    return request.SerializeToString()
+
+
+def _text(key: str, value: str) -> KeyValue:
+    return KeyValue(key=key, value=AnyValue(string_value=value))
+
+
+def _settled(base: str) -> None:
+    deadline = time.monotonic() + 60
+    while httpx.get(f"{base}/readyz", trust_env=False, timeout=10).json()["pending_traces"]:
+        assert time.monotonic() < deadline, "not assembled within 60 s"
+        time.sleep(0.2)

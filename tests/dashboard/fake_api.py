@@ -1,0 +1,109 @@
+"""A small HTTP server that answers /api/v1 from a real store of made requests, or refuses as it is told."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import duckdb
+import msgspec
+
+from analysis import report as reports
+from analysis.errors import AnalysisError
+from analysis.heatmap import heatmap
+from analysis.parts import stages_of
+from analysis.question import Question
+from analysis.requests import holdings, list_requests
+from analysis.series import series
+from analysis.trace import PathPiece, Trace, TraceSpan
+from collector.config import Settings
+from tests.analysis.builders import T0
+
+
+class FakeApi(ThreadingHTTPServer):
+    """`con` is the store; `refuse` = (status, body) is answered to everything instead; `asked` has every path and its parameters."""
+
+    daemon_threads = True
+
+    def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.con = con
+        self.lock = threading.Lock()
+        self.refuse: tuple[int, bytes] | None = None
+        self.asked: list[tuple[str, dict[str, str]]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def answer(self, path: str, parameters: Mapping[str, str]) -> Any:
+        if path.startswith("traces/"):
+            return a_trace(path.removeprefix("traces/"))
+        question = Question.read(parameters, Settings(), now=T0, default_since="1h")
+        con, window, slo, metric = self.con.cursor(), question.window, question.slo, parameters.get("metric", "e2e")
+        numbers = {name: float(parameters[name]) for name in ("min_ms", "max_ms") if name in parameters}
+        return {
+            "report": lambda: reports.build(con, window, slo, question.budgets),
+            "series": lambda: series(con, window, slo, metric), "heatmap": lambda: heatmap(con, window, slo, metric),
+            "stages": lambda: stages_of(reports.build(con, window, slo, with_findings=False)),
+            "requests": lambda: list_requests(
+                con, window, sort=parameters.get("sort", "e2e"), limit=int(parameters.get("limit", 200)), metric=metric, **numbers),
+            "holdings": lambda: holdings(con, window),
+        }[path]()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeApi
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        path, parameters = parts.path.removeprefix("/api/v1/"), dict(parse_qsl(parts.query))
+        status, body = self.server.refuse or (200, b"")
+        if not body:
+            with self.server.lock:
+                self.server.asked.append((path, parameters))
+                try:
+                    body = msgspec.json.encode(self.server.answer(path, parameters))
+                except AnalysisError as error:
+                    status, body = 400, msgspec.json.encode({"error": str(error)})
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def fake_api(con: duckdb.DuckDBPyConnection) -> Iterator[FakeApi]:
+    """A running server over a store."""
+    with FakeApi(con) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+
+
+def a_trace(trace_id: str = "a" * 32, *, name: str = "GET /ask", spans: int = 3) -> Trace:
+    """A request of 1,000 ms: retrieval 200 ms on the path, a parallel lookup off it, a model call with its first token at 600 ms."""
+    rows = [
+        _span("r", None, 0, name, "other", 0.0, 1000.0, 100.0), _span("s", "r", 1, "search", "retrieval", 0.0, 200.0, 200.0),
+        _span("p", "r", 1, "cache lookup", "tool", 0.0, 150.0, 0.0), _span("m", "r", 1, "chat", "model", 300.0, 700.0, 700.0)]
+    rows += [_span(f"x{i}", "r", 1, f"tiny {i}", "tool", 1.0 * i, 0.5, 0.0) for i in range(max(spans - 4, 0))]
+    path = [("s", "retrieval", 0.0, 200.0), ("r", "other", 200.0, 300.0), ("m", "first_token", 300.0, 600.0), ("m", "decode", 600.0, 1000.0)]
+    return Trace(
+        trace_id=trace_id, service="rag", route="/ask", start="2026-11-20T10:00:00Z", e2e_ms=1000.0, ttft_ms=600.0, wait_user_ms=0.0,
+        stages={"retrieval": 200.0, "other": 100.0, "first_token": 300.0, "decode": 400.0}, spans=rows,
+        path=[PathPiece(span_id=span, stage=stage, from_ms=start, to_ms=end) for span, stage, start, end in path])
+
+
+def _span(span_id: str, parent: str | None, depth: int, name: str, stage: str, start: float, duration: float, on_path: float) -> TraceSpan:
+    return TraceSpan(
+        span_id=span_id, parent_span_id=parent, depth=depth, service="rag", instance=None, name=name, stage=stage, role="plain", start_ms=start,
+        duration_ms=duration, path_ms=on_path, error=False, model=None, input_tokens=None, output_tokens=None, ttft_ms=None, inferred_parent=False,
+        clock_shifted=False)

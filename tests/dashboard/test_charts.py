@@ -1,0 +1,160 @@
+"""Chart specifications: sums on screen, sizes on the wire, hostile names, and shapes that are empty or tiny."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from analysis import report as reports
+from analysis.heatmap import Heatmap, heatmap
+from analysis.parts import Stages, stages_of
+from analysis.series import series
+from analysis.slo import Slo
+from analysis.window import Window
+from dashboard import charts
+from dashboard.theme import DARK, LIGHT, Theme
+from tests.analysis.builders import T0, at, insert, requests, store, vllm_spans
+from tests.dashboard.fake_api import a_trace
+
+LOOKS = pytest.mark.parametrize("look", [LIGHT, DARK], ids=["light", "dark"])
+HOSTILE = '<a href="https://evil.example">x</a><img src=x onerror=alert(1)>\x1b[31m\u202e'
+
+
+@pytest.fixture(scope="module")
+def con() -> duckdb.DuckDBPyConnection:
+    made = store()
+    insert(made, vllm_spans())
+    return made
+
+
+@pytest.fixture(scope="module")
+def found(con: duckdb.DuckDBPyConnection) -> Stages:
+    return stages_of(reports.build(con, Window(), Slo(ttft_ms=1000.0, e2e_ms=5000.0), with_findings=False))
+
+
+def texts(spec: Any) -> str:
+    return json.dumps(spec, ensure_ascii=False)
+
+
+def test_the_waterfall_ends_where_slow_stands(found: Stages) -> None:
+    bars = charts.waterfall(found, LIGHT)["data"][0]
+    assert bars["y"][0] == found.typical_ms
+    assert bars["y"][-1] == found.slow_ms
+    level = bars["y"][0]
+    for base, height in zip(bars["base"][1:-1], bars["y"][1:-1], strict=True):
+        level = base + height if base == pytest.approx(level) else base
+    assert level == pytest.approx(found.slow_ms, abs=1e-6)
+    assert bars["text"][1].startswith("+")
+
+
+def test_a_stage_that_gave_time_back_goes_down_and_is_hatched(found: Stages) -> None:
+    import msgspec
+
+    flipped = msgspec.structs.replace(
+        found, parts=[msgspec.structs.replace(p, added_ms=-p.added_ms) for p in found.parts], typical_ms=found.slow_ms, slow_ms=found.typical_ms)
+    bars = charts.waterfall(flipped, LIGHT)["data"][0]
+    assert bars["marker"]["pattern"]["shape"][1] == "/"
+    assert bars["text"][1].startswith("−")
+    assert bars["base"][1] == pytest.approx(bars["y"][-1], abs=20.0)
+
+
+def test_bullets_mark_what_is_over_with_a_glyph_and_skip_idle_groups(found: Stages) -> None:
+    spec = charts.bullets(found, LIGHT)
+    assert spec["layout"]["yaxis"]["ticktext"] == ["model", "   queue", "   prefill", "other"]
+    notes = [note["text"] for note in spec["layout"]["annotations"]]
+    assert "▲" in notes[0]
+    assert LIGHT.over in notes[0]
+    assert not any(LIGHT.over in note for note in notes[1:])
+    assert len(spec["layout"]["shapes"]) == 1
+
+
+def test_bullets_of_nothing_are_an_empty_chart(found: Stages) -> None:
+    import msgspec
+
+    spec = charts.bullets(msgspec.structs.replace(found, stages=[]), LIGHT)
+    assert spec["layout"]["yaxis"]["ticktext"] == []
+
+
+@LOOKS
+def test_the_heat_map_carries_every_count_and_the_lines(con: duckdb.DuckDBPyConnection, look: Theme) -> None:
+    slo, window = Slo(ttft_ms=1000.0), Window()
+    cells, course = heatmap(con, window, slo, "ttft"), series(con, window, slo, "ttft")
+    spec = charts.heat(cells, look, course)
+    assert spec["data"][0]["customdata"] == cells.counts
+    assert max(max(row) for row in spec["data"][0]["z"]) == 1.0
+    assert [trace["name"] for trace in spec["data"][1:]] == [f"P50 per {course.step_s} s", f"P95 per {course.step_s} s"]
+    assert spec["data"][2]["y"].count(None) == sum(point.p95 is None for point in course.points)
+    limit = spec["layout"]["shapes"][0]["y0"]
+    assert cells.edges_ms[int(limit)] <= 1000.0 <= cells.edges_ms[int(limit) + 1]
+
+
+def test_the_heat_map_of_one_request() -> None:
+    made = store()
+    insert(made, requests(1, other_ms=100.0))
+    spec = charts.heat(heatmap(made, Window(), Slo(e2e_ms=1.0), "e2e"), LIGHT)
+    assert sum(map(sum, spec["data"][0]["customdata"])) == 1
+    assert "shapes" not in spec["layout"]  # the limit lies off the axis
+
+
+def test_a_box_gives_back_the_requests_it_was_drawn_around() -> None:
+    made = store()
+    insert(made, requests(60, other_ms=np.linspace(60.0, 6000.0, 60)))
+    cells = heatmap(made, Window(start=T0, end=at(60)), Slo(), "e2e")
+    assert cells.start is not None
+    box = charts.box_of({"box": [{"x": ["2026-11-20 10:00:10", "2026-11-20 10:00:20.5000"], "y": [3.0, 0.0]}]}, cells)
+    assert box is not None
+    assert (box.start, box.end) == (at(10), at(20.5))
+    assert box.min_ms == pytest.approx(50.0)
+    assert box.max_ms == pytest.approx(cells.edges_ms[3])
+    assert charts.box_of(None, cells) is charts.box_of({"box": []}, cells) is None
+    assert charts.box_of({"box": [{"x": ["2026-11-20", "2026-11-20 10:00"], "y": [0, 99]}]}, cells) == charts.Box(
+        datetime(2026, 11, 20, tzinfo=UTC), T0, pytest.approx(50.0), pytest.approx(cells.edges_ms[-1]))
+
+
+@LOOKS
+def test_the_trace_inks_its_critical_path_and_marks_the_first_token(look: Theme) -> None:
+    trace = a_trace()
+    spec = charts.spans(trace, look)
+    faded, inked, underline = spec["data"]
+    assert sum(inked["x"]) == sum(underline["x"]) == trace.e2e_ms
+    assert faded["marker"]["opacity"] < 0.5
+    assert spec["layout"]["shapes"][0]["x0"] == 600.0
+    names = [note["text"] for note in spec["layout"]["annotations"] if note.get("xref") == "paper"]
+    assert names == ["<b>GET /ask</b>", "<b>search</b>", "cache lookup", "<b>chat</b>"]
+
+
+def test_a_large_trace_draws_the_path_and_the_longest_others() -> None:
+    trace = a_trace(spans=10_000)
+    drawn = charts.chosen_spans(trace.spans)
+    assert len(drawn) == charts.MOST_SPANS
+    assert {"r", "s", "m", "p"} <= {span.span_id for span in drawn}
+    assert len(texts(charts.spans(trace, LIGHT))) < 100_000
+
+
+def test_hostile_names_become_text() -> None:
+    spec = texts(charts.spans(a_trace(name=HOSTILE), LIGHT))
+    for forbidden in ("<a ", "<img", "\x1b", "\\u001b", "\u202e"):
+        assert forbidden not in spec
+    assert "&lt;a href=" in spec
+
+
+def test_specs_are_small(con: duckdb.DuckDBPyConnection, found: Stages) -> None:
+    cells, course = heatmap(con, Window(), Slo(), "ttft"), series(con, Window(), Slo(), "ttft")
+    for spec in (charts.bullets(found, LIGHT), charts.waterfall(found, LIGHT), charts.heat(cells, LIGHT, course), charts.spans(a_trace(), LIGHT)):
+        assert len(charts.figure(spec).to_json()) < 100_000
+
+
+def test_a_figure_is_the_specification_and_nothing_more(found: Stages) -> None:
+    spec = charts.waterfall(found, LIGHT)
+    assert json.loads(charts.figure(spec).to_json())["layout"]["template"] == {}
+
+
+def test_values_and_places_are_inverse() -> None:
+    cells = Heatmap(metric="e2e", start=T0, step_s=1, n=1, limit_ms=None, edges_ms=[50.0 * 10 ** (i / 12) for i in range(34)], labels_ms=[], counts=[[1]])
+    for ms in (50.0, 123.0, 20_000.0):
+        box = charts.box_of({"box": [{"x": ["2026-11-20 10:00", "2026-11-20 11:00"], "y": [charts._place(ms, cells.edges_ms), 33.0]}]}, cells)
+        assert box is not None
+        assert box.min_ms == pytest.approx(ms)

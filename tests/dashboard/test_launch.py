@@ -1,0 +1,52 @@
+"""How the dashboard's process is started: on loopback, silent towards the world, and with a sentence when it cannot."""
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from dashboard import launch
+
+
+def test_nothing_is_reported_to_anyone_and_only_this_machine_is_served() -> None:
+    flags = launch.command(8600)
+    assert "--browser.gatherUsageStats=false" in flags
+    assert "--server.address=127.0.0.1" in flags
+    assert "--server.port=8600" in flags
+    assert "--client.showErrorDetails=none" in flags
+    assert "--server.allowedHosts=localhost" in flags
+
+
+def test_beyond_loopback_any_name_is_served() -> None:
+    assert not any("allowedHosts" in flag for flag in launch.command(8600, "0.0.0.0"))
+
+
+def test_a_busy_port_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(launch.DashboardError, match=f"cannot be used.*another port|{port}"):
+            launch.pick_port(port)
+        with pytest.raises(launch.DashboardError, match="choose another port"):
+            launch.run("http://127.0.0.1:1", port)
+
+
+def test_port_0_is_a_free_one() -> None:
+    assert launch.pick_port(0) > 0
+
+
+def test_a_host_that_is_not_ours_is_named() -> None:
+    with pytest.raises(launch.DashboardError, match=r"203\.0\.113\.7"):
+        launch.pick_port(0, "203.0.113.7")
+
+
+def test_the_address_travels_in_the_environment_and_tokens_never_in_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OVERRUN_READ_TOKEN", "secret-token")
+    assert launch.environment("http://127.0.0.1:4318")["OVERRUN_URL"] == "http://127.0.0.1:4318"
+    assert not any("secret-token" in part for part in launch.command())
+
+
+def test_a_process_that_ends_while_starting_is_an_error() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    with pytest.raises(launch.DashboardError, match="exit code 3"):
+        launch.wait_ready(process, launch.pick_port(0), timeout_s=20)

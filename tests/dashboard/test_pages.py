@@ -1,0 +1,221 @@
+"""Every page and state without a browser: real page code against a small API server."""
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import duckdb
+import msgspec
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from analysis import report as reports
+from analysis.slo import parse_slo
+from analysis.window import Window, rfc3339
+from dashboard import states
+from tests.analysis.builders import T0, at, insert, requests, store, vllm_gauges, vllm_spans
+from tests.dashboard.fake_api import FakeApi, fake_api
+
+SLO = "ttft:1000 e2el:5000"
+WINDOW = {"from": rfc3339(T0), "to": rfc3339(T0 + timedelta(seconds=150)), "slo": SLO}
+HOSTILE = '"><img src=x onerror=window.pwned=1><script>window.pwned=1</script>\x1b[31m'
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:streamlit.*")
+
+
+def script(name: str) -> None:
+    """What app.py does, for one page."""
+    from importlib import import_module
+
+    import streamlit
+
+    from dashboard import data, nav, state, ui
+
+    streamlit.navigation(list(nav.pages().values()), position="hidden")
+    with ui.errors_as_boxes():
+        state.filter_bar(data.menus)
+        import_module(f"dashboard.views.{name}").draw()
+
+
+def shown(api: FakeApi, monkeypatch: pytest.MonkeyPatch, page: str, **query: str) -> AppTest:
+    """The page after its first run, every cache cold."""
+    monkeypatch.setenv("OVERRUN_URL", api.url)
+    st.cache_data.clear()
+    app = AppTest.from_function(script, args=(page,), default_timeout=30)
+    for name, value in query.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception, app.exception
+    return app
+
+
+def words(app: AppTest) -> str:
+    """All HTML that the page placed."""
+    return "\n".join(element.proto.body for element in app.get("html"))
+
+
+def plain(app: AppTest) -> str:
+    """The same without tags."""
+    return re.sub(r"<[^>]+>", " ", words(app))
+
+
+def charts_of(app: AppTest) -> list[Any]:
+    return [msgspec.json.decode(element.proto.spec) for element in app.get("plotly_chart")]
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[FakeApi]:
+    con = store()
+    insert(con, vllm_spans())
+    vllm_gauges(con)
+    with fake_api(con) as api:
+        yield api
+
+
+@pytest.fixture
+def empty() -> Iterator[FakeApi]:
+    with fake_api(store()) as api:
+        yield api
+
+
+def api_over(*frames: Any) -> tuple[duckdb.DuckDBPyConnection, Any]:
+    con = store()
+    insert(con, *frames)
+    return con, fake_api(con)
+
+
+def test_the_verdict_page_says_what_the_report_says(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "verdict", **WINDOW)
+    report = reports.build(demo.con.cursor(), Window(start=T0, end=at(150)), parse_slo(SLO))
+    text = plain(app)
+    assert report.verdict.sentence.replace("'", "&#x27;") in words(app)
+    for expected in ("52.5 s", "limit 1.00 s", "24.5 %", "1,499", "19.0 s", "2026-11-20 10:00:00 to 10:02:30 UTC", report.verdict.mitigation):
+        assert expected in text
+    assert "ov-bad" in words(app)
+    assert not charts_of(app)  # the first page draws no Plotly
+
+
+def test_the_budget_page_draws_sums_that_are_the_apis(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "budget", **WINDOW)
+    stages = demo.answer("stages", WINDOW)
+    bullets, waterfall, heat = charts_of(app)
+    assert waterfall["data"][0]["y"][-1] == stages.slow_ms
+    assert "1 of 5 groups over budget" in plain(app)
+    assert len(bullets["layout"]["annotations"]) == 4
+    assert sum(map(sum, heat["data"][0]["customdata"])) == 1499
+
+
+def test_the_traces_page_lists_the_slowest_and_draws_one(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "traces", **WINDOW)
+    assert "Slowest TTFT 55.1 s" in plain(app)
+    assert len(app.dataframe[0].value) == 200
+    heat, waterfall = charts_of(app)
+    assert sum(map(sum, heat["data"][0]["customdata"])) == 1499
+    assert waterfall["layout"]["annotations"][-1]["text"] == "first token 600 ms"
+
+
+def test_a_trace_from_the_url_is_drawn(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "traces", **WINDOW, trace="b" * 32)
+    assert "b" * 32 in plain(app)
+    assert app.text_input(key="trace").value == "b" * 32
+
+
+@pytest.mark.parametrize("page", ["verdict", "budget", "traces"])
+def test_an_empty_store_shows_how_to_send_telemetry_to_this_server(empty: FakeApi, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
+    monkeypatch.setenv("OVERRUN_READ_TOKEN", "secret-token")
+    app = shown(empty, monkeypatch, page)
+    assert "Waiting for the first span" in plain(app)
+    code = "\n".join(block.value for block in app.code)
+    assert f"OTEL_EXPORTER_OTLP_ENDPOINT={empty.url}" in code
+    assert f"--otlp-traces-endpoint {empty.url}/v1/traces" in code
+    assert "$OVERRUN_INGEST_TOKEN" in code
+    assert "secret-token" not in code + words(app)
+
+
+@pytest.mark.parametrize("page", ["verdict", "budget", "traces"])
+def test_an_empty_window_names_its_filters_and_offers_the_newest(demo: FakeApi, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
+    query = {"from": "2020-01-01T00:00:00Z", "to": "2020-01-01T01:00:00Z", "service": "nobody"}
+    app = shown(demo, monkeypatch, page, **query)
+    assert "No request in this window" in plain(app)
+    assert "with service nobody" in plain(app)
+    app.button[0].click().run()
+    assert "2026-11-20" in app.text_input(key="to").value
+    assert app.text_input(key="from").value < app.text_input(key="to").value
+
+
+@pytest.mark.parametrize("page", ["verdict", "budget", "traces"])
+@pytest.mark.parametrize("n", [1, 5])
+def test_too_few_requests_are_said_and_nothing_is_red(monkeypatch: pytest.MonkeyPatch, page: str, n: int) -> None:
+    _, serving = api_over(requests(n, other_ms=9000.0, ttft_other_ms=8000.0))
+    with serving as api:
+        app = shown(api, monkeypatch, page, **WINDOW)
+    assert "ov-over" not in words(app)
+    assert "ov-bad" not in words(app)
+    if page == "verdict":
+        assert "Not enough data" in plain(app)
+        assert f"only {n} requests" in plain(app)
+
+
+def test_within_budget_is_said_without_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, serving = api_over(requests(140, other_ms=100.0, ttft_other_ms=50.0))
+    with serving as api:
+        app = shown(api, monkeypatch, "verdict", **WINDOW)
+    assert "Within budget" in plain(app)
+    assert "ov-over" not in words(app)
+
+
+def test_failing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, serving = api_over(requests(100, other_ms=100.0, error=True, error_type=HOSTILE))
+    with serving as api:
+        app = shown(api, monkeypatch, "verdict", **WINDOW)
+    assert "Failing: 100.0 %" in plain(app)
+    assert "<img src=x" not in words(app)
+    assert "<script" not in words(app)
+
+
+def test_old_data_is_called_old_when_the_window_follows_the_clock(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.state.now", lambda: at(600))
+    assert "Newest request is <b>8 min</b> old" in words(shown(demo, monkeypatch, "verdict", since="1h", slo=SLO))
+    monkeypatch.setattr("dashboard.state.now", lambda: at(170))
+    assert "Newest request is" not in words(shown(demo, monkeypatch, "verdict", since="1h", slo=SLO))
+
+
+@pytest.mark.parametrize(("refuse", "said"), [
+    ((401, b"{}"), "OVERRUN_READ_TOKEN"), ((404, b"nothing here"), "of different versions"), ((400, b'{"error":"no such key"}'), "no such key"),
+    ((500, b'{"error":"it failed"}'), "The server failed"), ((200, b"not json"), "same version")])
+def test_a_server_that_does_not_answer_properly_is_a_sentence(
+        empty: FakeApi, monkeypatch: pytest.MonkeyPatch, refuse: tuple[int, bytes], said: str) -> None:
+    empty.refuse = refuse
+    assert said in plain(shown(empty, monkeypatch, "verdict"))
+
+
+def test_no_server_is_a_sentence(empty: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty.server_close()
+    text = plain(shown(empty, monkeypatch, "verdict"))
+    assert "The server cannot be reached" in text
+    assert "overrun serve" in text
+
+
+def test_filters_in_the_url_reach_the_api_and_menus_hold_the_windows_values(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "verdict", **WINDOW, service="vllm")
+    assert app.selectbox(key="service").value == "vllm"
+    assert app.selectbox(key="service").options == ["vllm"]
+    path, parameters = next(asked for asked in reversed(demo.asked) if asked[0] == "report")
+    assert (path, parameters) == ("report", {**WINDOW, "service": "vllm"})
+
+
+@pytest.mark.parametrize("page", ["verdict", "budget", "traces"])
+def test_hostile_names_are_text_on_every_page(monkeypatch: pytest.MonkeyPatch, page: str) -> None:
+    rows = requests(140, retrieval_ms=9000.0, ttft_retrieval_ms=9000.0, service=HOSTILE, route=HOSTILE, name=HOSTILE, model=HOSTILE)
+    _, serving = api_over(rows)
+    with serving as api:
+        app = shown(api, monkeypatch, page, **WINDOW)
+    for forbidden in ("<script", "<img src=x", "\x1b"):
+        assert forbidden not in words(app)
+
+
+def test_snippets_hold_the_real_address() -> None:
+    for _, lines in states.snippets("http://10.1.2.3:14318"):
+        assert "10.1.2.3" in lines
+    assert "[::1]:4317" in dict(states.snippets("http://[::1]:4318"))["SGLang (gRPC; 4317 unless `overrun serve` printed another port)"]

@@ -1,0 +1,76 @@
+"""HTML helpers: what comes from telemetry is text, whatever it holds; small pictures say in words what they show."""
+
+import base64
+import re
+
+import pytest
+
+from dashboard import ui
+from dashboard.theme import DARK, LIGHT
+
+HOSTILE = [
+    "<script>window.pwned=1</script>", '"><img src=x onerror="window.pwned=1">', "' onmouseover='alert(1)", "[x](javascript:alert(1)) **b**",
+    "\x1b[31mred\x1b[0m", "a\u202eb", "a\nb\x00c", "<svg/onload=alert(1)>", "&lt;b&gt;", "x" * 10_000]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_text_has_no_markup_and_no_control_characters(value: str) -> None:
+    shown = ui.text(value)
+    assert not set(shown) & set("<>\"'\x1b\x00\n\u202e")
+    assert len(shown) < 600
+
+
+def test_nothing_is_text_too() -> None:
+    assert ui.text(None) == "unknown"
+    assert ui.text("") == "unnamed"
+
+
+def test_a_strip_is_as_wide_as_its_share_and_says_its_parts() -> None:
+    made = ui.strip("slow", {"decode": 300.0, "queue": 100.0, "tool": 0.0}, 400.0, 800.0, LIGHT)
+    widths = [float(width) for width in re.findall(r"width:([\d.]+)%", made)]
+    assert widths == [12.5, 37.5]  # in the order in which a request passes them
+    assert 'aria-label="slow: queue 100 ms, decode 300 ms"' in made
+    assert "400 ms" in made
+    assert "tool" not in made
+
+
+def test_a_strip_of_nothing() -> None:
+    assert "ov-bar" in ui.strip("slow", {}, 0.0, 0.0, DARK)
+
+
+def svg(made: str) -> str:
+    found = re.search(r"base64,([^\"]+)", made)
+    assert found
+    return base64.b64decode(found[1]).decode()
+
+
+def test_a_line_has_gaps_where_there_is_no_value() -> None:
+    made = svg(ui.spark([1.0, 2.0, None, 3.0, 4.0, None, 5.0], LIGHT, alt="x", limit=2.0))
+    assert made.count("<polyline") == 2
+    assert made.count("<circle") == 1
+    assert "stroke-dasharray" in made
+
+
+def test_a_line_without_values_is_a_word() -> None:
+    assert "<img" not in ui.spark([None, None], LIGHT, alt="x")
+    assert "<img" not in ui.spark([], LIGHT, alt="x")
+
+
+def test_flat_and_single_lines_stay_inside_the_picture() -> None:
+    for values in ([0.0, 0.0], [7.0], [5.0, 5.0, 5.0]):
+        made = svg(ui.spark(values, LIGHT, alt="x", limit=1.0))
+        assert all(-0.1 <= float(y) <= 36.1 for y in re.findall(r"[\d.]+,(-?[\d.]+)", made))
+
+
+def test_the_words_of_a_picture_are_escaped() -> None:
+    assert "<script>" not in ui.spark([1.0, 2.0], LIGHT, alt='"><script>')
+
+
+def test_a_box_is_red_only_when_it_is_told() -> None:
+    assert "ov-bad" not in ui.box("fine", ["x"])
+    assert "ov-bad" in ui.box("over", [], bad=True)
+
+
+def test_facts_without_an_answer_are_left_out() -> None:
+    assert ui.facts([("Since", ""), ("Owner", "app")]).count("<dt>") == 1
+    assert ui.facts([("Since", "")]) == ""

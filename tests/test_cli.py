@@ -1,0 +1,179 @@
+"""The command line: standard output carries only the result, bad input ends with 2 and a sentence that names the remedy."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from overrun import app
+from sample_traces.replay import RECORDINGS_PATH
+from tests.conftest import ROOT, ServerProcess
+
+
+def here(*arguments: str | Path) -> Result:
+    """The same command in this process: what is refused early need not pay for a new interpreter."""
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def overrun(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("OVERRUN_")}
+    return subprocess.run(
+        [sys.executable, "-m", "overrun", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=cwd,
+        env=inherited | {"PYTHONPATH": str(ROOT), "COLUMNS": "110"} | environment,
+    )
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "t.db"
+    done = overrun("import", RECORDINGS_PATH / "vllm-joined", "--db", path)
+    assert (done.returncode, done.stdout) == (0, "2 files, 2 requests; 60 spans and data points stored\n"), done.stderr
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    made = ServerProcess(tmp_path_factory.mktemp("cli-server") / "t.db", environment={"OVERRUN_QUIET_S": "0.1"})
+    assert overrun("import", RECORDINGS_PATH / "vllm-joined", "--url", made.http).returncode == 0
+    yield made
+    made.stop()
+
+
+def test_help_names_every_command() -> None:
+    done = overrun("--help")
+    assert done.returncode == 0
+    assert all(command in done.stdout for command in ("serve", "import", "report", "demo", "config"))
+
+
+def test_a_report_as_json_is_the_only_thing_on_standard_output(db: Path) -> None:
+    done = overrun("report", "--db", db, "--output", "json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["schema"], report["window"]["requests"]) == (0, "overrun.report/1", 20)
+
+
+def test_a_report_as_text_shows_the_verdict(db: Path) -> None:
+    done = overrun("report", "--db", db, "--slo", "ttft:1000 e2el:5000")
+    assert (done.returncode, "20" in done.stdout) == (0, True), done.stderr
+
+
+def test_file_and_server_give_the_same_report(db: Path, server: ServerProcess) -> None:
+    window = ("--from", "2020-01-01T00:00:00Z", "--to", "2035-01-01T00:00:00Z", "--baseline", "none", "--output", "json")
+    of_file, of_server = (json.loads(overrun("report", *where, *window).stdout) for where in (("--db", db), ("--url", server.http)))
+    assert of_file["latency"] == of_server["latency"]
+    assert of_file["stages"] == of_server["stages"]
+    assert of_file["window"] == of_server["window"]
+
+
+def a_trace(db: Path) -> str:
+    from collector.store import open_store
+
+    store = open_store(db, create=False)
+    [(found,)] = store.connection.execute("select trace_id from v_requests order by start limit 1").fetchall()
+    store.close()
+    return str(found)
+
+
+def test_a_trace_is_drawn_as_a_waterfall_with_its_critical_path(db: Path, server: ServerProcess) -> None:
+    wanted = a_trace(db)
+    of_file, of_server = overrun("report", "--db", db, "--trace", wanted.upper()), overrun("report", "--url", server.http, "--trace", wanted)
+    assert (of_file.returncode, of_file.stderr) == (0, "")
+    assert of_file.stdout == of_server.stdout
+    assert wanted in of_file.stdout
+    assert all(word in of_file.stdout for word in ("llm_request", "queue", "prefill"))
+    document = json.loads(overrun("report", "--db", db, "--trace", wanted, "--output", "json").stdout)
+    assert len(document["spans"]) == 3
+    assert sum(document["stages"].values()) == pytest.approx(document["e2e_ms"], abs=1e-6)
+
+
+BAD = [
+    (("report", "--db", "{db}", "--slo", "tfft:100"), "nearest known is 'ttft'"),
+    (("report", "--db", "{db}", "--slo", "ttft:fast"), "fast"),
+    (("report", "--db", "{db}", "--since", "soon"), "soon"),
+    (("report", "--db", "{db}", "--from", "2026-13-45"), "2026-13-45"),
+    (("report", "--db", "{db}", "--output", "yaml"), "use text"),
+    (("report", "--db", "{db}", "--url", "http://127.0.0.1:1"), "both given"),
+    (("report", "--db", "nowhere.db"), "there is no database at nowhere.db"),
+    (("report", "--url", "http://127.0.0.1:1"), "start it with `overrun serve`"),
+    (("report", "--url", "not a url"), "cannot be asked"),
+    (("report", "--db", "{db}", "--trace", "xyz"), "32 hexadecimal digits"),
+    (("report", "--db", "{db}", "--trace", "f" * 32), "no span of trace"),
+    (("report", "--db", "{db}", "--config", "nowhere.toml"), "cannot read the settings file"),
+    (("import", "nowhere.pb", "--db", "new.db"), "there is nothing at nowhere.pb"),
+    (("import", "{db}", "--db", "new.db"), "not importable by its name"),
+    (("import", "x.pb"), "--db FILE or --url"),
+    (("import", "x.pb", "--db", "a", "--url", "b"), "one of them"),
+    (("frobnicate",), "frobnicate"),
+    (("serve", "--http-port", "x"), "valid integer"),
+    (("serve", "--http-port", "70000", "--db", "new.db"), "out of range"),
+    (("serve", "--host", "999.1.1.1", "--db", "new.db", "--grpc-port", "0", "--http-port", "0"), "999.1.1.1"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "wanted"), BAD, ids=lambda x: " ".join(x)[:60] if isinstance(x, tuple) else None)
+def test_bad_input_ends_with_2_a_sentence_and_nothing_on_standard_output(
+    db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], wanted: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = here(*(a.format(db=db) for a in arguments))
+    assert (done.exit_code, done.stdout) == (2, ""), done.output
+    assert wanted in done.stderr
+
+
+def test_a_refusal_of_the_real_program_ends_with_2_and_no_traceback(tmp_path: Path) -> None:
+    done = overrun("report", "--db", "nowhere.db", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("overrun: there is no database at nowhere.db")
+    assert done.stderr.count("\n") == 1
+
+
+def test_with_both_ports_taken_the_server_ends_with_2(tmp_path: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = str(holder.getsockname()[1])
+        done = here("serve", "--db", tmp_path / "t.db", "--grpc-port", port, "--http-port", port)
+    assert (done.exit_code, "neither port is free" in done.stderr) == (2, True)
+    assert done.stderr.count(f"127.0.0.1:{port} cannot be used") == 2
+
+
+def test_a_bad_settings_file_stops_every_command_with_the_nearest_known_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "overrun.toml").write_text("[collector]\nhttp_prot = 1\n")
+    for command in (("serve",), ("config", "show"), ("report",)):
+        done = here(*command)
+        assert (done.exit_code, "did you mean http_port?" in done.stderr) == (2, True)
+
+
+def test_config_show_prints_value_and_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OVERRUN_STORE_TEXT", "true")
+    (tmp_path / "overrun.toml").write_text("[collector]\nqueue_mib = 7\n")
+    done = here("config", "show")
+    assert "[collector] queue_mib = 7  (file overrun.toml)" in done.stdout
+    assert "[privacy] store_text = True  (environment OVERRUN_STORE_TEXT)" in done.stdout
+
+
+def test_a_file_that_a_server_owns_is_not_opened_and_its_url_is_named(server: ServerProcess) -> None:
+    done = here("report", "--db", server.db)
+    assert (done.exit_code, f"--url {server.http}" in done.stderr) == (2, True)
+
+
+def test_the_demo_ends_by_itself_and_finds_the_queue() -> None:
+    done = overrun("demo", "--once", "--no-dashboard")
+    assert done.returncode == 0, done.stderr
+    first = done.stdout.split("== ")[1]
+    assert "vllm-spans" in first
+    assert "queue" in first.lower()
+    assert done.stdout.count("== ") >= 2
