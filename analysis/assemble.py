@@ -471,7 +471,8 @@ def _identity(batch: _Batch, calls: _Calls, answer: Ints, server: Bools) -> dict
         "service": pc.fill_null(of("service", rows), "unknown_service"), "instance": of("instance", rows), "version": of("version", rows),
         "route": pc.coalesce(of("route", rows), pc.if_else(pa.array(alone), nothing, name)), "name": name,
         "model": model, "provider": provider, **texts,
-        "error": failed, "error_type": pc.if_else(pa.array(failed), pc.coalesce(of("error_type", rows), of("error_type", last_row)), nothing),
+        # What the failed call says (RateLimitError) tells more than what the root makes of it (500).
+        "error": failed, "error_type": pc.if_else(pa.array(failed), pc.coalesce(of("error_type", last_row), of("error_type", rows)), nothing),
         "http_status": of("http_status", rows), "complete": (_numpy(s, "parent_id")[root] == 0) | remote,
         "server_root": server, "engine_only": alone, "sampling": sampling, "sample_weight": weight,
     }

@@ -12,10 +12,10 @@ from typing import Final
 import duckdb
 import msgspec
 
-from analysis.requests import extent, filter_of, known_metric
+from analysis.requests import extent, known_metric
 from analysis.series import STEPS_S
 from analysis.slo import Slo
-from analysis.window import Window, query
+from analysis.window import Window, filter_of, query
 
 # 12 buckets a decade: each is 21 % wider than the one below, 33 rows between 50 ms and 30 s.
 PER_DECADE: Final = 12

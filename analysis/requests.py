@@ -14,7 +14,7 @@ import msgspec
 from analysis.budget import STAGES
 from analysis.errors import AnalysisError, nearest
 from analysis.slo import METRICS
-from analysis.window import UNATTENDED_WORKLOADS, Window, query
+from analysis.window import Window, filter_of, query
 
 SORTS: Final = ("start", "e2e", "ttft", "output_tokens")
 DEFAULT_LIMIT: Final = 200
@@ -90,15 +90,6 @@ class Extent(msgspec.Struct, kw_only=True, frozen=True):
     end: datetime | None
     first: datetime | None
     last: datetime | None
-
-
-def filter_of(window: Window) -> dict[str, Any]:
-    """Return the named parameters that the queries over `v_requests` take."""
-    return {
-        "start": window.start, "end": window.end, "service": window.service, "model": window.model, "route": window.route,
-        "tenant": window.tenant, "workload": None if window.workload in (None, "all") else window.workload,
-        "without": list(UNATTENDED_WORKLOADS) if window.workload is None else [],
-    }
 
 
 def list_requests(

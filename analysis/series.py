@@ -15,9 +15,9 @@ import polars as pl
 
 from analysis.goodput import judge
 from analysis.latency import MIN_N, sorted_quantile
-from analysis.requests import Extent, extent, filter_of, known_metric
+from analysis.requests import Extent, extent, known_metric
 from analysis.slo import Slo
-from analysis.window import Window, query
+from analysis.window import Window, filter_of, query
 
 # Steps that people read on a clock, in seconds: 1 s to 1 day.
 STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)

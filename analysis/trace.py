@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from analysis.assemble import assemble, walk_trace
-from analysis.critical_path import ENGINE, FOLDED, LLM, WAIT_USER, Paths
 from analysis.errors import AnalysisError
 from collector.reading import trace_spans
 from collector.stages import ROLES
 from collector.stages import STAGES as STAGE_NAMES
+
+if TYPE_CHECKING:
+    from analysis.critical_path import Paths
 
 
 class BadTraceId(AnalysisError):
@@ -91,6 +92,9 @@ def load_trace(con: duckdb.DuckDBPyConnection, trace_id: str) -> Trace:
 
 
 def _view(trace_id: str, spans: pa.Table) -> Trace:
+    # Here and not above: whoever only decodes a Trace (dashboard, command line) does without the compiler behind it.
+    from analysis.assemble import assemble, walk_trace
+
     rows, paths = walk_trace(spans)
     k = _request_of(trace_id, rows, paths)
     made = assemble(spans).requests
@@ -109,7 +113,7 @@ def _view(trace_id: str, spans: pa.Table) -> Trace:
     stages: dict[str, float] = {}
     for piece in pieces:
         stages[piece.stage] = stages.get(piece.stage, 0.0) + piece.to_ms - piece.from_ms
-    wait = stages.pop(STAGE_NAMES[WAIT_USER], 0.0)
+    wait = stages.pop("wait_user", 0.0)
     root = texts[int(paths.root[k]) - first]
     return Trace(
         trace_id=trace_id, service=root["service"] or "unknown_service", route=row.get("route") or root["name"],
@@ -151,12 +155,12 @@ def _tree(texts: list[dict[str, Any]], paths: Paths, first: int, last: int, orig
 
 def _span(text: dict[str, Any], paths: Paths, i: int, depth: int, origin: int, on_path_ns: float, texts: list[dict[str, Any]], first: int) -> TraceSpan:
     role = int(paths.role[i])
-    stage = "model" if role in (LLM, ENGINE) else STAGE_NAMES[int(paths.stage[i])]
+    stage = "model" if ROLES[role] in ("llm", "engine") else STAGE_NAMES[int(paths.stage[i])]
     parent = int(paths.parent[i])
     return TraceSpan(
         span_id=_hex(text["span_id"]), parent_span_id=_hex(texts[parent - first]["span_id"]) if parent >= 0 else None, depth=depth,
         service=text["service"] or "unknown_service", instance=text["instance"], name=text["name"], stage=stage,
-        role=ROLES[FOLDED] if paths.skipped[i] else ROLES[role],
+        role="folded" if paths.skipped[i] else ROLES[role],
         start_ms=(int(paths.start[i]) - origin) / 1e6, duration_ms=int(paths.end[i] - paths.start[i]) / 1e6, path_ms=on_path_ns / 1e6,
         error=text["status"] == 2, model=text["model"], input_tokens=text["input_tokens"], output_tokens=text["output_tokens"],
         ttft_ms=_ms(text["ttft_ns"]), inferred_parent=bool(paths.inferred[i]), clock_shifted=bool(paths.shifted[i]))

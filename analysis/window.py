@@ -169,7 +169,7 @@ def rfc3339(time: datetime) -> str:
 
 def load(con: duckdb.DuckDBPyConnection, window: Window) -> RequestFrame:
     """Fetch the window's requests and engine indicators; incomplete requests are counted and left out."""
-    rows = con.sql(query("requests"), params=_request_filter(window)).pl()
+    rows = con.sql(query("requests"), params=filter_of(window)).pl()
     complete = rows.filter(pl.col("complete"))
     start, end = window.start, window.end
     if not complete.is_empty():
@@ -202,7 +202,7 @@ def load_baseline(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> Reques
 
 def load_llm_calls(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFrame:
     """Return the model calls that start in the window: one row per call, columns of `v_llm_calls`, milliseconds."""
-    calls: pl.DataFrame = con.sql(query("llm_calls"), params=_request_filter(window)).pl()
+    calls: pl.DataFrame = con.sql(query("llm_calls"), params=filter_of(window)).pl()
     return calls
 
 
@@ -230,7 +230,8 @@ def query(name: str) -> str:
     return resources.files("analysis").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
 
 
-def _request_filter(window: Window) -> dict[str, object]:
+def filter_of(window: Window) -> dict[str, object]:
+    """Return the named parameters that the queries over `v_requests` take."""
     only = None if window.workload in (None, "all") else window.workload
     return {
         "start": window.start,

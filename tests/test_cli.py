@@ -46,7 +46,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     made = ServerProcess(tmp_path_factory.mktemp("cli-server") / "t.db", environment={"OVERRUN_QUIET_S": "0.1"})
-    assert overrun("import", RECORDINGS_PATH / "vllm-joined", "--url", made.http).returncode == 0
+    assert here("import", RECORDINGS_PATH / "vllm-joined", "--url", made.http).exit_code == 0
     yield made
     made.stop()
 
@@ -64,13 +64,13 @@ def test_a_report_as_json_is_the_only_thing_on_standard_output(db: Path) -> None
 
 
 def test_a_report_as_text_shows_the_verdict(db: Path) -> None:
-    done = overrun("report", "--db", db, "--slo", "ttft:1000 e2el:5000")
-    assert (done.returncode, "20" in done.stdout) == (0, True), done.stderr
+    done = here("report", "--db", db, "--slo", "ttft:1000 e2el:5000")
+    assert (done.exit_code, "20" in done.stdout) == (0, True), done.stderr
 
 
 def test_file_and_server_give_the_same_report(db: Path, server: ServerProcess) -> None:
     window = ("--from", "2020-01-01T00:00:00Z", "--to", "2035-01-01T00:00:00Z", "--baseline", "none", "--output", "json")
-    of_file, of_server = (json.loads(overrun("report", *where, *window).stdout) for where in (("--db", db), ("--url", server.http)))
+    of_file, of_server = (json.loads(here("report", *where, *window).stdout) for where in (("--db", db), ("--url", server.http)))
     assert of_file["latency"] == of_server["latency"]
     assert of_file["stages"] == of_server["stages"]
     assert of_file["window"] == of_server["window"]
@@ -87,12 +87,12 @@ def a_trace(db: Path) -> str:
 
 def test_a_trace_is_drawn_as_a_waterfall_with_its_critical_path(db: Path, server: ServerProcess) -> None:
     wanted = a_trace(db)
-    of_file, of_server = overrun("report", "--db", db, "--trace", wanted.upper()), overrun("report", "--url", server.http, "--trace", wanted)
-    assert (of_file.returncode, of_file.stderr) == (0, "")
+    of_file, of_server = here("report", "--db", db, "--trace", wanted.upper()), here("report", "--url", server.http, "--trace", wanted)
+    assert (of_file.exit_code, of_file.stderr) == (0, "")
     assert of_file.stdout == of_server.stdout
     assert wanted in of_file.stdout
     assert all(word in of_file.stdout for word in ("llm_request", "queue", "prefill"))
-    document = json.loads(overrun("report", "--db", db, "--trace", wanted, "--output", "json").stdout)
+    document = json.loads(here("report", "--db", db, "--trace", wanted, "--output", "json").stdout)
     assert len(document["spans"]) == 3
     assert sum(document["stages"].values()) == pytest.approx(document["e2e_ms"], abs=1e-6)
 

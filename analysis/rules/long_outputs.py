@@ -80,18 +80,32 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     few = too_few_breaches(case)
     if few is not None:
         return few
-    slow = case.rows[case.tail.tail_index]
+    slow, excess_ms = _slow(case)
     parts = _split(slow, case.reference, stage, case.times.path)
     if parts is None:
         return NotEnoughData(
-            f"{stage} explains {say_ratio(case.tail.share(stage))} of the excess but output tokens are not recorded: "
-            "send gen_ai.usage.output_tokens (stream_options.include_usage when streaming)"
+            f"{stage} explains {say_ratio(case.tail.share(stage))} of the excess but fewer than {MIN_TOKENS_N} slow or "
+            f"{MIN_TOKENS_N} {case.tail.reference} requests carry output tokens: send gen_ai.usage.output_tokens "
+            "(stream_options.include_usage when streaming)"
         )
-    share = parts.length_ms / case.tail.excess_total_ms
+    share = parts.length_ms / excess_ms
     delta = cliffs_delta(_tokens(slow), _tokens(case.reference))
     if share < MIN_SHARE or delta < MIN_CLIFF:
         return None
     return _diagnosis(case, stage, parts, min(1.0, share), delta)
+
+
+def _slow(case: Case) -> tuple[pl.DataFrame, float]:
+    """The slow requests whose lengths are looked at, and how many ms they take more than the reference on average.
+
+    They are the band around the SLO percentile; where that holds too few (under 250 requests in the window), all that are over the limit.
+    """
+    band = case.tail.tail_index
+    if len(band) >= MIN_TOKENS_N:
+        return case.rows[band], case.tail.excess_total_ms
+    over = np.flatnonzero(case.breaching)
+    more = float(case.values[over].mean() - case.values[band].mean())
+    return case.rows[over], case.tail.excess_total_ms + more
 
 
 def cliffs_delta(slow: FloatArray, rest: FloatArray) -> float:

@@ -12,6 +12,7 @@ import pytest
 
 from analysis.assemble import assemble
 from collector.config import CollectorSettings, PrivacySettings
+from collector.errors import StoreUnavailable
 from collector.pipeline import Assembled, Pipeline
 from collector.store import open_store
 from collector.writer import METRICS, TRACES
@@ -259,7 +260,8 @@ def test_rows_that_the_store_refuses_leave_the_old_ones_and_the_trace_pending(pi
     pipeline.drain()
     pipeline.writer.call(lambda connection: connection.execute("alter table llm_calls rename to away")).result(WAIT_S)
     send(pipeline, body([span(1, 3, 1, start_ms=95, ms=1)]))
-    pipeline.drain()
+    with pytest.raises(StoreUnavailable, match="1 traces are stored but could not be assembled"):
+        pipeline.drain()
     assert (one(pipeline, "select spans from requests"), len(pipeline.quiet)) == (2, 1)
     pipeline.writer.call(lambda connection: connection.execute("alter table away rename to llm_calls")).result(WAIT_S)
     pipeline.drain()

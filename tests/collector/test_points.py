@@ -1,10 +1,12 @@
 """What sent metrics mean: five types, counters as rates across resets, exact bucket edges, and indicators under whatever spelling an exporter chose."""
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import duckdb
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from collector.points import MAX_BUCKETS, decode_points, find_indicator
 from collector.writer import METRICS
 from sample_traces.replay import load
 from tests.collector.conftest import T0_NS, attributes, rows
+from tests.conftest import ROOT
 
 S = 1_000_000_000
 RULES = Rules(salt=b"s")
@@ -144,15 +147,26 @@ def test_series_of_different_labels_or_instances_are_not_mixed(pipeline: Pipelin
     assert found == [("a", "m1", 10.0), ("a", "m2", 10.0), ("b", "m1", 20.0), ("b", "m2", 20.0)]
 
 
-@settings(max_examples=60, deadline=None)
+@functools.cache
+def _made_store() -> duckdb.DuckDBPyConnection:
+    con = duckdb.connect()
+    for folder in ("schema", "views"):
+        for path in sorted((ROOT / "collector" / folder).glob("*.sql")):
+            con.execute(path.read_text())
+    return con
+
+
+def _empty_store() -> duckdb.DuckDBPyConnection:
+    """One store in memory for all examples."""
+    _made_store().execute("delete from points")
+    return _made_store()
+
+
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 1_000)), min_size=2, max_size=12))
 def test_rates_of_any_counter_add_up_to_what_was_counted(steps: list[tuple[int, int]]) -> None:
     """The law: rate x interval summed is the value at the end plus what each restart threw away, minus the first sample."""
-    import duckdb
-
-    from tests.analysis import builders
-
-    con = builders.store()
+    con = _empty_store()
     times = list(itertools.accumulate(seconds for seconds, _ in steps))
     for time_s, (_, value) in zip(times, steps, strict=True):
         con.execute(
@@ -161,8 +175,6 @@ def test_rates_of_any_counter_add_up_to_what_was_counted(steps: list[tuple[int, 
             {"t": time_s * S, "v": float(value)},
         )
     found = con.execute("select epoch_ns(time) // 1000000000, value from v_metric_points where indicator = 'output_tokens' order by time").fetchall()
-    assert isinstance(con, duckdb.DuckDBPyConnection)
-    con.close()
     want = sum(b if b < a else b - a for (_, a), (_, b) in itertools.pairwise(steps))
     assert len(found) == len(steps) - 1
     before = dict(zip(times[1:], times, strict=False))

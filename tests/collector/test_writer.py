@@ -1,5 +1,6 @@
 """Acknowledged means stored: what the writer answers, when, and what it does with repeats, culprits and a store that refuses."""
 
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -8,10 +9,14 @@ import duckdb
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from analysis.assemble import assemble
 from collector.config import CollectorSettings, PrivacySettings
 from collector.errors import BadPayload, QueueFull, StoreUnavailable
+from collector.normalize import Rules
 from collector.pipeline import Pipeline
-from collector.writer import METRICS, TRACES, Stored
+from collector.quiet import QuietTraces
+from collector.store import Store, open_store
+from collector.writer import METRICS, TRACES, Stored, Writer
 from tests.collector.conftest import body, held, one, opened, plain_body, rows, span
 
 WAIT_S = 30
@@ -249,20 +254,22 @@ def test_bodies_from_many_threads_are_each_stored_once(pipeline: Pipeline) -> No
 
 
 def test_closing_answers_everything_that_is_queued_and_takes_nothing_more(tmp_path: Path) -> None:
-    with opened(tmp_path / "t.db") as pipeline:
-        with held(pipeline.writer):
-            waiting = [pipeline.writer.submit(TRACES, plain_body()) for _ in range(30)]
-            job = pipeline.writer.call(lambda connection: connection.execute("select 42").fetchall())
-            closing = threading.Thread(target=pipeline.writer.close)
-            closing.start()
-        closing.join(WAIT_S)
-        assert all(w.done() and w.result() == Stored(1, 0) for w in waiting)
-        assert job.result(0) == [(42,)]
-        with pytest.raises(StoreUnavailable, match="shutting down"):
-            pipeline.writer.submit(TRACES, plain_body())
-        with pytest.raises(StoreUnavailable, match="shutting down"):
-            pipeline.writer.call(lambda connection: None)
-        assert one(pipeline, "select count(*) from spans") == 30
+    store = open_store(tmp_path / "t.db", create=True)
+    writer = Writer(store, CollectorSettings(), Rules(salt=store.salt()), QuietTraces())
+    with held(writer):
+        waiting = [writer.submit(TRACES, plain_body()) for _ in range(30)]
+        job = writer.call(lambda connection: connection.execute("select 42").fetchall())
+        closing = threading.Thread(target=writer.close)
+        closing.start()
+    closing.join(WAIT_S)
+    assert all(w.done() and w.result() == Stored(1, 0) for w in waiting)
+    assert job.result(0) == [(42,)]
+    with pytest.raises(StoreUnavailable, match="shutting down"):
+        writer.submit(TRACES, plain_body())
+    with pytest.raises(StoreUnavailable, match="shutting down"):
+        writer.call(lambda connection: None)
+    assert store.connection.execute("select count(*) from spans").fetchall() == [(30,)]
+    store.close()
 
 
 def test_a_sender_that_gave_up_waiting_does_not_end_the_writer(pipeline: Pipeline) -> None:
@@ -281,9 +288,6 @@ def test_a_file_that_can_only_be_read_takes_no_telemetry_and_says_so(tmp_path: P
     with opened(tmp_path / "t.db") as pipeline:
         pipeline.writer.submit(TRACES, plain_body()).result(WAIT_S)
         pipeline.drain()
-    from analysis.assemble import assemble
-    from collector.store import Store
-
     connection = duckdb.connect(str(tmp_path / "t.db"), read_only=True)
     reading = Pipeline(Store(connection, tmp_path / "t.db", read_only=True), CollectorSettings(quiet_s=3600.0), PrivacySettings(), assemble)
     error = reading.writer.submit(TRACES, plain_body()).exception(WAIT_S)
@@ -322,8 +326,6 @@ with opened(Path({str(tmp_path / "t.db")!r})) as pipeline:
     print(stored)
 """
         assert resource is not None
-        import subprocess
-
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr[-2_000:]
         with opened(tmp_path / "t.db") as pipeline:

@@ -117,24 +117,17 @@ def test_traces_lead_to_one_request(servers: dict[str, Site], opened: Open, look
     seen = opened(look).open(site, "traces").drawn(2)
     assert say_ms(rows[0]["ttft_ms"]) in seen.text
     assert rows[0]["trace_id"] in seen.text
-    seen.page.get_by_label("Trace id").fill(rows[5]["trace_id"])
-    seen.page.keyboard.press("Enter")
-    seen.page.get_by_role("heading", name=f"Request {rows[5]['trace_id']}").wait_for(timeout=20_000)
-    seen.settle()
-    assert rows[5]["trace_id"] in seen.page.url
-    assert say_ms(rows[5]["e2e_ms"]) in seen.text
-    seen.silent()
-
-
-def test_a_row_that_is_chosen_is_drawn_and_stands_in_the_url(servers: dict[str, Site], opened: Open) -> None:
-    site = servers["demo"]
-    rows = site.answer("requests", sort="ttft")["rows"]
-    seen = opened().open(site, "traces").drawn(2)
     # The table is a canvas: the third row's box, as a person would click it.
     table = seen.page.locator('[data-testid="stDataFrame"]').bounding_box()
     seen.page.mouse.click(table["x"] + 18, table["y"] + 36 + 2.5 * 35)
-    seen.page.get_by_role("heading", name=f"Request {rows[2]['trace_id']}").wait_for(timeout=20_000)
+    seen.page.get_by_role("heading", name=f"Request {rows[2]['trace_id']}").wait_for(timeout=15_000)
     seen.page.wait_for_url(f"**trace={rows[2]['trace_id']}**")
+    seen.page.get_by_label("Trace id").fill(rows[5]["trace_id"])
+    seen.page.keyboard.press("Enter")
+    seen.page.get_by_role("heading", name=f"Request {rows[5]['trace_id']}").wait_for(timeout=15_000)
+    seen.settle()
+    assert rows[5]["trace_id"] in seen.page.url
+    assert say_ms(rows[5]["e2e_ms"]) in seen.text
     seen.silent()
 
 
@@ -145,7 +138,7 @@ def test_a_box_on_the_heat_map_narrows_the_list(servers: dict[str, Site], opened
     seen.page.mouse.down()
     seen.page.mouse.move(box["x"] + 0.35 * box["width"], box["y"] + 0.98 * box["height"], steps=8)
     seen.page.mouse.up()
-    seen.page.get_by_text("In the box:").wait_for(timeout=20_000)
+    seen.page.get_by_text("In the box:").wait_for(timeout=15_000)
     seen.settle()
     found = re.search(r"In the box: .*: ([\d,]+) requests", seen.text)
     assert found
@@ -157,7 +150,7 @@ def test_filters_stay_in_the_url_from_page_to_page(servers: dict[str, Site], ope
     site = servers["demo"]
     seen = opened().open(site, "verdict", service="vllm-server")
     seen.page.get_by_role("link", name="Which stage, and what slow requests do differently").click()
-    seen.page.get_by_text("groups over budget").wait_for(timeout=20_000)
+    seen.page.get_by_text("groups over budget").wait_for(timeout=15_000)
     seen.drawn(3).settle()
     query = urlsplit(seen.page.url).query
     assert urlsplit(seen.page.url).path == "/budget"
@@ -172,7 +165,7 @@ def test_an_empty_store_waits_for_its_first_span(servers: dict[str, Site], opene
     site = servers["empty"]
     seen = opened(look).open(site, page)
     assert "Waiting for the first span" in seen.text
-    assert f"OTEL_EXPORTER_OTLP_ENDPOINT={site.api}" in seen.text
+    seen.page.get_by_text(f"OTEL_EXPORTER_OTLP_ENDPOINT={site.api}").first.wait_for(timeout=15_000)
     seen.silent()
 
 
@@ -187,7 +180,7 @@ def test_hostile_names_execute_nothing(servers: dict[str, Site], opened: Open, p
     assert seen.page.evaluate("getComputedStyle(document.body).display") != "none"
     assert seen.page.locator("img[src='x'], [data-testid=stMain] script, a[href^='javascript']").count() == 0
     if page == "traces":
-        assert "<script>window.pwned=1</script>" in seen.text or "onerror=" in seen.text or "javascript:" in seen.text
+        assert "</style><style>" in seen.text  # the slowest request's name, as text
     seen.silent()
 
 

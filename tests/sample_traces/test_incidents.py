@@ -1,0 +1,45 @@
+"""The demo application's incidents, sent by the real SDK over the network into a real server, end in the right stage and cause."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import ROOT, ServerProcess, StartServer
+
+
+def verdict_after(server: ServerProcess, incident: str) -> dict[str, Any]:
+    """Run the application for some seconds, its incident half way through, and return the report on exactly its requests."""
+    started = datetime.now(UTC).isoformat()
+    command = [sys.executable, "-m", "sample_traces.app.run", "--endpoint", server.http, "--duration", "8", "--rate", "20", "--incident", incident]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    while httpx.get(f"{server.http}/readyz", trust_env=False).json()["pending_traces"]:
+        time.sleep(0.1)
+    window = {"from": started, "to": datetime.now(UTC).isoformat(), "service": "rag-demo"}
+    report: dict[str, Any] = httpx.get(f"{server.http}/api/v1/report", params=window, timeout=60, trust_env=False).json()
+    return report
+
+
+@pytest.mark.parametrize(("incident", "stage", "rule"), [
+    ("slow-retrieval", "retrieval", "slow_dependency"),
+    ("runaway-outputs", "decode", "long_outputs"),
+    ("lost-prefix-cache", "prefill", None),  # its rule is not written yet: the stage has to be right without one
+])
+def test_each_incident_is_blamed_on_its_stage(start_server: StartServer, tmp_path: Path, incident: str, stage: str, rule: str | None) -> None:
+    report = verdict_after(start_server(tmp_path / "demo.db"), incident)
+    verdict = report["verdict"]
+    assert report["window"]["requests"] >= 100
+    assert (verdict["status"], verdict["stage"]) == ("over_budget", stage), verdict["sentence"]
+    assert verdict["cause"] == rule
+    assert [finding["rule"] for finding in report["findings"]][:1] == ([rule] if rule else [])
+    if rule:
+        predicted = report["findings"][0]["fix"]["predicted"]
+        assert predicted["after"] < predicted["before"]
