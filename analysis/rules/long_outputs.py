@@ -53,8 +53,8 @@ _STAGES: Final = ("decode", "generation")
 CAP_OVER_TYPICAL: Final = 1.5
 # Caps are set in round numbers; 16 tokens is the default KV block of vLLM, so a cap below a block saves no memory.
 CAP_STEP: Final = 16
-# Fewest requests with token counts on either side for means of them.
-MIN_TOKENS_N: Final = 10
+# Fewest requests with token counts on either side for means of them: as many as BubbleUp-style comparisons ask of the slow set.
+MIN_TOKENS_N: Final = 5
 # Cliff's delta from which lengths differ by more than chance would interest anyone: the usual mark of a small effect.
 MIN_CLIFF: Final = 0.15
 _RECHECK_S: Final = 600
@@ -98,7 +98,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
 def _slow(case: Case) -> tuple[pl.DataFrame, float]:
     """The slow requests whose lengths are looked at, and how many ms they take more than the reference on average.
 
-    They are the band around the SLO percentile; where that holds too few (under 250 requests in the window), all that are over the limit.
+    They are the band around the SLO percentile; where that holds too few (under 125 requests in the window), all that are over the limit.
     """
     band = case.tail.tail_index
     if len(band) >= MIN_TOKENS_N:

@@ -317,7 +317,9 @@ def test_a_bomb_of_many_gzip_members_is_413(collector: Collector) -> None:
 def test_a_body_over_the_limit_is_413_whether_declared_or_chunked(collector: Collector) -> None:
     content = bytes(MIB + 1)
     assert collector.post("traces", content).status_code == 413
-    chunked = httpx.post(f"{collector.http}/v1/traces", content=iter([content]), headers={"content-type": "application/x-protobuf"}, trust_env=False)
+    chunked = httpx.post(
+        f"{collector.http}/v1/traces", content=iter([content]), headers={"content-type": "application/x-protobuf"}, trust_env=False, verify=False
+    )
     assert (chunked.status_code, "more than" in status_of(chunked)[1]) == (413, True)
 
 
@@ -355,7 +357,7 @@ def test_another_content_encoding_is_415(collector: Collector) -> None:
 def test_another_path_is_404_and_another_method_405(collector: Collector) -> None:
     assert collector.post("profiles", b"").status_code == 404
     for method in ("GET", "PUT", "DELETE"):
-        answer = httpx.request(method, f"{collector.http}/v1/traces", trust_env=False)
+        answer = httpx.request(method, f"{collector.http}/v1/traces", trust_env=False, verify=False)
         assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
 
@@ -433,7 +435,7 @@ def flaky(target: str, refusals: int) -> Iterator[tuple[str, list[int]]]:
                 self.send_header("content-length", "0")
                 self.end_headers()
                 return
-            answer = httpx.post(target, content=content, headers={"content-type": self.headers["content-type"]}, trust_env=False)
+            answer = httpx.post(target, content=content, headers={"content-type": self.headers["content-type"]}, trust_env=False, verify=False)
             answered.append(answer.status_code)
             self.send_response(answer.status_code)
             self.send_header("content-length", str(len(answer.content)))

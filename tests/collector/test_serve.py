@@ -21,11 +21,11 @@ ANY = ("--grpc-port", "0", "--http-port", "0")
 
 
 def post(server: ServerProcess, content: bytes) -> httpx.Response:
-    return httpx.post(f"{server.http}/v1/traces", content=content, headers=PROTOBUF, trust_env=False, timeout=30)
+    return httpx.post(f"{server.http}/v1/traces", content=content, headers=PROTOBUF, trust_env=False, verify=False, timeout=30)
 
 
 def get(server: ServerProcess, path: str, **parameters: Any) -> httpx.Response:
-    return httpx.get(f"{server.http}{path}", params=parameters or None, trust_env=False, timeout=30)
+    return httpx.get(f"{server.http}{path}", params=parameters or None, trust_env=False, verify=False, timeout=30)
 
 
 def settled(server: ServerProcess) -> None:
@@ -125,7 +125,7 @@ def test_sigterm_answers_what_was_sent_assembles_it_and_ends_with_0(tmp_path: Pa
     ended = threading.Event()
 
     def send() -> None:
-        with httpx.Client(base_url=server.http, headers=PROTOBUF, trust_env=False, timeout=30) as client:
+        with httpx.Client(base_url=server.http, headers=PROTOBUF, trust_env=False, verify=False, timeout=30) as client:
             for trace in range(1, 10_000):
                 try:
                     answers.append(client.post("/v1/traces", content=body(chat(trace))).status_code)
