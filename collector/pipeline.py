@@ -83,14 +83,27 @@ class Pipeline:
             taken = self.quiet.take(time.monotonic(), quiet_s, MAX_TRACES)
             if not taken:
                 return False
-            try:
-                self._assemble_now(taken)
-            except Exception:  # the thread's edge: whatever went wrong, the spans are safe, and these traces stay pending and are tried again
-                log.exception("assembling %d traces failed, trying again", len(taken))
+            failed = self._assemble_all(taken)
+            self.quiet.done({key: seen for key, seen in taken.items() if key not in failed})
+            if failed:
                 self._stop.wait(1.0)
-                return False
-            self.quiet.done(taken)
-            return True
+            return not failed
+
+    def _assemble_all(self, taken: dict[Key, Seen]) -> dict[Key, Seen]:
+        """Assemble and store; returns the traces that failed. They stay pending and are tried again, their spans are safe.
+
+        One trace that cannot be assembled must not hold up the others of its round: the round is halved until that trace stands alone.
+        """
+        try:
+            self._assemble_now(taken)
+        except Exception as error:  # the thread's edge: whatever went wrong, it is said and tried again
+            if len(taken) > 1 and not isinstance(error, duckdb.Error | StoreUnavailable):
+                keys = list(taken)
+                halves = (keys[: len(keys) // 2], keys[len(keys) // 2 :])
+                return {key: seen for half in halves for key, seen in self._assemble_all({k: taken[k] for k in half}).items()}
+            log.exception("assembling %d traces failed, trying again", len(taken))
+            return taken
+        return {}
 
     def _assemble_now(self, taken: dict[Key, Seen]) -> None:
         cursor = self.store.cursor()
@@ -108,9 +121,9 @@ class Pipeline:
         Raises:
             StoreUnavailable: assembling failed (the log says why); the spans are safe and it is tried again at the next start.
         """
-        while self._assemble_due(0.0):
-            pass
-        if len(self.quiet):
+        while len(self.quiet):
+            if self._assemble_due(0.0) or not len(self.quiet):
+                continue
             raise StoreUnavailable(f"{len(self.quiet)} traces are stored but could not be assembled: the log says why; they are tried again next time")
 
     def close(self) -> None:

@@ -27,6 +27,8 @@ _TEXT_WORDS = frozenset({
 })
 # Keys that carry such text although none of their words says so.
 _TEXT_KEYS = frozenset({"ai.value", "ai.values", "ai.response.object", "ai.response.toolCalls", "tool.parameters"})
+# Keys that carry what opens doors: never stored, whoever sends them (captured request headers, most of all).
+_SECRETS = re.compile(r"authorization|cookie|password|passwd|secret|api[-_]?key|credential|private[-_]?key|access[-_]?token|auth[-_]?token", re.IGNORECASE)
 # ...unless it is a number or a name about such text.
 _NOT_TEXT = re.compile(
     r"(?:^|_)(?:tokens?|count|length|size|type|kind|hash|id|ids|name|names|mime_type|format|role|version|ms|s|chunks?|ratio|price|cost|effort)$")
@@ -38,7 +40,8 @@ def action(key: str) -> int:
     """What happens to the text under an attribute key: KEEP (up to MAX_UNKNOWN_TEXT), STRIP_QUERY, REDACT (length and hash) or DROP."""
     if key in _URL_KEYS:
         return STRIP_QUERY
-    if key in _text_keys() or key.startswith(("gen_ai.prompt.", "gen_ai.completion.", "llm.input_messages.", "llm.output_messages.", "mlflow.span")):
+    known = key in _text_keys() or key.startswith(("gen_ai.prompt.", "gen_ai.completion.", "llm.input_messages.", "llm.output_messages.", "mlflow.span"))
+    if known or _SECRETS.search(key):
         return DROP
     words = _words(key)
     if key in _TEXT_KEYS or (any(w in _TEXT_WORDS for w in words) and not _NOT_TEXT.search(words[-1])):

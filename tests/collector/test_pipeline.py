@@ -254,6 +254,23 @@ def test_an_error_while_assembling_keeps_traces_pending_and_the_next_try_takes_t
     pipeline.close()
 
 
+def test_a_trace_that_cannot_be_assembled_does_not_hold_up_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "overrun.collector")
+
+    def choking(spans: pa.Table) -> Assembled:
+        if 3 in spans.column("trace_lo").to_pylist():
+            raise ValueError("a defect met by one trace only")
+        return assemble(spans)
+
+    pipeline = Pipeline(open_store(tmp_path / "t.db", create=True), CollectorSettings(quiet_s=3600), PrivacySettings(), choking)
+    send(pipeline, body([s for trace in range(1, 8) for s in chat(trace)]))
+    with pytest.raises(StoreUnavailable, match="1 traces are stored but could not be assembled"):
+        pipeline.drain()
+    assert (one(pipeline, "select count(*) from requests"), len(pipeline.quiet)) == (6, 1)
+    with pytest.raises(StoreUnavailable):
+        pipeline.close()
+
+
 def test_rows_that_the_store_refuses_leave_the_old_ones_and_the_trace_pending(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "overrun.collector")
     send(pipeline, body(chat(1)))
