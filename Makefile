@@ -10,7 +10,7 @@ demo: $(VENV)/.runtime
 	$(BIN)/overrun demo $(ARGS)
 
 test: check $(VENV)/.chromium
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

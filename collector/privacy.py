@@ -28,7 +28,8 @@ _TEXT_WORDS = frozenset({
 # Keys that carry such text although none of their words says so.
 _TEXT_KEYS = frozenset({"ai.value", "ai.values", "ai.response.object", "ai.response.toolCalls", "tool.parameters"})
 # Keys that carry what opens doors: never stored, whoever sends them (captured request headers, most of all).
-_SECRETS = re.compile(r"authorization|cookie|password|passwd|secret|api[-_]?key|credential|private[-_]?key|access[-_]?token|auth[-_]?token", re.IGNORECASE)
+_SECRETS = re.compile(
+    r"(?:authorization|cookie|password|passwd|secret|api[-_]?key|credential|private[-_]?key|access[-_]?token|auth[-_]?token)s?$", re.IGNORECASE)
 # ...unless it is a number or a name about such text.
 _NOT_TEXT = re.compile(
     r"(?:^|_)(?:tokens?|count|length|size|type|kind|hash|id|ids|name|names|mime_type|format|role|version|ms|s|chunks?|ratio|price|cost|effort)$")

@@ -359,3 +359,15 @@ def test_a_text_key_anywhere_inside_a_json_text_is_seen(around: Any, key: str, d
         document = dice.choice([{"n": document}, [document], json.dumps(document)])
     assert privacy.holds_text(document if isinstance(document, str) else json.dumps(document))
     assert not privacy.holds_text(json.dumps({"x": around}))
+
+
+@pytest.mark.parametrize("key", ["http.request.header.authorization", "http.request.header.cookie", "http.response.header.set-cookie", "db.password",
+                                 "http.request.header.x-api-key", "app.client_secret", "metadata.user_api_key"])
+def test_credentials_are_never_stored(key: str) -> None:
+    assert privacy.action(key) == privacy.DROP
+    assert privacy.clean(key, "Bearer abc", store_text=False, salt=None) is None
+
+
+@pytest.mark.parametrize("key", ["metadata.user_api_key_team_id", "gen_ai.token.type", "cookie.count", "auth.method"])
+def test_what_only_sounds_like_a_credential_stays(key: str) -> None:
+    assert privacy.action(key) == privacy.KEEP

@@ -42,7 +42,7 @@ class Site:
         return httpx.get(f"{self.api}/api/v1/{path}", params=self.window | more, trust_env=False, timeout=60).raise_for_status().json()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # Playwright keeps an event loop running in this thread: not beyond the tests that need it
 def browser() -> Iterator[Any]:
     """The system's Chromium, headless and silent."""
     if CHROMIUM is None:
