@@ -313,7 +313,7 @@ def demo(
         return shown
 
     try:
-        run(once=once, say=print, show=None if no_dashboard else show)
+        run(once=once, say=print, show=None if once or no_dashboard else show)
     except (CollectorError, launch.DashboardError) as error:
         fail(str(error), 1)
     except KeyboardInterrupt:

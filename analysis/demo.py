@@ -91,7 +91,7 @@ def run(*, once: bool, say: Callable[[str], None], show: Show | None) -> None:
     """Send the recordings and print a verdict each; then the same for a live application with an incident switched on.
 
     `show(url, query)` puts the dashboard of the server at `url` before the person, opened on `query`, and returns what ends it; None does
-    without. Unless `once`, everything then runs on until the person ends it (KeyboardInterrupt).
+    without. What is shown stays until the person ends it (KeyboardInterrupt). `once` keeps the live application short.
 
     Raises:
         CollectorError: the server did not start or the recordings could not be sent.
@@ -109,7 +109,7 @@ def run(*, once: bool, say: Callable[[str], None], show: Show | None) -> None:
             shown = show(base, {"from": sent[0]["from"], "to": sent[0]["to"], "slo": sent[0]["slo"]}) if show else None
             try:
                 _finish(base, application, say)
-                if shown and not once:
+                if shown:
                     print("the dashboard stays open until Ctrl-C", file=sys.stderr)
                     shown.wait()
             finally:
