@@ -60,7 +60,7 @@ def browser() -> Iterator[Any]:
         running.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def contexts(browser: Any) -> Iterator[dict[str, Any]]:
     """One light and one dark profile; the browser's cache fills once."""
     made = {look: browser.new_context(color_scheme=look, viewport={"width": 1280, "height": 900}) for look in ("light", "dark")}
@@ -69,7 +69,7 @@ def contexts(browser: Any) -> Iterator[dict[str, Any]]:
         context.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:
     """Two servers with a dashboard each: one holds the demo recording and, three hours earlier, hostile names; the other one nothing."""
     names = ("demo", "empty")
