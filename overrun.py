@@ -296,6 +296,7 @@ def demo(
 ) -> None:
     """Send recorded traffic through a real collector on free ports and print one verdict per recording."""
     import os
+    import signal
     import webbrowser
     from urllib.parse import urlencode
 
@@ -312,6 +313,9 @@ def demo(
             webbrowser.open(page)
         return shown
 
+    # Ended from outside, it ends its server, application and dashboard as with Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         run(once=once, say=print, show=None if once or no_dashboard else show)
     except (CollectorError, launch.DashboardError) as error:
