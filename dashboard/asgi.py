@@ -12,6 +12,7 @@ from typing import Any
 import streamlit as st
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 log = logging.getLogger("overrun.dashboard")
 
@@ -40,6 +41,26 @@ def _on_script_error(error: Exception) -> bool:
     return True
 
 
+class QuietProbes:
+    """Answers the browser's question whether the app lives below a page's own address (`/budget/_stcore/health`): it does not.
+
+    Streamlit asks it on every deep link and takes any failure for a no; its own 404 would stand as an error in the visitor's console, and a
+    304 is a no that browsers do not report.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].partition("/_stcore/")[0] in _PAGES and "/_stcore/" in scope["path"]:
+            await send({"type": "http.response.start", "status": 304, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            await self._app(scope, receive, send)
+
+
+_PAGES = frozenset({"/verdict", "/budget", "/traces"})
+
 app = st.App(
     Path(__file__).with_name("app.py"), lifespan=_lifespan, on_script_error=_on_script_error,
-    middleware=[Middleware(GZipMiddleware, minimum_size=1024, compresslevel=5)])
+    middleware=[Middleware(QuietProbes), Middleware(GZipMiddleware, minimum_size=1024, compresslevel=5)])
