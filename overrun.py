@@ -324,6 +324,19 @@ def demo(
         pass
 
 
+@app.command()
+def migrate(db: Annotated[Path, typer.Option("--db", help="The database file.")]) -> None:
+    """Bring a database file of an earlier version up to date; copy it before if it is precious."""
+    from collector.errors import CollectorError
+    from collector.migrate import migrate as run
+
+    try:
+        before, after = run(db)
+    except CollectorError as error:
+        fail(str(error))
+    print(f"{db}: schema {before}, nothing to do" if before == after else f"{db}: schema {before} -> {after}")
+
+
 @config_app.command("show")
 def config_show(config: Config = None) -> None:
     """Print every setting with its value and where it comes from."""

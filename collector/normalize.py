@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector import privacy, stages
+from collector import privacy, quarantine, stages
 from collector.decode import Attributes, Bools, Ints, RawSpans, Source, nested, plain, to_ns
 from collector.dialects import Field
+from collector.quarantine import MAX_DURATION_NS
 
 MAX_ATTRIBUTES = 128  # per span, OpenTelemetry's own default limit; what is over it is counted and dropped
 MAX_NAME = 256  # characters of a span or event name
 MAX_TOKENS = 1 << 40  # a larger token count is no count
-MAX_DURATION_NS = 10 * 365 * 86_400 * 10**9
 
 TEXT_COLUMNS = ("operation", "model", "provider", "response_id", "finish_reason", "error_type", "route", "session", "tenant", "user_hash",
                 "workload", "prefix_hash", "depends_on")
@@ -49,6 +49,7 @@ class Normalized:
     """Rows ready for the store (all columns of the table but `batch`), and the spans refused per body index (broken ids).
 
     `shape` of a span is a hash of the keys of its `attribute_values`; `shapes` says which keys those are.
+    `aside` has the rows of `quarantine`, None if there are none; `warned` says of which bodies they are.
     """
 
     spans: pa.Table
@@ -57,6 +58,8 @@ class Normalized:
     sources: list[tuple[int, dict[str, Any]]]
     shapes: dict[int, list[str]]
     rejected: dict[int, int] = field(default_factory=dict)
+    aside: pa.Table | None = None
+    warned: frozenset[int] = frozenset()
 
 
 @functools.cache
@@ -528,6 +531,8 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     span_id, span_ok = fixed(raw.span.field("span_id"), 8)
     parent, _ = fixed(raw.span.field("parent_span_id"), 8)
     ok = trace_ok & span_ok & (span_id[:, 0] != 0) & ((trace[:, 0] != 0) | (trace[:, 1] != 0))
+    times = raw.span.field("start_time_unix_nano"), raw.span.field("end_time_unix_nano")
+    verdict = quarantine.verdicts(*times)
     start, end = to_ns(raw.span.field("start_time_unix_nano")), to_ns(raw.span.field("end_time_unix_nano"))
     duration = np.clip(end - start, 0, MAX_DURATION_NS)
     kinds = raw.span.field("kind").to_numpy(zero_copy_only=False).astype(np.int64)
@@ -550,12 +555,15 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     spans = pa.table({**table, "shape": shape, "attribute_values": pa.ListArray.from_arrays(rest.offsets(), rest.values)})
     events = _event_rows(raw, trace, span_id[:, 0], ok, rules)
     links = _link_rows(raw, trace, span_id[:, 0], ok, rules)
+    aside = quarantine.rows(spans, verdict, *times, ok)
+    warned: frozenset[int] = frozenset(raw.body[ok & (verdict != 0)].tolist()) if aside is not None else frozenset()
     rejected: dict[int, int] = {}
     if not ok.all():
-        spans = spans.filter(pa.array(ok))
         bodies, counts = np.unique(raw.body[~ok], return_counts=True)
         rejected = dict(zip(bodies.tolist(), counts.tolist(), strict=True))
-    return Normalized(spans, events, links, source_rows, shapes, rejected)
+    if rejected or aside is not None:
+        spans = spans.filter(pa.array(ok & (verdict == 0)))
+    return Normalized(spans, events, links, source_rows, shapes, rejected, aside, warned)
 
 
 def _span_names(names: pa.StringArray, rules: Rules) -> pa.StringArray:

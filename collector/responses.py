@@ -17,21 +17,21 @@ SIGNALS = ("traces", "metrics", "logs")
 
 
 def success(signal: str, stored: Stored) -> Message:
-    """The response to a stored body; refused items make it a partial success, which senders must not repeat."""
+    """The response to a stored body; refused items make it a partial success, which senders must not repeat; a reason without them is a warning."""
     if signal == "traces":
         traces = ExportTraceServiceResponse()
-        if stored.rejected:
+        if stored.reason:
             traces.partial_success.rejected_spans = stored.rejected
             traces.partial_success.error_message = stored.reason
         return traces
     if signal == "metrics":
         metrics = ExportMetricsServiceResponse()
-        if stored.rejected:
+        if stored.reason:
             metrics.partial_success.rejected_data_points = stored.rejected
             metrics.partial_success.error_message = stored.reason
         return metrics
     logs = ExportLogsServiceResponse()
-    if stored.rejected:
+    if stored.reason:
         logs.partial_success.rejected_log_records = stored.rejected
         logs.partial_success.error_message = stored.reason
     return logs

@@ -10,7 +10,7 @@ import functools
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
@@ -19,7 +19,7 @@ import duckdb
 
 from collector.errors import StoreError, StoreLocked, StoreMissing, StoreVersion
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # of the last step in collector/schema/
 # asof_loop_join_threshold: an ASOF join can hang with the default, and a plain SET is not inherited by cursors.
 # Extensions: nothing is downloaded at run time.
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
@@ -98,9 +98,9 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None, thr
         if not exists:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.unlink(missing_ok=True)  # an empty file (mktemp makes one) is no database to DuckDB
-        connection = duckdb.connect(str(path), read_only=read_only, config=config)
-    except (duckdb.Error, OSError) as error:
+    except OSError as error:
         raise _explain(path, error) from error
+    connection = connect(path, config, read_only=read_only)
     try:
         if not exists:
             _create(connection)
@@ -108,7 +108,7 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None, thr
         connection.execute("set global TimeZone = 'UTC'")
         if not read_only:
             connection.execute("set checkpoint_threshold = '256MB'")
-            for sql in _sql_files("views"):
+            for _, sql in _sql_files("views"):
                 connection.execute(sql)
     except BaseException:
         connection.close()
@@ -116,9 +116,26 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None, thr
     return Store(connection, path, read_only=read_only)
 
 
+def connect(path: Path, config: Mapping[str, str | bool | int | float | list[str]] = _SETTINGS, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
+    """A connection to the file, whatever its schema.
+
+    Raises:
+        StoreLocked, StoreError: DuckDB refuses to open it; the message says what to do.
+    """
+    try:
+        return duckdb.connect(str(path), read_only=read_only, config=dict(config))
+    except (duckdb.Error, OSError) as error:
+        raise _explain(path, error) from error
+
+
+def steps() -> dict[int, str]:
+    """Schema version -> the SQL that leads to it from the one before. A new file takes all of them, an old one those it lacks (migrate.py)."""
+    return {int(name[:3]): text for name, text in _sql_files("schema")}
+
+
 def _create(connection: duckdb.DuckDBPyConnection) -> None:
     connection.begin()
-    for sql in _sql_files("schema"):
+    for sql in steps().values():
         connection.execute(sql)
     connection.executemany(
         "insert into meta values (?, ?)",
@@ -127,14 +144,28 @@ def _create(connection: duckdb.DuckDBPyConnection) -> None:
     connection.commit()
 
 
-def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+def version_of(connection: duckdb.DuckDBPyConnection, path: Path) -> str:
+    """The schema version that the file is stamped with.
+
+    Raises:
+        StoreError: a DuckDB database, but not one of ours.
+    """
     try:
-        row = connection.execute("select value from meta where key = 'schema_version'").fetchone()
+        found = connection.execute("select value from meta where key = 'schema_version'").fetchall()
     except (duckdb.CatalogException, duckdb.BinderException) as error:  # no table `meta`, or somebody else's
         raise StoreError(f"{path} is a DuckDB database, but not one of Overrun: choose another --db") from error
-    seen = None if row is None else str(row[0])
+    return str(found[0][0]) if found else "unstamped"
+
+
+def is_older(version: str) -> bool:
+    """Whether `overrun migrate` can bring a file of this version up to date."""
+    return version.isdigit() and 1 <= int(version) < SCHEMA_VERSION
+
+
+def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+    seen = version_of(connection, path)
     if seen != str(SCHEMA_VERSION):
-        remedy = f"run `overrun migrate --db {path}`" if seen is not None and seen.isdigit() and int(seen) < SCHEMA_VERSION else "use a newer Overrun"
+        remedy = f"run `overrun migrate --db {path}`" if is_older(seen) else "use a newer Overrun"
         raise StoreVersion(f"{path} is schema {seen}, this build needs {SCHEMA_VERSION}: {remedy}, or choose another --db")
 
 
@@ -164,10 +195,10 @@ def server_url(path: Path) -> str | None:
 
 
 @functools.cache
-def _sql_files(folder: str) -> tuple[str, ...]:
+def _sql_files(folder: str) -> tuple[tuple[str, str], ...]:
     root = resources.files("collector") / folder
     names = sorted(entry.name for entry in root.iterdir() if entry.name.endswith(".sql"))
-    return tuple((root / name).read_text(encoding="utf-8") for name in names)
+    return tuple((name, (root / name).read_text(encoding="utf-8")) for name in names)
 
 
 @functools.cache

@@ -26,6 +26,7 @@ from collector.decode import decode_spans
 from collector.errors import BadPayload, CollectorError, QueueFull, StoreUnavailable
 from collector.normalize import MAP_TYPE, Normalized, Rules, normalize, shape_hash
 from collector.points import Points, decode_points
+from collector.quarantine import WARNING
 from collector.quiet import QuietTraces
 from collector.store import Store
 
@@ -36,6 +37,7 @@ HASH_AGE_NS = 24 * 3600 * 10**9
 MAX_HASHES = 500_000
 # Attribute key lists remembered by their hash (about 300 bytes each). Beyond it they are forgotten and get another number when seen again.
 MAX_SHAPES = 100_000
+BROKEN_IDS = "spans whose trace id or span id is missing or has the wrong length"
 
 _SOURCE_SCHEMA = pa.schema([
     ("source_id", pa.uint64()), ("service", pa.string()), ("instance", pa.string()), ("version", pa.string()), ("namespace", pa.string()),
@@ -50,7 +52,10 @@ _POINT_SCHEMA = pa.schema([
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What became of a body: items stored, items refused for good (partial success), and whether it was already there."""
+    """What became of a body: items stored, items refused for good (partial success), and whether it was already there.
+
+    `reason` tells the sender why items were refused, or what it should know about those that were stored.
+    """
 
     items: int
     rejected: int
@@ -81,6 +86,7 @@ class Counters:
     spans: int = 0
     points: int = 0
     rejected_items: int = 0
+    quarantined_spans: int = 0
     refused_bodies: int = 0
     bad_bodies: int = 0
     commits: int = 0
@@ -284,7 +290,8 @@ class Writer:
         for i, body in enumerate(bodies):
             rejected = found.rejected.get(i, 0)
             group.bodies.append(body)
-            group.results.append(Stored(sent[i] - rejected, rejected, "spans whose trace id or span id is missing or has the wrong length" if rejected else ""))
+            reasons = [BROKEN_IDS] if rejected else []
+            group.results.append(Stored(sent[i] - rejected, rejected, "; ".join([*reasons, WARNING] if i in found.warned else reasons)))
 
     def _refuse(self, body: _Body, error: BadPayload) -> None:
         self.counters.bad_bodies += 1
@@ -304,7 +311,9 @@ class Writer:
             numbers, keys = zip(*shapes.values(), strict=True)
             append(connection, "shapes", pa.table({"shape": pa.array(numbers, pa.int32()), "keys": pa.array(keys, pa.list_(pa.string()))}), None)
         for part in group.spans:
-            append(connection, "spans", self._numbered(part, shapes), batch)
+            append(connection, "spans", self._numbered(part.spans, shapes), batch)
+            if part.aside is not None:
+                append(connection, "quarantine", self._numbered(part.aside, shapes), batch)
             append(connection, "span_events", part.events, batch)
             append(connection, "span_links", part.links, batch)
         if points:
@@ -333,10 +342,10 @@ class Writer:
                     new[hashed] = (self._last_shape, keys)
         return new
 
-    def _numbered(self, part: Normalized, new: dict[int, tuple[int, list[str]]]) -> pa.Table:
-        hashes, inverse = np.unique(part.spans.column("shape").to_numpy(), return_inverse=True)
+    def _numbered(self, spans: pa.Table, new: dict[int, tuple[int, list[str]]]) -> pa.Table:
+        hashes, inverse = np.unique(spans.column("shape").to_numpy(), return_inverse=True)
         numbers = np.array([self._shapes[h] if h in self._shapes else new[h][0] for h in hashes.tolist()], dtype=np.int32)
-        return part.spans.set_column(part.spans.schema.get_field_index("shape"), "shape", pa.array(numbers[inverse]))
+        return spans.set_column(spans.schema.get_field_index("shape"), "shape", pa.array(numbers[inverse]))
 
     def _committed(self, group: _Group, batch: int, now_ns: int, spans: int, points: int) -> None:
         for body in group.bodies:
@@ -355,6 +364,7 @@ class Writer:
         self.counters.spans += spans
         self.counters.points += points
         self.counters.rejected_items += sum(r.rejected for r in group.results)
+        self.counters.quarantined_spans += sum(p.aside.num_rows for p in group.spans if p.aside is not None)
 
 
 def _pending() -> Future[Any]:
