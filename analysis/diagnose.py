@@ -6,14 +6,17 @@ looked up through the two callables.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from types import ModuleType
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 import numpy as np
 import polars as pl
 
+from analysis import incident
+from analysis.accounts import abandoned
+from analysis.baseline import Chosen
 from analysis.budget import (
     GROUPS,
     OTHER,
@@ -28,6 +31,7 @@ from analysis.budget import (
     stage_rows,
     stage_times,
 )
+from analysis.checklist import Step, checklist
 from analysis.finding import (
     MIN_BREACHING,
     Case,
@@ -40,6 +44,7 @@ from analysis.finding import (
     say_ratio,
 )
 from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, goodput, judge, wilson
+from analysis.incident import Affected, Changed, Trend, to_us
 from analysis.latency import min_n, sorted_quantile
 from analysis.rules import rules
 from analysis.slo import Slo
@@ -53,19 +58,7 @@ Metric = Literal["ttft", "itl", "tpot", "e2e", "errors"]
 MOST_UNATTRIBUTED: Final = 0.3
 # A stage that explains less of the excess than this is listed as ruled out; own default.
 RULED_OUT_BELOW: Final = 0.1
-# Requests on either side of a change point: the usual least number of points for one (PELT, E-divisive); own default.
-MIN_ONSET_SIDE: Final = 20
-_ONSET_GRID: Final = 10_000
-# Traffic is lost when completions fall below half of the baseline's rate and not by chance (3 Poisson deviations).
-LOST_BELOW: Final = 0.5
-LOST_DEVIATIONS: Final = 3.0
-# Change of the judged metric's median from the first to the second half since onset that is called a trend; own
-# default.
-TREND_RATIO: Final = 1.2
-# KV usage (0..1) and share of output-length in the excess that fail the checklist's steps (same values as the rules).
-KV_FULL: Final = 0.9
 RECHECK_DEFAULT_S: Final = 300
-_MOST_LISTED: Final = 3
 
 
 class RuledOut(msgspec.Struct, kw_only=True):
@@ -73,34 +66,6 @@ class RuledOut(msgspec.Struct, kw_only=True):
 
     what: str
     figure: str
-
-
-class Share(msgspec.Struct, kw_only=True):
-    """One value of an attribute among the affected requests: how many, and what share of this value's own requests."""
-
-    name: str
-    requests: int
-    ratio: float
-
-
-class Affected(msgspec.Struct, kw_only=True):
-    """Who is affected: bad requests, their share of all judged, per minute, and the values that hold most of them."""
-
-    requests: int
-    ratio: float | None
-    per_minute: float | None
-    routes: list[Share]
-    models: list[Share]
-    tenants: list[Share]
-
-
-class Changed(msgspec.Struct, kw_only=True):
-    """A value of `what` (version, model) that appears only since the onset. `at` is its first request."""
-
-    what: str
-    before: list[str]
-    after: str
-    at: datetime
 
 
 class Verdict(msgspec.Struct, kw_only=True):
@@ -116,7 +81,7 @@ class Verdict(msgspec.Struct, kw_only=True):
     cause: str | None = None
     sentence: str
     onset: datetime | None = None
-    trend: Literal["worsening", "steady", "improving"] | None = None
+    trend: Trend | None = None
     affected: Affected | None = None
     changed: list[Changed] = []
     ruled_out: list[RuledOut] = []
@@ -129,14 +94,6 @@ class Verdict(msgspec.Struct, kw_only=True):
     def __post_init__(self) -> None:
         # Reasons are given for a whole group of fields at once; only those of null fields mean anything.
         self.reasons = {name: why for name, why in self.reasons.items() if getattr(self, name) is None}
-
-
-class Step(msgspec.Struct, kw_only=True):
-    """One step of the four-step sequence: TTFT against ITL, engine utilisation, output length, retries."""
-
-    step: str
-    status: Literal["pass", "fail", "unknown"]
-    detail: str
 
 
 class Baseline(msgspec.Struct, kw_only=True):
@@ -216,14 +173,14 @@ def diagnose(
     slo: Slo,
     lookups: Lookups,
     *,
-    baseline: RequestFrame | None = None,
+    baseline: Chosen | None = None,
     budgets: Mapping[str, float] | None = None,
     with_findings: bool = True,
 ) -> Diagnosed:
     """Judge a window of requests and name stage and cause.
 
-    `baseline` is the window named outright (`window.load_baseline`); for `auto` the part before the detected onset is
-    used. `budgets` are configured stage or group budgets in ms. Without findings the verdict has no cause and costs
+    `baseline` is the window chosen by `baseline.choose`; where that is None, `auto` uses the part before the detected
+    onset. `budgets` are configured stage or group budgets in ms. Without findings the verdict has no cause and costs
     less.
     """
     budgets_for(slo, next(iter(slo.limits())), budgets)  # a wrong budget is refused even where nothing is judged
@@ -231,7 +188,7 @@ def diagnose(
     good = goodput(judged, frame.seconds)
     stop = _without_latency(frame, slo, judged, good, baseline)
     if stop is not None:
-        return Diagnosed(stop, good, _named_baseline(baseline), [], [], _checklist(frame, slo, None), {})
+        return Diagnosed(stop, good, _named_baseline(baseline), [], [], checklist(frame, slo, None), {})
     facts = _facts(frame, slo, judged, good, baseline, budgets)
     rows = stage_rows(
         facts.times,
@@ -242,11 +199,11 @@ def diagnose(
         _after_first_token(facts),
     )
     if not _over(facts):
-        return Diagnosed(_within(facts), good, facts.baseline, rows, [], _checklist(frame, slo, facts), {})
+        return Diagnosed(_within(facts), good, facts.baseline, rows, [], _checklist(facts), {})
     found, skipped = run_rules(_case(facts, lookups), rules()) if with_findings else ([], {})
     verdict = _over_budget(facts, found, skipped, with_findings=with_findings)
     findings = [diagnosis.finding for diagnosis in found]
-    return Diagnosed(verdict, good, facts.baseline, rows, findings, _checklist(frame, slo, facts), skipped)
+    return Diagnosed(verdict, good, facts.baseline, rows, findings, _checklist(facts), skipped)
 
 
 def run_rules(case: Case, modules: Mapping[str, ModuleType]) -> tuple[list[Diagnosis], dict[str, str]]:
@@ -279,54 +236,8 @@ def judged_metric(judged: Judged, rows: pl.DataFrame, slo: Slo) -> str | None:
     return max(scores, key=lambda metric: scores[metric]) if scores else None
 
 
-def find_onset(start_us: np.ndarray[Any, np.dtype[np.int64]], bad: BoolArray, allowed: float) -> int | None:
-    """Return when requests began to go bad (microseconds since 1970), None when no single change stands out.
-
-    One change point of a Bernoulli share by maximum likelihood over requests in order of start, accepted when the
-    likelihood ratio passes 3 log n (BIC for a location and a second share), the share rises, and what came before was
-    not clearly above `allowed`. Requests that overlap are not independent, so this is a date for people, not a test.
-    """
-    n = len(bad)
-    if n < 2 * MIN_ONSET_SIDE:
-        return None
-    order = np.argsort(start_us, kind="stable")
-    hits = np.cumsum(bad[order], dtype=np.int64)
-    # A coarse pass, then a fine one around its best: a hundred times fewer logarithms at a million requests.
-    step = max(1, n // _ONSET_GRID)
-    coarse = np.arange(MIN_ONSET_SIDE, n - MIN_ONSET_SIDE + 1, step)
-    near = int(coarse[np.argmax(_split_gain(hits, coarse))])
-    k = np.arange(max(MIN_ONSET_SIDE, near - step), min(n - MIN_ONSET_SIDE, near + step) + 1)
-    gain = _split_gain(hits, k)
-    left, total = hits[k - 1].astype(np.float64), float(hits[-1])
-    best = int(np.argmax(gain))
-    split, before = int(k[best]), float(left[best])
-    rises = (total - before) / (n - split) > before / split
-    if 2.0 * gain[best] < 3.0 * np.log(n) or not rises or wilson(int(before), split)[0] > allowed:
-        return None
-    return int(start_us[order[split]])
-
-
-def _split_gain(hits: np.ndarray[Any, np.dtype[np.int64]], k: np.ndarray[Any, np.dtype[np.int64]]) -> FloatArray:
-    """Return how much two shares, split after k requests, explain better than one; `hits` is the running count."""
-    n, total = len(hits), float(hits[-1])
-    left = hits[k - 1].astype(np.float64)
-    whole = _log_likelihood(np.array([total]), np.array([n]))
-    return _log_likelihood(left, k) + _log_likelihood(total - left, n - k) - whole
-
-
-def _log_likelihood(hits: FloatArray, n: Any) -> FloatArray:
-    """Return the maximised Bernoulli log likelihood of `hits` out of `n`, elementwise; 0 log 0 counts as 0."""
-    total = np.asarray(n, dtype=np.float64)
-    misses = total - hits
-    parts = [
-        np.where(part > 0.0, part * np.log(np.where(part > 0.0, part, 1.0) / total), 0.0) for part in (hits, misses)
-    ]
-    value: FloatArray = parts[0] + parts[1]
-    return value
-
-
 def _without_latency(
-    frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, baseline: RequestFrame | None
+    frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, baseline: Chosen | None
 ) -> Verdict | None:
     """Return the verdict where latency is not the question: no or lost traffic, failing, or too little to judge."""
     lost = _traffic_lost(frame, baseline)
@@ -340,7 +251,7 @@ def _without_latency(
             sentence=f"No complete request in the window{waiting}. Send OTLP traces here, or widen the window.",
             reasons=_why_null("there is no request in the window"),
         )
-    errors = int(judged.error.sum())
+    errors = int((judged.error & ~abandoned(frame.rows).to_numpy()).sum())  # who gave up waiting is a matter of latency
     if errors >= MIN_BREACHING and wilson(errors, n, Z_ONE_SIDED)[0] > 1.0 - slo.goodput_target:
         return _failing(frame, judged, good, errors)
     metric = judged_metric(judged, frame.rows, slo)
@@ -356,21 +267,15 @@ def _without_latency(
     return None
 
 
-def _traffic_lost(frame: RequestFrame, baseline: RequestFrame | None) -> Verdict | None:
-    """Compare the rate of completions with a baseline named outright; an automatic one is part of the window itself."""
-    if baseline is None or baseline.rows.height < MIN_BREACHING or baseline.seconds <= 0.0 or frame.seconds <= 0.0:
+def _traffic_lost(frame: RequestFrame, baseline: Chosen | None) -> Verdict | None:
+    """The verdict when completions are missing; latency says nothing about requests that never completed."""
+    lost = incident.traffic_lost(frame, None if baseline is None else baseline.frame)
+    if lost is None:
         return None
-    expected = baseline.rows.height / baseline.seconds * frame.seconds
-    n = frame.rows.height
-    if n >= LOST_BELOW * expected or n >= expected - LOST_DEVIATIONS * expected**0.5:
-        return None
-    sentence = (
-        f"Traffic is lost: {n:,} requests completed where the baseline's rate gives {expected:,.0f}. "
-        "A hang sends no spans: look at the load balancer, crashed or stuck workers, and requests still running."
-    )
     return Verdict(
         status="traffic_lost",
-        sentence=sentence,
+        sentence=incident.say_lost(lost),
+        onset=lost.since,
         owner="platform",
         recheck_after_s=RECHECK_DEFAULT_S,
         mitigation="Restart or drain the instances that answer no health check; send traffic to the others.",
@@ -384,7 +289,7 @@ def _failing(frame: RequestFrame, judged: Judged, good: Goodput, errors: int) ->
     kinds = failed.group_by("error_type").len().sort("len", "error_type", descending=[True, False])
     name, count = kinds.row(0)
     what = f"{printable(name) if name else 'an unnamed error'} in {count:,} of them"
-    onset = _onset(frame, judged.error, 0.0)
+    onset = incident.onset(frame, judged.error, 0.0)
     sentence = (
         f"Failing: {errors:,} of {frame.rows.height:,} requests ({say_ratio(errors / frame.rows.height)}) end in an "
         f"error, most often {what}. Fast errors lower every percentile, so latency is not judged until they stop."
@@ -394,8 +299,8 @@ def _failing(frame: RequestFrame, judged: Judged, good: Goodput, errors: int) ->
         metric="errors",
         sentence=sentence,
         onset=onset,
-        affected=_affected(frame, judged.bad, good),
-        changed=_changed(frame.rows, onset),
+        affected=incident.affected(frame, judged.bad, good.ratio),
+        changed=incident.changed(frame.rows, onset),
         recheck_after_s=RECHECK_DEFAULT_S,
         mitigation="Roll back what changed at the onset, or fail over to another provider or model.",
         rollback="Return to the first route when its errors stop.",
@@ -409,14 +314,14 @@ def _facts(
     slo: Slo,
     judged: Judged,
     good: Goodput,
-    baseline: RequestFrame | None,
+    baseline: Chosen | None,
     configured: Mapping[str, float] | None,
 ) -> _Facts:
     metric = judged_metric(judged, frame.rows, slo) or next(iter(slo.limits()))
     limit_ms = slo.limits()[metric]
     ok = _with_metric(frame.rows, metric)
     values, times = ok[f"{metric}_ms"].to_numpy(), stage_times(ok, path_of(metric))
-    onset = _onset(frame, judged.error | judged.misses[metric], 1.0 - slo.goodput_target)
+    onset = incident.onset(frame, judged.error | judged.misses[metric], 1.0 - slo.goodput_target)
     base, chosen = _baseline_rows(frame, baseline, onset, metric, slo)
     against = None if base is None else (base[f"{metric}_ms"].to_numpy(), stage_times(base, path_of(metric)))
     tail = attribute(values, times, slo.percentile, limit_ms=limit_ms, baseline=against)
@@ -451,7 +356,7 @@ def _with_metric(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 def _baseline_rows(
-    frame: RequestFrame, baseline: RequestFrame | None, onset: datetime | None, metric: str, slo: Slo
+    frame: RequestFrame, baseline: Chosen | None, onset: datetime | None, metric: str, slo: Slo
 ) -> tuple[pl.DataFrame | None, Baseline | None]:
     """Return the baseline's successful requests and how it was chosen.
 
@@ -460,21 +365,21 @@ def _baseline_rows(
     needed = min_n(slo.percentile)
     if baseline is not None:
         named = _named_baseline(baseline)
-        rows = _with_metric(baseline.rows, metric)
+        rows = _with_metric(baseline.frame.rows, metric)
         return (rows, named) if rows.height >= needed else (None, named)
     if frame.window.baseline != "auto" or onset is None or frame.start is None:
         return None, None
-    rows = _with_metric(frame.rows.filter(pl.col("start_us") < _to_us(onset)), metric)
+    rows = _with_metric(frame.rows.filter(pl.col("start_us") < to_us(onset)), metric)
     if rows.height < needed:
         return None, None
     choice = "auto: what came before the detected onset in this window"
     return rows, Baseline(choice=choice, start=frame.start, end=onset, requests=rows.height)
 
 
-def _named_baseline(baseline: RequestFrame | None) -> Baseline | None:
-    if baseline is None or baseline.start is None or baseline.end is None:
+def _named_baseline(chosen: Chosen | None) -> Baseline | None:
+    if chosen is None or chosen.frame.start is None or chosen.frame.end is None:
         return None
-    return Baseline(choice="as asked", start=baseline.start, end=baseline.end, requests=baseline.rows.height)
+    return Baseline(choice=chosen.choice, start=chosen.frame.start, end=chosen.frame.end, requests=chosen.frame.rows.height)
 
 
 def _over(facts: _Facts) -> bool:
@@ -524,9 +429,9 @@ def _over_budget(facts: _Facts, found: list[Diagnosis], skipped: dict[str, str],
         cause=cause,
         sentence=_sentence(facts, stage, main),
         onset=facts.onset,
-        trend=_trend(facts),
-        affected=_affected(facts.frame, facts.bad, facts.goodput),
-        changed=_changed(facts.frame.rows, facts.onset),
+        trend=incident.trend(facts.ok, facts.metric, facts.onset),
+        affected=incident.affected(facts.frame, facts.bad, facts.goodput.ratio),
+        changed=incident.changed(facts.frame.rows, facts.onset, facts.base),
         ruled_out=_ruled_out(facts, stage),
         owner=main.owner if main else _owner(facts.ok, stage),
         mitigation=main.mitigation if main else None,
@@ -636,58 +541,6 @@ def _after_first_token(facts: _Facts) -> StageTimes | None:
     return StageTimes("e2e", whole.total_ms, {stage: value for stage, value in kept.items() if value.any()})
 
 
-def _onset(frame: RequestFrame, bad: BoolArray, allowed: float) -> datetime | None:
-    found = find_onset(frame.rows["start_us"].to_numpy(), bad, allowed)
-    return None if found is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=found)
-
-
-def _trend(facts: _Facts) -> Literal["worsening", "steady", "improving"] | None:
-    """Compare the medians of the judged metric in the two halves (by count) since the onset."""
-    if facts.onset is None:
-        return None
-    since = facts.ok.filter(pl.col("start_us") >= _to_us(facts.onset)).sort("start_us")
-    values = since[f"{facts.metric}_ms"].to_numpy()
-    if len(values) < 2 * MIN_ONSET_SIDE:
-        return None
-    first, second = float(np.median(values[: len(values) // 2])), float(np.median(values[len(values) // 2 :]))
-    if second > TREND_RATIO * first:
-        return "worsening"
-    return "improving" if second * TREND_RATIO < first else "steady"
-
-
-def _affected(frame: RequestFrame, bad: BoolArray, good: Goodput) -> Affected:
-    rows = frame.rows.select("route", "model", "tenant").with_columns(bad=pl.Series(bad))
-    return Affected(
-        requests=int(bad.sum()),
-        ratio=float(bad.mean()) if good.ratio is None else 1.0 - good.ratio,
-        per_minute=60.0 * int(bad.sum()) / frame.seconds if frame.seconds > 0.0 else None,
-        routes=_shares(rows, "route"),
-        models=_shares(rows, "model"),
-        tenants=_shares(rows, "tenant"),
-    )
-
-
-def _shares(rows: pl.DataFrame, column: str) -> list[Share]:
-    counts = rows.drop_nulls(column).group_by(column).agg(pl.col("bad").sum().alias("hits"), pl.len().alias("n"))
-    counts = counts.filter(pl.col("hits") > 0).sort("hits", column, descending=[True, False]).head(_MOST_LISTED)
-    return [Share(name=printable(name), requests=hits, ratio=hits / n) for name, hits, n in counts.iter_rows()]
-
-
-def _changed(rows: pl.DataFrame, onset: datetime | None) -> list[Changed]:
-    """Return versions and models first seen since the onset while others served before it."""
-    if onset is None:
-        return []
-    changed = []
-    for column in ("version", "model"):
-        seen = rows.drop_nulls(column).group_by(column).agg(pl.col("start_us").min().alias("first")).sort("first")
-        before = seen.filter(pl.col("first") < _to_us(onset))[column].to_list()
-        for value, first in seen.filter(pl.col("first") >= _to_us(onset)).head(_MOST_LISTED).iter_rows():
-            at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=first)
-            names = [printable(name) for name in before[:_MOST_LISTED]]
-            changed.append(Changed(what=column, before=names, after=printable(value), at=at))
-    return changed
-
-
 def _ruled_out(facts: _Facts, stage: str) -> list[RuledOut]:
     tail = facts.excess
     small = [s for s in tail.tail_ms if s != stage and tail.share(s) < RULED_OUT_BELOW]
@@ -713,78 +566,10 @@ def _owner(ok: pl.DataFrame, stage: str) -> Owner:
     return "platform" if stage in (*GROUPS["model"], *GROUPS["network+gateway"]) else "app"
 
 
-def _checklist(frame: RequestFrame, slo: Slo, facts: _Facts | None) -> list[Step]:
-    return [
-        _split_step(frame, slo),
-        _utilisation_step(frame.points),
-        _length_step(facts),
-        _retry_step(frame.rows),
-    ]
-
-
-def _split_step(frame: RequestFrame, slo: Slo) -> Step:
-    """TTFT against the speed after it: which of the two is over its limit."""
-    ok = frame.rows.filter(~pl.col("error"))
-    parts, over = [], False
-    for metric in ("ttft", "tpot"):
-        values = ok[f"{metric}_ms"].drop_nulls().to_numpy()
-        limit_ms = slo.limits().get(metric)
-        if len(values) < min_n(slo.percentile):
-            parts.append(f"{metric.upper()} has {len(values)} samples")
-            continue
-        observed = sorted_quantile(np.sort(values), slo.percentile / 100.0)
-        over = over or (limit_ms is not None and observed > limit_ms)
-        limit = f" (limit {say_ms(limit_ms)})" if limit_ms is not None else ""
-        parts.append(f"{metric.upper()} P{slo.percentile:g} {say_ms(observed)}{limit}")
-    known = not all("samples" in part for part in parts)
-    return Step(
-        step="TTFT against ITL", status="unknown" if not known else "fail" if over else "pass", detail="; ".join(parts)
-    )
-
-
-def _utilisation_step(points: pl.DataFrame) -> Step:
-    step = "engine utilisation"
-    kv = points.filter(pl.col("indicator") == "kv_cache_usage")["value"].to_numpy()
-    waiting = points.filter(pl.col("indicator") == "queue_depth")["value"].to_numpy()
-    if not len(kv) and not len(waiting):
-        return Step(step=step, status="unknown", detail="no engine gauges: scrape the engine's /metrics")
-    parts, full = [], False
-    if len(kv):
-        high = float(np.percentile(kv, 95.0))
-        full = high > KV_FULL
-        parts.append(f"KV cache usage P95 {say_ratio(high)} of {len(kv)} samples (over {say_ratio(KV_FULL)}: a prior)")
-    if len(waiting):
-        most = float((waiting > 0).mean())
-        full = full or most > 0.5
-        parts.append(f"requests waiting in {say_ratio(most)} of {len(waiting)} samples, at most {waiting.max():,.0f}")
-    return Step(step=step, status="fail" if full else "pass", detail="; ".join(parts))
-
-
-def _length_step(facts: _Facts | None) -> Step:
-    step = "output length"
-    tokens = None if facts is None else facts.ok["output_tokens"].drop_nulls()
-    if facts is None or tokens is None or tokens.is_empty():
-        return Step(step=step, status="unknown", detail="output tokens are not recorded")
+def _checklist(facts: _Facts) -> list[Step]:
+    tokens = facts.ok["output_tokens"].drop_nulls().to_numpy()
     share = facts.excess.share("decode") + facts.excess.share("generation")
-    usual, most = (float(np.percentile(tokens.to_numpy(), p)) for p in (50.0, 95.0))
-    detail = f"output tokens P50 {usual:,.0f}, P95 {most:,.0f} (n {len(tokens):,})"
-    detail += f"; decode is {say_ratio(share)} of the excess"
-    return Step(step=step, status="fail" if _over(facts) and share >= 0.5 else "pass", detail=detail)
-
-
-def _retry_step(rows: pl.DataFrame) -> Step:
-    known = rows["attempts"].drop_nulls()
-    if known.is_empty():
-        return Step(
-            step="retries", status="unknown", detail="attempts are not recorded: retries inside a client are hidden"
-        )
-    # From 1.1 attempts a request retries add load of their own: the 10 % retry budget of SRE practice.
-    mean = float(known.to_numpy().mean())
-    return Step(
-        step="retries",
-        status="fail" if mean > 1.1 else "pass",
-        detail=f"{mean:.2f} attempts a request (n {len(known):,})",
-    )
+    return checklist(facts.frame, facts.slo, (tokens, share if _over(facts) else None))
 
 
 def _limited(slo: Slo) -> str:
@@ -800,6 +585,3 @@ def _why_null(why: str, *names: str) -> dict[str, str]:
     advice = ("owner", "mitigation", "rollback", "recheck_after_s")
     return dict.fromkeys(names or ("metric", "stage", "cause", "onset", "trend", "affected", *advice), why)
 
-
-def _to_us(time: datetime) -> int:
-    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

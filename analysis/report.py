@@ -10,17 +10,19 @@ from typing import Final, Literal
 
 import duckdb
 import msgspec
-import polars as pl
 
+from analysis.accounts import Errors, Retries, errors, retries
+from analysis.baseline import choose
 from analysis.budget import StageRow
-from analysis.diagnose import Baseline, Diagnosed, Lookups, Step, Verdict, diagnose
+from analysis.checklist import Step
+from analysis.diagnose import Baseline, Diagnosed, Lookups, Verdict, diagnose
 from analysis.errors import AnalysisError
 from analysis.finding import Finding
 from analysis.goodput import Goodput
 from analysis.latency import Latency, latency
 from analysis.quality import Check, checks
 from analysis.slo import Slo
-from analysis.window import RequestFrame, Window, load, load_baseline, load_stage_spans, load_trace_ids
+from analysis.window import RequestFrame, Window, load, load_stage_spans, load_trace_ids
 
 SCHEMA: Final = "overrun.report/1"
 
@@ -37,26 +39,6 @@ class WindowFacts(msgspec.Struct, kw_only=True):
     llm_calls: int
     spans: int
     incomplete: int
-    reasons: dict[str, str] = {}
-
-
-class Errors(msgspec.Struct, kw_only=True):
-    """Ratios 0..1 of all requests: failed, abandoned by the client, cut at max_tokens (of those where it is known)."""
-
-    ratio: float | None
-    abandoned_ratio: float | None
-    truncated_ratio: float | None
-    reasons: dict[str, str] = {}
-
-
-class Retries(msgspec.Struct, kw_only=True):
-    """Attempts over all requests where they are recorded, and what the superfluous ones cost."""
-
-    attempts: int | None
-    wasted_ms: float | None
-    wasted_tokens: int | None
-    on_slow: int | None
-    on_error: int | None
     reasons: dict[str, str] = {}
 
 
@@ -117,7 +99,7 @@ def build(
         spender=lambda traces, stage: _spender(con, traces, stage),
     )
     found = diagnose(
-        frame, slo, lookups, baseline=load_baseline(con, frame), budgets=budgets, with_findings=with_findings
+        frame, slo, lookups, baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings
     )
     return Report(
         window=_window_facts(frame),
@@ -126,8 +108,8 @@ def build(
         latency=latency(frame.rows),
         goodput=found.goodput,
         stages=found.stages,
-        errors=_errors(frame.rows),
-        retries=_retries(frame.rows),
+        errors=errors(frame.rows),
+        retries=retries(con, window),
         checklist=found.checklist,
         verdict=found.verdict,
         findings=found.findings,
@@ -167,36 +149,6 @@ def _window_facts(frame: RequestFrame) -> WindowFacts:
     )
 
 
-def _errors(rows: pl.DataFrame) -> Errors:
-    reasons = {"abandoned_ratio": "client cancellations are not told apart from other errors"}
-    cut = rows["truncated"].drop_nulls()
-    if cut.is_empty():
-        reasons["truncated_ratio"] = "no request carries a finish reason"
-    if rows.is_empty():
-        reasons["ratio"] = "no request in the window"
-    return Errors(
-        ratio=float(rows["error"].sum()) / rows.height if rows.height else None,
-        abandoned_ratio=None,
-        truncated_ratio=float(cut.sum()) / len(cut) if len(cut) else None,
-        reasons=reasons,
-    )
-
-
-def _retries(rows: pl.DataFrame) -> Retries:
-    known = rows["attempts"].drop_nulls()
-    reasons = dict.fromkeys(("wasted_ms", "wasted_tokens", "on_slow", "on_error"), "retry accounts are not computed")
-    if known.is_empty():
-        reasons["attempts"] = "attempts are not recorded: retries inside a client are hidden"
-    return Retries(
-        attempts=int(known.sum()) if len(known) else None,
-        wasted_ms=None,
-        wasted_tokens=None,
-        on_slow=None,
-        on_error=None,
-        reasons=reasons,
-    )
-
-
 def _reasons(frame: RequestFrame, found: Diagnosed, *, with_findings: bool) -> dict[str, str]:
     reasons = {"indicators": "leading indicators are not learned from this data"}
     if found.baseline is None:
@@ -204,7 +156,7 @@ def _reasons(frame: RequestFrame, found: Diagnosed, *, with_findings: bool) -> d
         reasons["baseline"] = (
             "none was asked for"
             if asked == "none"
-            else "no healthy stretch before an onset in this window"
+            else "no healthy window of the same hours, and no healthy stretch before an onset"
             if asked == "auto"
             else "the baseline holds no request"
         )

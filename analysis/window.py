@@ -6,7 +6,7 @@ here.
 
 import functools
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import resources
 from typing import Final
@@ -185,19 +185,6 @@ def load(con: duckdb.DuckDBPyConnection, window: Window) -> RequestFrame:
         },
     ).pl()
     return RequestFrame(window, complete.drop("complete"), points, rows.height - complete.height, start, end)
-
-
-def load_baseline(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> RequestFrame | None:
-    """Fetch the baseline that the window names outright.
-
-    None for `none` and for `auto`, which is found in the window itself.
-    """
-    chosen = frame.window.baseline
-    if chosen == "previous" and frame.start is not None and frame.end is not None:
-        chosen = (frame.start - (frame.end - frame.start), frame.start)
-    if isinstance(chosen, str):
-        return None
-    return load(con, replace(frame.window, start=chosen[0], end=chosen[1], baseline="none"))
 
 
 def load_llm_calls(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFrame:

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.diagnose import find_onset
+from analysis.incident import find_onset
 from analysis.slo import Slo
 from tests.analysis.builders import at, requests
 from tests.analysis.rules.cases import CHAT, run

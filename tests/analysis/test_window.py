@@ -11,7 +11,6 @@ from analysis.errors import WindowError
 from analysis.window import (
     Window,
     load,
-    load_baseline,
     load_llm_calls,
     load_stage_spans,
     load_trace_ids,
@@ -120,15 +119,6 @@ def test_gauges_reach_a_minute_behind_the_end_and_no_farther() -> None:
     insert(con, requests(10, prefill_ms=1.0))
     gauge(con, "queue_depth", {-1.0: 1, 0.0: 2, 9.0: 3, 60.0: 4, 100.0: 5})
     assert load(con, Window()).points["value"].to_list() == [2.0, 3.0, 4.0]
-
-
-def test_previous_baseline_is_the_equal_span_before() -> None:
-    con = store()
-    insert(con, requests(20, every_s=1.0, prefill_ms=1.0))
-    base = load_baseline(con, load(con, Window(at(10), at(20), "previous")))
-    assert base is not None
-    assert (base.start, base.end, base.rows.height) == (at(0), at(10), 10)
-    assert load_baseline(con, load(con, Window(at(10), at(20), "none"))) is None
 
 
 def test_trace_ids_keep_the_order_of_the_rows() -> None:

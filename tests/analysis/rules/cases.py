@@ -4,10 +4,11 @@ from typing import Any
 
 import polars as pl
 
+from analysis.baseline import choose
 from analysis.diagnose import Diagnosed, Lookups, diagnose
 from analysis.finding import Finding
 from analysis.slo import Slo
-from analysis.window import Window, load, load_baseline, load_trace_ids
+from analysis.window import Window, load, load_trace_ids
 from tests.analysis.builders import gauge, insert, store
 
 CHAT = Slo(ttft_ms=1500.0, e2e_ms=2500.0)
@@ -27,7 +28,7 @@ def run(
         gauge(con, indicator, samples)
     frame = load(con, Window(**window))
     lookups = Lookups(trace_ids=lambda rows: load_trace_ids(con, rows), spender=lambda traces, stage: spender)
-    return diagnose(frame, slo, lookups, baseline=load_baseline(con, frame))
+    return diagnose(frame, slo, lookups, baseline=choose(con, frame, slo))
 
 
 def of(found: Diagnosed, rule: str) -> Finding | None:

@@ -1,0 +1,104 @@
+"""What went wrong besides being slow? Accounts of failed, abandoned and truncated requests, and of attempts that served nobody.
+
+Takes the rows of a `RequestFrame` and the model calls of the same window.
+"""
+
+import re
+from typing import Final
+
+import duckdb
+import msgspec
+import numpy as np
+import polars as pl
+
+from analysis.window import Window, filter_of, query
+
+# How the clients' cancellations are named by the frameworks that record them, lower case.
+ABANDONED: Final = re.compile(r"cancel|abort|disconnect|client closed|generatorexit|brokenpipe|broken pipe|econnreset|connection reset")
+# nginx's "client closed request", which proxies and gateways have taken over.
+CLIENT_CLOSED: Final = 499
+
+_NOTHING_LOST: Final = {"wasted": 0, "wasted_ms": 0.0, "wasted_tokens": 0, "tokens_unknown": 0, "on_slow": 0, "on_error": 0}
+
+
+class Errors(msgspec.Struct, kw_only=True):
+    """Ratios 0..1 of all requests: failed, abandoned by the client, cut at max_tokens (of those where it is known).
+
+    Abandoned requests are among the failed ones. `abandoned_after_ms` is the median time that those clients had waited, `error_types` counts the
+    failures by their type, most first.
+    """
+
+    ratio: float | None
+    abandoned_ratio: float | None
+    truncated_ratio: float | None
+    abandoned_after_ms: float | None = None
+    error_types: dict[str, int] = {}
+    reasons: dict[str, str] = {}
+
+
+class Retries(msgspec.Struct, kw_only=True):
+    """Attempts of all model calls where they are recorded, and what those cost that served nobody.
+
+    `wasted_ms` and `wasted_tokens` are of failed calls that a later call of the same trace replaced; `on_slow` of them ended by a time limit or a cancel,
+    `on_error` by an error.
+    """
+
+    attempts: int | None
+    wasted_ms: float | None
+    wasted_tokens: int | None
+    on_slow: int | None
+    on_error: int | None
+    reasons: dict[str, str] = {}
+
+
+def abandoned(rows: pl.DataFrame) -> pl.Series:
+    """Return per request whether its client gave up: a failed request whose error is a cancellation."""
+    kinds = rows["error_type"].fill_null("").str.to_lowercase()
+    return rows["error"] & kinds.str.contains(ABANDONED.pattern)
+
+
+def errors(rows: pl.DataFrame) -> Errors:
+    """Return the accounts of failed, abandoned and truncated requests; `rows` as in `RequestFrame`."""
+    n, failed = rows.height, rows.filter(pl.col("error"))
+    cut = rows["truncated"].drop_nulls()
+    reasons = {}
+    if cut.is_empty():
+        reasons["truncated_ratio"] = "no request carries a finish reason"
+    gone = rows.filter(abandoned(rows))
+    unnamed = failed["error_type"].null_count()
+    ratio: float | None = gone.height / n if n else None
+    if n == 0:
+        reasons |= dict.fromkeys(("ratio", "abandoned_ratio"), "no request in the window")
+    elif unnamed * 2 > failed.height:
+        ratio = None
+        reasons["abandoned_ratio"] = f"{unnamed:,} of {failed.height:,} failed requests carry no error type: record error.type"
+    if gone.is_empty():
+        reasons["abandoned_after_ms"] = "no request is known to be abandoned by its client"
+    kinds = failed.drop_nulls("error_type")["error_type"].value_counts(sort=True)
+    return Errors(
+        ratio=failed.height / n if n else None, abandoned_ratio=ratio, truncated_ratio=float(cut.sum()) / len(cut) if len(cut) else None,
+        abandoned_after_ms=float(np.median(gone["e2e_ms"].to_numpy())) if gone.height else None,
+        error_types={str(name)[:128]: int(count) for name, count in kinds.head(10).iter_rows()}, reasons=reasons)
+
+
+def retries(con: duckdb.DuckDBPyConnection, window: Window) -> Retries:
+    """Return the account of retries over the model calls of a window."""
+    counts = con.sql(query("attempts"), params=filter_of(window)).pl().to_dicts()[0]
+    fields = ("wasted_ms", "wasted_tokens", "on_slow", "on_error")
+    if counts["calls"] == 0:
+        return Retries(attempts=None, wasted_ms=None, wasted_tokens=None, on_slow=None, on_error=None,
+                       reasons=dict.fromkeys(("attempts", *fields), "no model call in the window"))
+    # Without a failed call nothing was replaced, and the look at whole traces is spared.
+    lost = con.sql(query("retries"), params=filter_of(window)).pl().to_dicts()[0] if counts["failed"] else _NOTHING_LOST
+    reasons = {}
+    if counts["counted"] == 0:
+        reasons["attempts"] = "attempts are not recorded: retries inside a client are hidden"
+        if lost["wasted"] == 0:
+            reasons |= dict.fromkeys(fields, "attempts are not recorded, and no failed call was replaced by another one")
+    elif counts["further"] > 0:
+        why = f"{counts['further']:,} further attempts are counted by their clients, without times and tokens of their own"
+        reasons |= dict.fromkeys(fields, why)
+    if "wasted_tokens" not in reasons and lost["wasted"] and lost["tokens_unknown"] == lost["wasted"]:
+        reasons["wasted_tokens"] = "no wasted attempt carries token counts"
+    known = {name: None if name in reasons else value for name, value in (lost | {"attempts": counts["attempts"]}).items()}
+    return Retries(**{name: known[name] for name in ("attempts", *fields)}, reasons=reasons)

@@ -1,0 +1,56 @@
+"""Which window is the baseline: as asked, the same hours of a healthy day, the healthy span before, or none."""
+
+import duckdb
+import numpy as np
+import polars as pl
+
+from analysis.baseline import Chosen, choose
+from analysis.slo import Slo
+from analysis.window import Window, load
+from tests.analysis.builders import at, insert, requests, store
+
+DAY = 86_400.0
+SLO = Slo(e2e_ms=1_000.0)
+
+
+def hour(start_s: float, *, slow: bool = False) -> pl.DataFrame:
+    return requests(200, start_s=start_s + np.arange(200) * 18.0, prefill_ms=2_000.0 if slow else 100.0)
+
+
+def chosen(con: duckdb.DuckDBPyConnection, baseline: str = "auto") -> Chosen | None:
+    return choose(con, load(con, Window(at(0), at(3_600), baseline)), SLO)
+
+
+def test_auto_takes_the_same_hours_of_the_latest_healthy_day() -> None:
+    con = store()
+    insert(con, hour(0, slow=True), hour(-DAY, slow=True), hour(-2 * DAY), hour(-3 * DAY), hour(-3_600))
+    found = chosen(con)
+    assert found is not None
+    assert (found.frame.start, found.frame.rows.height) == (at(-2 * DAY), 200)
+    assert found.choice == "auto: the same hours 2 days before, healthy"
+
+
+def test_auto_takes_the_healthy_span_before_where_no_day_is_known() -> None:
+    con = store()
+    insert(con, hour(0, slow=True), hour(-3_600))
+    found = chosen(con)
+    assert found is not None
+    assert found.frame.start == at(-3_600)
+    assert "just before" in found.choice
+
+
+def test_auto_finds_none_among_sick_or_absent_windows() -> None:
+    con = store()
+    insert(con, hour(0, slow=True))
+    assert chosen(con) is None
+    insert(con, hour(-3_600, slow=True).with_columns(trace_hi=pl.lit(9, pl.UInt64)))
+    assert chosen(con) is None
+
+
+def test_previous_is_the_equal_span_before_and_none_is_none() -> None:
+    con = store()
+    insert(con, hour(0), hour(-3_600, slow=True))
+    found = chosen(con, "previous")
+    assert found is not None
+    assert (found.frame.start, found.frame.end) == (at(-3_600), at(0))
+    assert chosen(con, "none") is None

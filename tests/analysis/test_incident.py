@@ -1,0 +1,97 @@
+"""Incident facts on known steps: onset, what changed, lost traffic; each beside a twin that differs in one fact."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.incident import changed, find_onset, traffic_lost
+from analysis.window import RequestFrame
+from tests.analysis.builders import at, frame_of, requests
+
+
+def onset_of(*parts: tuple[int, float], allowed: float = 0.05) -> float | None:
+    """The onset in requests (one a second) of pieces (n, share of bad)."""
+    rng = np.random.default_rng(7)
+    bad = np.concatenate([rng.random(n) < share for n, share in parts])
+    found = find_onset(np.arange(len(bad)) * 1_000_000, bad, allowed)
+    return None if found is None else found / 1e6
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([(500, 0.01), (500, 0.6)], 500),
+        ([(100, 0.0), (200, 0.7), (700, 0.01)], 100),  # an incident that has ended, with the recovery as the greater change
+        ([(300, 0.0), (100, 0.9), (300, 0.0), (300, 0.9)], 700),  # the latest of two
+        ([(400, 0.02), (300, 0.2), (300, 0.9)], 400),  # grows in two steps
+    ],
+)
+def test_onset_is_where_the_latest_bad_stretch_begins(parts: list[tuple[int, float]], expected: int) -> None:
+    found = onset_of(*parts)
+    assert found is not None
+    assert abs(found - expected) <= 20
+
+
+@pytest.mark.parametrize("parts", [[(1000, 0.02)], [(1000, 0.6)], [(500, 0.6), (500, 0.01)], [(30, 0.9)]])
+def test_no_onset_without_a_healthy_stretch_before(parts: list[tuple[int, float]]) -> None:
+    assert onset_of(*parts) is None
+
+
+def test_onset_of_a_million_requests_is_exact() -> None:
+    bad = np.arange(1_000_000) >= 700_123
+    assert find_onset(np.arange(1_000_000), bad, 0.05) == 700_123
+
+
+def what(rows: pl.DataFrame) -> dict[str, tuple[list[str], str]]:
+    return {change.what: (change.before, change.after) for change in changed(frame_of(rows).rows, at(200))}
+
+
+HALF = [0] * 200 + [1] * 200
+
+
+def test_new_version_new_model_new_cap_and_new_mix_are_told() -> None:
+    rows = requests(
+        400, prefill_ms=1.0, version=["v1" if h == 0 else "v2" for h in HALF], model=["m-0801" if h == 0 else "m-1101" for h in HALF],
+        max_tokens=[256 if h == 0 else 4096 for h in HALF], input_tokens=[500 if h == 0 else 2000 for h in HALF],
+        tenant=[("a" if i % 4 else "b") if h == 0 else ("a" if i % 4 == 0 else "b") for i, h in enumerate(HALF)])
+    assert what(rows) == {
+        "version": (["v1"], "v2"), "model": (["m-0801"], "m-1101"), "config max_tokens": (["256"], "4,096"),
+        "mix of tenant": (["b 25% of requests"], "b 75% of requests"), "input tokens P50": (["500"], "2,000")}
+
+
+def test_nothing_changed_is_told_as_nothing() -> None:
+    assert what(requests(400, prefill_ms=1.0, version="v1", tenant=["a", "b"] * 200)) == {}
+
+
+def test_request_rate_that_doubles_is_a_change() -> None:
+    start = np.r_[np.arange(200) * 1.0, 200 + np.arange(200) * 0.5]
+    assert what(requests(400, prefill_ms=1.0, start_s=start)) == {"request rate": (["1/s"], "2/s")}
+
+
+def minutes(*per_minute: int) -> pl.DataFrame:
+    starts = np.concatenate([60.0 * m + np.arange(n) * 60.0 / max(n, 1) for m, n in enumerate(per_minute)])
+    return requests(len(starts), start_s=starts, prefill_ms=100.0)
+
+
+def cut_at(rows: pl.DataFrame, minute: int) -> RequestFrame:
+    return frame_of(rows, start=at(0), end=at(60.0 * minute))
+
+
+def test_silence_at_the_end_of_a_cut_window_is_lost_traffic() -> None:
+    lost = traffic_lost(cut_at(minutes(*[100] * 40), 45), None)
+    assert lost is not None
+    assert (lost.seen, lost.since is not None and lost.since >= at(2390)) == (0, True)
+    fading = traffic_lost(cut_at(minutes(*[100] * 16, *[20] * 4), 20), None)
+    assert fading is not None
+    assert fading.seen < 100
+
+
+def test_traffic_that_swings_or_just_ends_is_not_lost() -> None:
+    assert traffic_lost(cut_at(minutes(*[100] * 45), 45), None) is None
+    assert traffic_lost(cut_at(minutes(*[100, 10] * 20), 40), None) is None
+    assert traffic_lost(frame_of(minutes(*[100] * 40)), None) is None  # the file ends: nobody asked for more
+    assert traffic_lost(cut_at(minutes(*[100] * 3), 15), None) is None  # a short test long ago
+
+
+def test_drop_that_lasts_is_lost_also_where_the_window_ends_with_the_data() -> None:
+    assert traffic_lost(frame_of(minutes(*[100] * 16, *[20] * 4)), None) is not None
