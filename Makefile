@@ -40,6 +40,7 @@ $(VENV)/.runtime: requirements.lock pyproject.toml | $(BIN)/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	$(BIN)/python -m analysis.critical_path
+	$(BIN)/python -m analysis.whatif.engine
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.lock pyproject.toml | $(BIN)/python
@@ -47,6 +48,7 @@ $(VENV)/.dev: requirements-dev.lock pyproject.toml | $(BIN)/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	$(BIN)/python -m analysis.critical_path
+	$(BIN)/python -m analysis.whatif.engine
 	@touch $@
 
 # The browser tests drive the system's Chromium. It is installed where that is allowed; tests that need it fail without it when CI=true.

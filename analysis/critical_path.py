@@ -10,29 +10,12 @@ Pure functions on arrays. "Row" is an index into the span arrays; the rows of on
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-
-def _cache_folder() -> str:
-    """Where compiled kernels are kept: the user's cache folder, or a temporary one where that cannot be written."""
-    wanted = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "overrun" / "numba"
-    try:
-        wanted.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return tempfile.mkdtemp(prefix="overrun-numba-")
-    return str(wanted) if os.access(wanted, os.W_OK) else tempfile.mkdtemp(prefix="overrun-numba-")
-
-
-# Must be set before numba is imported; a read-only installation then still works.
-os.environ.setdefault("NUMBA_CACHE_DIR", _cache_folder())
-
-from numba import njit
+from analysis.compiled import njit
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]

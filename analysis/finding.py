@@ -32,7 +32,7 @@ Owner = Literal["app", "platform", "provider"]
 
 
 class Predicted(msgspec.Struct, kw_only=True):
-    """What a fix changes: one quantile (0..1) of one metric, before and after, in milliseconds; interval is 95 %.
+    """What a fix changes: one quantile (0..1) of one metric, before and after, in milliseconds; interval is 90 %.
 
     `touched_ratio` is the share of requests that the fix changes, `cost` what it takes away (ratios 0..1).
     """

@@ -164,7 +164,7 @@ def _finding(rank: int, finding: Finding, width: int) -> list[str]:
         cost = ", ".join(f"{name.replace('_', ' ')} {say_ratio(value)}" for name, value in gain.cost.items())
         text = (
             f"GAIN {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} -> {say_ms(gain.after)}"
-            + (f" (95 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})" if gain.interval else "")
+            + (f" (90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})" if gain.interval else "")
             + f" if {fix.assumption}; {fix.method}, {say_ratio(gain.touched_ratio)} of requests change"
             + (f"; cost: {cost}" if cost else "")
         )

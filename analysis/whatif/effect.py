@@ -19,14 +19,14 @@ def effect(
     cost: dict[str, float],
     rng: np.random.Generator,
 ) -> Predicted:
-    """Return the change of a percentile (0..100) with a 95 % percentile-bootstrap interval of the value after the fix.
+    """Return the change of a percentile (0..100) with a 90 % percentile-bootstrap interval of the value after the fix.
 
     Both arrays have shape (n,), n >= 1, same order, milliseconds. The interval is about which requests came, not about
     whether the fix works as assumed.
     """
     p = percentile / 100.0
     ordered = np.sort(after_ms)
-    low, high = np.percentile(_resampled_quantiles(ordered, p, rng), [2.5, 97.5])
+    low, high = np.percentile(resampled_quantiles(ordered, p, rng), [5.0, 95.0])
     return Predicted(
         metric=metric,
         quantile=p,
@@ -39,7 +39,7 @@ def effect(
     )
 
 
-def _resampled_quantiles(ordered: FloatArray, p: float, rng: np.random.Generator) -> FloatArray:
+def resampled_quantiles(ordered: FloatArray, p: float, rng: np.random.Generator) -> FloatArray:
     """Return `RESAMPLES` bootstrap replicates of the p-quantile of an ascending array.
 
     A resample's k-th smallest value is the sample at rank ceil(n U), with U the k-th of n uniform order statistics,

@@ -161,7 +161,7 @@ def _fix(report: Report) -> str:
     gain = fix.predicted
     if gain is None:
         return ui.sentence(f"{fix.title}. {fix.detail}")
-    interval = f"95 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}, " if gain.interval else ""
+    interval = f"90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}, " if gain.interval else ""
     predicted = (f'<span class="ov-predicted">predicted {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → '
                  f"<b>{say_ms(gain.after)}</b></span> <small>({interval}{ui.text(fix.method)}, changes {say_ratio(gain.touched_ratio)} of requests)</small>")
     return f"<b>{ui.text(fix.title, 200)}</b>: {predicted}"

@@ -1,0 +1,25 @@
+"""Where are compiled kernels kept? Names the cache folder before numba is imported, so that they are compiled once per machine and version."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def _cache_folder() -> str:
+    """Where compiled kernels are kept: the user's cache folder, or a temporary one where that cannot be written."""
+    wanted = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "overrun" / "numba"
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return tempfile.mkdtemp(prefix="overrun-numba-")
+    return str(wanted) if os.access(wanted, os.W_OK) else tempfile.mkdtemp(prefix="overrun-numba-")
+
+
+# Must be set before numba is imported; a read-only installation then still works.
+os.environ.setdefault("NUMBA_CACHE_DIR", _cache_folder())
+
+from numba import njit
+
+__all__ = ["njit"]

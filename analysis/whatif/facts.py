@@ -1,0 +1,145 @@
+"""What does a what-if know? The requests of a window, all model calls that ran beside them, engine gauges and, when asked for, span trees.
+
+Loaded once and shared by all fixes of a question; what is costly (spans, the calibrated engine) is made at first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+import polars as pl
+
+from analysis.latency import FloatArray
+from analysis.slo import Slo
+from analysis.window import Window, filter_of, query
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+
+# Requests of one answer: percentiles up to P99.9 are settled by 50,000 (their interval needs 3,688), and memory stays bounded.
+MOST_REQUESTS: Final = 50_000
+# Calls that started before the window still held seats and KV when it began; longer ones than a minute are rare enough to lose.
+LEAD: Final = timedelta(seconds=60)
+INDICATORS: Final = ("queue_depth", "running", "kv_cache_usage", "preemptions", "prompt_tokens", "output_tokens", "kv_capacity", "spec_accept_length",
+                     "spec_accept_rate")
+SEED: Final = 20_251
+
+
+@dataclass
+class Facts:
+    """Requests and calls as columns.
+
+    `requests`: the successful requests, oldest first (columns of sql/whatif_requests.sql; `trace_id`, times `*_ms`). `calls`: every generation
+    call between a minute before the first of them and the last one's end, oldest first, with `request` = row of its request, -1 for calls of
+    others. `points`: engine indicators (time_us, instance, model, indicator, value). `metric` and `percentile` (0..100) are what is judged.
+    """
+
+    requests: pl.DataFrame
+    calls: pl.DataFrame
+    points: pl.DataFrame
+    slo: Slo
+    metric: str
+    failed: int = 0
+    left_out: int = 0
+    load_spans: Callable[[], pl.DataFrame] = field(default=pl.DataFrame, repr=False)
+
+    @property
+    def percentile(self) -> float:
+        """The SLO's percentile, 0..100."""
+        return self.slo.percentile
+
+    def __len__(self) -> int:
+        return self.requests.height
+
+    def ms(self, column: str) -> FloatArray:
+        """A numeric column of the requests as an array of shape (n,), NaN where unknown."""
+        return self.requests[column].cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+    def call(self, column: str) -> FloatArray:
+        """A numeric column of the calls, NaN where unknown."""
+        return self.calls[column].cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+    @cached_property
+    def request_of(self) -> Ints:
+        """Row of each call's request, -1 for calls of others."""
+        return self.calls["request"].to_numpy().astype(np.int64)
+
+    @cached_property
+    def answering(self) -> Ints:
+        """Row of the call that gave each request its first token: the last one on the path that started before it; -1 without one."""
+        rows = np.full(len(self), -1, dtype=np.int64)
+        first_us = self.requests["start_us"].to_numpy() + 1000.0 * np.nan_to_num(self.ms("ttft_ms"), nan=0.0)
+        start, on_path, request = self.calls["start_us"].to_numpy(), self.on_path, self.request_of
+        usable = np.flatnonzero(on_path & (request >= 0))
+        usable = usable[start[usable] <= first_us[request[usable]] + 1.0]
+        rows[request[usable]] = usable  # oldest first: the last one stays
+        rows[np.isnan(self.ms("ttft_ms"))] = -1
+        return rows
+
+    @cached_property
+    def on_path(self) -> Bools:
+        """Whether each call stands on its request's critical path."""
+        return self.calls["on_path"].fill_null(True).to_numpy()
+
+    @cached_property
+    def spans(self) -> pl.DataFrame:
+        """The spans of the requests (columns of sql/whatif_spans.sql), loaded at first use."""
+        return self.load_spans()
+
+    def per_request(self, call_delta_ms: FloatArray, ttft_delta_ms: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+        """Return what changes of the calls' E2E and TTFT (ms, shape of the calls) do to each request's (TTFT, E2E), shape (n,) each.
+
+        Calls on the critical path count, each with its own change: what stands beside the path is taken to stay beside it. Before the first
+        token count the whole calls that ended before, and the TTFT of the call that answered.
+        """
+        n, request = len(self), self.request_of
+        counted = self.on_path & (request >= 0)
+        rows, delta = request[counted], np.nan_to_num(call_delta_ms[counted])
+        e2e = np.bincount(rows, delta, n).astype(np.float64)
+        answering = self.answering[rows]
+        before = np.flatnonzero(counted) < answering
+        ttft = np.bincount(rows[before], delta[before], n).astype(np.float64)
+        known = self.answering >= 0
+        own = call_delta_ms if ttft_delta_ms is None else ttft_delta_ms
+        ttft[known] += np.nan_to_num(own[self.answering[known]])
+        return ttft, e2e
+
+
+def load_facts(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str, *, most: int = MOST_REQUESTS) -> Facts:
+    """Read what a what-if over this window needs; `metric` (ttft, e2e, tpot) is the one that its headline is about.
+
+    Where the window holds more than `most` requests the latest of them are taken, `left_out` counts the others' lower bound (1: some).
+    """
+    rows = con.sql(query("whatif_requests"), params=filter_of(window) | {"most": most + 1}).pl()
+    left_out = max(0, rows.height - most)
+    rows = rows.head(most).reverse()
+    ok = rows.filter(~pl.col("error")).with_columns(pl.int_range(pl.len()).alias("request"))
+    span = _extent(rows)
+    calls = con.sql(query("whatif_calls"), params={"start": span[0] - LEAD, "end": span[1]}).pl()
+    calls = calls.join(ok.select("trace_id", "request"), on="trace_id", how="left", maintain_order="left").with_columns(pl.col("request").fill_null(-1))
+    points = con.sql(query("metric_points"), params={"start": span[0], "end": span[1] + LEAD, "model": None, "indicators": list(INDICATORS)}).pl()
+    ids = ok.select("trace_id")
+    # The connection may be closed when a fix asks for spans: they are then loaded through a cursor of their own.
+    cursor = con.cursor()
+
+    def spans() -> pl.DataFrame:
+        found: pl.DataFrame = cursor.sql(query("whatif_spans"), params={"start": span[0] - LEAD, "end": span[1]}).pl()
+        return found.join(ids, on="trace_id", how="semi", maintain_order="left")
+
+    return Facts(ok.drop("request"), calls, points, slo, metric, rows.height - ok.height, left_out, spans)
+
+
+def _extent(rows: pl.DataFrame) -> tuple[datetime, datetime]:
+    """From the first start to the last end of the requests."""
+    if rows.is_empty():
+        now = datetime(1970, 1, 1, tzinfo=UTC)
+        return now, now
+    first, last = int(rows["start_us"].min()), int((rows["start_us"] + (rows["e2e_ms"] * 1000.0).cast(pl.Int64)).max())  # type: ignore[arg-type]
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    return epoch + timedelta(microseconds=first), epoch + timedelta(microseconds=last + 1)

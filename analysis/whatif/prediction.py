@@ -1,0 +1,238 @@
+"""What does a what-if answer? Times before and after a fix as quantiles with intervals, its cost, how it was computed, and how far to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from analysis.errors import AnalysisError
+from analysis.finding import Method, Predicted
+from analysis.latency import FloatArray, min_n, sorted_quantile
+from analysis.whatif.effect import resampled_quantiles
+from analysis.whatif.facts import SEED, Facts
+
+METRICS: Final = ("ttft", "e2e", "tpot")
+PERCENTILES: Final = (50.0, 95.0, 99.0)
+# Quantiles of a curve: every fortieth of the body, then evenly in the logarithm of the share that exceeds, where an exceedance plot has its room.
+_LEVELS: Final = np.unique(np.concatenate([np.arange(0.0, 0.9, 0.025), 1.0 - np.geomspace(0.1, 1e-4, 37)]).round(6))
+# Two-sided 90 % of a normal distribution.
+Z90: Final = 1.645
+
+
+class WhatIfError(AnalysisError):
+    """A fix or a parameter that does not exist, or a value out of its range."""
+
+
+class Effect(msgspec.Struct, kw_only=True):
+    """One quantile (0..1) of one metric before and after the fix, ms, with the 90 % interval of the value after.
+
+    Null below the least number of requests that supports the quantile; `reasons` says so.
+    """
+
+    metric: str
+    quantile: float
+    before: float | None
+    after: float | None
+    interval: tuple[float, float] | None
+    reasons: dict[str, str] = {}
+
+
+class Curve(msgspec.Struct, kw_only=True):
+    """Quantile curves of one metric for an exceedance plot, at most 80 points: a share `exceeded` of the n requests took longer than `*_ms`."""
+
+    metric: str
+    n: int
+    exceeded: list[float]
+    before_ms: list[float]
+    after_ms: list[float]
+
+
+class Fitted(msgspec.Struct, kw_only=True):
+    """The calibrated engine behind a simulated answer, one entry per pool of equal replicas.
+
+    `identity_error` is |replay / recorded - 1| of the recorded traffic through the calibrated engine, `holdout_error` the same on calls that
+    the calibration had not seen; keys such as `e2e_p99`.
+    """
+
+    model: str | None
+    replicas: int
+    calls: int
+    scheduler: str
+    token_budget: int
+    max_sequences: int
+    kv_tokens: int | None
+    identity_error: dict[str, float]
+    holdout_error: dict[str, float]
+    seconds: float
+
+
+class Prediction(msgspec.Struct, kw_only=True):
+    """The answer of one what-if.
+
+    `predicted` is the headline: the judged metric at the SLO's percentile; null where the data does not carry the question (`reasons.predicted`
+    says why and what to record). `assumption` completes "this holds if ...". `cost` has ratios (0..1) and amounts by name. `goodput_*` are shares
+    of the successful requests that meet the TTFT, TPOT and E2E limits. `bound` says that the figure only bounds the effect.
+    """
+
+    fix: str
+    title: str
+    method: Method
+    assumption: str
+    parameters: dict[str, Any]
+    requests: int
+    predicted: Predicted | None = None
+    effects: list[Effect] = []
+    curves: list[Curve] = []
+    cost: dict[str, float] = {}
+    goodput_before: float | None = None
+    goodput_after: float | None = None
+    bound: bool = False
+    engine: list[Fitted] = []
+    reasons: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Fix:
+    """What a fix says of itself: id, what is done in a few words, and what must hold for the figure to."""
+
+    id: str
+    title: str
+    assumption: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Times:
+    """Latencies of the requests in ms, arrays of shape (n,), NaN unknown or no longer answered."""
+
+    ttft: FloatArray
+    e2e: FloatArray
+    tpot: FloatArray
+
+    def of(self, metric: str) -> FloatArray:
+        """One of the metrics."""
+        values: FloatArray = getattr(self, metric)
+        return values
+
+
+def recorded(facts: Facts) -> Times:
+    """Return the latencies as they were."""
+    return Times(facts.ms("ttft_ms"), facts.ms("e2e_ms"), facts.ms("tpot_ms"))
+
+
+def refuse(facts: Facts, fix: Fix, method: Method, why: str) -> Prediction:
+    """Return the answer that there is none, and why."""
+    return Prediction(fix=fix.id, title=fix.title, method=method, assumption=fix.assumption, parameters=dict(fix.parameters), requests=len(facts),
+                      reasons={"predicted": why})
+
+
+def predict_times(
+    facts: Facts,
+    fix: Fix,
+    after: Times,
+    *,
+    method: Method,
+    cost: Mapping[str, float] | None = None,
+    draws: Sequence[Times] = (),
+    bound: bool = False,
+    reasons: Mapping[str, str] | None = None,
+) -> Prediction:
+    """Return the answer of a fix whose effect on each request is known (exact) or drawn (resampled, estimate).
+
+    Intervals are bootstrapped over requests; with `draws` (other outcomes of chance or of the assumption) their spread is added.
+    """
+    before = recorded(facts)
+    effects = [_effect(facts, before, after, draws, metric, percentile) for metric in METRICS for percentile in _percentiles(facts)]
+    touched = _touched(before, after)
+    answer = Prediction(
+        fix=fix.id, title=fix.title, method=method, assumption=fix.assumption, parameters=dict(fix.parameters), requests=len(facts), effects=effects,
+        curves=curves(before, after), cost=dict(cost or {}), goodput_before=goodput_ratio(facts, before), goodput_after=goodput_ratio(facts, after),
+        bound=bound, reasons=dict(reasons or {}))
+    set_headline(answer, facts, touched, None, "arithmetic on the recorded requests: there is no model to test back" if method == "exact"
+                 else "drawn from the recorded requests: there is no model to test back")
+    return answer
+
+
+def set_headline(answer: Prediction, facts: Facts, touched: float, backtest: float | None, why_no_backtest: str) -> None:
+    """Put the judged quantile into `predicted`, or the reason why there is none."""
+    quantile = facts.percentile / 100.0
+    chosen = next((e for e in answer.effects if e.metric == facts.metric and abs(e.quantile - quantile) < 1e-9), None)
+    if chosen is None or chosen.before is None or chosen.after is None:
+        answer.reasons["predicted"] = (chosen.reasons.get("before") if chosen else None) or f"{facts.metric} is not predicted"
+        return
+    answer.predicted = Predicted(
+        metric=facts.metric, quantile=quantile, before=chosen.before, after=chosen.after, interval=chosen.interval, touched_ratio=touched,
+        cost=answer.cost, backtest_error_ratio=backtest, reasons={} if backtest is not None else {"backtest_error_ratio": why_no_backtest})
+
+
+def _percentiles(facts: Facts) -> list[float]:
+    return sorted({*PERCENTILES, facts.percentile})
+
+
+def _effect(facts: Facts, before: Times, after: Times, draws: Sequence[Times], metric: str, percentile: float) -> Effect:
+    old, new = (_sorted(times.of(metric)) for times in (before, after))
+    effect = blank(metric, percentile, len(old), len(new))
+    if effect.reasons:
+        return effect
+    q = percentile / 100.0
+    effect.before, effect.after = sorted_quantile(old, q), sorted_quantile(new, q)
+    spread = [resampled_quantiles(new, q, np.random.default_rng(SEED))]
+    spread += [resampled_quantiles(_sorted(draw.of(metric)), q, np.random.default_rng(SEED)) for draw in draws]
+    low, high = np.percentile(np.concatenate(spread), [5.0, 95.0])
+    effect.interval = (float(low), float(high))
+    return effect
+
+
+def blank(metric: str, percentile: float, n_before: int, n_after: int) -> Effect:
+    """Return an effect without figures; its reasons say whether so many requests support the percentile."""
+    effect = Effect(metric=metric, quantile=percentile / 100.0, before=None, after=None, interval=None, reasons={})
+    n = min(n_before, n_after)
+    if n < min_n(percentile):
+        effect.reasons = {"before": f"P{percentile:g} needs at least {min_n(percentile)} requests with {metric.upper()}, there are {n}"}
+    return effect
+
+
+def _sorted(values: FloatArray) -> FloatArray:
+    known: FloatArray = np.sort(values[~np.isnan(values)])
+    return known
+
+
+def _touched(before: Times, after: Times) -> float:
+    changed = np.zeros(len(before.e2e), np.bool_)
+    for metric in METRICS:
+        old, new = before.of(metric), after.of(metric)
+        changed |= (np.isnan(old) != np.isnan(new)) | (np.abs(np.nan_to_num(new) - np.nan_to_num(old)) > 1e-6)
+    return float(changed.mean()) if len(changed) else 0.0
+
+
+def curves(before: Times, after: Times) -> list[Curve]:
+    """Return the quantile curves of each metric that both sides have, to one in n at most."""
+    found = []
+    for metric in METRICS:
+        old, new = _sorted(before.of(metric)), _sorted(after.of(metric))
+        n = min(len(old), len(new))
+        if n < min_n(50.0):
+            continue
+        levels = _LEVELS[1.0 - 1.0 / n >= _LEVELS]
+        found.append(Curve(metric=metric, n=n, exceeded=(1.0 - levels).round(6).tolist(),
+                           before_ms=np.quantile(old, levels).tolist(), after_ms=np.quantile(new, levels).tolist()))
+    return found
+
+
+def goodput_ratio(facts: Facts, times: Times) -> float | None:
+    """Return the share of requests that meet every TTFT, TPOT and E2E limit; None with an ITL limit or where a metric is missing for all."""
+    limits = facts.slo.limits()
+    if "itl" in limits or not limits or not len(facts):
+        return None
+    one_token = np.nan_to_num(facts.ms("output_tokens"), nan=2.0) <= 1.0
+    meets, known = np.ones(len(facts), np.bool_), np.ones(len(facts), np.bool_)
+    for metric, limit_ms in limits.items():
+        values = times.of(metric)
+        passes = one_token if metric == "tpot" else np.zeros(len(facts), np.bool_)
+        known &= ~np.isnan(values) | passes
+        meets &= (values <= limit_ms) | passes
+    return float(meets[known].mean()) if known.any() else None

@@ -1,0 +1,95 @@
+"""An obvious batching engine: every token of every sequence by itself, one replica. The oracle for the compiled one."""
+
+from dataclasses import dataclass, field
+
+from analysis.whatif.engine import Calls, Costs, Setup
+
+
+@dataclass
+class _Sequence:
+    row: int
+    arrival: float
+    prompt: int
+    cached: int
+    to_come: int
+    read: int = 0
+    first: float | None = None
+    end: float | None = None
+    held: int = 0
+    number: int = 0
+    tokens: list[float] = field(default_factory=list)
+
+    @property
+    def to_read(self) -> int:
+        return max(1, self.prompt - self.cached) - self.read
+
+
+def run(calls: Calls, setup: Setup, costs: Costs) -> tuple[list[float], list[float], int]:
+    """Return (first token, end) of every call in seconds, and how often one was preempted."""
+    coming = [
+        _Sequence(i, float(calls.arrival_s[i]), int(calls.prompt_tokens[i]), int(calls.cached_tokens[i]), int(calls.output_tokens[i]))
+        for i in range(len(calls))]
+    coming.sort(key=lambda s: s.arrival)
+    done: list[_Sequence] = []
+    waiting: list[_Sequence] = []
+    reading: list[_Sequence] = []
+    decoding: list[_Sequence] = []
+    now, numbers, preempted = 0.0, 0, 0
+    while coming or waiting or reading or decoding:
+        if not (waiting or reading or decoding):
+            now = max(now, coming[0].arrival)
+        while coming and coming[0].arrival <= now:
+            waiting.append(coming.pop(0))
+
+        def used() -> float:
+            return sum(s.held for s in [*reading, *decoding])
+
+        while len(reading) + len(decoding) > 1 and used() + len(decoding) + setup.block / 2 * (len(reading) + len(decoding)) > setup.kv_tokens:
+            newest = max([*reading, *decoding], key=lambda s: s.number)
+            (reading if newest in reading else decoding).remove(newest)
+            newest.held, newest.read = 0, 0
+            waiting.insert(0, newest)
+            preempted += 1
+        budget = setup.token_budget - (0 if setup.prefill_first else len(decoding))
+        chunks: list[tuple[_Sequence, int]] = []
+        for sequence in reading:
+            chunk = min(sequence.to_read, budget)
+            if chunk > 0:
+                chunks.append((sequence, chunk))
+                budget -= chunk
+        while waiting and budget > 0 and len(reading) + len(decoding) < setup.max_sequences:
+            sequence, taken = waiting[0], len(reading) + len(decoding)
+            if taken and used() + sequence.to_read + setup.block / 2 * (taken + 1) > setup.kv_tokens:
+                break
+            if setup.prefill_first and chunks and sequence.to_read > budget:
+                break
+            waiting.pop(0)
+            numbers += 1
+            sequence.number, sequence.held = numbers, sequence.to_read
+            chunk = sequence.to_read if setup.prefill_first else min(sequence.to_read, budget)
+            chunks.append((sequence, chunk))
+            budget -= chunk
+            reading.append(sequence)
+        batch = [] if setup.prefill_first and chunks else list(decoding)
+        tokens = sum(chunk for _, chunk in chunks)
+        work = sum(chunk * (s.prompt - s.to_read + chunk / 2) for s, chunk in chunks)
+        context = sum(s.prompt for s in batch)
+        now += max(costs.prefill_token * (tokens + len(batch)) + costs.attention * work, costs.step + costs.kv_token * context) + costs.sequence * (
+            len(batch) + len(reading))
+        for sequence, chunk in chunks:
+            sequence.read += chunk
+        for sequence in batch:
+            sequence.held += 1
+            sequence.prompt += 1
+            sequence.to_come -= 1
+        for sequence in [s for s in reading if s.to_read == 0]:
+            reading.remove(sequence)
+            sequence.first = now if sequence.first is None else sequence.first
+            sequence.to_come -= 1
+            decoding.append(sequence)
+        for sequence in [s for s in decoding if s.to_come <= 0]:
+            decoding.remove(sequence)
+            sequence.end = now
+            done.append(sequence)
+    done.sort(key=lambda s: s.row)
+    return [s.first or 0.0 for s in done], [s.end or 0.0 for s in done], preempted

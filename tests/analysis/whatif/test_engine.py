@@ -1,0 +1,114 @@
+"""The engine simulator: exact arithmetic on one call, an obvious engine as oracle, and laws."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis.whatif.engine import LEAST_LOAD, ROUND_ROBIN, Calls, Costs, Setup, simulate
+from tests.analysis.whatif.slow_engine import run
+
+COSTS = Costs(prefill_token=5e-5, attention=1e-8, step=0.008, kv_token=1e-7, sequence=5e-5)
+
+
+def arrivals(n: int, *, rate: float = 5.0, prompt: tuple[int, int] = (10, 1500), output: float = 60.0, seed: int = 0) -> Calls:
+    rng = np.random.default_rng(seed)
+    zero = np.zeros(n, dtype=np.int64)
+    prompts = rng.integers(*prompt, n)
+    return Calls(np.cumsum(rng.exponential(1.0 / rate, n)), zero - 1, prompts, rng.integers(0, 2, n) * (prompts // 2), rng.geometric(1.0 / output, n),
+                 zero - 1, zero, zero + 64, np.ones(n), np.zeros(n, np.bool_))
+
+
+def one(prompt: int, output: int) -> Calls:
+    return replace(arrivals(1), arrival_s=np.array([2.0]), prompt_tokens=np.array([prompt]), cached_tokens=np.array([0]), output_tokens=np.array([output]))
+
+
+def test_one_call_takes_its_prompt_in_chunks_and_a_step_per_further_token() -> None:
+    done = simulate(one(300, 3), Setup(token_budget=200), COSTS)
+    # Chunks of 200 and 100 tokens: 10 ms + 200 x 100 x 1e-8 = 10.2 ms; 100 x 250 x 1e-8 + 5 ms = 5.25 ms is below the step's 8 ms; + 0.05 ms each.
+    first = 0.0102 + 0.00005 + 0.008 + 0.00005
+    assert done.ttft_s[0] == pytest.approx(first)
+    # Two more tokens read 300 and 301 tokens of KV.
+    assert done.e2e_s[0] == pytest.approx(first + 2 * 0.00805 + 1e-7 * 601)
+
+
+def test_front_end_time_is_before_the_first_token() -> None:
+    bare, with_call = simulate(one(300, 3), Setup(), COSTS), simulate(one(300, 3), Setup(), replace(COSTS, call=0.5))
+    assert with_call.ttft_s[0] - bare.ttft_s[0] == pytest.approx(0.5)
+    assert with_call.e2e_s[0] - bare.e2e_s[0] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("setup", [
+    Setup(), Setup(token_budget=256), Setup(max_sequences=4), Setup(kv_tokens=6000), Setup(prefill_first=True), Setup(prefill_first=True, kv_tokens=8000)],
+    ids=["default", "small budget", "few seats", "little KV", "prefill first", "prefill first, little KV"])
+@pytest.mark.parametrize("rate", [2.0, 20.0])
+def test_it_agrees_with_the_obvious_engine(setup: Setup, rate: float) -> None:
+    calls = arrivals(150, rate=rate)
+    first, end, preempted = run(calls, setup, COSTS)
+    done = simulate(calls, setup, COSTS)
+    assert int(done.preempted.sum()) == preempted
+    np.testing.assert_allclose(done.first_s, first, rtol=1e-9)
+    np.testing.assert_allclose(done.end_s, end, rtol=1e-9)
+
+
+def test_preemption_happens_and_nobody_is_lost() -> None:
+    done = simulate(arrivals(300, rate=20.0), Setup(kv_tokens=5000), COSTS)
+    assert done.preempted.sum() > 0
+    assert not np.isnan(done.end_s).any()
+    assert (done.first_s <= done.end_s).all()
+    assert (done.scheduled_s >= done.arrived_s).all()
+
+
+def test_a_prompt_larger_than_the_cache_runs_alone() -> None:
+    calls = replace(arrivals(20), prompt_tokens=np.full(20, 5000), cached_tokens=np.zeros(20, dtype=np.int64))
+    assert not np.isnan(simulate(calls, Setup(kv_tokens=1000), COSTS).end_s).any()
+
+
+@pytest.mark.parametrize("router", [ROUND_ROBIN, LEAST_LOAD])
+def test_replicas_share_the_load_and_shorten_the_wait(router: int) -> None:
+    calls = arrivals(600, rate=60.0)
+    alone = simulate(calls, Setup(max_sequences=16), COSTS)
+    shared = simulate(calls, Setup(max_sequences=16, replicas=4, router=router), COSTS)
+    assert np.bincount(shared.replica, minlength=4).min() > 100
+    assert np.quantile(shared.ttft_s, 0.95) < 0.5 * np.quantile(alone.ttft_s, 0.95)
+
+
+def test_a_call_stays_in_its_pool() -> None:
+    calls = arrivals(200, rate=50.0)
+    low = np.arange(200) % 2
+    done = simulate(replace(calls, pool_from=low, pool_to=low + 1), Setup(replicas=2, router=LEAST_LOAD), COSTS)
+    assert (done.replica == low).all()
+
+
+def test_recorded_replicas_are_kept() -> None:
+    calls = replace(arrivals(50), replica=np.arange(50) % 3)
+    assert (simulate(calls, Setup(replicas=3), COSTS).replica == np.arange(50) % 3).all()
+
+
+def test_a_slow_replica_takes_proportionally_longer() -> None:
+    calls = one(300, 20)
+    usual, slow = simulate(calls, Setup(), COSTS), simulate(calls, Setup(speed=(2.0,)), COSTS)
+    assert slow.e2e_s[0] == pytest.approx(2.0 * usual.e2e_s[0])
+
+
+def test_a_call_waits_for_the_one_before_it() -> None:
+    calls = replace(arrivals(2), arrival_s=np.array([1.0, 0.25]), after=np.array([-1, 0]))
+    done = simulate(calls, Setup(), COSTS)
+    assert done.arrived_s[1] == pytest.approx(done.end_s[0] + 0.25)
+
+
+def test_the_gate_turns_away_or_holds() -> None:
+    calls = replace(arrivals(300, rate=50.0), gated=np.ones(300, np.bool_))
+    rejected = simulate(calls, Setup(gate_limit=8, gate_rejects=True), COSTS)
+    assert 0 < np.isnan(rejected.end_s).sum() < 300
+    held = simulate(calls, Setup(gate_limit=8), COSTS)
+    assert not np.isnan(held.end_s).any()
+    # With eight inside at most, nobody decodes in a larger batch: the engine's own wait is nearly none.
+    assert np.nanquantile(rejected.ttft_s, 0.95) < np.quantile(simulate(calls, Setup(), COSTS).ttft_s, 0.95)
+
+
+def test_several_tokens_a_step_end_sooner() -> None:
+    calls = one(300, 101)
+    plain, quick = simulate(calls, Setup(), COSTS), simulate(calls, Setup(tokens_per_step=2.5), COSTS)
+    ratio = (quick.end_s - quick.first_s) / (plain.end_s - plain.first_s)
+    assert ratio[0] == pytest.approx(1 / 2.5, rel=0.02)

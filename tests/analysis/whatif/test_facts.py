@@ -1,0 +1,66 @@
+"""Facts are read from the store: requests of the window, every call beside them, spans when asked for."""
+
+import re
+from datetime import UTC, datetime
+
+import duckdb
+import pytest
+
+from analysis.slo import Slo
+from analysis.whatif.facts import load_facts
+from analysis.window import Window, query
+from tests.analysis.builders import ROOT, at, insert, requests, store
+from tests.analysis.whatif.builders import calls, facts_of, requests_of
+
+FILES = ["whatif_calls", "whatif_requests", "whatif_spans"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_query_prepares_against_the_schema(name: str) -> None:
+    con = store()
+    con.execute(f"prepare q as {query(name)}")
+    assert query(name).startswith("-- ")
+
+
+def test_each_query_has_a_caller() -> None:
+    assert sorted(set(re.findall(r'query\("(whatif_[a-z_]+)"\)', (ROOT / "analysis/whatif/facts.py").read_text()))) == FILES
+
+
+def with_calls(con: duckdb.DuckDBPyConnection, n: int) -> None:
+    insert(con, requests(n, decode_ms=1000.0, ttft_decode_ms=200.0, route=["/a", "/b"] * (n // 2)))
+    con.execute("""
+        insert into llm_calls (trace_hi, trace_lo, span_id, start_ns, duration_ns, service, route, error, on_path, output_tokens, ttft_ns, ttft_source)
+        select trace_hi, trace_lo, 7, start_ns, e2e_ns, service, route, false, true, 100, 200000000, 1 from requests""")
+
+
+def test_calls_of_other_routes_are_there_but_belong_to_no_request() -> None:
+    con = store()
+    with_calls(con, 40)
+    facts = load_facts(con, Window(route="/a"), Slo(e2e_ms=1000.0), "e2e")
+    assert (len(facts), facts.calls.height) == (20, 40)
+    assert (facts.request_of >= 0).sum() == 20
+    assert (facts.answering >= 0).all()
+
+
+def test_the_latest_requests_are_taken_and_the_cut_is_told() -> None:
+    con = store()
+    with_calls(con, 40)
+    facts = load_facts(con, Window(), Slo(e2e_ms=1000.0), "e2e", most=10)
+    assert (len(facts), facts.left_out) == (10, 1)
+    assert datetime.fromtimestamp(facts.requests["start_us"][0] / 1e6, UTC) == at(30)
+
+
+def test_an_empty_window_has_no_requests() -> None:
+    facts = load_facts(store(), Window(), Slo(e2e_ms=1000.0), "e2e")
+    assert (len(facts), facts.calls.height, facts.spans.height) == (0, 0, 0)
+
+
+def test_changes_of_calls_before_the_first_token_move_it() -> None:
+    # Two calls a request: a planner (1 s) and the answer, whose first token comes 300 ms after its start at 1.2 s.
+    both = calls(4, start_s=[0.0, 1.2, 10.0, 11.2], e2e_ms=1000.0, ttft_ms=300.0, request=[0, 0, 1, 1], trace_id=["a", "a", "b", "b"])
+    own = requests_of(both, start_us=both["start_us"].gather([0, 2]), ttft_ms=1500.0, e2e_ms=2200.0)
+    facts = facts_of(both, requests=own)
+    assert facts.answering.tolist() == [1, 3]
+    ttft, e2e = facts.per_request(both["e2e_ms"].to_numpy() * -0.5, both["ttft_ms"].to_numpy() * -0.5)
+    assert ttft.tolist() == [-650.0, -650.0]
+    assert e2e.tolist() == [-1000.0, -1000.0]

@@ -1,0 +1,44 @@
+"""Timeout and fallback: min(L, T + fallback), in the request as in the call."""
+
+import pytest
+
+from analysis.whatif import timeout_fallback
+from tests.analysis.whatif.builders import calls, facts_of, requests_of
+
+
+def test_late_calls_end_with_the_fallback_and_early_ones_stay() -> None:
+    slow = calls(10, ttft_ms=100.0, e2e_ms=[1000.0] * 4 + [9000.0] * 6)
+    # Each request spends 500 ms beside its call.
+    facts = facts_of(slow, requests=requests_of(slow, e2e_ms=[1500.0] * 4 + [9500.0] * 6))
+    answer = timeout_fallback.predict(facts, timeout_ms=2000.0, fallback_ms=300.0)
+    assert answer.predicted is not None
+    assert (answer.predicted.before, answer.predicted.after) == (9500.0, pytest.approx(2800.0))
+    assert answer.predicted.touched_ratio == answer.cost["fallback_ratio"] == 0.6
+    assert answer.method == "exact"
+
+
+def test_a_call_just_over_the_timeout_may_still_be_quicker_than_its_fallback() -> None:
+    facts = facts_of(calls(10, ttft_ms=100.0, e2e_ms=2100.0))
+    answer = timeout_fallback.predict(facts, timeout_ms=2000.0, fallback_ms=300.0)
+    assert answer.predicted is not None
+    assert answer.predicted.after == 2100.0
+
+
+def test_a_stream_that_has_begun_is_left_alone() -> None:
+    facts = facts_of(calls(10, ttft_ms=[100.0] * 4 + [5000.0] * 6, e2e_ms=9000.0))
+    answer = timeout_fallback.predict(facts, timeout_ms=2000.0, fallback_ms=300.0, until="first_token")
+    assert answer.predicted is not None
+    assert (answer.predicted.before, answer.predicted.after) == (9000.0, pytest.approx(2300.0))
+    assert answer.cost["fallback_ratio"] == 0.6
+
+
+def test_without_first_tokens_it_says_what_to_record() -> None:
+    answer = timeout_fallback.predict(facts_of(calls(10)), timeout_ms=2000.0, fallback_ms=300.0, until="first_token")
+    assert answer.predicted is None
+    assert "stream" in answer.reasons["predicted"]
+
+
+def test_too_few_requests_give_no_figure() -> None:
+    answer = timeout_fallback.predict(facts_of(calls(5)), timeout_ms=2000.0, fallback_ms=300.0)
+    assert answer.predicted is None
+    assert "needs at least 6" in answer.reasons["predicted"]
