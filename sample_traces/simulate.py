@@ -1,0 +1,169 @@
+"""Writes one simulated window with a known fault as OTLP files and its truth: `python -m sample_traces.simulate SCENARIO --severity medium --seed 7 --out DIR`.
+
+Out: `DIR/NNN.traces.pb`, `DIR/NNN.metrics.pb` (export requests in protobuf) and `DIR/truth.json`: causes, stages, onset, who is affected, and the
+latency of the same requests without the fault and with each of its fixes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from sample_traces.simulator import otlp
+from sample_traces.simulator.confounders import confound
+from sample_traces.simulator.faults import SCENARIOS
+from sample_traces.simulator.run import Window, simulate
+from sample_traces.simulator.scenarios import HEALTHY, SEVERITIES, Scenario
+from sample_traces.simulator.settings import Telemetry
+from sample_traces.simulator.traffic import NOISY, Plan
+from sample_traces.simulator.truth import breach_ratio, latency, users
+
+DURATION_S: Final = 600.0
+START: Final = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+_GROWING: Final = ("under_capacity", "burst_arrivals", "retry_storm")
+_TIGHTER: Final = " percentile:99 goodput_target:0.99"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What to make. A healthy window has no severity."""
+
+    scenario: str
+    severity: str = "medium"
+    seed: int = 1
+    client_only: bool = False
+    confounders: bool = True
+    sampling: float = 1.0
+    duration_s: float = DURATION_S
+    fixes: bool = True
+
+
+@dataclass(frozen=True)
+class Made:
+    """A window and its truth."""
+
+    window: Window
+    telemetry: Telemetry
+    truth: dict[str, Any]
+
+
+def make(job: Job) -> Made:
+    """Simulate a job; ValueError names an unknown scenario or severity and the known ones."""
+    if job.scenario not in SCENARIOS and job.scenario not in HEALTHY:
+        raise ValueError(f"there is no scenario {job.scenario!r}; known: {', '.join([*SCENARIOS, *HEALTHY])}")
+    if job.severity not in SEVERITIES:
+        raise ValueError(f"severity is {job.severity!r}, it must be one of {', '.join(SEVERITIES)}")
+    onset_s = round(job.duration_s * (0.45 + 0.1 * random.Random(f"onset/{job.seed}").random()), 3)
+    telemetry = Telemetry(engine_spans=not job.client_only, engine_metrics=not job.client_only, sampling=job.sampling)
+    scenario = SCENARIOS.get(job.scenario)
+    plan = _plan(job, onset_s)
+    names: tuple[str, ...] = ()
+    if scenario is not None:
+        telemetry = replace(telemetry, chunk_events=scenario.chunk_events, app_spans=scenario.seen_by_app)
+    if job.confounders and (scenario is not None or job.scenario == "healthy"):
+        confounded = confound(plan, telemetry, job.seed, growth_allowed=scenario is not None and scenario.id not in _GROWING)
+        plan, telemetry, names = confounded.plan, confounded.telemetry, confounded.names
+    window = simulate(plan, duration_s=job.duration_s, seed=job.seed, telemetry=telemetry, start_ns=_ns(START))
+    truth = _facts(job, window, telemetry, onset_s, names)
+    if scenario is not None:
+        truth |= _answer(job, scenario, plan, telemetry, onset_s)
+    return Made(window, telemetry, truth)
+
+
+def _plan(job: Job, onset_s: float) -> Plan:
+    scenario = SCENARIOS.get(job.scenario)
+    if scenario is not None:
+        return [(0.0, scenario.world), (onset_s, scenario.fault(scenario.world, scenario.amount(job.severity)))]
+    healthy = HEALTHY[job.scenario]
+    second = healthy.second(healthy.world)
+    return [(0.0, healthy.world)] if second == healthy.world else [(0.0, healthy.world), (onset_s, second)]
+
+
+def _facts(job: Job, window: Window, telemetry: Telemetry, onset_s: float, names: tuple[str, ...]) -> dict[str, Any]:
+    """What holds for every window."""
+    slo = (SCENARIOS.get(job.scenario) or HEALTHY[job.scenario]).slo + (_TIGHTER if job.severity != "easy" and job.scenario in SCENARIOS else "")
+    before, after = users(window.outcomes, 0.0, onset_s), users(window.outcomes, onset_s, job.duration_s)
+    return {
+        "scenario": job.scenario, "severity": job.severity if job.scenario in SCENARIOS else None, "seed": job.seed, "client_only": job.client_only, "slo": slo,
+        "start": START.isoformat(), "end": (START + timedelta(seconds=job.duration_s)).isoformat(), "confounders": list(names),
+        "sampling": telemetry.sampling, "requests": window.arrivals, "breach_ratio": {"before": breach_ratio(before, slo), "after": breach_ratio(after, slo)},
+        "latency": {"before": latency(before), "after": latency(after)}, "causes": [], "stages": [], "onset": None, "fixes": []}
+
+
+def _answer(job: Job, scenario: Scenario, plan: Plan, telemetry: Telemetry, onset_s: float) -> dict[str, Any]:
+    """The right answer, and the same window without the fault and with each fix."""
+    def again(states: Plan) -> dict[str, Any]:
+        quiet = replace(telemetry, engine_metrics=False, chunk_events=False)
+        window = simulate(states, duration_s=job.duration_s, seed=job.seed, telemetry=quiet)
+        after = users(window.outcomes, onset_s, job.duration_s)
+        return latency(after) | {"breach_ratio": breach_ratio(after, scenario.slo)}
+
+    seen_causes, seen_stages = (scenario.client_causes, scenario.client_stages) if job.client_only else (scenario.causes, scenario.stages)
+    at, faulty = plan[-1]
+    out: dict[str, Any] = {
+        "title": scenario.title, "number": scenario.number, "causes": list(seen_causes), "stages": list(seen_stages), "chain": list(scenario.chain),
+        "true_cause": list(scenario.causes), "onset": (START + timedelta(seconds=onset_s)).isoformat(), "onset_s": onset_s,
+        "affected": {"route": faulty.route, "service": faulty.service, "model": faulty.provider_model if faulty.provider else faulty.model,
+                     "tenant": NOISY if faulty.noisy_share else None, "instance": _slowest(faulty.slow)}}
+    if job.fixes:
+        # The world before the onset, for what only the fault turned; the confounders of the second half stay.
+        fixes = scenario.fixes(plan[-2][1], faulty)
+        out["fixes"] = [{"fix": fix.id, "parameters": fix.parameters, "latency": again([*plan[:-1], (at, fix.apply(faulty))])} for fix in fixes]
+    return out
+
+
+def _slowest(slow: tuple[float, ...]) -> str | None:
+    return otlp.engine_instance(max(range(len(slow)), key=lambda k: slow[k])) if slow else None
+
+
+def _ns(time: datetime) -> int:
+    return int(time.timestamp()) * 1_000_000_000
+
+
+def write(made: Made, folder: Path) -> None:
+    """Write the export requests and the truth of a window."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in [*folder.glob("*.traces.pb"), *folder.glob("*.metrics.pb")]:
+        stale.unlink()
+    spans = otlp.seen(made.window.spans, made.telemetry, int(made.truth["seed"]))
+    for number, body in enumerate(otlp.trace_bodies(spans, made.telemetry, _ns(START)), 1):
+        (folder / f"{number:03d}.traces.pb").write_bytes(body.SerializeToString())
+    for number, metrics in enumerate(otlp.metric_bodies(made.window.scrapes), 1):
+        (folder / f"{number:03d}.metrics.pb").write_bytes(metrics.SerializeToString())
+    (folder / "truth.json").write_text(json.dumps(made.truth, indent=1) + "\n", encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; 2 for a scenario or severity that does not exist."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("scenario", help="one of: " + ", ".join([*SCENARIOS, *HEALTHY]))
+    parser.add_argument("--severity", default="medium", help="easy, medium or hard: about 30, 10 or 3.5 %% of requests over the limit after the onset")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the OTLP files and truth.json")
+    parser.add_argument("--client-only", action="store_true", help="no engine spans and no engine metrics")
+    parser.add_argument("--no-confounders", action="store_true", help="nothing but the fault changes")
+    parser.add_argument("--no-fixes", action="store_true", help="do not simulate what the fixes would do")
+    parser.add_argument("--sampling", type=float, default=1.0, help="share of traces kept by their heads")
+    parser.add_argument("--duration", type=float, default=DURATION_S, help="seconds; the onset is near the middle")
+    given = parser.parse_args(arguments)
+    job = Job(scenario=given.scenario, severity=given.severity, seed=given.seed, client_only=given.client_only, confounders=not given.no_confounders,
+              sampling=given.sampling, duration_s=given.duration, fixes=not given.no_fixes)
+    try:
+        made = make(job)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    write(made, given.out)
+    print(json.dumps({"out": str(given.out), "requests": made.truth["requests"], "breach_ratio": made.truth["breach_ratio"], "causes": made.truth["causes"]}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
