@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from dashboard import nav
+
 log = logging.getLogger("overrun.dashboard")
 
 
@@ -21,10 +24,8 @@ def _warm() -> None:
     """Import what the pages need before the first visitor waits for it."""
     import plotly.graph_objects
 
-    import dashboard.views.budget
-    import dashboard.views.traces
-    import dashboard.views.verdict  # noqa: F401
-
+    for place in nav.PLACES:
+        import_module(f"dashboard.views.{place.name}")
     plotly.graph_objects.Figure({}, _validate=False)
 
 
@@ -59,7 +60,7 @@ class QuietProbes:
             await self._app(scope, receive, send)
 
 
-_PAGES = frozenset({"/verdict", "/budget", "/traces"})
+_PAGES = frozenset(f"/{place.name}" for place in nav.PLACES)
 
 app = st.App(
     Path(__file__).with_name("app.py"), lifespan=_lifespan, on_script_error=_on_script_error,

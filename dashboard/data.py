@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
 from typing import TypeAlias
 
 import streamlit as st
@@ -43,12 +45,24 @@ def client() -> Client:
 
 def asked(filters: state.Filters) -> Asked:
     """The question of a run, as a cache key."""
-    return tuple(sorted(filters.parameters(state.now()).items()))
+    return tuple(sorted(filters.parameters(state.present()).items()))
 
 
 def menus(filters: state.Filters) -> Mapping[str, list[str]]:
     """The values that each filter can take in the window, most requests first."""
-    return {kind: [value.name for value in values] for kind, values in holdings(asked(filters)).values.items()}
+    return {kind: [value.name for value in values] for kind, values in held(filters).values.items()}
+
+
+def held(filters: state.Filters) -> Holdings:
+    """What the store holds; asked without the SLO, so that one that the server refuses takes no menu away."""
+    return holdings(asked(replace(filters, slo=None)))
+
+
+@st.cache_data(ttl=3, max_entries=1, show_spinner=False)
+def watermark() -> tuple[datetime | None, int]:
+    """How far the store has come: the start of its newest request and how many there are; it moves when there is something new to draw."""
+    held = client().holdings({"since": "1s"})
+    return held.newest, held.requests
 
 
 # Late spans change a window that is over, so nothing is kept for long; a preset window asks anew every 5 s anyway.

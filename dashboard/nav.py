@@ -9,20 +9,29 @@ from typing import Any
 
 import streamlit as st
 
+from dashboard import state
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A page: its module in dashboard/views, its title and icon (Material Symbols, which come with Streamlit)."""
+    """A page: its module in dashboard/views, its title and icon (Material Symbols, which come with Streamlit).
+
+    `charts` says whether it has Plotly figures, `holds` which choices in the URL keep it from being redrawn.
+    """
 
     name: str
     title: str
     icon: str
+    charts: bool = True
+    holds: tuple[str, ...] = ()
 
 
 PLACES = (
-    Place("verdict", "Verdict", ":material/gavel:"),
+    Place("verdict", "Verdict", ":material/gavel:", charts=False),
     Place("budget", "Budget", ":material/bar_chart:"),
-    Place("traces", "Traces", ":material/account_tree:"),
+    Place("findings", "Findings", ":material/troubleshoot:", charts=False),
+    Place("traces", "Traces", ":material/account_tree:", holds=("trace", "box")),
+    Place("health", "Data health", ":material/verified:", charts=False),
 )
 
 
@@ -33,12 +42,25 @@ def pages() -> dict[str, Any]:
         for place in PLACES}
 
 
+def place_of(page: Any) -> Place:
+    """Return what is known of the page that Streamlit shows."""
+    return next(place for place in PLACES if place.title == page.title)
+
+
 def links(*steps: tuple[str, str]) -> None:
     """Draw links to other pages: (page name, what one finds there)."""
     found = pages()
     with st.container(horizontal=True, gap="medium"):
         for name, label in steps:
             st.page_link(found[name], label=label)
+
+
+def links_with(*steps: tuple[str, str, dict[str, str]]) -> None:
+    """Draw links that choose something on the page they lead to: (page name, what one finds there, parameters beside the filters)."""
+    found, kept = pages(), state.kept()
+    with st.container(horizontal=True, gap="small"):
+        for name, label, more in steps:
+            st.page_link(found[name], label=label, query_params=kept | more)
 
 
 def _drawn(name: str) -> Callable[[], None]:

@@ -6,7 +6,7 @@ opens the same view.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -19,7 +19,8 @@ DEFAULT_PRESET = "1h"
 # A window that follows the clock moves in these steps, so that all tiles of a run agree on one "now" and answers can be reused.
 _SHORT_STEP_S, _LONG_STEP_S = 5, 60
 _LONG_FROM_S = 6 * 3600
-_FILTERS = "_filters"
+_FILTERS, _PRESENT, _DRAWN = "_filters", "_present", "_drawn"
+KINDS = ("service", "model", "route", "tenant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Filters:
     service: str | None = None
     model: str | None = None
     route: str | None = None
+    tenant: str | None = None
     slo: str | None = None
 
     @property
@@ -47,13 +49,12 @@ class Filters:
             step = _LONG_STEP_S if length.total_seconds() >= _LONG_FROM_S else _SHORT_STEP_S
             end = datetime.fromtimestamp(int(now.timestamp()) // step * step, UTC)
             window = {"from": rfc3339(end - length), "to": rfc3339(end)}
-        named = {**window, "service": self.service, "model": self.model, "route": self.route, "slo": self.slo}
+        named = {**window, **{kind: getattr(self, kind) for kind in KINDS}, "slo": self.slo}
         return {name: value for name, value in named.items() if value}
 
     def said(self) -> str:
         """The filters besides time as words, empty without any."""
-        named = {"service": self.service, "model": self.model, "route": self.route}
-        return ", ".join(f"{name} {value}" for name, value in named.items() if value)
+        return ", ".join(f"{kind} {value}" for kind in KINDS if (value := getattr(self, kind)))
 
 
 def now() -> datetime:
@@ -61,22 +62,55 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
+def present() -> datetime:
+    """The present that all answers of a page agree on. It moves when the filters change or when `advance` is called, not with every click."""
+    held: tuple[Filters, datetime] | None = st.session_state.get(_PRESENT)
+    current = filters()
+    if held is None or held[0] != current:
+        held = st.session_state[_PRESENT] = (current, now())
+    return held[1]
+
+
+def advance() -> None:
+    """Let the page follow the clock up to now."""
+    st.session_state.pop(_PRESENT, None)
+
+
+def drawn(watermark: tuple[object, ...]) -> tuple[object, ...]:
+    """The state of the store that the page shows: what was given first since the present last moved."""
+    found: tuple[datetime, tuple[object, ...]] | None = st.session_state.get(_DRAWN)
+    if found is None or found[0] != present():
+        found = st.session_state[_DRAWN] = (present(), watermark)
+    return found[1]
+
+
+def chosen(names: Sequence[str]) -> str | None:
+    """The first of these choices that the URL carries: what a redraw would take from under the reader."""
+    return next((name for name in names if st.query_params.get(name)), None)
+
+
 def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
     """Draw the filters, keep what they say for `filters`; `menus` gives the values to choose from for the window chosen so far."""
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        absolute = any(st.session_state.get(name) or st.query_params.get(name) for name in ("from", "to"))
-        since = st.segmented_control(
-            "Time range", PRESETS, key="since", bind="query-params", default=DEFAULT_PRESET, required=True, disabled=absolute, label_visibility="collapsed")
-        with st.popover("From / to", help="An absolute window; it replaces the preset"):
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="filters"):
+        if any(_given(name) for name in ("from", "to")):
+            st.button("Follow now", on_click=follow_now, icon=":material/play_arrow:", help="Leave the fixed window and follow the clock")
+            since = None
+        else:
+            since = st.segmented_control(
+                "Time range", PRESETS, key="since", bind="query-params", default=DEFAULT_PRESET, required=True, label_visibility="collapsed")
+        with st.popover("From / to" if since else "Fixed window", help="An absolute window; it replaces the presets"):
             from_ = st.text_input("From", key="from", bind="query-params", placeholder="2026-11-20T10:00:00Z or -2h")
             to = st.text_input("To", key="to", bind="query-params", placeholder="now")
-            st.caption("RFC 3339 with its zone, or relative to now. Clear both to follow the clock again.")
-        chosen = Filters(since or DEFAULT_PRESET, _text(from_), _text(to), *(_text(st.session_state.get(name)) for name in ("service", "model", "route")))
+            st.caption("RFC 3339 with its zone, or relative to now.")
+        chosen = Filters(since or DEFAULT_PRESET, _text(from_), _text(to), *(_text(_given(name)) for name in (*KINDS, "slo")))
+        st.session_state[_FILTERS] = chosen
         values = menus(chosen)
-        service, model, route = (_menu(name, values.get(name, [])) for name in ("service", "model", "route"))
+        # A menu of a kind that nobody sends would only take room.
+        shown = [kind for kind in KINDS if kind != "tenant" or values.get(kind) or _given(kind)]
+        picked = {kind: _menu(kind, values.get(kind, [])) for kind in shown}
         slo = st.text_input(
-            "SLO", key="slo", bind="query-params", placeholder="SLO: the server's default", label_visibility="collapsed", width=215)
-    st.session_state[_FILTERS] = Filters(chosen.since, chosen.from_, chosen.to, service, model, route, _text(slo))
+            "SLO", key="slo", bind="query-params", placeholder="SLO: the server's default", label_visibility="collapsed", width=190)
+    st.session_state[_FILTERS] = Filters(chosen.since, chosen.from_, chosen.to, **picked, slo=_text(slo))
     return filters()
 
 
@@ -88,10 +122,27 @@ def filters() -> Filters:
 
 def _menu(name: str, values: list[str]) -> str | None:
     # A value from a pasted URL stays, even where the window holds no request with it: the page then says that it is empty.
-    current = st.session_state.get(name) or st.query_params.get(name)
+    current = _given(name)
     options = values if current is None or current in values else [*values, current]
     return st.selectbox(
         name.capitalize(), options, index=None, key=name, bind="query-params", placeholder=f"All {name}s", label_visibility="collapsed", width=146)
+
+
+def kept() -> dict[str, str]:
+    """The URL's parameters that every page understands: the filters."""
+    names = ("since", "from", "to", *KINDS, "slo")
+    return {name: value for name in names if (value := st.query_params.get(name))}
+
+
+def _given(name: str) -> str | None:
+    # Before its widget stands for the first time, a filter is only in the URL; afterwards the URL may lag behind.
+    found: str | None = st.session_state[name] if name in st.session_state else st.query_params.get(name)
+    return found
+
+
+def follow_now() -> None:
+    """Leave a fixed window: a button's callback."""
+    st.session_state["from"] = st.session_state["to"] = ""
 
 
 def metric(choices: list[str], judged: str | None) -> str:

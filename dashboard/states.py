@@ -12,18 +12,18 @@ from analysis.client import ClientError
 from analysis.report import Report
 from analysis.requests import Holdings
 from dashboard import data, state, ui
+from dashboard.live import STALE_AFTER
 from dashboard.theme import say_age, say_span, say_time
 
-# Following the clock, data that is older than this is called old: eight times the usual export interval of 15 s.
-STALE_AFTER: Final = timedelta(seconds=120)
 _ASK_AGAIN_S: Final = 3
+INGEST_TOKEN_VARIABLE: Final = "OVERRUN_INGEST_TOKEN"  # noqa: S105 - the name of a variable, not what it holds
 
 
 def report_or_state() -> Report | None:
     """Return the report of the current filters, or None after a sentence was drawn about why there is none."""
     filters = state.filters()
     asked = data.asked(filters)
-    held = data.holdings(asked)
+    held = data.held(filters)
     if held.newest is None:
         _waiting(held)
         return None
@@ -51,14 +51,29 @@ def snippets(url: str) -> list[tuple[str, str]]:
     """Return (what, lines to copy) that send telemetry to the server at `url`; the token is named by its variable, never printed."""
     host = urlsplit(url).hostname or "127.0.0.1"
     shown = f"[{host}]" if ":" in host else host
+    send = f"export OTEL_EXPORTER_OTLP_ENDPOINT={url} OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
+    token = f'# with a token: export OTEL_EXPORTER_OTLP_HEADERS="authorization=Bearer ${INGEST_TOKEN_VARIABLE}"'
     return [
         ("An application with the OpenTelemetry SDK", "\n".join([
-            f"export OTEL_EXPORTER_OTLP_ENDPOINT={url} OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
-            "export OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental   # time to first chunk, cached tokens",
-            '# with a token: export OTEL_EXPORTER_OTLP_HEADERS="authorization=Bearer $OVERRUN_INGEST_TOKEN"'])),
-        ("vLLM", f"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf vllm serve MODEL --otlp-traces-endpoint {url}/v1/traces"),
-        ("SGLang (gRPC; 4317 unless `overrun serve` printed another port)",
-         f"python -m sglang.launch_server --model-path MODEL --enable-trace --otlp-traces-endpoint {shown}:4317"),
+            send, "export OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental   # time to first chunk, cached tokens", token])),
+        ("LangChain or LangGraph", "\n".join([
+            "pip install openinference-instrumentation-langchain opentelemetry-sdk opentelemetry-exporter-otlp-proto-http", send, token,
+            "# in the program, before the first chain runs:", "from openinference.instrumentation.langchain import LangChainInstrumentor",
+            "from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter",
+            "from opentelemetry.sdk.trace import TracerProvider", "from opentelemetry.sdk.trace.export import BatchSpanProcessor",
+            "provider = TracerProvider()", "provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))",
+            "LangChainInstrumentor().instrument(tracer_provider=provider)"])),
+        ("LiteLLM", "\n".join([
+            f"export OTEL_EXPORTER=otlp_http OTEL_ENDPOINT={url}/v1/traces",
+            f'# with a token: export OTEL_HEADERS="authorization=Bearer ${INGEST_TOKEN_VARIABLE}"',
+            "# proxy, in config.yaml:   litellm_settings: {callbacks: [otel]}",
+            '# SDK, in the program:     litellm.callbacks = ["otel"]'])),
+        ("vLLM", "\n".join([
+            f"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf vllm serve MODEL --otlp-traces-endpoint {url}/v1/traces",
+            f'# with a token: export OTEL_EXPORTER_OTLP_TRACES_HEADERS="authorization=Bearer ${INGEST_TOKEN_VARIABLE}"'])),
+        ("SGLang (gRPC; 4317 unless `overrun serve` printed another port)", "\n".join([
+            f"python -m sglang.launch_server --model-path MODEL --enable-trace --otlp-traces-endpoint {shown}:4317",
+            f'# with a token: export OTEL_EXPORTER_OTLP_TRACES_HEADERS="authorization=Bearer ${INGEST_TOKEN_VARIABLE}"'])),
         ("Recorded traffic, to look around", f"overrun import FOLDER --url {url}")]
 
 
@@ -69,9 +84,8 @@ def _waiting(held: Holdings) -> None:
             "A request needs a span of a model call. Instrument the client that calls the model, or switch tracing on in the inference server:"]))
     else:
         ui.put(ui.box("Waiting for the first span", [f"The server at <code>{ui.text(url)}</code> runs and holds no request yet. Point something at it:"]))
-    for what, lines in snippets(url):
-        st.caption(what)
-        st.code(lines, language=None)
+    for tab, (_, lines) in zip(st.tabs([what for what, _ in snippets(url)]), snippets(url), strict=True):
+        tab.code(lines, language=None)
     _poll()
 
 

@@ -157,16 +157,18 @@ _CSS: Final = """
 .ov small,.ov .ov-muted{color:VAR_MUTED;font-size:.8rem}
 .ov .ov-over{color:VAR_OVER;font-weight:650}
 .ov table{border-collapse:collapse;width:100%;border:0}
+.ov .ov-scroll{overflow-x:auto}
 .ov th{font-weight:500;color:VAR_MUTED;font-size:.8rem;text-align:right;border:0;border-bottom:1px solid VAR_LINE;padding:4px 10px;white-space:nowrap}
 .ov table td{border:0;border-bottom:1px solid VAR_LINE;padding:7px 10px;text-align:right;vertical-align:middle}
 .ov td small{display:block}
 .ov th:first-child,.ov td:first-child{text-align:left}
+.ov .ov-n{white-space:nowrap}
 .ov .ov-num{font-size:1.05rem;white-space:nowrap}
 .ov .ov-big{font-size:2rem;font-weight:700;line-height:1.2}
 .ov .ov-predicted{border-bottom:2px dashed VAR_MUTED;padding-bottom:1px}
 .ov .ov-chip{display:inline-block;border-radius:10px;padding:0 9px;font-size:.8rem;font-weight:600;line-height:1.5;white-space:nowrap}
-.ov .ov-facts{display:grid;grid-template-columns:max-content 1fr;gap:5px 16px;margin:6px 0 0;padding:0 0 0 26px}
-.ov .ov-cols .ov-facts{padding:0}
+.ov .ov-facts{display:grid;grid-template-columns:max-content 1fr;gap:5px 16px;margin:6px 0 0;padding:0}
+.ov .ov-under .ov-facts{padding:0 0 0 26px}
 .ov dl,.ov dt,.ov dd,.ov td,.ov li{margin:0;padding:0;font-size:inherit}
 .ov .ov-facts dt{color:VAR_MUTED;font-weight:400}
 .ov .ov-facts dd{margin:0}
@@ -179,8 +181,27 @@ _CSS: Final = """
 .ov pre{background:VAR_SURFACE;border:1px solid VAR_LINE;border-radius:6px;padding:10px 12px;font-size:.82rem;overflow-x:auto;white-space:pre;color:VAR_INK}
 .ov .ov-cols{display:grid;grid-template-columns:repeat(auto-fit,minmax(260px,1fr));gap:4px 28px}
 .ov img{vertical-align:middle}
+.ov .ov-live{text-align:right;font-size:.78rem;color:VAR_MUTED;margin:0}
+.ov .ov-wide{display:grid;grid-template-columns:minmax(0,2.4fr) minmax(240px,1fr);gap:4px 28px}
+.ov .ov-card{display:grid;grid-template-columns:minmax(0,1.35fr) minmax(0,1fr);gap:6px 34px}
+.ov .ov-grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(136px,1fr));gap:8px 18px;margin:6px 0}
+.ov .ov-grid dt{color:VAR_MUTED;font-size:.78rem;font-weight:400}
+.ov .ov-track{position:relative;height:18px;background:VAR_SURFACE}
+.ov .ov-track span{display:block;height:18px;box-sizing:border-box}
+.ov .ov-now{background:VAR_MUTED}
+.ov .ov-then{border:1.5px dashed VAR_ACCENT;background:repeating-linear-gradient(135deg,transparent 0 4px,VAR_ACCENT 4px 6px)}
+.ov .ov-tick{position:absolute;top:-3px;bottom:-3px;width:0;border-left:2px solid VAR_INK;margin-left:-1px}
+.ov .ov-prose td{text-align:left}
+.ov .ov-prose th{text-align:left}
+.ov .ov-prose td:nth-child(2){white-space:nowrap}
+.ov .ov-details{margin:10px 0}
+.ov .ov-details summary{cursor:pointer;color:VAR_MUTED}
+/* Old numbers stay as they are until the new ones are there. */
+.stElementContainer[data-stale="true"],.stFullScreenFrame[data-stale="true"]{opacity:1!important;transition:none!important}
 .stMainBlockContainer{padding-top:4.2rem;padding-bottom:2rem;max-width:1360px}
-@media (max-width:640px){.ov .ov-strip{grid-template-columns:64px 1fr 64px;gap:6px}.ov .ov-hide{display:none}.ov .ov-facts{grid-template-columns:1fr}}
+@media (max-width:900px){.ov .ov-wide,.ov .ov-card{grid-template-columns:minmax(0,1fr)}}
+@media (max-width:640px){.ov-box{padding:12px 14px}.ov-box h1{font-size:1.25rem}
+.ov .ov-strip{grid-template-columns:64px 1fr 64px;gap:6px}.ov .ov-hide{display:none}.ov .ov-facts{grid-template-columns:1fr}}
 """
 
 
@@ -188,7 +209,7 @@ def css(theme: Theme) -> str:
     """Return the style sheet of a theme."""
     values = {
         "VAR_INK": theme.ink, "VAR_MUTED": theme.muted, "VAR_LINE": theme.line, "VAR_SURFACE": theme.surface, "VAR_BACK": theme.background,
-        "VAR_OVER": theme.over, "VAR_EDGE": theme.line, "VAR_BOX": theme.surface, "VAR_HEAD": theme.ink}
+        "VAR_OVER": theme.over, "VAR_EDGE": theme.line, "VAR_BOX": theme.surface, "VAR_HEAD": theme.ink, "VAR_ACCENT": theme.accent}
     text = _CSS
     for name, value in values.items():
         text = text.replace(name, value)

@@ -53,7 +53,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str = 
     """Return a table of safe HTML cells; the first column is left-aligned."""
     top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>" + (f"<small>{caption}</small>" if caption else "")
+    return f'<div class="ov-scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>' + (f"<small>{caption}</small>" if caption else "")
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> str:

@@ -21,7 +21,7 @@ def draw() -> None:
     theme = theme_of(state.mode())
     asked = data.asked(state.filters())
     ui.put(verdict_box(report, theme))
-    nav.links(("budget", "Which stage, and what slow requests do differently"), ("traces", "Slowest requests"))
+    nav.links(("findings", "See the evidence"), ("budget", "Which stage, and what slow requests do differently"), ("traces", "Slowest requests"))
     ui.put(scores(report, asked, theme))
     ui.put(stage_strips(report, theme) + details(report))
     ui.put(states.footer(report))
@@ -38,7 +38,7 @@ def verdict_box(report: Report, theme: Theme) -> str:
         ("Ruled out", "; ".join(f"{ui.text(r.what)} <small>({ui.text(r.figure, 200)})</small>" for r in verdict.ruled_out)),
         ("Do now", ui.sentence(verdict.mitigation) if verdict.mitigation else ""), ("Undo", ui.sentence(verdict.rollback) if verdict.rollback else ""),
         ("Fix", _fix(report)), ("Owner", ui.text(verdict.owner) if verdict.owner else "")])
-    return ui.box(f"{_GLYPH[verdict.status]} {headline(report)}{chip}", [ui.sentence(verdict.sentence)], bad=bad) + answers
+    return ui.box(f"{_GLYPH[verdict.status]} {headline(report)}{chip}", [ui.sentence(verdict.sentence)], bad=bad) + f'<div class="ov-under">{answers}</div>'
 
 
 def headline(report: Report) -> str:
@@ -65,7 +65,8 @@ def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
         if stats.n == 0 and metric not in limits:
             continue
         rows.append([
-            f"<b>{metric.upper()}</b><small>{ui.text(stats.source or stats.reasons.get('p50', 'not measured'), 90)}</small>", f"{stats.n:,}",
+            f"<b>{metric.upper()}</b><small>{ui.text(stats.source or stats.reasons.get('p50', 'not measured'), 90)}</small>",
+            f'<span class="ov-n">{stats.n:,}</span>',
             *(_score(stats, name, limits.get(metric) if name == judged else None) for name in ("P50", "P95", "P99")),
             _course(asked, metric, theme)])
     table = ui.table(["Latency of successful requests", "n", "P50", "P95", "P99", "over time, dashed = limit"], rows,
@@ -82,7 +83,7 @@ def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
                     alt=f"goodput ratio per {course.step_s} s, target dashed")
     side = (f"<h2>Goodput: every limit met at once</h2>{number} {line}<br><small>{rest}<br>missed: {missed}, errors {good.failed_by.error:,}; "
             f"unmeasurable {good.unmeasurable:,}<br>error ratio {say_ratio(report.errors.ratio)}</small>")
-    return f'<div class="ov-cols" style="grid-template-columns:minmax(0,2.4fr) minmax(240px,1fr)"><div>{table}</div><div>{side}</div></div>'
+    return f'<div class="ov-wide"><div>{table}</div><div>{side}</div></div>'
 
 
 def stage_strips(report: Report, theme: Theme) -> str:

@@ -67,7 +67,7 @@ def test_holdings_look_beyond_the_window() -> None:
     insert(con, requests(3, every_s=10.0, other_ms=1.0))
     found = holdings(con, Window(start=at(1000), end=at(2000)))
     assert (found.oldest, found.newest, found.requests) == (T0, at(20), 3)
-    assert found.values == {"service": [], "model": [], "route": []}
+    assert found.values == {"service": [], "model": [], "route": [], "tenant": []}
 
 
 def test_an_empty_store_holds_nothing() -> None:

@@ -14,13 +14,15 @@ from streamlit.testing.v1 import AppTest
 from analysis import report as reports
 from analysis.slo import parse_slo
 from analysis.window import Window, rfc3339
-from dashboard import states
+from dashboard import nav, states
+from dashboard.theme import say_ms
 from tests.analysis.builders import T0, at, insert, requests, store, vllm_gauges, vllm_spans
 from tests.dashboard.fake_api import FakeApi, fake_api
 
 SLO = "ttft:1000 e2el:5000"
 WINDOW = {"from": rfc3339(T0), "to": rfc3339(T0 + timedelta(seconds=150)), "slo": SLO}
 HOSTILE = '"><img src=x onerror=window.pwned=1><script>window.pwned=1</script>\x1b[31m'
+EVERY = pytest.mark.parametrize("page", [place.name for place in nav.PLACES])
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:streamlit.*")
 
 
@@ -53,6 +55,11 @@ def shown(api: FakeApi, monkeypatch: pytest.MonkeyPatch, page: str, **query: str
 def words(app: AppTest) -> str:
     """All HTML that the page placed."""
     return "\n".join(element.proto.body for element in app.get("html"))
+
+
+def pressed(app: AppTest, label: str) -> None:
+    """Press the button of that name."""
+    next(button for button in app.button if button.label == label).click().run()
 
 
 def plain(app: AppTest) -> str:
@@ -121,7 +128,7 @@ def test_a_trace_from_the_url_is_drawn(demo: FakeApi, monkeypatch: pytest.Monkey
     assert app.text_input(key="trace").value == "b" * 32
 
 
-@pytest.mark.parametrize("page", ["verdict", "budget", "traces"])
+@EVERY
 def test_an_empty_store_shows_how_to_send_telemetry_to_this_server(empty: FakeApi, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
     monkeypatch.setenv("OVERRUN_READ_TOKEN", "secret-token")
     app = shown(empty, monkeypatch, page)
@@ -133,18 +140,18 @@ def test_an_empty_store_shows_how_to_send_telemetry_to_this_server(empty: FakeAp
     assert "secret-token" not in code + words(app)
 
 
-@pytest.mark.parametrize("page", ["verdict", "budget", "traces"])
+@EVERY
 def test_an_empty_window_names_its_filters_and_offers_the_newest(demo: FakeApi, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
     query = {"from": "2020-01-01T00:00:00Z", "to": "2020-01-01T01:00:00Z", "service": "nobody"}
     app = shown(demo, monkeypatch, page, **query)
     assert "No request in this window" in plain(app)
     assert "with service nobody" in plain(app)
-    app.button[0].click().run()
+    pressed(app, "Show the hour up to the newest request")
     assert "2026-11-20" in app.text_input(key="to").value
     assert app.text_input(key="from").value < app.text_input(key="to").value
 
 
-@pytest.mark.parametrize("page", ["verdict", "budget", "traces"])
+@EVERY
 @pytest.mark.parametrize("n", [1, 5])
 def test_too_few_requests_are_said_and_nothing_is_red(monkeypatch: pytest.MonkeyPatch, page: str, n: int) -> None:
     _, serving = api_over(requests(n, other_ms=9000.0, ttft_other_ms=8000.0))
@@ -205,7 +212,7 @@ def test_filters_in_the_url_reach_the_api_and_menus_hold_the_windows_values(demo
     assert (path, parameters) == ("report", {**WINDOW, "service": "vllm"})
 
 
-@pytest.mark.parametrize("page", ["verdict", "budget", "traces"])
+@EVERY
 def test_hostile_names_are_text_on_every_page(monkeypatch: pytest.MonkeyPatch, page: str) -> None:
     rows = requests(140, retrieval_ms=9000.0, ttft_retrieval_ms=9000.0, service=HOSTILE, route=HOSTILE, name=HOSTILE, model=HOSTILE)
     _, serving = api_over(rows)
@@ -219,3 +226,55 @@ def test_snippets_hold_the_real_address() -> None:
     for _, lines in states.snippets("http://10.1.2.3:14318"):
         assert "10.1.2.3" in lines
     assert "[::1]:4317" in dict(states.snippets("http://[::1]:4318"))["SGLang (gRPC; 4317 unless `overrun serve` printed another port)"]
+
+
+def test_follow_now_leaves_a_fixed_window(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dashboard.state.now", lambda: at(170))
+    app = shown(demo, monkeypatch, "verdict", **WINDOW)
+    assert not app.button_group
+    pressed(app, "Follow now")
+    assert not app.text_input(key="from").value
+    assert app.button_group(key="since").value == "1h"
+    asked = [parameters for path, parameters in demo.asked if path == "report"][-1]
+    assert asked["to"] == rfc3339(at(170))
+
+
+def test_a_tenant_is_a_filter_where_there_are_tenants(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "tenant" not in {box.key for box in shown(demo, monkeypatch, "verdict", **WINDOW).selectbox}
+    _, serving = api_over(requests(70, other_ms=9000.0, tenant="acme"), requests(70, other_ms=9000.0, tenant=HOSTILE, trace_hi=2))
+    with serving as api:
+        app = shown(api, monkeypatch, "verdict", **WINDOW, tenant="acme")
+        assert sorted(app.selectbox(key="tenant").options) == sorted(["acme", HOSTILE])
+        assert next(p for path, p in reversed(api.asked) if path == "report")["tenant"] == "acme"
+
+
+def test_a_finding_shows_its_evidence_its_fix_and_its_exemplars(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "findings", **WINDOW)
+    found = reports.build(demo.con.cursor(), Window(start=T0, end=at(150)), parse_slo(SLO)).findings
+    text = plain(app)
+    assert found
+    for finding in found:
+        assert finding.fix is not None
+        assert finding.fix.predicted is not None
+        for expected in (finding.headline, finding.fix.title, say_ms(finding.fix.predicted.after), say_ms(finding.fix.predicted.before)):
+            assert expected in text
+        for trace_id in finding.exemplars:
+            assert any(trace_id[:8] in link.proto.label and f"trace={trace_id}" in link.proto.query_string for link in app.get("page_link"))
+
+
+def test_without_a_finding_the_page_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, serving = api_over(requests(140, other_ms=100.0, ttft_other_ms=50.0))
+    with serving as api:
+        text = plain(shown(api, monkeypatch, "findings", **WINDOW))
+    assert "No finding" in text
+    assert "within_budget" in text
+
+
+def test_data_health_lists_every_check_worst_first(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = plain(shown(demo, monkeypatch, "health", **WINDOW))
+    checks = reports.build(demo.con.cursor(), Window(start=T0, end=at(150)), parse_slo(SLO)).data_quality
+    for check in checks:
+        assert check.detail.replace("'", "&#x27;") in text
+    bad = [check for check in checks if check.status != "ok"]
+    assert f"{len(bad)} of {len(checks)} checks" in text
+    assert text.index(bad[0].detail, text.index("What was found")) < text.index(next(c.detail for c in checks if c.status == "ok"))

@@ -1,0 +1,116 @@
+"""Why, with proof, and what would the fix buy? One card per finding: the evidence, what to change, the predicted effect, and requests to look at."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from analysis.finding import Finding, Fix, Predicted
+from analysis.report import Report
+from dashboard import evidence, nav, state, states, ui
+from dashboard.theme import Theme, say_ms, say_ratio, theme_of
+
+_CONFIDENT = ((0.85, "high"), (0.6, "medium"), (0.0, "low"))
+_SEVERITY = {"critical": "‼ critical", "warning": "! warning", "info": "i info"}
+
+
+def draw() -> None:
+    """The page."""
+    report = states.report_or_state()
+    if report is None:
+        return
+    theme = theme_of(state.mode())
+    ui.put(ui.box(*headline(report)))
+    nav.links(("verdict", "Back to the verdict"), ("budget", "Which stage"), ("traces", "Slowest requests"))
+    for place, finding in enumerate(report.findings, 1):
+        with st.container(border=True, key=f"finding-{place}"):
+            ui.put(card(place, finding, report, theme))
+            _next(finding)
+    ui.put(quiet(report) + states.footer(report))
+
+
+def headline(report: Report) -> tuple[str, list[str]]:
+    """What the page finds, as safe HTML: a headline and what stands below it."""
+    count = len(report.findings)
+    if not count:
+        why = report.reasons.get("findings") or "no check found a cause in these requests"
+        return "No finding", [ui.sentence(f"{why[0].upper()}{why[1:]}.")]
+    first = report.findings[0]
+    where = f"{ui.text(first.stage)} ({ui.text(first.service)})" if first.service else ui.text(first.stage)
+    words = f"{count} finding{'s' if count > 1 else ''}: {'first ' if count > 1 else ''}{ui.text(first.rule.replace('_', ' '))} in {where}"
+    gain = first.fix.predicted if first.fix else None
+    return words, [f"{ui.text(first.fix.title, 200)}: {prediction(gain)}."] if first.fix and gain else []
+
+
+def card(place: int, finding: Finding, report: Report, theme: Theme) -> str:
+    """One finding as safe HTML."""
+    level = next(word for least, word in _CONFIDENT if finding.confidence >= least)
+    service = f" · {ui.text(finding.service)}" if finding.service else ""
+    head = (f'<p class="ov-muted">#{place} {ui.chip(finding.stage, theme)} {ui.text(finding.rule)}{service} · {_SEVERITY[finding.severity]} · '
+            f"confidence {level} ({finding.confidence:.2f})</p><h2>{ui.sentence(finding.headline)}</h2>")
+    return (f'<div class="ov-card"><div>{head}{proof(finding)}</div>'
+            f"<div>{fix_of(finding.fix, report, theme) if finding.fix else _no_fix(finding)}</div></div>")
+
+
+def proof(finding: Finding) -> str:
+    """The numbers that the rule decided by."""
+    pairs = "".join(f"<div><dt>{ui.text(what)}</dt><dd>{value}</dd></div>" for what, value in evidence.rows(finding.evidence))
+    return f'<dl class="ov-grid">{pairs}</dl>' if pairs else ""
+
+
+def fix_of(fix: Fix, report: Report, theme: Theme) -> str:
+    """What to change and what it is predicted to buy, its price beside it."""
+    body = f"<h2>Fix: {ui.text(fix.title, 200)}</h2><p>{ui.sentence(fix.detail)}</p>"
+    gain = fix.predicted
+    if gain is None:
+        why = next(iter(fix.reasons.values()), "its effect is not computed")
+        return body + f'<p class="ov-muted">No prediction: {ui.sentence(why)}</p>'
+    limit = report.slo.limits().get(gain.metric)
+    cost = "; ".join(f"{ui.text(evidence.label(name))} {evidence.said(name, value)}" for name, value in gain.cost.items()) or "none counted"
+    tested = f", back-test error {say_ratio(gain.backtest_error_ratio)}" if gain.backtest_error_ratio is not None else ""
+    return (body + before_after(gain, limit, theme)
+            + f"<small>{ui.text(fix.method)}{tested}; changes {say_ratio(gain.touched_ratio)} of requests; price: {cost}; "
+            f"n {report.window.requests:,}. Holds if {ui.sentence(fix.assumption)}.</small>")
+
+
+def prediction(gain: Predicted) -> str:
+    """A prediction in a line, marked as one."""
+    interval = f" <small>(95 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})</small>" if gain.interval else ""
+    return (f'<span class="ov-predicted">predicted {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → '
+            f"<b>{say_ms(gain.after)}</b></span>{interval}")
+
+
+def before_after(gain: Predicted, limit: float | None, theme: Theme) -> str:
+    """Two bars, measured and predicted, with the limit as a line through both; the predicted one is hatched."""
+    widest = max(gain.before, gain.after, limit or 0.0, gain.interval[1] if gain.interval else 0.0) or 1.0
+    name = f"{gain.metric.upper()} P{100.0 * gain.quantile:g}"
+    tick = f'<i class="ov-tick" style="left:{100.0 * limit / widest:.2f}%" title="limit {say_ms(limit)}"></i>' if limit else ""
+
+    def bar(what: str, value: float, style: str) -> str:
+        over = limit is not None and value > limit
+        number = f'<b{" class=ov-over" if over else ""}>{"▲ " if over else ""}{say_ms(value)}</b>'
+        return (f'<div class="ov-strip"><span>{what}</span><div class="ov-track">{tick}<span class="{style}" style="width:{100.0 * value / widest:.2f}%">'
+                f'</span></div><span class="ov-end">{number}</span></div>')
+
+    interval = f", 95 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}" if gain.interval else ""
+    against = f", limit {say_ms(limit)}" if limit else ""
+    return (f'<div role="img" aria-label="{name} now {say_ms(gain.before)}, predicted {say_ms(gain.after)}{interval}{against}">'
+            + bar("now", gain.before, "ov-now") + bar("predicted", gain.after, "ov-then") + f"</div><small>{name}{interval}{against}</small><br>")
+
+
+def quiet(report: Report) -> str:
+    """Checks that could not decide, each with what it lacks."""
+    silent = {name.removeprefix("findings."): why for name, why in report.reasons.items() if name.startswith("findings.")}
+    if not silent:
+        return ""
+    body = "".join(f"<dt>{ui.text(rule)}</dt><dd>{ui.sentence(why)}</dd>" for rule, why in sorted(silent.items()))
+    return f'<details class="ov-details"><summary>{len(silent)} checks could not be made</summary><dl class="ov-facts">{body}</dl></details>'
+
+
+def _no_fix(finding: Finding) -> str:
+    why = finding.reasons.get("fix", "this finding has no fix of its own")
+    return f'<p class="ov-muted">{ui.sentence(why)}</p>'
+
+
+def _next(finding: Finding) -> None:
+    steps = [("traces", f"Exemplar {i} · {trace_id[:8]}", {"trace": trace_id}) for i, trace_id in enumerate(finding.exemplars, 1)]
+    nav.links_with(*steps)

@@ -1,0 +1,67 @@
+"""Can this screen be trusted? Every check of the data with what it found, worst first; what is missing is named."""
+
+from __future__ import annotations
+
+from analysis.quality import Check
+from analysis.report import Report
+from dashboard import data, nav, state, states, ui
+from dashboard.theme import say_age, say_ratio, say_time
+
+_ORDER = {"fail": 0, "warn": 1, "ok": 2}
+_GLYPH = {"fail": "✗ fails", "warn": "! look", "ok": "✓ ok"}
+
+
+def draw() -> None:
+    """The page."""
+    report = states.report_or_state()
+    if report is None:
+        return
+    ui.put(ui.box(*headline(report.data_quality)))
+    nav.links(("verdict", "Back to the verdict"), ("traces", "Requests behind these numbers"))
+    ui.put(freshness(report) + table(report.data_quality) + unknown(report) + states.footer(report))
+
+
+def headline(checks: list[Check]) -> tuple[str, list[str]]:
+    """What the page finds, as safe HTML."""
+    failed, warned = ([check for check in checks if check.status == status] for status in ("fail", "warn"))
+    if not checks:
+        return "No check was made", ["There is nothing to check in this window."]
+    if not failed and not warned:
+        return f"✓ These numbers can be trusted: {len(checks)} of {len(checks)} checks pass", []
+    first = (failed or warned)[0]
+    count = len(failed) + len(warned)
+    words = "Do not trust every number here" if failed else "Read these numbers with care"
+    return f"{words}: {count} of {len(checks)} checks {'needs' if count == 1 else 'need'} a look", [f"{ui.text(name(first))}: {ui.sentence(first.detail)}."]
+
+
+def freshness(report: Report) -> str:
+    """How much there is and how old it is."""
+    held = data.held(state.filters())
+    window = report.window
+    age = f"{say_age((state.now() - held.newest).total_seconds())} ago ({say_time(held.newest, date=True)})" if held.newest else "never"
+    of = window.requests + window.incomplete
+    return ui.facts([
+        ("Newest request", age), ("In the store", f"{held.requests:,} requests" + (f" since {say_time(held.oldest, date=True)}" if held.oldest else "")),
+        ("In this window", f"{window.requests:,} requests, {window.llm_calls:,} model calls, {window.spans:,} spans"),
+        ("Left out as incomplete", f"{window.incomplete:,} of {of:,} ({say_ratio(window.incomplete / of)})" if of else ""),
+        ("TTFT measured by", ui.text(report.latency.ttft_ms.source or report.latency.ttft_ms.reasons.get("p50"), 200)),
+        ("ITL measured by", ui.text(report.latency.itl_ms.source or report.latency.itl_ms.reasons.get("p50"), 200))])
+
+
+def table(checks: list[Check]) -> str:
+    """One row per check, worst first."""
+    rows = [[ui.text(name(check)), _GLYPH[check.status], ui.sentence(check.detail)] for check in sorted(checks, key=lambda check: _ORDER[check.status])]
+    return f'<div class="ov-prose">{ui.table(["Check", "Result", "What was found"], rows)}</div>' if rows else ""
+
+
+def unknown(report: Report) -> str:
+    """What the report cannot say, with the reason it gives."""
+    parts = [(key, why) for key, why in report.reasons.items() if not key.startswith("findings.")]
+    parts += [(f"{where}.{key}", why) for where in ("errors", "retries", "goodput", "verdict") for key, why in getattr(report, where).reasons.items()]
+    body = "".join(f"<dt>{ui.text(key.replace('_', ' '))}</dt><dd>{ui.sentence(why)}</dd>" for key, why in parts)
+    return f'<h2>What is not known here, and why</h2><dl class="ov-facts">{body}</dl>' if body else ""
+
+
+def name(check: Check) -> str:
+    """A check's name in words."""
+    return check.check.replace("_", " ")
