@@ -4,10 +4,9 @@ Everything here is computed from the frames that are passed in; ids and span nam
 looked up through the two callables.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from types import ModuleType
+from datetime import UTC, datetime
 from typing import Final, Literal
 
 import msgspec
@@ -31,24 +30,16 @@ from analysis.budget import (
     stage_rows,
     stage_times,
 )
+from analysis.case import Case, Lookups, Period
 from analysis.checklist import Step, checklist
-from analysis.finding import (
-    MIN_BREACHING,
-    Case,
-    Diagnosis,
-    Finding,
-    NotEnoughData,
-    Owner,
-    printable,
-    say_ms,
-    say_ratio,
-)
+from analysis.finding import MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_ms, say_ratio
 from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, goodput, judge, wilson
 from analysis.incident import Affected, Changed, Trend, to_us
 from analysis.latency import min_n, sorted_quantile
+from analysis.ranking import Ranked, run_rules
 from analysis.rules import rules
 from analysis.slo import Slo
-from analysis.tail import Tail, attribute
+from analysis.tail import Tail, attribute, attribute_slow
 from analysis.window import RequestFrame
 
 Status = Literal["within_budget", "over_budget", "failing", "traffic_lost", "not_enough_data", "no_data"]
@@ -59,13 +50,8 @@ MOST_UNATTRIBUTED: Final = 0.3
 # A stage that explains less of the excess than this is listed as ruled out; own default.
 RULED_OUT_BELOW: Final = 0.1
 RECHECK_DEFAULT_S: Final = 300
-
-
-class RuledOut(msgspec.Struct, kw_only=True):
-    """Something that is not the cause, and the figure that says so."""
-
-    what: str
-    figure: str
+_MOST_RULED_OUT: Final = 12
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Verdict(msgspec.Struct, kw_only=True):
@@ -106,17 +92,6 @@ class Baseline(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Lookups:
-    """Edge functions for a few requests.
-
-    Trace ids of rows, and (service, operation) that spent a stage's time in traces.
-    """
-
-    trace_ids: Callable[[pl.DataFrame], list[str]]
-    spender: Callable[[list[str], str], tuple[str, str] | None]
-
-
-@dataclass(frozen=True)
 class Diagnosed:
     """All that `diagnose` found; `skipped` has, per rule that could not answer, what it lacked."""
 
@@ -133,8 +108,7 @@ class Diagnosed:
 class _Facts:
     """Intermediate results that the parts of the verdict share; `ok` are successful requests with the judged metric.
 
-    `tail` stands around the SLO percentile, `excess` among the breaching requests (the same where that percentile
-    breaches)."""
+    `tail` stands around the SLO percentile, `excess` among the requests over the limit since the onset."""
 
     frame: RequestFrame
     slo: Slo
@@ -149,6 +123,7 @@ class _Facts:
     onset: datetime | None
     base: pl.DataFrame | None
     baseline: Baseline | None
+    base_points: pl.DataFrame | None
     tail: Tail
     excess: Tail
 
@@ -200,26 +175,10 @@ def diagnose(
     )
     if not _over(facts):
         return Diagnosed(_within(facts), good, facts.baseline, rows, [], _checklist(facts), {})
-    found, skipped = run_rules(_case(facts, lookups), rules()) if with_findings else ([], {})
-    verdict = _over_budget(facts, found, skipped, with_findings=with_findings)
-    findings = [diagnosis.finding for diagnosis in found]
-    return Diagnosed(verdict, good, facts.baseline, rows, findings, _checklist(facts), skipped)
-
-
-def run_rules(case: Case, modules: Mapping[str, ModuleType]) -> tuple[list[Diagnosis], dict[str, str]]:
-    """Run every rule and return what they found, most of the excess explained first, and what the others lacked."""
-    found: list[Diagnosis] = []
-    lacking: dict[str, str] = {}
-    for name, module in modules.items():
-        answer = module.diagnose(case)
-        if isinstance(answer, Diagnosis):
-            found.append(answer)
-        elif isinstance(answer, NotEnoughData):
-            lacking[name] = answer.reason
-    found.sort(
-        key=lambda diagnosis: (-diagnosis.explained_ratio, -diagnosis.finding.confidence, diagnosis.finding.rule)
-    )
-    return found, lacking
+    ranked = run_rules(_case(facts, lookups), rules()) if with_findings else Ranked([], [], [], {})
+    verdict = _over_budget(facts, ranked, with_findings=with_findings)
+    findings = [diagnosis.finding for diagnosis in ranked.findings]
+    return Diagnosed(verdict, good, facts.baseline, rows, findings, _checklist(facts), ranked.lacking)
 
 
 def judged_metric(judged: Judged, rows: pl.DataFrame, slo: Slo) -> str | None:
@@ -325,13 +284,12 @@ def _facts(
     base, chosen = _baseline_rows(frame, baseline, onset, metric, slo)
     against = None if base is None else (base[f"{metric}_ms"].to_numpy(), stage_times(base, path_of(metric)))
     tail = attribute(values, times, slo.percentile, limit_ms=limit_ms, baseline=against)
-    # When fewer requests breach than the percentile leaves room for, the slow ones stand farther out: around their
-    # middle.
-    centre = max(slo.percentile, 100.0 - 50.0 * float((values > limit_ms).mean()))
-    within = sorted_quantile(np.sort(values), slo.percentile / 100.0) <= limit_ms
-    excess = attribute(values, times, centre, limit_ms=limit_ms, baseline=against) if within else tail
-    if tail is None or excess is None:
+    if tail is None:
         raise AssertionError("a metric is judged only where requests carry it")
+    # What came before the onset is no part of what went wrong.
+    since = ok["start_us"].to_numpy() >= (to_us(onset) if onset is not None else 0)
+    slow = np.flatnonzero((values > limit_ms) & since)
+    excess = attribute_slow(values, times, slow, int(since.sum()), limit_ms=limit_ms, baseline=against) if len(slow) else tail
     return _Facts(
         frame,
         slo,
@@ -346,6 +304,7 @@ def _facts(
         onset,
         base,
         chosen,
+        None if baseline is None else baseline.frame.points,
         tail,
         excess,
     )
@@ -410,17 +369,17 @@ def _within(facts: _Facts) -> Verdict:
     )
 
 
-def _over_budget(facts: _Facts, found: list[Diagnosis], skipped: dict[str, str], *, with_findings: bool) -> Verdict:
-    stage = overrun_stage(facts.metric, facts.times.take(facts.breaching), facts.budgets, facts.excess)
-    main = next((diagnosis for diagnosis in found if diagnosis.finding.stage == stage), None)
-    instrument = stage == OTHER
-    cause = "unattributed_time" if instrument else main.finding.rule if main else None
-    reasons = {} if cause else {"cause": _why_no_cause(skipped, with_findings=with_findings)}
+def _over_budget(facts: _Facts, ranked: Ranked, *, with_findings: bool) -> Verdict:
+    stage = overrun_stage(facts.metric, facts.times.take(facts.excess.tail_index), facts.budgets, facts.excess)
+    main = _main(ranked.causes, stage)
+    stage = main.finding.stage if main else stage
+    cause = main.finding.rule if main else "unattributed_time" if stage == OTHER else None
+    reasons = {} if cause else {"cause": _why_no_cause(ranked.lacking, with_findings=with_findings)}
     if facts.onset is None:
         reasons["onset"] = "no single point after a healthy stretch from which requests go bad"
         reasons["trend"] = "no onset to follow it from"
     if main is None:
-        why = "no rule names a cause" if not instrument else "the time has no span yet"
+        why = "no rule names a cause" if stage != OTHER else "the time has no span yet"
         reasons |= dict.fromkeys(("mitigation", "rollback"), why)
     return Verdict(
         status="over_budget",
@@ -432,7 +391,7 @@ def _over_budget(facts: _Facts, found: list[Diagnosis], skipped: dict[str, str],
         trend=incident.trend(facts.ok, facts.metric, facts.onset),
         affected=incident.affected(facts.frame, facts.bad, facts.goodput.ratio),
         changed=incident.changed(facts.frame.rows, facts.onset, facts.base),
-        ruled_out=_ruled_out(facts, stage),
+        ruled_out=_ruled_out(facts, stage, ranked.ruled_out),
         owner=main.owner if main else _owner(facts.ok, stage),
         mitigation=main.mitigation if main else None,
         rollback=main.rollback if main else None,
@@ -441,9 +400,17 @@ def _over_budget(facts: _Facts, found: list[Diagnosis], skipped: dict[str, str],
     )
 
 
+def _main(causes: list[Diagnosis], stage: str) -> Diagnosis | None:
+    """Return the cause that the verdict names: the first one; where time without a span overran, one that speaks of that time."""
+    if stage == OTHER:
+        causes = [one for one in causes if one.finding.stage == OTHER]
+    return causes[0] if causes else None
+
+
 def overrun_stage(metric: str, breaching: StageTimes, budgets: Budgets, tail: Tail) -> str:
     """Return the stage that broke the budget: of the most overrun group, the member that grew most over the reference.
 
+    With a baseline the group is the one that grew most over it: what was over its share of the budget before is no news.
     `other` when more than 30 % of the excess has no span. TPOT and ITL are decode speed, whatever else took time.
     """
     if tail.share(OTHER) > MOST_UNATTRIBUTED:
@@ -451,6 +418,9 @@ def overrun_stage(metric: str, breaching: StageTimes, budgets: Budgets, tail: Ta
     if metric in ("tpot", "itl"):
         return max(("decode", "generation"), key=lambda stage: tail.tail_ms.get(stage, 0.0))
     shares = overrun_shares(breaching, budgets) or {}
+    if tail.reference == "baseline":
+        grown = {group: sum(tail.excess_ms.get(stage, 0.0) for stage in stages) for group, stages in GROUPS.items()}
+        shares = {group: max(0.0, ms) for group, ms in grown.items()}
     named = {group: share for group, share in shares.items() if group != OTHER and share > 0.0}
     if named:
         group = max(named, key=lambda name: named[name])
@@ -486,7 +456,7 @@ def _sentence(facts: _Facts, stage: str, main: Diagnosis | None) -> str:
             f"{printable(services['service'][0])} first: add spans around what it does between its recorded calls."
         )
     if main is None:
-        return f"{lead}: {where}; no rule explains at least half of it, so look at the slow requests of that stage."
+        return f"{lead}: {where}; no cause that is known explains at least half of it, so look at the slow requests of that stage."
     return f"{lead}: {where}, because {main.because}. {_gain(main.finding, percentile)}"
 
 
@@ -511,6 +481,7 @@ def _why_no_cause(skipped: dict[str, str], *, with_findings: bool) -> str:
 
 def _case(facts: _Facts, lookups: Lookups) -> Case:
     source = facts.base if facts.excess.reference == "baseline" and facts.base is not None else facts.ok
+    points = pl.concat([facts.base_points, facts.frame.points]) if facts.base_points is not None else facts.frame.points
     bad_share = 1.0 - facts.goodput.ratio if facts.goodput.ratio is not None else float(facts.bad.mean())
     allowed = max(1.0 - facts.slo.goodput_target, 1e-6)
     return Case(
@@ -523,10 +494,11 @@ def _case(facts: _Facts, lookups: Lookups) -> Case:
         breaching=facts.breaching,
         slo=facts.slo,
         metric=facts.metric,
-        points=facts.frame.points,
+        points=points,
         burn=bad_share / allowed,
-        trace_ids=lookups.trace_ids,
-        spender=lookups.spender,
+        period=Period(facts.onset or facts.frame.start or _EPOCH, facts.frame.end or _EPOCH),
+        baseline=Period(facts.baseline.start, facts.baseline.end) if facts.baseline is not None and facts.base is not None else None,
+        lookups=lookups,
     )
 
 
@@ -541,7 +513,7 @@ def _after_first_token(facts: _Facts) -> StageTimes | None:
     return StageTimes("e2e", whole.total_ms, {stage: value for stage, value in kept.items() if value.any()})
 
 
-def _ruled_out(facts: _Facts, stage: str) -> list[RuledOut]:
+def _ruled_out(facts: _Facts, stage: str, by_rules: list[RuledOut]) -> list[RuledOut]:
     tail = facts.excess
     small = [s for s in tail.tail_ms if s != stage and tail.share(s) < RULED_OUT_BELOW]
     small.sort(key=lambda s: -tail.tail_ms[s])
@@ -557,7 +529,7 @@ def _ruled_out(facts: _Facts, stage: str) -> list[RuledOut]:
     errors, n = facts.goodput.failed_by.error, facts.frame.rows.height
     if wilson(errors, n)[1] < 1.0 - facts.slo.goodput_target:
         out.append(RuledOut(what="errors", figure=f"{errors:,} of {n:,} requests failed ({say_ratio(errors / n)})"))
-    return out
+    return [*out, *by_rules][:_MOST_RULED_OUT]
 
 
 def _owner(ok: pl.DataFrame, stage: str) -> Owner:

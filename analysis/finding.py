@@ -1,29 +1,19 @@
-"""What does a rule see, and what does it answer?
-
-The case, the finding with its fix, and how numbers are said in words.
-"""
+"""What does a rule answer? The finding with its fix, and how numbers are said in words."""
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
-import numpy as np
-import polars as pl
 
-from analysis.budget import GROUP_OF, GROUPS, BoolArray, Budgets, FloatArray, StageTimes
-from analysis.slo import Slo
-from analysis.tail import Tail, share_interval
-
-# A cause must explain at least this part of the excess to be named; own default.
+# A cause must explain at least this part of the excess to be the verdict's; own default.
 MIN_SHARE: Final = 0.5
+# ...and this part to be listed at all: of two causes at once, the smaller one rarely brings less; own default.
+MIN_PART: Final = 0.25
 # Fewest breaching requests to name a cause from: the low-traffic rule of SLO burn alerts.
 MIN_BREACHING: Final = 10
 MOST_EXEMPLARS: Final = 5
-# Error budget spent 14.4 times too fast uses 2 % of a 30-day budget in an hour and pages someone (Google SRE
-# Workbook, ch. 5).
-CRITICAL_BURN: Final = 14.4
 SEED: Final = 20_251
 
 Method = Literal["exact", "simulated", "resampled", "estimate"]
@@ -78,20 +68,33 @@ class Finding(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
 
+class RuledOut(msgspec.Struct, kw_only=True):
+    """Something that is not the cause, and the figure that says so."""
+
+    what: str
+    figure: str
+
+
 @dataclass(frozen=True)
 class Diagnosis:
     """A finding and what the verdict says beside it when this is the main cause.
 
-    `because` completes the sentence "... because ...", `explained_ratio` (0..1) of the excess ranks competing causes.
+    `because` completes the sentence "... because ...". `claims_ms` is what the cause adds to a slow request, per stage: competing causes
+    are ranked by the part of the excess that this is, times how sure the signature makes it (`weight`, 0..1). An `amplifier` makes an
+    overload worse but has a cause of its own (retries, a full cache); an `opportunity` is worth doing whatever the cause is, and is never
+    the cause.
     """
 
     finding: Finding
-    explained_ratio: float
+    claims_ms: Mapping[str, float]
     because: str
     owner: Owner
     mitigation: str
     rollback: str
     recheck_after_s: int
+    weight: float = 0.9
+    amplifier: bool = False
+    opportunity: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,70 +102,6 @@ class NotEnoughData:
     """Why no answer can be given, and what to record or wait for."""
 
     reason: str
-
-
-@dataclass(frozen=True)
-class Case:
-    """All that a rule may look at. Arrays and `rows` have one entry per successful request with the judged metric.
-
-    `values` is the judged metric in ms, `times` its stage times, `breaching` who is over the limit. `reference` holds
-    the rows that the tail is compared with. `points` are engine indicators (see `RequestFrame`). `burn` is how many
-    times faster than allowed requests go bad. `trace_ids` looks up ids for a few rows; `spender` names the service
-    and the operation that spent a stage's time in a few traces.
-    """
-
-    rows: pl.DataFrame
-    values: FloatArray
-    times: StageTimes
-    tail: Tail
-    reference: pl.DataFrame
-    budgets: Budgets
-    breaching: BoolArray
-    slo: Slo
-    metric: str
-    points: pl.DataFrame
-    burn: float
-    trace_ids: Callable[[pl.DataFrame], list[str]]
-    spender: Callable[[list[str], str], tuple[str, str] | None]
-
-    def share_interval(self, stage: str) -> list[float] | None:
-        """Return the 95 % interval [low, high] of the part of the excess that a stage explains."""
-        interval = share_interval(self.tail, self.times, stage, np.random.default_rng(SEED))
-        return None if interval is None else list(interval)
-
-    def exemplars(self, stage: str) -> list[str]:
-        """Return trace ids of at most five requests near the SLO percentile, most time in the stage first."""
-        index = self.tail.tail_index
-        spent = self.times.ms[stage][index] if stage in self.times.ms else self.values[index]
-        return self.trace_ids(self.rows[index[np.argsort(-spent, kind="stable")[:MOST_EXEMPLARS]]])
-
-    def severity(self) -> Severity:
-        """Return how urgent a main cause is: critical when the error budget burns fast enough to page someone."""
-        return "critical" if self.burn >= CRITICAL_BURN else "warning"
-
-    def stage_limit_ms(self, stage: str) -> float:
-        """Return what a stage may take: its own budget, else what its group's budget leaves beside the other members.
-
-        Where that is nothing, or no budget exists (TPOT or ITL judged), it is the stage's mean among the reference
-        requests.
-        """
-        if stage in self.budgets.stage_ms:
-            return self.budgets.stage_ms[stage]
-        group = GROUP_OF[stage]
-        usual_ms = self.tail.reference_ms.get(stage, 0.0)
-        if group not in self.budgets.group_ms:
-            return usual_ms
-        others = sum(self.tail.reference_ms.get(other, 0.0) for other in GROUPS[group] if other != stage)
-        left_ms = self.budgets.group_ms[group] - others
-        return left_ms if left_ms > 0.0 else usual_ms
-
-
-def too_few_breaches(case: Case) -> NotEnoughData | None:
-    """Return why no cause may be named yet, None when there are enough breaching requests."""
-    n = int(case.breaching.sum())
-    if n >= MIN_BREACHING:
-        return None
-    return NotEnoughData(f"{n} requests are over the limit, a cause needs at least {MIN_BREACHING}: widen the window")
 
 
 def say_ms(value_ms: float) -> str:

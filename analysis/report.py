@@ -14,15 +14,16 @@ import msgspec
 from analysis.accounts import Errors, Retries, errors, retries
 from analysis.baseline import choose
 from analysis.budget import StageRow
+from analysis.case import Lookups
 from analysis.checklist import Step
-from analysis.diagnose import Baseline, Diagnosed, Lookups, Verdict, diagnose
+from analysis.diagnose import Baseline, Diagnosed, Verdict, diagnose
 from analysis.errors import AnalysisError
 from analysis.finding import Finding
 from analysis.goodput import Goodput
 from analysis.latency import Latency, latency
 from analysis.quality import Check, checks
 from analysis.slo import Slo
-from analysis.window import RequestFrame, Window, load, load_stage_spans, load_trace_ids
+from analysis.window import RequestFrame, Window, load, load_evidence_calls, load_evidence_spans, load_stage_spans, load_trace_ids
 
 SCHEMA: Final = "overrun.report/1"
 
@@ -97,6 +98,8 @@ def build(
     lookups = Lookups(
         trace_ids=lambda rows: load_trace_ids(con, rows),
         spender=lambda traces, stage: _spender(con, traces, stage),
+        calls=lambda period, origin: load_evidence_calls(con, period.start, period.end, origin),
+        spans=lambda period, origin, n: load_evidence_spans(con, period.start, period.end, origin, n),
     )
     found = diagnose(
         frame, slo, lookups, baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings

@@ -115,6 +115,41 @@ def attribute(
     )
 
 
+def attribute_slow(
+    values: FloatArray,
+    times: StageTimes,
+    slow: IntArray,
+    judged: int,
+    *,
+    limit_ms: float,
+    baseline: tuple[FloatArray, StageTimes] | None = None,
+) -> Tail:
+    """Compare all slow requests (`slow`, indices, at least one) with as slow a part of the baseline: the excess that causes compete for.
+
+    `judged` is how many requests the slow ones are among. With a baseline the reference is its slowest len(slow)/judged, so that what is
+    always slow does not count as a change, whatever share of requests is slow. Without one it is the typical requests, or those within the
+    limit where the typical one breaks it.
+    """
+    share = 100.0 * len(slow) / max(judged, 1)
+    order = np.argsort(values, kind="stable")
+    typical = _means(times, _ranks(order, *TYPICAL))
+    tail = _means(times, slow)
+    reference, index, means, noise = "typical", _ranks(order, *TYPICAL), typical, None
+    if baseline is not None and len(baseline[0]):
+        least = min(100.0, 100.0 * MIN_HEALTHY / len(baseline[0]))
+        index = band(baseline[0], 100.0 - max(share, least), 100.0)
+        reference, means, noise = "baseline", _means(baseline[1], index), _noise(times, baseline[1])
+    elif float(np.median(values)) > limit_ms and int((values <= limit_ms).sum()) >= MIN_HEALTHY:
+        index = np.flatnonzero(values <= limit_ms)
+        reference, means = "healthy", _means(times, index)
+    stages = list(dict.fromkeys([*tail, *means]))
+    filled = [{stage: part.get(stage, 0.0) for stage in stages} for part in (typical, tail, means)]
+    excess = {stage: filled[1][stage] - filled[2][stage] for stage in stages}
+    gap_ms = math.fsum(filled[1].values()) - math.fsum(filled[0].values())
+    return Tail(
+        100.0 - share / 2.0, slow, reference, filled[0], filled[1], filled[2], gap_ms, excess, math.fsum(excess.values()), noise, index)
+
+
 def share_interval(tail: Tail, times: StageTimes, stage: str, rng: np.random.Generator) -> tuple[float, float] | None:
     """Return a 95 % percentile-bootstrap interval of `tail.share(stage)` over the slow requests, None below 2 of them.
 

@@ -5,6 +5,7 @@ here.
 """
 
 import functools
+import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,14 @@ from analysis.errors import WindowError
 # Work that nobody waits for: kept out of the default verdict so that a nightly job does not hide or cause a breach.
 UNATTENDED_WORKLOADS: Final = ("batch", "eval")
 # Indicators that the numbers and rules of this package read; others stay in the store.
-INDICATORS: Final = ("queue_depth", "running", "kv_cache_usage", "preemptions", "prompt_tokens", "output_tokens")
+INDICATORS: Final = (
+    "queue_depth", "running", "kv_cache_usage", "preemptions", "prompt_tokens", "output_tokens", "kv_capacity", "prefix_cache_hit_rate",
+    "spec_accept_rate", "spec_accept_length", "gpu_util", "gpu_clock", "gpu_power", "gpu_temperature", "gpu_xid",
+)
+# Spans of this many requests tell what spans can tell; above it every k-th trace is read. 20,000 requests are about 200,000 spans, a second.
+MOST_SPAN_REQUESTS: Final = 20_000
+# Calls read per period; a longer period is followed from its end that is nearest to the onset.
+MOST_CALLS: Final = 50_000
 # A scrape that falls just behind the end of the window still tells how it ended; 60 s is four usual scrape intervals
 # of 15 s.
 SCRAPE_GRACE: Final = timedelta(seconds=60)
@@ -191,6 +199,19 @@ def load_llm_calls(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFra
     """Return the model calls that start in the window: one row per call, columns of `v_llm_calls`, milliseconds."""
     calls: pl.DataFrame = con.sql(query("llm_calls"), params=filter_of(window)).pl()
     return calls
+
+
+def load_evidence_calls(con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime) -> pl.DataFrame:
+    """Return all model calls that start in [start, end), whoever made them; `start_s` counts from `origin`."""
+    calls: pl.DataFrame = con.sql(query("evidence_calls"), params={"start": start, "end": end, "most": MOST_CALLS}).pl()
+    return calls.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
+
+
+def load_evidence_spans(con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime, requests: int) -> pl.DataFrame:
+    """Return the spans that start in [start, end), of every k-th trace where there are more than `MOST_SPAN_REQUESTS` requests."""
+    every = max(1, math.ceil(requests / MOST_SPAN_REQUESTS))
+    spans: pl.DataFrame = con.sql(query("evidence_spans"), params={"start": start, "end": end, "every": every}).pl()
+    return spans.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
 
 
 def load_trace_ids(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame) -> list[str]:

@@ -33,21 +33,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.finding import (
-    MIN_SHARE,
-    SEED,
-    Case,
-    Diagnosis,
-    Finding,
-    Fix,
-    NotEnoughData,
-    say_ms,
-    say_ratio,
-    too_few_breaches,
-)
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, enough, named
+from analysis.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.latency import FloatArray
+from analysis.prefill import knock_on
 from analysis.whatif.cap import cap
 
+RULE: Final = "long_outputs"
 _STAGES: Final = ("decode", "generation")
 # Cap over typical length: 300 tokens where 200 are typical (published rule of thumb).
 CAP_OVER_TYPICAL: Final = 1.5
@@ -57,7 +50,6 @@ CAP_STEP: Final = 16
 MIN_TOKENS_N: Final = 5
 # Cliff's delta from which lengths differ by more than chance would interest anyone: the usual mark of a small effect.
 MIN_CLIFF: Final = 0.15
-_RECHECK_S: Final = 600
 
 
 class Parts(NamedTuple):
@@ -72,40 +64,46 @@ class Parts(NamedTuple):
     token_ms_tail: float
 
 
-def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
-    """Return the length cause with a cap and its bound, None when length explains less than half of the excess."""
-    stage = max(_STAGES, key=case.tail.share)
-    if case.metric not in ("e2e", "ttft") or case.tail.share(stage) < MIN_SHARE:
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the length cause with a cap and its bound, None when length explains too little of the excess."""
+    stage = case.worst(*_STAGES)
+    if case.metric not in ("e2e", "ttft") or case.tail.share(stage) < MIN_PART:
         return None
     few = too_few_breaches(case)
     if few is not None:
         return few
-    slow, excess_ms = _slow(case)
-    parts = _split(slow, case.reference, stage, case.times.path)
+    parts = _split(case.slow, case.reference, stage, case.times.path)
     if parts is None:
         return NotEnoughData(
             f"{stage} explains {say_ratio(case.tail.share(stage))} of the excess but fewer than {MIN_TOKENS_N} slow or "
             f"{MIN_TOKENS_N} {case.tail.reference} requests carry output tokens: send gen_ai.usage.output_tokens "
             "(stream_options.include_usage when streaming)"
         )
-    share = parts.length_ms / excess_ms
-    delta = cliffs_delta(_tokens(slow), _tokens(case.reference))
-    if share < MIN_SHARE or delta < MIN_CLIFF:
-        return None
-    return _diagnosis(case, stage, parts, min(1.0, share), delta)
+    visible = _visible(case)
+    claims = {stage: parts.length_ms * visible}
+    claims |= {name: ms for name, ms in knock_on(case, "output").items() if name not in claims}
+    delta = cliffs_delta(_tokens(case.slow), _tokens(case.reference))
+    if parts.length_ms <= 0.0 or not enough(case, claims) or delta < MIN_CLIFF:
+        figure = f"{parts.tokens_tail:,.0f} output tokens in slow and {parts.tokens_reference:,.0f} in {case.tail.reference} requests"
+        return RuledOut(what=RULE, figure=figure)
+    return _diagnosis(case, stage, parts, delta, claims)
 
 
-def _slow(case: Case) -> tuple[pl.DataFrame, float]:
-    """The slow requests whose lengths are looked at, and how many ms they take more than the reference on average.
+def _visible(case: Case) -> float:
+    """Return what part of the added tokens is answer: the rest is reasoning, or comes from further calls."""
+    (n1, r1, c1), (n0, r0, c0) = (_per_request(rows) for rows in (case.slow, case.reference))
+    more = n1 - n0
+    if more <= 0.0:
+        return 1.0
+    thought = max(0.0, r1 - r0)
+    by_calls = max(0.0, (c1 - c0) * n0 / c0) if c0 > 0.0 else 0.0
+    return min(1.0, max(0.0, 1.0 - (thought + by_calls) / more))
 
-    They are the band around the SLO percentile; where that holds too few (under 125 requests in the window), all that are over the limit.
-    """
-    band = case.tail.tail_index
-    if len(band) >= MIN_TOKENS_N:
-        return case.rows[band], case.tail.excess_total_ms
-    over = np.flatnonzero(case.breaching)
-    more = float(case.values[over].mean() - case.values[band].mean())
-    return case.rows[over], case.tail.excess_total_ms + more
+
+def _per_request(rows: pl.DataFrame) -> tuple[float, float, float]:
+    """Mean output tokens, reasoning tokens and model calls of a request."""
+    means = rows.select(pl.col("output_tokens", "reasoning_tokens", "llm_calls").cast(pl.Float64).mean()).row(0)
+    return float(means[0] or 0.0), float(means[1] or 0.0), float(means[2] or 0.0)
 
 
 def cliffs_delta(slow: FloatArray, rest: FloatArray) -> float:
@@ -113,7 +111,7 @@ def cliffs_delta(slow: FloatArray, rest: FloatArray) -> float:
     ordered = np.sort(rest)
     less = np.searchsorted(ordered, slow, side="left")
     greater = len(ordered) - np.searchsorted(ordered, slow, side="right")
-    return float((less - greater).sum() / (len(slow) * len(ordered)))
+    return float((less - greater).sum() / max(len(slow) * len(ordered), 1))
 
 
 def _split(slow: pl.DataFrame, usual: pl.DataFrame, stage: str, path: str) -> Parts | None:
@@ -154,29 +152,19 @@ def _tokens(rows: pl.DataFrame) -> FloatArray:
     return rows["output_tokens"].drop_nulls().cast(pl.Float64).to_numpy()
 
 
-def _diagnosis(case: Case, stage: str, parts: Parts, share: float, delta: float) -> Diagnosis:
-    interval = case.share_interval(stage)
+def _diagnosis(case: Case, stage: str, parts: Parts, delta: float, claims: dict[str, float]) -> Diagnosis:
     typical = float(np.median(_tokens(case.reference)))
     tokens = max(CAP_STEP, math.ceil(CAP_OVER_TYPICAL * typical / CAP_STEP) * CAP_STEP)
-    slow = f"{parts.tokens_tail:,.0f} output tokens in slow requests and {parts.tokens_reference:,.0f}"
     usual = f"in {case.tail.reference} ones at {say_ms(parts.token_ms_reference)} a token"
     cut = case.rows["truncated"].mean() if case.rows["truncated"].null_count() < case.rows.height else None
-    finding = Finding(
-        rule="long_outputs",
-        stage=stage,
-        service=None,
-        severity=case.severity(),
-        confidence=round(min(0.95, share, interval[0] if interval else share), 2),
-        headline=f"{slow} {usual}; length alone is {say_ratio(share)} of the excess",
+    return named(
+        case, RULE, stage, claims,
+        Action(
+            "app", f"Set max_tokens={tokens} on the routes that allow it; a cut answer ends with finish_reason=length.",
+            "Restore the former max_tokens.", _fix(case, tokens, parts), 600),
+        headline=f"{parts.tokens_tail:,.0f} output tokens in slow requests and {parts.tokens_reference:,.0f} {usual}",
+        because=f"slow requests write {parts.tokens_tail:,.0f} tokens instead of {parts.tokens_reference:,.0f}",
         evidence={
-            "n": len(case.values),
-            "n_breaching": int(case.breaching.sum()),
-            "n_tail": len(case.tail.tail_index),
-            "n_reference": case.tail.reference_n,
-            "reference": case.tail.reference,
-            "share_of_excess": share,
-            "stage_share_of_excess": case.tail.share(stage),
-            "stage_share_of_excess_interval": interval,
             "length_ms": parts.length_ms,
             "speed_ms": parts.speed_ms,
             "cross_ms": parts.cross_ms,
@@ -187,19 +175,7 @@ def _diagnosis(case: Case, stage: str, parts: Parts, share: float, delta: float)
             "cliffs_delta": delta,
             "truncated_ratio_now": cut,
         },
-        exemplars=case.exemplars(stage),
-        fix=_fix(case, tokens, parts),
-        reasons={"service": "the length of an answer is not one service's fault"},
-    )
-    return Diagnosis(
-        finding=finding,
-        explained_ratio=share,
-        because=f"slow requests write {parts.tokens_tail:,.0f} tokens instead of {parts.tokens_reference:,.0f}",
-        owner="app",
-        mitigation=f"Set max_tokens={tokens} on the routes that allow it; a cut answer ends with finish_reason=length.",
-        rollback="Restore the former max_tokens.",
-        recheck_after_s=_RECHECK_S,
-    )
+        why_no_service="the length of an answer is not one service's fault")
 
 
 def _fix(case: Case, tokens: int, parts: Parts) -> Fix:

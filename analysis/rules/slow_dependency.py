@@ -31,22 +31,12 @@ from typing import Final
 import numpy as np
 
 from analysis.budget import GROUP_OF
-from analysis.finding import (
-    MIN_SHARE,
-    SEED,
-    Case,
-    Diagnosis,
-    Finding,
-    Fix,
-    NotEnoughData,
-    Owner,
-    printable,
-    say_ms,
-    say_ratio,
-    too_few_breaches,
-)
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, enough, named
+from analysis.finding import SEED, Diagnosis, Fix, NotEnoughData, Owner, printable, say_ms
 from analysis.whatif.clip import clip
 
+RULE: Final = "slow_dependency"
 # What to change, per stage this rule may name.
 _ADVICE: Final = {
     "retrieval": "Give the search a timeout and answer with what has come; then fix its index (HNSW ef_search, top_k) "
@@ -58,59 +48,43 @@ _ADVICE: Final = {
     "network": "Keep connections open (pooling, HTTP/2) and place caller and model in one region.",
 }
 _OWNER: Final[dict[str, Owner]] = {"network": "platform"}
-_RECHECK_S: Final = 300
 
 
-def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
-    """Return the slow stage with its gain, None when no such stage explains half of the excess."""
-    stage = max(_ADVICE, key=case.tail.share)
-    share = case.tail.share(stage)
-    if share < MIN_SHARE or not _over_budget(case, stage):
+def diagnose(case: Case) -> list[Diagnosis] | NotEnoughData | None:
+    """Return the slow stages with their gain, None when no such stage explains enough of the excess."""
+    stages = [stage for stage in _ADVICE if enough(case, {stage: case.excess_ms(stage)})]
+    stages = [stage for stage in stages if case.tail.reference == "baseline" or _over_budget(case, stage)]
+    if not stages:
         return None
     few = too_few_breaches(case)
     if few is not None:
         return few
-    exemplars = case.exemplars(stage)
-    spender = case.spender(exemplars, stage)
-    interval = case.share_interval(stage)
+    return [_diagnosis(case, stage) for stage in stages]
+
+
+def _diagnosis(case: Case, stage: str) -> Diagnosis:
+    spender = case.lookups.spender(case.exemplars(stage), stage)
     limit_ms = case.stage_limit_ms(stage)
     tail_ms, usual_ms = case.tail.tail_ms.get(stage, 0.0), case.tail.reference_ms.get(stage, 0.0)
     operation = f"{printable(spender[1])} in {printable(spender[0])}" if spender else "it"
     who = f"{stage} ({printable(spender[1])} in {printable(spender[0])})" if spender else stage
-    finding = Finding(
-        rule="slow_dependency",
-        stage=stage,
-        service=printable(spender[0]) if spender else None,
-        severity=case.severity(),
-        confidence=round(min(0.95, interval[0] if interval else share), 2),
-        headline=f"{who} takes {say_ms(tail_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests; "
-        f"that is {say_ratio(share)} of the excess",
+    return named(
+        case, RULE, stage, {stage: case.excess_ms(stage)},
+        Action(
+            _OWNER.get(stage, "app"), f"Set a timeout of {say_ms(limit_ms)} on {stage} and go on without its result.",
+            "Remove the timeout again; nothing is stored.", _fix(case, stage, who, limit_ms)),
+        headline=f"{who} takes {say_ms(tail_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests",
+        because=f"{operation} takes {say_ms(tail_ms)} where {case.tail.reference} requests need {say_ms(usual_ms)}",
         evidence={
-            "n": len(case.values),
-            "n_breaching": int(case.breaching.sum()),
-            "n_tail": len(case.tail.tail_index),
-            "n_reference": case.tail.reference_n,
-            "reference": case.tail.reference,
-            "share_of_excess": share,
-            "share_of_excess_interval": interval,
             "tail_ms": tail_ms,
             "reference_ms": usual_ms,
             "budget_ms": limit_ms,
             "operation": printable(spender[1]) if spender else None,
         },
-        exemplars=exemplars,
-        fix=_fix(case, stage, who, limit_ms),
-        reasons={} if spender else {"service": f"no span of stage {stage} was found in the exemplar traces"},
-    )
-    return Diagnosis(
-        finding=finding,
-        explained_ratio=share,
-        because=f"{operation} takes {say_ms(tail_ms)} where {case.tail.reference} requests need {say_ms(usual_ms)}",
-        owner=_OWNER.get(stage, "app"),
-        mitigation=f"Set a timeout of {say_ms(limit_ms)} on {stage} and go on without its result.",
-        rollback="Remove the timeout again; nothing is stored.",
-        recheck_after_s=_RECHECK_S,
-    )
+        # What is slow for a reason that another rule knows (its calls in a row, its new model) is named by that rule.
+        weight=0.75,
+        service=printable(spender[0]) if spender else None,
+        why_no_service=f"no span of stage {stage} was found in the exemplar traces")
 
 
 def _over_budget(case: Case, stage: str) -> bool:

@@ -36,22 +36,25 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.finding import (
-    MIN_SHARE,
-    SEED,
-    Case,
-    Diagnosis,
-    Finding,
-    Fix,
-    NotEnoughData,
-    say_ms,
-    say_ratio,
-    too_few_breaches,
-)
+from analysis.bursts import MIN_BURSTS, burstiness
+from analysis.calls import Calls, known
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, enough, named
+from analysis.demand import MIN_GROWTH, Demand, demand
+from analysis.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.latency import FloatArray
+from analysis.prefill import spread
+from analysis.tenants import one_tenant
 from analysis.whatif.clip import clip
 
+RULE: Final = "under_capacity"
 STAGE: Final = "queue"
+# Waits of the engines differ this much (shortest over longest median) where one of them is the problem, not the load; own default.
+UNEVEN: Final = 0.25
+# A tenant that brings more than this part of the added work is the cause (`noisy_tenant`); own default.
+MOST_BY_ONE: Final = 0.6
+# Up to this growth of the mean rate, bursts that are there and were not before explain more than the mean does: 20 %, published.
+STEADY_RATIO: Final = 1.2
 # Share of the rise below which the wait counts as not yet risen; own default.
 NEAR_LOWEST: Final = 0.05
 # Offered over admitted work from which the wait is called growing; own default, above the error of binned medians.
@@ -71,7 +74,6 @@ _CONFIDENCE: Final = {"spans": 0.7, "gauge": 0.9, "kv": 0.95}
 # The wait is followed over equal groups of arrivals: at most 40 points, at least 10 requests a point.
 _MOST_BINS: Final = 40
 _LEAST_PER_BIN: Final = 10
-_RECHECK_S: Final = 300
 
 
 class Load(NamedTuple):
@@ -105,9 +107,10 @@ class Gauges(NamedTuple):
     running_most: float | None
 
 
-def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the capacity cause with replicas to add and its bound, None when queue or growth say otherwise."""
-    if case.tail.share(STAGE) < MIN_SHARE:
+    waiting = case.excess_ms(STAGE)
+    if case.tail.share(STAGE) < MIN_PART and case.tail.share("decode") < MIN_PART:
         return None
     few = too_few_breaches(case)
     if few is not None:
@@ -116,12 +119,45 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     load = wait_growth(case.rows, service_ms)
     if load is None:
         return NotEnoughData(f"too few requests to follow the wait over time: at least {3 * _LEAST_PER_BIN} are needed")
-    gauges = read_gauges(case.points, case.rows)
-    slowdown = _slowdown(case)
+    lonely = one_engine_waits(case.calls)
+    if lonely is not None:
+        return RuledOut(what=RULE, figure=f"waits stand at {say_ms(lonely[0])} on one engine and {say_ms(lonely[1])} on another")
+    found = demand(case)
+    if found is not None:
+        return _by_demand(case, load, found, service_ms)
+    gauges, slowdown = read_gauges(case.points, case.rows), _slowdown(case)
     became_slower = slowdown is not None and slowdown > MAX_SLOWDOWN
     if not (load.growing or load.standing) or (became_slower and (load.arrival_rise or 1.0) < MIN_ARRIVAL_RISE):
         return None
-    return _diagnosis(case, load, gauges, slowdown, service_ms)
+    if not enough(case, {STAGE: waiting}):
+        return None
+    return _diagnosis(case, load, gauges, {STAGE: waiting}, {"slowdown": slowdown, "service_ms": service_ms})
+
+
+def _by_demand(case: Case, load: Load, found: Demand, service_ms: float) -> Diagnosis | RuledOut | None:
+    """With a baseline: the part of the waiting (and of slower tokens) that goes with more requests, not with more work in each."""
+    if found.arrivals_ratio < MIN_OFFERED_RATIO or found.growth < MIN_GROWTH:
+        return RuledOut(what=RULE, figure=f"requests come {found.arrivals_ratio:.2f} times as often as before")
+    tenant = one_tenant(case)
+    if tenant is not None and tenant > MOST_BY_ONE:
+        return RuledOut(what=RULE, figure=f"{say_ratio(tenant)} of the added load is one tenant's")
+    if found.arrivals_ratio < STEADY_RATIO and burstiness(case) >= MIN_BURSTS:
+        return RuledOut(what=RULE, figure=f"requests come {found.arrivals_ratio:.2f} times as often as before, but in bursts")
+    claims = spread(case, found.arrivals)
+    if not enough(case, claims):
+        return None
+    return _diagnosis(case, load, read_gauges(case.points, case.rows), claims, {**found._asdict(), "service_ms": service_ms})
+
+
+def one_engine_waits(calls: Calls) -> tuple[float, float] | None:
+    """Return the longest and the shortest median wait of the engines in ms where the one is many times the other, else None."""
+    wait, engine = calls.of("queue_ms"), calls.engine
+    chosen = known(wait)
+    groups = [wait[chosen & (engine == code)] for code in np.unique(engine[chosen])]
+    medians = sorted(float(np.median(group)) for group in groups if len(group) >= _LEAST_PER_BIN)
+    if len(medians) < 2 or medians[-1] < 50.0 or medians[0] > UNEVEN * medians[-1]:
+        return None
+    return medians[-1], medians[0]
 
 
 def wait_growth(rows: pl.DataFrame, service_ms: float) -> Load | None:
@@ -221,55 +257,29 @@ def _slowdown(case: Case) -> float | None:
     return float(slow) / float(usual) if isinstance(slow, float) and isinstance(usual, float) and usual > 0.0 else None
 
 
-def _diagnosis(case: Case, load: Load, gauges: Gauges, slowdown: float | None, service_ms: float) -> Diagnosis:
-    share, interval = case.tail.share(STAGE), case.share_interval(STAGE)
+def _diagnosis(case: Case, load: Load, gauges: Gauges, claims: dict[str, float], more: dict[str, object]) -> Diagnosis:
     kv_bound = gauges.kv_p95 is not None and gauges.kv_p95 > KV_FULL
     seen = (gauges.waiting_most or 0.0) >= _LEAST_PER_BIN
     weight = _CONFIDENCE["kv" if seen and kv_bound else "gauge" if seen else "spans"]
     limit = "its KV cache is full" if kv_bound else "its capacity is used up"
     kv = f", KV cache at {say_ratio(gauges.kv_p95)}" if kv_bound and gauges.kv_p95 is not None else ""
     peak = f", {gauges.waiting_most:,.0f} waiting at the peak" if seen and gauges.waiting_most is not None else ""
-    headline = (
-        f"{'KV-bound: ' if kv_bound else ''}load beyond capacity: {load.offered_rps:.1f} requests/s arrived, "
-        f"{load.admitted_rps:.1f} were admitted and the wait grew from {say_ms(load.wait_from_ms)} to "
-        f"{say_ms(load.wait_to_ms)}{peak}{kv}; the queue is {say_ratio(share)} of the excess"
-    )
-    finding = Finding(
-        rule="under_capacity",
-        stage=STAGE,
-        service=None,
-        severity=case.severity(),
-        confidence=round(weight * (interval[0] if interval else share), 2),
-        headline=headline,
-        evidence=_evidence(case, load, gauges) | {"slowdown": slowdown, "service_ms": service_ms, "kv_bound": kv_bound},
-        exemplars=case.exemplars(STAGE),
-        fix=_fix(case, load, gauges, kv_bound),
-        reasons={"service": "the queue is the engine's; its name is under evidence.instances where it is known"},
-    )
-    return Diagnosis(
-        finding=finding,
-        explained_ratio=share,
-        because=f"work arrives {load.offered_ratio:.1f} times as fast as the engine admits it and {limit}",
-        owner="platform",
-        mitigation=f"Admit at most {(1.0 - SPARE) * load.admitted_rps:.1f} requests/s at the gateway and answer "
-        "the rest with 429 and Retry-After; a refused request costs less than one that waits past its limit.",
-        rollback="Raise the admission limit again as replicas become ready.",
-        recheck_after_s=_RECHECK_S,
-    )
-
-
-def _evidence(case: Case, load: Load, gauges: Gauges) -> dict[str, object]:
-    return {
-        "n": len(case.values),
-        "n_breaching": int(case.breaching.sum()),
-        "n_tail": len(case.tail.tail_index),
-        "n_reference": case.tail.reference_n,
-        "reference": case.tail.reference,
-        "share_of_excess": case.tail.share(STAGE),
-        "share_of_excess_interval": case.share_interval(STAGE),
-        **load._asdict(),
-        **gauges._asdict(),
-    }
+    arrivals = more.get("arrivals_ratio")
+    times = float(arrivals) if isinstance(arrivals, float) and load.offered_ratio < MIN_OFFERED_RATIO else load.offered_ratio
+    than = "often as before" if times != load.offered_ratio else "fast as the engine admits it"
+    return named(
+        case, RULE, STAGE if claims.get(STAGE, 0.0) > 0.0 else max(claims, key=lambda stage: claims[stage]), claims,
+        Action(
+            "platform",
+            f"Admit at most {(1.0 - SPARE) * load.admitted_rps:.1f} requests/s at the gateway and answer "
+            "the rest with 429 and Retry-After; a refused request costs less than one that waits past its limit.",
+            "Raise the admission limit again as replicas become ready.", _fix(case, load, gauges, kv_bound)),
+        headline=f"{'KV-bound: ' if kv_bound else ''}load beyond capacity: {load.offered_rps:.1f} requests/s arrived, "
+        f"{load.admitted_rps:.1f} were admitted and the wait grew from {say_ms(load.wait_from_ms)} to {say_ms(load.wait_to_ms)}{peak}{kv}",
+        because=f"work arrives {times:.1f} times as {than} and {limit}",
+        evidence={**load._asdict(), **gauges._asdict(), **more, "kv_bound": kv_bound},
+        weight=weight,
+        why_no_service="the queue is the engine's; its name is under evidence.instances where it is known")
 
 
 def _fix(case: Case, load: Load, gauges: Gauges, kv_bound: bool) -> Fix:

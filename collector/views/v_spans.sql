@@ -1,7 +1,7 @@
 -- What spans arrived, in canonical fields? One row per span (a span that arrived in two bodies is one row). Milliseconds.
 create or replace view v_spans as
 select
-    trace_hex(trace_hi, trace_lo) as trace_id, span_hex(span_id) as span_id, case when parent_id <> 0 then span_hex(parent_id) end as parent_span_id,
+    trace_hex(trace_hi, trace_lo) as trace_id, hash(trace_hi, trace_lo) as trace_key, span_hex(span_id) as span_id, case when parent_id <> 0 then span_hex(parent_id) end as parent_span_id,
     src.service, src.instance, s.name, span_kind_name(kind) as kind, make_timestamptz(start_ns // 1000) as start, duration_ns / 1e6 as duration_ms,
     case status when 2 then 'error' when 1 then 'ok' else 'unset' end as status, stage_name(stage) as stage, role_name(role) as role, dialect,
     src.version, src.scope_name, operation, model, provider, response_id, input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens,

@@ -11,6 +11,7 @@ import polars as pl
 
 from analysis.budget import STAGES
 from analysis.window import RequestFrame, Window, load
+from collector.stages import ROLE, STAGE
 
 ROOT = Path(__file__).parents[2]
 T0 = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -77,6 +78,69 @@ def insert(con: duckdb.DuckDBPyConnection, *frames: pl.DataFrame) -> None:
     for number, frame in enumerate(frames, start=1):
         rows = frame.with_columns(trace_hi=pl.lit(number, pl.UInt64))
         con.execute("insert into requests by name select * from rows")
+        del rows
+
+
+def calls_of(frame: pl.DataFrame, **columns: Any) -> pl.DataFrame:
+    """Return rows of `llm_calls`: one call per request row, with the request's model stages; columns given replace those."""
+    def ms(stage: str) -> pl.Expr:
+        return pl.col(f"{stage}_ns").cast(pl.Int64) if f"{stage}_ns" in frame.columns else pl.lit(0, pl.Int64)
+
+    engine = ms("queue") + ms("prefill") > 0
+    model = sum((ms(stage) for stage in ("prefill", "decode", "first_token", "generation", "kv_transfer", "network")), ms("queue"))
+    optional = [c for c in ("tpot_ns", "itl_ns", "itl_max_ns", "cached_tokens", "reasoning_tokens", "max_tokens", "tenant", "session", "instance", "provider")
+                if c in frame.columns]
+    first = pl.when(ms("first_token") > 0).then(ms("first_token"))
+    rows = frame.select(
+        "trace_lo", "service", "route", "model", "error", "input_tokens", "output_tokens", *optional,
+        span_id=pl.int_range(pl.len(), dtype=pl.UInt64) + 1, on_path=pl.lit(True),
+        start_ns=pl.col("start_ns") + pl.col("e2e_ns") - model, duration_ns=model, engine_instance=pl.when(engine).then(pl.lit("gpu-0")),
+        queue_ns=pl.when(engine).then(ms("queue")), prefill_ns=pl.when(engine).then(ms("prefill")), decode_ns=pl.when(engine).then(ms("decode")),
+        ttft_ns=pl.when(engine).then(ms("queue") + ms("prefill")).otherwise(first),
+        ttft_source=pl.when(engine).then(3).otherwise(1))
+    for name, value in columns.items():
+        known = _nanoseconds(value, frame.height) if name.endswith("_ms") else value
+        column = name.removesuffix("_ms") + "_ns" if name.endswith("_ms") else name
+        filled = known if _is_sequence(known) else [known] * frame.height
+        rows = rows.with_columns(pl.Series(column, filled, strict=False))
+    return rows
+
+
+def insert_calls(con: duckdb.DuckDBPyConnection, *frames: pl.DataFrame) -> None:
+    """Insert call rows; frame k belongs to the k-th frame of requests."""
+    for number, frame in enumerate(frames, start=1):
+        rows = frame.with_columns(trace_hi=pl.lit(number, pl.UInt64))
+        con.execute("insert into llm_calls by name select * from rows")
+        del rows
+
+
+def spans_of(frame: pl.DataFrame, name: str, stage: str, start_ms: Any, duration_ms: Any, **columns: Any) -> pl.DataFrame:
+    """Return rows of `spans`: one span per request row, `start_ms` after the request's start. `keep` (booleans) leaves some requests out.
+
+    Span 1 is the root's id; give `span_id` above 1. `attributes` is a dict of texts, equal for all rows or lists of them.
+    """
+    keep = columns.pop("keep", None)
+    n = frame.height
+    start = frame["start_ns"].to_numpy() + _nanoseconds(_spread(start_ms, n), n)
+    attributes = columns.pop("attributes", {})
+    data: dict[str, Any] = {
+        "trace_lo": frame["trace_lo"], "span_id": 2, "parent_id": 1, "start_ns": start, "duration_ns": _nanoseconds(_spread(duration_ms, n), n),
+        "name": name, "stage": STAGE[stage], "role": ROLE["plain"], "kind": 1, "status": 1, "flags": 0, "source_id": 1, "batch": 1} | columns
+    filled = {key: value if _is_sequence(value) else [value] * n for key, value in data.items()}
+    rows = pl.DataFrame({key: pl.Series(key, value, strict=False) for key, value in filled.items()})
+    texts = {key: value if _is_sequence(value) else [value] * n for key, value in attributes.items()}
+    values = [[texts[key][i] for key in texts] for i in range(n)]
+    rows = rows.with_columns(attribute_values=pl.Series(values, dtype=pl.List(pl.String)), keys=pl.Series([list(texts)] * n, dtype=pl.List(pl.String)))
+    return rows if keep is None else rows.filter(pl.Series(np.asarray(keep)))
+
+
+def insert_spans(con: duckdb.DuckDBPyConnection, *frames: pl.DataFrame) -> None:
+    """Insert span rows of the first frame of requests, with their resource and the keys of their attributes."""
+    con.execute("""insert into sources values (1, 'chat', 'app-0', null, null, null, '', '', map {}, map {}, '', '')""")
+    for shape, frame in enumerate(frames, start=1):
+        rows = frame.with_columns(trace_hi=pl.lit(1, pl.UInt64), shape=pl.lit(shape, pl.Int32))
+        con.execute("insert into shapes select any_value(shape), any_value(keys) from rows")
+        con.execute("insert into spans by name select * exclude (keys) from rows")
         del rows
 
 

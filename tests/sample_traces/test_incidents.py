@@ -31,15 +31,14 @@ def verdict_after(server: ServerProcess, incident: str) -> dict[str, Any]:
 @pytest.mark.parametrize(("incident", "stage", "rule"), [
     ("slow-retrieval", "retrieval", "slow_dependency"),
     ("runaway-outputs", "decode", "long_outputs"),
-    ("lost-prefix-cache", "prefill", None),  # its rule is not written yet: the stage has to be right without one
+    ("lost-prefix-cache", "prefill", "prefix_cache_lost"),
 ])
-def test_each_incident_is_blamed_on_its_stage(start_server: StartServer, tmp_path: Path, incident: str, stage: str, rule: str | None) -> None:
+def test_each_incident_is_blamed_on_its_stage(start_server: StartServer, tmp_path: Path, incident: str, stage: str, rule: str) -> None:
     report = verdict_after(start_server(tmp_path / "demo.db"), incident)
     verdict = report["verdict"]
     assert report["window"]["requests"] >= 100
     assert (verdict["status"], verdict["stage"]) == ("over_budget", stage), verdict["sentence"]
     assert verdict["cause"] == rule
-    assert [finding["rule"] for finding in report["findings"]][:1] == ([rule] if rule else [])
-    if rule:
-        predicted = report["findings"][0]["fix"]["predicted"]
-        assert predicted["after"] < predicted["before"]
+    assert [finding["rule"] for finding in report["findings"]][:1] == [rule]
+    predicted = report["findings"][0]["fix"]["predicted"]
+    assert predicted["after"] < predicted["before"]

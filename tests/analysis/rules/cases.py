@@ -5,13 +5,15 @@ from typing import Any
 import polars as pl
 
 from analysis.baseline import choose
-from analysis.diagnose import Diagnosed, Lookups, diagnose
+from analysis.case import Lookups
+from analysis.diagnose import Diagnosed, diagnose
 from analysis.finding import Finding
 from analysis.slo import Slo
-from analysis.window import Window, load, load_trace_ids
-from tests.analysis.builders import gauge, insert, store
+from analysis.window import Window, load, load_evidence_calls, load_evidence_spans, load_trace_ids
+from tests.analysis.builders import calls_of, gauge, insert, insert_calls, insert_spans, store
 
 CHAT = Slo(ttft_ms=1500.0, e2e_ms=2500.0)
+E2E = Slo(e2e_ms=2500.0)
 
 
 def run(
@@ -19,18 +21,43 @@ def run(
     slo: Slo = CHAT,
     gauges: dict[str, dict[float, float]] | None = None,
     spender: tuple[str, str] | None = None,
+    calls: list[pl.DataFrame] | None = None,
+    spans: list[pl.DataFrame] | None = None,
     **window: Any,
 ) -> Diagnosed:
-    """Diagnose request rows; `spender` is the (service, operation) that a look-up of spans would name."""
+    """Diagnose request rows; `spender` is the (service, operation) that a look-up of spans would name.
+
+    Every request has one model call that took its model stages, unless `calls` are given (one frame per frame of requests).
+    """
     con = store()
     insert(con, *frames)
+    insert_calls(con, *(calls if calls is not None else [calls_of(frame) for frame in frames]))
+    if spans is not None:
+        insert_spans(con, *spans)
     for indicator, samples in (gauges or {}).items():
         gauge(con, indicator, samples)
     frame = load(con, Window(**window))
-    lookups = Lookups(trace_ids=lambda rows: load_trace_ids(con, rows), spender=lambda traces, stage: spender)
+    lookups = Lookups(
+        trace_ids=lambda rows: load_trace_ids(con, rows),
+        spender=lambda traces, stage: spender,
+        calls=lambda period, origin: load_evidence_calls(con, period.start, period.end, origin),
+        spans=lambda period, origin, n: load_evidence_spans(con, period.start, period.end, origin, n),
+    )
     return diagnose(frame, slo, lookups, baseline=choose(con, frame, slo))
 
 
 def of(found: Diagnosed, rule: str) -> Finding | None:
     """Return a rule's finding, if it made one."""
     return next((finding for finding in found.findings if finding.rule == rule), None)
+
+
+def the(found: Diagnosed, rule: str) -> Finding:
+    """Return a rule's finding, which must be there."""
+    finding = of(found, rule)
+    assert finding is not None, ([one.rule for one in found.findings], found.verdict.sentence, found.verdict.ruled_out, found.skipped)
+    return finding
+
+
+def causes(found: Diagnosed) -> list[str]:
+    """Return the rules that name a cause, first one first."""
+    return [finding.rule for finding in found.findings if finding.severity != "info"]

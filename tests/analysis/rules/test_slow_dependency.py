@@ -23,7 +23,7 @@ def test_fires_on_slow_retrieval_with_exact_numbers() -> None:
     # Slow: 2,100 + 300 + 1,000 = 3,400 ms over 2,500; typical 1,400. All of the 2,000 ms is retrieval.
     assert finding.evidence["share_of_excess"] == 1.0
     assert (finding.evidence["tail_ms"], finding.evidence["reference_ms"]) == (2100.0, 100.0)
-    assert (finding.evidence["n"], finding.evidence["n_breaching"], finding.evidence["n_tail"]) == (500, 50, 20)
+    assert (finding.evidence["n"], finding.evidence["n_breaching"], finding.evidence["n_tail"]) == (500, 50, 50)
     assert (finding.stage, finding.service, finding.severity) == ("retrieval", "vector-db", "warning")
     assert len(finding.exemplars) == 5
     assert "search in vector-db" in finding.headline

@@ -1,0 +1,48 @@
+"""Do requests come one by one or in bursts? Index of dispersion of the arrivals, now against before."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from analysis.budget import FloatArray
+from analysis.case import Case
+
+# Dispersion that is this many times the baseline's (1 for a Poisson stream) is bursty: published factor 3.
+MIN_BURSTS: Final = 3.0
+# Width of a count: arrivals expected in it. Short enough to see a burst of seconds, long enough that a count is more than 0 or 1; own default.
+PER_BIN: Final = 5.0
+# Fewest counts for a variance; own default.
+MIN_BINS: Final = 20
+
+
+def dispersion(start_s: FloatArray, from_s: float, to_s: float, width_s: float) -> float | None:
+    """Return variance over mean of the counts in bins of `width_s` (1 for Poisson arrivals), None below 20 bins."""
+    bins = int((to_s - from_s) / width_s)
+    if bins < MIN_BINS:
+        return None
+    counts, _ = np.histogram(start_s, bins=bins, range=(from_s, from_s + bins * width_s))
+    # A trend over the window (diurnal load) is no burst: counts are compared with their own half hour's neighbours.
+    around = np.convolve(counts, np.ones(MIN_BINS // 2) / (MIN_BINS // 2), mode="same") if bins >= 4 * MIN_BINS else np.full(bins, counts.mean())
+    mean = float(counts.mean())
+    return float(((counts - around) ** 2).mean() / mean) if mean > 0.0 else None
+
+
+def arrival_dispersion(case: Case) -> tuple[float | None, float | None]:
+    """Return the index of dispersion of the requests now and before, in bins of equal length."""
+    now = case.calls.of("start_s")
+    if len(now) < MIN_BINS * PER_BIN:
+        return None, None
+    width = max(1.0, PER_BIN * (now.max() - now.min()) / len(now))
+    sides = []
+    for calls in (case.calls, case.calls_before):
+        start = calls.of("start_s") if calls is not None else np.empty(0)
+        sides.append(dispersion(start, float(start.min()), float(start.max()), width) if len(start) else None)
+    return sides[0], sides[1]
+
+
+def burstiness(case: Case) -> float:
+    """Return the dispersion now over that of the baseline (over 1, a Poisson stream's, where there is none); 1 where it cannot be told."""
+    now, before = arrival_dispersion(case)
+    return 1.0 if now is None else now / max(before or 1.0, 1.0)

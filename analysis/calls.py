@@ -1,0 +1,136 @@
+"""What did the model calls of a stretch of time look like, column by column? Typed arrays over the rows of `evidence_calls.sql`."""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from analysis.budget import BoolArray, FloatArray
+from analysis.overlap import Flow, IntArray
+
+# Fewest calls behind a mean or a median of one side; the usual least group for means.
+MIN_CALLS: Final = 30
+
+
+class Calls:
+    """Model calls in order of start. Times in seconds after one moment (`start_s`), durations in ms; null is NaN, or -1 in codes."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self.frame = frame
+        self._columns: dict[str, FloatArray] = {}
+        self._codes: dict[str, IntArray] = {}
+
+    def __len__(self) -> int:
+        return self.frame.height
+
+    def of(self, name: str) -> FloatArray:
+        """Return a numeric or boolean column as floats, shape (n,)."""
+        if name not in self._columns:
+            self._columns[name] = self.frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        return self._columns[name]
+
+    def codes(self, name: str) -> IntArray:
+        """Return one code per distinct text, in order of first appearance; -1 for null."""
+        if name not in self._codes:
+            column = self.frame[name]
+            found = column.rank("dense").cast(pl.Int64).fill_null(0).to_numpy() - 1
+            self._codes[name] = found.astype(np.int64)
+        return self._codes[name]
+
+    def names(self, name: str) -> list[str]:
+        """Return the texts that the codes stand for."""
+        return sorted(self.frame[name].drop_nulls().unique().to_list())
+
+    def where(self, mask: BoolArray) -> Calls:
+        """Return the calls that a mask keeps."""
+        return Calls(self.frame.filter(pl.Series(mask)))
+
+    def of_requests(self, keys: pl.Series) -> Calls:
+        """Return the calls of these requests (`trace_key`)."""
+        return Calls(self.frame.filter(pl.col("trace_key").is_in(keys.implode())))
+
+    def mean(self, name: str) -> float | None:
+        """Return the mean of the known values, None below `MIN_CALLS` of them."""
+        values = self.of(name)
+        known = values[~np.isnan(values)]
+        return float(known.mean()) if len(known) >= MIN_CALLS else None
+
+    def median(self, name: str) -> float | None:
+        """Return the median of the known values, None below `MIN_CALLS` of them."""
+        values = self.of(name)
+        known = values[~np.isnan(values)]
+        return float(np.median(known)) if len(known) >= MIN_CALLS else None
+
+    @functools.cached_property
+    def end_s(self) -> FloatArray:
+        """When the call ended."""
+        return self.of("start_s") + self.of("e2e_ms") / 1e3
+
+    @functools.cached_property
+    def has_engine(self) -> BoolArray:
+        """Calls whose engine told its own queue, prefill and decode time."""
+        return ~np.isnan(self.of("prefill_ms")) & ~np.isnan(self.of("decode_ms"))
+
+    @functools.cached_property
+    def scheduled_s(self) -> FloatArray:
+        """When the engine took the call up: its end in the engine minus prefill and decode (NaN without engine times)."""
+        return self.first_s - self.of("prefill_ms") / 1e3
+
+    @functools.cached_property
+    def first_s(self) -> FloatArray:
+        """When the engine's first token came; the client's where no engine told."""
+        engine = self.of("start_s") + (np.nan_to_num(self.of("queue_ms")) + self.of("prefill_ms")) / 1e3
+        return np.where(self.has_engine, engine, self.of("start_s") + self.of("ttft_ms") / 1e3)
+
+    @functools.cached_property
+    def last_s(self) -> FloatArray:
+        """When the last token came."""
+        return np.where(self.has_engine, self.first_s + self.of("decode_ms") / 1e3, self.end_s)
+
+    @functools.cached_property
+    def new_tokens(self) -> FloatArray:
+        """Input tokens that no cache held; all input tokens where the caller was not told of a cache."""
+        return np.maximum(self.of("input_tokens") - np.nan_to_num(self.of("cached_tokens")), 0.0)
+
+    @functools.cached_property
+    def token_ms(self) -> FloatArray:
+        """Time per output token after the first: decode over tokens in the engine, else the client's TPOT."""
+        out = self.of("output_tokens")
+        engine = np.where(out >= 2, self.of("decode_ms") / np.maximum(out - 1.0, 1.0), np.nan)
+        return np.where(self.has_engine, engine, self.of("tpot_ms"))
+
+    @functools.cached_property
+    def engine(self) -> IntArray:
+        """Which engine served the call, as a code; one for all where no engine told its name."""
+        codes = self.codes("engine_instance")
+        return codes if (codes >= 0).any() else np.zeros(len(self), dtype=np.int64)
+
+    @functools.cached_property
+    def running(self) -> FloatArray:
+        """Mean number of calls in the same engine's batch while this one decoded, itself included; NaN where times are unknown."""
+        return self._while_decoding(lambda chosen: Flow(self.scheduled_s[chosen], self.last_s[chosen], self.last_s[chosen] - self.scheduled_s[chosen]))
+
+    @functools.cached_property
+    def prefill_meanwhile(self) -> FloatArray:
+        """New input tokens per second that the same engine prefilled for others while this call decoded."""
+        return self._while_decoding(lambda chosen: Flow(self.scheduled_s[chosen], self.first_s[chosen], self.new_tokens[chosen]))
+
+    def _while_decoding(self, flow_of: object) -> FloatArray:
+        out = np.full(len(self), np.nan)
+        usable = ~np.isnan(self.scheduled_s) & ~np.isnan(self.last_s)
+        for engine in np.unique(self.engine):
+            chosen = np.flatnonzero(usable & (self.engine == engine))
+            if len(chosen):
+                flow: Flow = flow_of(chosen)  # type: ignore[operator]
+                seconds = np.maximum(self.last_s[chosen] - self.first_s[chosen], 1e-3)
+                out[chosen] = flow.between(self.first_s[chosen], self.first_s[chosen] + seconds) / seconds
+        return out
+
+
+def known(*columns: FloatArray) -> BoolArray:
+    """Return where all of these columns have a value."""
+    mask: BoolArray = np.logical_and.reduce([~np.isnan(column) for column in columns])
+    return mask

@@ -1,0 +1,181 @@
+"""What may a rule look at? The judged requests, what they are compared with, and the evidence around them, each read once and only if asked for."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from analysis.budget import GROUP_OF, GROUPS, BoolArray, Budgets, FloatArray, StageTimes
+from analysis.calls import Calls
+from analysis.finding import MIN_BREACHING, MOST_EXEMPLARS, SEED, NotEnoughData, Severity
+from analysis.slo import Slo
+from analysis.tail import IntArray, Tail, share_interval
+
+# Error budget spent 14.4 times too fast uses 2 % of a 30-day budget in an hour and pages someone (Google SRE
+# Workbook, ch. 5).
+CRITICAL_BURN: Final = 14.4
+# Stages whose time depends on how busy the engine is.
+ENGINE_STAGES: Final = ("queue", "kv_transfer", "prefill", "decode", "first_token", "generation")
+
+
+@dataclass(frozen=True)
+class Period:
+    """A stretch of time, [start, end) in UTC."""
+
+    start: datetime
+    end: datetime
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return (self.end - self.start).total_seconds()
+
+
+@dataclass(frozen=True)
+class Lookups:
+    """Edge functions: ids of a few rows, (service, operation) that spent a stage's time in some traces, and the evidence of a period."""
+
+    trace_ids: Callable[[pl.DataFrame], list[str]]
+    spender: Callable[[list[str], str], tuple[str, str] | None]
+    calls: Callable[[Period, datetime], pl.DataFrame]
+    spans: Callable[[Period, datetime, int], pl.DataFrame]
+
+
+@dataclass(frozen=True)
+class Case:
+    """All that a rule may look at. Arrays and `rows` have one entry per successful request with the judged metric.
+
+    `values` is the judged metric in ms, `times` its stage times, `breaching` who is over the limit. `tail.tail_index` are the slow
+    requests (over the limit, since the onset), `reference` the rows they are compared with. `period` is what is judged: from the onset
+    to the window's end; `baseline` is what it is compared with, None where there is none. `points` are engine indicators (see
+    `RequestFrame`) of both. `burn` is how many times faster than allowed requests go bad.
+    """
+
+    rows: pl.DataFrame
+    values: FloatArray
+    times: StageTimes
+    tail: Tail
+    reference: pl.DataFrame
+    budgets: Budgets
+    breaching: BoolArray
+    slo: Slo
+    metric: str
+    points: pl.DataFrame
+    burn: float
+    period: Period
+    baseline: Period | None
+    lookups: Lookups
+
+    @functools.cached_property
+    def slow(self) -> pl.DataFrame:
+        """The slow requests."""
+        return self.rows[self.tail.tail_index]
+
+    @functools.cached_property
+    def origin(self) -> datetime:
+        """The moment from which evidence counts its seconds."""
+        return self.baseline.start if self.baseline is not None else self.period.start
+
+    @functools.cached_property
+    def calls(self) -> Calls:
+        """Every model call that started in the judged period, whoever made it."""
+        return Calls(self.lookups.calls(self.period, self.origin))
+
+    @functools.cached_property
+    def calls_before(self) -> Calls | None:
+        """Every model call of the baseline, None without one."""
+        return None if self.baseline is None else Calls(self.lookups.calls(self.baseline, self.origin))
+
+    @functools.cached_property
+    def mine(self) -> Calls:
+        """The calls of the judged requests in the period (those that the window's filter keeps)."""
+        return self.calls.of_requests(self.rows["trace_key"])
+
+    @functools.cached_property
+    def slow_calls(self) -> Calls:
+        """The calls of the slow requests."""
+        return self.calls.of_requests(self.slow["trace_key"])
+
+    @functools.cached_property
+    def usual_calls(self) -> Calls:
+        """The calls of the reference requests."""
+        source = self.calls if self.calls_before is None else self.calls_before
+        return source.of_requests(self.reference["trace_key"])
+
+    @functools.cached_property
+    def spans(self) -> pl.DataFrame:
+        """Spans of the judged period (a sample by trace where there are very many)."""
+        return self.lookups.spans(self.period, self.origin, self.rows.height)
+
+    @functools.cached_property
+    def spans_before(self) -> pl.DataFrame | None:
+        """Spans of the baseline, None without one."""
+        return None if self.baseline is None else self.lookups.spans(self.baseline, self.origin, self.rows.height)
+
+    def gauge(self, indicator: str, *, before: bool = False) -> FloatArray:
+        """Return the samples of an engine indicator in the judged period or in the baseline, all instances, in order of time."""
+        period = self.baseline if before else self.period
+        if period is None:
+            return np.empty(0)
+        low, high = (int(moment.timestamp() * 1e6) for moment in (period.start, period.end))
+        chosen = self.points.filter((pl.col("indicator") == indicator) & pl.col("time_us").is_between(low, high, closed="left"))
+        values: FloatArray = chosen["value"].to_numpy()
+        return values
+
+    def excess_ms(self, *stages: str) -> float:
+        """Return how much longer these stages take in a slow request than in a reference one, never below 0."""
+        return sum(max(0.0, self.tail.excess_ms.get(stage, 0.0)) for stage in stages)
+
+    def worst(self, *stages: str) -> str:
+        """Return the one of these stages that grew most."""
+        return max(stages, key=lambda stage: self.tail.excess_ms.get(stage, -math.inf))
+
+    def spent(self, stage: str) -> FloatArray:
+        """Return a stage's time per request, shape (n,), zeros where it took none."""
+        return self.times.ms.get(stage, np.zeros(len(self.values)))
+
+    def share_interval(self, stage: str) -> list[float] | None:
+        """Return the 95 % interval [low, high] of the part of the excess that a stage explains."""
+        interval = share_interval(self.tail, self.times, stage, np.random.default_rng(SEED))
+        return None if interval is None else list(interval)
+
+    def exemplars(self, stage: str, among: IntArray | None = None) -> list[str]:
+        """Return trace ids of at most five slow requests (or of `among`), most time in the stage first."""
+        index = self.tail.tail_index if among is None or not len(among) else among
+        spent = self.spent(stage)[index] if stage in self.times.ms else self.values[index]
+        return self.lookups.trace_ids(self.rows[index[np.argsort(-spent, kind="stable")[:MOST_EXEMPLARS]]])
+
+    def severity(self) -> Severity:
+        """Return how urgent a main cause is: critical when the error budget burns fast enough to page someone."""
+        return "critical" if self.burn >= CRITICAL_BURN else "warning"
+
+    def stage_limit_ms(self, stage: str) -> float:
+        """Return what a stage may take: its own budget, else what its group's budget leaves beside the other members.
+
+        Where that is nothing, or no budget exists (TPOT or ITL judged), it is the stage's mean among the reference
+        requests.
+        """
+        if stage in self.budgets.stage_ms:
+            return self.budgets.stage_ms[stage]
+        group = GROUP_OF[stage]
+        usual_ms = self.tail.reference_ms.get(stage, 0.0)
+        if group not in self.budgets.group_ms:
+            return usual_ms
+        others = sum(self.tail.reference_ms.get(other, 0.0) for other in GROUPS[group] if other != stage)
+        left_ms = self.budgets.group_ms[group] - others
+        return left_ms if left_ms > 0.0 else usual_ms
+
+
+def too_few_breaches(case: Case) -> NotEnoughData | None:
+    """Return why no cause may be named yet, None when there are enough breaching requests."""
+    n = int(case.breaching.sum())
+    if n >= MIN_BREACHING:
+        return None
+    return NotEnoughData(f"{n} requests are over the limit, a cause needs at least {MIN_BREACHING}: widen the window")

@@ -1,0 +1,106 @@
+"""How does a rule put its answer together? The parts that every finding has, so that a rule is its signature, its statistic and its words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from analysis.budget import FloatArray
+from analysis.case import Case
+from analysis.finding import MIN_PART, SEED, Diagnosis, Finding, Fix, Method, Owner, Predicted, say_ratio
+from analysis.tail import IntArray
+from analysis.whatif.saved import saved
+
+RECHECK_S: Final = 300
+
+
+@dataclass(frozen=True)
+class Action:
+    """What to do: who, at once, how to undo it, and what to change for good (`fix`)."""
+
+    owner: Owner
+    mitigation: str
+    rollback: str
+    fix: Fix
+    recheck_after_s: int = RECHECK_S
+
+
+def explained(case: Case, claims_ms: Mapping[str, float]) -> float:
+    """Return the part (0..1) of the excess that these times per stage are; a stage is never claimed beyond its own excess."""
+    whole = case.tail.excess_total_ms
+    if whole <= 0.0:
+        return 0.0
+    part = sum(min(max(ms, 0.0), case.excess_ms(stage)) for stage, ms in claims_ms.items())
+    return min(1.0, part / whole)
+
+
+def enough(case: Case, claims_ms: Mapping[str, float]) -> bool:
+    """Say whether these times are a part of the excess worth naming."""
+    return explained(case, claims_ms) >= MIN_PART
+
+
+def named(
+    case: Case,
+    rule: str,
+    stage: str,
+    claims_ms: Mapping[str, float],
+    action: Action,
+    *,
+    headline: str,
+    because: str,
+    evidence: Mapping[str, Any],
+    weight: float = 0.9,
+    service: str | None = None,
+    why_no_service: str = "no single service is at fault",
+    among: IntArray | None = None,
+    amplifier: bool = False,
+    opportunity: bool = False,
+) -> Diagnosis:
+    """Return the diagnosis: the rule's own evidence with sample sizes, share of the excess and exemplars added.
+
+    `weight` (0..1) is how sure the signature makes the cause; the confidence is it times the share explained.
+    """
+    share = explained(case, claims_ms)
+    finding = Finding(
+        rule=rule,
+        stage=stage,
+        service=service,
+        severity="info" if opportunity else case.severity(),
+        confidence=round(min(0.95, weight * (0.5 if opportunity else share)), 2),
+        headline=headline if opportunity else f"{headline}; that is {say_ratio(share)} of the excess",
+        evidence={
+            "n": len(case.values),
+            "n_breaching": int(case.breaching.sum()),
+            "n_tail": len(case.tail.tail_index),
+            "n_reference": case.tail.reference_n,
+            "reference": case.tail.reference,
+            "share_of_excess": share,
+            "claims_ms": {name: ms for name, ms in claims_ms.items() if ms > 0.0},
+            "stage_share_of_excess": case.tail.share(stage),
+            "stage_share_of_excess_interval": case.share_interval(stage),
+            **evidence,
+        },
+        exemplars=case.exemplars(stage, among),
+        fix=action.fix,
+        reasons={} if service else {"service": why_no_service},
+    )
+    return Diagnosis(
+        finding, dict(claims_ms), because, action.owner, action.mitigation, action.rollback, action.recheck_after_s, weight, amplifier, opportunity)
+
+
+def bound_fix(case: Case, id_: str, title: str, detail: str, assumption: str, saved_ms: FloatArray, *, cost: dict[str, float] | None = None) -> Fix:
+    """Return a fix whose gain is exact arithmetic: `saved_ms` (shape (n,)) off each request, its effect on the load of others left out."""
+    return Fix(id=id_, title=title, detail=detail, assumption=assumption, method="exact", predicted=gain(case, saved_ms, cost=cost))
+
+
+def gain(case: Case, saved_ms: FloatArray, *, cost: dict[str, float] | None = None) -> Predicted:
+    """Return the judged percentile with `saved_ms` (shape (n,)) taken off each request."""
+    return saved(case.times, saved_ms, metric=case.metric, percentile=case.slo.percentile, rng=np.random.default_rng(SEED), cost=cost)
+
+
+def open_fix(id_: str, title: str, detail: str, assumption: str, why: str, method: Method = "estimate") -> Fix:
+    """Return a fix whose gain these data cannot give, and why."""
+    return Fix(id=id_, title=title, detail=detail, assumption=assumption, method=method, predicted=None, reasons={"predicted": why})

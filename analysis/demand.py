@@ -1,0 +1,136 @@
+"""Why does the engine have more to do than before? The growth of its work, split into arrivals, repeats, input, lost cache and output.
+
+Work per second = calls/s x (new input tokens x cost of one + output tokens x cost of one). Growth is a product, so it is split on the log
+scale: ln(work now / before) = ln(rate ratio) + ln(work per call ratio), and the latter in proportion to what each part of the call added.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from analysis.budget import FloatArray
+from analysis.calls import MIN_CALLS, Calls, known
+from analysis.case import Case
+
+# Growth of the engine's work below this explains no queue: minute-to-minute noise of a Poisson stream of a few hundred calls; own default.
+MIN_GROWTH: Final = 1.1
+
+
+class Demand(NamedTuple):
+    """Ratios now over before, and each factor's part (0..1, summing to 1) of the growth; `growth` is the ratio of all work."""
+
+    growth: float
+    arrivals_ratio: float
+    calls_ratio: float
+    input_ratio: float
+    output_ratio: float
+    arrivals: float
+    repeats: float
+    input: float
+    cache: float
+    output: float
+
+
+class Hits(NamedTuple):
+    """Share of input tokens that a cache held, and where it is known from."""
+
+    before: float
+    now: float
+    source: str
+
+
+def demand(case: Case) -> Demand | None:
+    """Compare the judged period with the baseline; None without one, or where either has too few calls with token counts."""
+    now, before = case.calls, case.calls_before
+    if before is None or case.baseline is None or min(len(now), len(before)) < MIN_CALLS:
+        return None
+    means = [_means(side) for side in (before, now)]
+    if means[0] is None or means[1] is None:
+        return None
+    (n_in0, new0, out0), (n_in1, new1, out1) = means[0], means[1]
+    hits = hit_ratio(case)
+    if hits is not None and hits.source == "engine metrics":
+        new0, new1 = n_in0 * (1.0 - hits.before), n_in1 * (1.0 - hits.now)
+    cost_in, cost_out = token_costs(before)
+    work0, work1 = cost_in * new0 + cost_out * out0, cost_in * new1 + cost_out * out1
+    if work0 <= 0.0:
+        return None
+    seconds = [max(side.of("start_s").max() - side.of("start_s").min(), 1e-3) for side in (before, now)]
+    rates = [len(side) / s for side, s in zip((before, now), seconds, strict=True)]
+    requests = [max(side.frame["trace_key"].n_unique(), 1) / s for side, s in zip((before, now), seconds, strict=True)]
+    each = [rates[i] / requests[i] for i in range(2)]
+    hit0 = 1.0 - new0 / n_in0 if n_in0 > 0.0 else 0.0
+    parts = {
+        "arrivals": max(0.0, math.log(requests[1] / requests[0])),
+        "repeats": max(0.0, math.log(each[1] / each[0])),
+        **_per_call(work0, work1, {
+            "input": cost_in * (n_in1 - n_in0) * (1.0 - hit0),
+            "cache": cost_in * (new1 - new0 - (n_in1 - n_in0) * (1.0 - hit0)),
+            "output": cost_out * (out1 - out0)}),
+    }
+    whole = sum(parts.values())
+    shares = {name: part / whole if whole > 0.0 else 0.0 for name, part in parts.items()}
+    return Demand(
+        rates[1] * work1 / (rates[0] * work0), requests[1] / requests[0], rates[1] / rates[0], n_in1 / max(n_in0, 1.0), out1 / max(out0, 1.0), **shares)
+
+
+def _per_call(work0: float, work1: float, added: dict[str, float]) -> dict[str, float]:
+    """Split ln(work1 / work0) among what was added to a call; what was taken away counts nothing."""
+    log = max(0.0, math.log(work1 / work0)) if work0 > 0.0 and work1 > 0.0 else 0.0
+    more = {name: max(0.0, value) for name, value in added.items()}
+    whole = sum(more.values())
+    return {name: log * value / whole if whole > 0.0 else 0.0 for name, value in more.items()}
+
+
+def _means(calls: Calls) -> tuple[float, float, float] | None:
+    n_in, out = calls.mean("input_tokens"), calls.mean("output_tokens")
+    if n_in is None or out is None:
+        return None
+    return n_in, float(np.nanmean(calls.new_tokens)), out
+
+
+def token_costs(calls: Calls) -> tuple[float, float]:
+    """Return engine time in ms that one new input token and one output token take: the slope of prefill, and TPOT shared by the batch.
+
+    Without engine times the two are only weighed: an input token as the slope of TTFT, an output token at the client's TPOT.
+    """
+    first = np.where(calls.has_engine, calls.of("prefill_ms"), calls.of("ttft_ms"))
+    cost_in = slope(calls.new_tokens, first)
+    token, batch = calls.token_ms, calls.running
+    both = known(token, batch)
+    if both.any():
+        return cost_in, float(np.median(token[both] / np.maximum(batch[both], 1.0)))
+    alone = token[known(token)]
+    return cost_in, float(np.median(alone)) if len(alone) else 1.0
+
+
+def slope(x: FloatArray, y: FloatArray) -> float:
+    """Return the least-squares slope of y over x, never below 0; 0 where x does not vary or fewer than 5 pairs are known."""
+    both = known(x, y)
+    if int(both.sum()) < 5:
+        return 0.0
+    dx = x[both] - x[both].mean()
+    spread = float((dx**2).sum())
+    return max(0.0, float((dx * (y[both] - y[both].mean())).sum()) / spread) if spread > 0.0 else 0.0
+
+
+def hit_ratio(case: Case) -> Hits | None:
+    """Return the cached share of input tokens before and now: from the calls' own counts, else from the engine's counters."""
+    now, before = case.calls, case.calls_before
+    if before is not None:
+        sides = [_told(side) for side in (before, now)]
+        if sides[0] is not None and sides[1] is not None:
+            return Hits(sides[0], sides[1], "cached tokens of the calls")
+    gauges = [case.gauge("prefix_cache_hit_rate", before=side) for side in (True, False)]
+    if min(len(gauges[0]), len(gauges[1])) >= 2:
+        return Hits(float(gauges[0].mean()), float(gauges[1].mean()), "engine metrics")
+    return None
+
+
+def _told(calls: Calls) -> float | None:
+    told = known(calls.of("cached_tokens"), calls.of("input_tokens"))
+    total = float(calls.of("input_tokens")[told].sum())
+    return float(calls.of("cached_tokens")[told].sum()) / total if int(told.sum()) >= MIN_CALLS and total > 0.0 else None

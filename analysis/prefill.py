@@ -1,0 +1,95 @@
+"""Why does the first token take longer? Its excess split into longer input, lost cache, and slower reading; and what that work did to others."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from analysis.budget import FloatArray
+from analysis.case import Case
+from analysis.demand import Demand, Hits, demand, hit_ratio, slope
+from analysis.speed import decode_parts
+
+STAGES: Final = ("prefill", "first_token")
+# Fewest requests with token counts on either side; as many as comparisons of the slow set ask of it.
+MIN_N: Final = 5
+
+
+class Reading(NamedTuple):
+    """Excess of the reading stage in ms: input + cache + speed = total where all are positive. Tokens are means per request."""
+
+    stage: str
+    input_ms: float
+    cache_ms: float
+    speed_ms: float
+    token_ms: float
+    input_slow: float
+    input_usual: float
+    hit_slow: float | None
+    hit_usual: float | None
+
+
+def reading(case: Case) -> Reading | None:
+    """Split the excess of prefill (or of the unsplit first token); None where token counts are missing.
+
+    New tokens are u = n x (1 - h). With c ms for one of them, the slope of the stage's time over u among slow and reference requests:
+    c x (u1 - u0) = c x (n1 - n0) x (1 - h0) [input] + c x n1 x (h0 - h1) [cache]; what is left is slower reading.
+    """
+    stage = case.worst(*STAGES)
+    column = f"ttft_{stage}_ms" if case.times.path == "ttft" else f"{stage}_ms"
+    sides = [_side(rows, column, hits) for rows, hits in zip((case.slow, case.reference), _hits(case), strict=True)]
+    if sides[0] is None or sides[1] is None:
+        return None
+    (n1, h1, x1, all_n1, all_x1), (n0, h0, x0, all_n0, all_x0) = sides[0], sides[1]
+    cost = slope(np.r_[all_n1, all_n0], np.r_[all_x1, all_x0])
+    cost = min(cost, max(x1 / max(float(all_n1.mean()), 1.0), x0 / max(float(all_n0.mean()), 1.0)))
+    low, high = (h0 or 0.0), (h1 or 0.0)
+    longer, lost = max(0.0, cost * (n1 - n0) * (1.0 - low)), max(0.0, cost * n1 * (low - high))
+    whole = max(0.0, x1 - x0)
+    shrink = min(1.0, whole / (longer + lost)) if longer + lost > 0.0 else 1.0
+    return Reading(stage, longer * shrink, lost * shrink, whole - (longer + lost) * shrink, cost, n1, n0, h1, h0)
+
+
+def _hits(case: Case) -> tuple[float | None, float | None]:
+    """Hit ratios by the engine's counters, slow and usual, for requests whose caller is not told of the cache."""
+    hits: Hits | None = hit_ratio(case)
+    return (hits.now, hits.before) if hits is not None and hits.source == "engine metrics" else (None, None)
+
+
+def _side(rows: pl.DataFrame, column: str, engine_hits: float | None) -> tuple[float, float | None, float, FloatArray, FloatArray] | None:
+    chosen = rows.filter(rows["input_tokens"] > 0)
+    if chosen.height < MIN_N:
+        return None
+    n_in, spent = chosen["input_tokens"].cast(pl.Float64).to_numpy(), chosen[column].fill_null(0.0).to_numpy()
+    told = chosen["cached_tokens"].null_count() <= chosen.height // 2
+    if told:
+        cached = chosen["cached_tokens"].fill_null(0).cast(pl.Float64).to_numpy()
+        hit: float | None = float(cached.sum() / n_in.sum())
+        new = np.maximum(n_in - cached, 0.0)
+    else:
+        hit, new = engine_hits, n_in * (1.0 - (engine_hits or 0.0))
+    return float(n_in.mean()), hit, float(spent.mean()), new, spent
+
+
+def knock_on(case: Case, factor: str) -> dict[str, float]:
+    """Return what one factor of the engine's growing work (a field of `Demand`) added to the waiting and to the pace of tokens, per stage in ms."""
+    found = demand(case)
+    if found is None or found.growth < 1.1:
+        return {}
+    return spread(case, getattr(found, factor))
+
+
+def spread(case: Case, share: float) -> dict[str, float]:
+    """Return a share (0..1) of the excess that a busier engine makes: its queue, and decode that is slower rather than longer."""
+    parts = decode_parts(case)
+    slower = parts["speed"] if parts is not None else 0.0
+    claims = {"queue": share * case.excess_ms("queue"), "decode": share * min(slower, case.excess_ms("decode"))}
+    return {stage: ms for stage, ms in claims.items() if ms > 0.0}
+
+
+def grown(case: Case) -> Demand | None:
+    """Return the growth of the engine's work where it is large enough to explain a queue."""
+    found = demand(case)
+    return found if found is not None and found.growth >= 1.1 else None

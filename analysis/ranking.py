@@ -1,0 +1,90 @@
+"""Which of the causes found are the causes? They are not independent: the first link of a chain is named, and what it explains is not blamed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Final
+
+from analysis.case import Case
+from analysis.cause import explained
+from analysis.finding import MIN_PART, MIN_SHARE, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+
+# Retries, a full cache or a packed batch follow from something else more often than not: they come first only if nothing else explains half
+# as much; own default.
+AMPLIFIER_WEIGHT: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Causes (first is the verdict's), opportunities, what was ruled out with its figure, and what rules lacked to answer."""
+
+    causes: list[Diagnosis]
+    opportunities: list[Diagnosis]
+    ruled_out: list[RuledOut]
+    lacking: dict[str, str]
+
+    @property
+    def findings(self) -> list[Diagnosis]:
+        """Everything worth listing, causes first."""
+        return [*self.causes, *self.opportunities]
+
+
+def run_rules(case: Case, modules: Mapping[str, ModuleType]) -> Ranked:
+    """Run every rule on the case and rank what they found."""
+    found: list[Diagnosis] = []
+    ruled_out: list[RuledOut] = []
+    lacking: dict[str, str] = {}
+    for name, module in modules.items():
+        answer = module.diagnose(case)
+        if isinstance(answer, Diagnosis | list):
+            found += answer if isinstance(answer, list) else [answer]
+        elif isinstance(answer, RuledOut):
+            ruled_out.append(answer)
+        elif isinstance(answer, NotEnoughData):
+            lacking[name] = answer.reason
+    causes, followed = rank(case, [one for one in found if not one.opportunity])
+    gains = sorted((one for one in found if one.opportunity), key=lambda one: (-_saved_ms(one), one.finding.rule))
+    return Ranked(causes, gains, [*followed, *ruled_out], lacking)
+
+
+def rank(case: Case, found: list[Diagnosis]) -> tuple[list[Diagnosis], list[RuledOut]]:
+    """Return the causes in order and, as ruled out, those whose share of the excess others explain already.
+
+    Greedy: the cause with the largest claim (times its weight) takes its time per stage; the next is measured on what remains.
+    Where all together explain less than half of the excess, none is named.
+    """
+    left = {stage: max(0.0, ms) for stage, ms in case.tail.excess_ms.items()}
+    total = case.tail.excess_total_ms
+    waiting = sorted(found, key=lambda one: (-_score(case, one), one.finding.rule))
+    causes: list[Diagnosis] = []
+    followed: list[RuledOut] = []
+    together = 0.0
+    for one in waiting:
+        takes = {stage: min(max(ms, 0.0), left.get(stage, 0.0)) for stage, ms in one.claims_ms.items()}
+        part = sum(takes.values()) / total if total > 0.0 else 0.0
+        if causes and part < MIN_PART:
+            figure = f"of the {say_ms(sum(one.claims_ms.values()))} that it could explain, {say_ratio(part)} of the excess is not explained by "
+            followed.append(RuledOut(what=one.finding.rule, figure=figure + causes[0].finding.rule))
+            continue
+        causes.append(one)
+        together += part
+        for stage, ms in takes.items():
+            left[stage] -= ms
+    if together < MIN_SHARE:
+        few = [RuledOut(what=one.finding.rule, figure=f"{say_ratio(explained(case, one.claims_ms))} of the excess") for one in causes]
+        return [], [*few, *followed]
+    return causes, followed
+
+
+def _score(case: Case, one: Diagnosis) -> float:
+    return explained(case, one.claims_ms) * one.weight * (AMPLIFIER_WEIGHT if one.amplifier else 1.0)
+
+
+def _saved_ms(one: Diagnosis) -> float:
+    """Milliseconds saved times the share of requests touched: what an opportunity is worth."""
+    fix = one.finding.fix
+    if fix is None or fix.predicted is None:
+        return 0.0
+    return (fix.predicted.before - fix.predicted.after) * fix.predicted.touched_ratio

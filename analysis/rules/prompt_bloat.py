@@ -1,0 +1,95 @@
+"""prompt_bloat: prompts have become longer, and reading them is what takes the time.
+
+Detects
+    Input tokens per request that grew (a longer system prompt, more passages, a history that is never cut), while cache and
+    reading speed stayed as they were, and whose prefill explains the excess.
+
+Why it hurts
+    Prefill grows with every token that no cache holds, and so does the KV memory that a request keeps to its end: others
+    wait for both.
+
+Evidence
+    Input tokens of slow and reference requests with Cliff's delta; growth of input per turn of a session where turns are
+    recorded; milliseconds per new token; the part of the excess from longer input, apart from cache and speed.
+
+Fix
+    Trim the prompt, keep two to four raw turns and summarise the rest (the summarising call costs time of its own), set a
+    hard context limit, move long documents off the interactive path. The gain takes the added tokens off each request at the
+    measured cost of a token: a bound.
+
+False alarms
+    A new route with longer prompts is a change of traffic: compare by route. Longer prompts that are in the cache cost
+    little, and are not counted.
+
+Source
+    Prefill explained by uncached input: own split, at least a quarter of the excess. A system prompt above 1,000 tokens as a
+    tax, two to four raw turns: published advice. Effect size: Cliff, Psychological Bulletin 114 (1993).
+"""
+
+from typing import Final
+
+import numpy as np
+
+from analysis.calls import Calls, known
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.demand import slope
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.prefill import Reading, knock_on, reading
+from analysis.rules.long_outputs import MIN_CLIFF, cliffs_delta
+
+RULE: Final = "prompt_bloat"
+# Growth of the mean input below this is ordinary variation of a mix; own default.
+MIN_GROWTH: Final = 1.2
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the longer prompts with their bound, None when input did not grow or does not explain the excess."""
+    found = reading(case)
+    if found is None:
+        if max(case.tail.share("prefill"), case.tail.share("first_token")) < 0.5:
+            return None
+        return NotEnoughData("the first token takes longer but calls carry no input tokens: record gen_ai.usage.input_tokens")
+    if found.input_slow < MIN_GROWTH * found.input_usual:
+        return RuledOut(what=RULE, figure=f"{found.input_slow:,.0f} input tokens in slow and {found.input_usual:,.0f} in {case.tail.reference} requests")
+    sides = [rows["input_tokens"].drop_nulls().to_numpy().astype(np.float64) for rows in (case.slow, case.reference)]
+    delta = cliffs_delta(sides[0], sides[1])
+    claims = {found.stage: found.input_ms, **knock_on(case, "input")}
+    if delta < MIN_CLIFF or not enough(case, claims):
+        return None
+    return too_few_breaches(case) or _diagnosis(case, found, delta, claims)
+
+
+def _diagnosis(case: Case, found: Reading, delta: float, claims: dict[str, float]) -> Diagnosis:
+    n_in = case.rows["input_tokens"].fill_null(0).to_numpy().astype(np.float64)
+    limit = max(1.0, found.input_usual)
+    new_ratio = 1.0 - (found.hit_usual or 0.0)
+    saved = np.minimum(case.spent(found.stage), np.maximum(n_in - limit, 0.0) * new_ratio * found.token_ms)
+    per_turn = turn_growth(case.mine)
+    turns = f", {say_ratio(per_turn)} more with every turn" if per_turn is not None and per_turn > 0.0 else ""
+    fix = bound_fix(
+        case, "context_limit", f"Limit the prompt to {limit:,.0f} tokens",
+        f"Prompts grew from {found.input_usual:,.0f} to {found.input_slow:,.0f} tokens{turns}: cut the history to the last 2-4 turns and a "
+        f"summary, pass fewer passages, and refuse or reroute what is above {limit:,.0f} tokens.",
+        f"no prompt is longer than {limit:,.0f} tokens (engine time that this frees is not counted)", saved,
+        cost={"trimmed_ratio": float((n_in > limit).mean())})
+    return named(
+        case, RULE, found.stage, claims,
+        Action("app", f"Cut the history or the passages so that prompts stay below {limit:,.0f} tokens.", "Restore the former prompt.", fix),
+        headline=f"prompts of slow requests have {found.input_slow:,.0f} tokens, {found.input_usual:,.0f} in {case.tail.reference} ones{turns}; "
+        f"reading the difference takes {say_ms(found.input_ms)}",
+        because=f"prompts have {found.input_slow:,.0f} tokens instead of {found.input_usual:,.0f}",
+        evidence={
+            "input_tokens_slow": found.input_slow, "input_tokens_reference": found.input_usual, "cliffs_delta": delta,
+            "prefill_ms_per_new_token": found.token_ms, "input_ms": found.input_ms, "cache_ms": found.cache_ms, "speed_ms": found.speed_ms,
+            "hit_ratio_slow": found.hit_slow, "hit_ratio_reference": found.hit_usual, "growth_per_turn": per_turn},
+        weight=0.9)
+
+
+def turn_growth(calls: Calls) -> float | None:
+    """Return by what ratio the input grows from turn to turn (slope of ln n_in over the turn), None where turns are not recorded."""
+    turn, n_in = calls.of("turn"), calls.of("input_tokens")
+    both = known(turn, n_in) & (n_in > 0)
+    if int(both.sum()) < 30 or len(np.unique(turn[both])) < 3:
+        return None
+    return float(np.expm1(slope(turn[both], np.log(n_in[both]))))

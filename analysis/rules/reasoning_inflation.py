@@ -1,0 +1,88 @@
+"""reasoning_inflation: the model thinks longer before it answers, and the thinking is what takes the time.
+
+Detects
+    Reasoning tokens per request that grew and whose time at the usual speed explains the excess, while the visible answers
+    stayed as long as they were.
+
+Why it hurts
+    Reasoning tokens are generated one by one like all others, but before the user sees anything: ten times the thinking is
+    ten times the wait for the first word.
+
+Evidence
+    Reasoning and visible tokens of slow and reference requests, their share of all output, time per token, and the part of
+    the excess that the added reasoning takes.
+
+Fix
+    Limit the reasoning effort (reasoning.effort, thinking budget), send only hard questions to a reasoning model, give such
+    traffic an SLO of its own. The gain takes the added reasoning off each request at its own speed; what it does to the
+    quality of answers is not in these data.
+
+False alarms
+    Harder questions deserve more thought: compare by route. Providers that do not report reasoning tokens look as if visible
+    answers took longer to begin.
+
+Source
+    Reasoning share up by 10 points and a quarter of the excess: own defaults. 200 to 5,000 and more reasoning tokens, 10-50
+    times the latency: published observations.
+"""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.demand import slope
+from analysis.finding import Diagnosis, NotEnoughData, say_ms, say_ratio
+
+RULE: Final = "reasoning_inflation"
+STAGES: Final = ("decode", "generation", "first_token")
+MIN_SHARE_RISE: Final = 0.1
+MIN_N: Final = 5
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
+    """Return the longer reasoning with its bound, None when reasoning did not grow or does not explain the excess."""
+    told = [rows.filter(pl.col("reasoning_tokens").is_not_null() & (pl.col("output_tokens") > 0)) for rows in (case.slow, case.reference)]
+    if min(rows.height for rows in told) < MIN_N:
+        return None
+    (r1, n1), (r0, n0) = ((float(rows["reasoning_tokens"].to_numpy().mean()), float(rows["output_tokens"].to_numpy().mean())) for rows in told)
+    rise = r1 / n1 - r0 / n0
+    if r1 <= r0 or (rise < MIN_SHARE_RISE and (r1 - r0) < 0.5 * (n1 - n0)):
+        return None
+    stage = case.worst(*STAGES)
+    token_ms = _token_ms(case, stage)
+    claims = {stage: min(case.excess_ms(stage), (r1 - r0) * token_ms)}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    reasoning = case.rows["reasoning_tokens"].fill_null(0).to_numpy().astype(np.float64)
+    limit = max(1.0, r0)
+    fix = bound_fix(
+        case, "reasoning_effort", f"Limit reasoning to {limit:,.0f} tokens",
+        "Set the reasoning effort one step lower or give a thinking budget; send only hard questions to the reasoning model.",
+        "answers stay good enough with less thought (engine time that this frees is not counted)",
+        np.minimum(case.spent(stage), np.maximum(reasoning - limit, 0.0) * token_ms), cost={"limited_ratio": float((reasoning > limit).mean())})
+    return named(
+        case, RULE, stage, claims,
+        Action("app", "Set the reasoning effort to low on interactive routes.", "Restore the former effort.", fix, 600),
+        headline=f"slow requests think for {r1:,.0f} tokens ({say_ratio(r1 / n1)} of their output), {case.tail.reference} ones for {r0:,.0f} "
+        f"({say_ratio(r0 / n0)}); the difference takes {say_ms((r1 - r0) * token_ms)}",
+        because=f"the model thinks for {r1:,.0f} tokens instead of {r0:,.0f}",
+        evidence={
+            "reasoning_tokens_slow": r1, "reasoning_tokens_reference": r0, "output_tokens_slow": n1, "output_tokens_reference": n0,
+            "reasoning_share_slow": r1 / n1, "reasoning_share_reference": r0 / n0, "token_ms": token_ms},
+        weight=0.97)
+
+
+def _token_ms(case: Case, stage: str) -> float:
+    """Time of one token: the usual time per token, else the slope of the stage's time over output tokens."""
+    usual = case.reference["tpot_ms"].drop_nulls().to_numpy()
+    if len(usual) >= MIN_N and stage != "generation":
+        return float(np.median(usual))
+    column = f"ttft_{stage}_ms" if case.times.path == "ttft" else f"{stage}_ms"
+    both = pl.concat([rows.select("output_tokens", column).drop_nulls() for rows in (case.slow, case.reference)])
+    return slope(both["output_tokens"].to_numpy().astype(np.float64), both[column].to_numpy().astype(np.float64))

@@ -1,0 +1,122 @@
+"""Why do tokens come slower? The change of the time per output token, split into batch size, prefill of others, and the rest.
+
+token_ms ~ a + b x (calls in the batch) + c x (input tokens prefilled for others per second), fitted by least squares over the calls of the
+baseline and of the judged period at once, each with its own coefficients; terms that come out negative are dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from analysis.budget import FloatArray
+from analysis.calls import MIN_CALLS, Calls, known
+from analysis.case import Case
+
+# Calls with fewer output tokens than this measure a token's time badly; own default.
+MIN_TOKENS: Final = 8
+# Share of extreme times left out on either side, so that one stuck call does not bend the line; own default.
+TRIMMED: Final = 0.01
+
+
+class Line(NamedTuple):
+    """token_ms = base_ms + batch_ms x running + prefill_ms x (prefilled tokens/s meanwhile), with the means of what it was fitted on."""
+
+    base_ms: float
+    batch_ms: float
+    prefill_ms: float
+    running: float
+    prefill: float
+    token_ms: float
+    n: int
+
+
+class Slowdown(NamedTuple):
+    """Time per token (ms) of usual and slow calls, and how much of the difference goes with batch, prefill of others, and neither."""
+
+    usual_ms: float
+    slow_ms: float
+    batch_ms: float
+    prefill_ms: float
+    rest_ms: float
+    before: Line
+    now: Line
+
+
+def line(calls: Calls) -> Line | None:
+    """Fit the line over calls with engine times; None below `MIN_CALLS`."""
+    token, running, prefill = calls.token_ms, calls.running, calls.prefill_meanwhile
+    chosen = known(token, running, prefill) & (calls.of("output_tokens") >= MIN_TOKENS) & calls.has_engine
+    if int(chosen.sum()) < MIN_CALLS:
+        return None
+    low, high = np.quantile(token[chosen], [TRIMMED, 1.0 - TRIMMED])
+    chosen &= (token >= low) & (token <= high)
+    y, x1, x2 = token[chosen], running[chosen], prefill[chosen]
+    base, b, c = _fit(y, x1, x2)
+    return Line(base, b, c, float(x1.mean()), float(x2.mean()), float(y.mean()), int(chosen.sum()))
+
+
+def _fit(y: FloatArray, x1: FloatArray, x2: FloatArray) -> tuple[float, float, float]:
+    """Least squares with non-negative slopes: the better of the fits with both, either or none of them."""
+    best: tuple[float, tuple[float, float, float]] | None = None
+    for use in ((True, True), (True, False), (False, True), (False, False)):
+        columns = [np.ones(len(y)), *(x for x, used in zip((x1, x2), use, strict=True) if used)]
+        found, *_ = np.linalg.lstsq(np.column_stack(columns), y, rcond=None)
+        if (found[1:] < 0.0).any():
+            continue
+        error = float(((y - np.column_stack(columns) @ found) ** 2).sum())
+        slopes = iter(found[1:].tolist())
+        values = (float(found[0]), *(next(slopes) if used else 0.0 for used in use))
+        if best is None or error < best[0]:
+            best = (error, (values[0], values[1], values[2]))
+    return best[1] if best else (float(y.mean()), 0.0, 0.0)
+
+
+def slowdown(case: Case) -> Slowdown | None:
+    """Split the difference between slow and usual time per token; None without engine times on both sides."""
+    source = case.calls_before
+    now = line(case.calls)
+    before = line(source) if source is not None else now
+    slow, usual = (side.where(side.has_engine & (side.of("output_tokens") >= MIN_TOKENS)) for side in (case.slow_calls, case.usual_calls))
+    if now is None or before is None or not len(slow) or not len(usual):
+        return None
+    slow_ms, usual_ms = (_pooled(side) for side in (slow, usual))
+    slow_at, usual_at = (_while(side_all, side) for side_all, side in ((case.calls, slow), (source or case.calls, usual)))
+    batch = max(0.0, now.batch_ms * slow_at[0] - before.batch_ms * usual_at[0])
+    prefill = max(0.0, now.prefill_ms * slow_at[1] - before.prefill_ms * usual_at[1])
+    whole = max(0.0, slow_ms - usual_ms)
+    shrink = min(1.0, whole / (batch + prefill)) if batch + prefill > 0.0 else 1.0
+    return Slowdown(usual_ms, slow_ms, batch * shrink, prefill * shrink, whole - (batch + prefill) * shrink, before, now)
+
+
+def _pooled(calls: Calls) -> float:
+    """Time per token over all tokens: long answers weigh more, as they do in the excess."""
+    tokens = calls.of("output_tokens") - 1.0
+    return float(np.nansum(calls.token_ms * tokens) / max(float(tokens.sum()), 1.0))
+
+
+def _while(everyone: Calls, some: Calls) -> tuple[float, float]:
+    """Mean batch size and prefill rate that these calls met, weighted by tokens, looked up among everyone's."""
+    keys = set(some.frame["trace_key"].to_list())
+    mask = np.fromiter((key in keys for key in everyone.frame["trace_key"].to_list()), dtype=np.bool_, count=len(everyone))
+    mask &= known(everyone.running, everyone.prefill_meanwhile, everyone.of("output_tokens"))
+    weight = np.maximum(everyone.of("output_tokens")[mask] - 1.0, 0.0)
+    if weight.sum() <= 0.0:
+        return 0.0, 0.0
+    return float(np.average(everyone.running[mask], weights=weight)), float(np.average(everyone.prefill_meanwhile[mask], weights=weight))
+
+
+def decode_parts(case: Case) -> dict[str, float] | None:
+    """Split the decode excess of slow requests into `length` (more tokens at the usual speed) and `speed` (the rest), in ms; None unknown."""
+    slow, usual = case.slow, case.reference
+    sides = []
+    column = "ttft_decode_ms" if case.times.path == "ttft" else "decode_ms"
+    for rows in (slow, usual):
+        chosen = rows.filter(rows["output_tokens"] > 0)
+        if chosen.height < 5:
+            return None
+        sides.append((float(chosen[column].fill_null(0.0).to_numpy().mean()), float(chosen["output_tokens"].to_numpy().mean())))
+    (x1, n1), (x0, n0) = sides
+    length = max(0.0, (n1 - n0) * x0 / n0)
+    return {"length": min(length, max(0.0, x1 - x0)), "speed": max(0.0, x1 - x0 - length)}

@@ -1,0 +1,73 @@
+"""prefix_cache_lost: fires with exact numbers, is silent on the twin, and says when data are few."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.slo import Slo
+from tests.analysis.builders import requests
+from tests.analysis.rules.cases import causes, of, run, the
+
+N = 600
+LATE = np.arange(N) >= 300
+TTFT = Slo(ttft_ms=1500.0)
+
+
+def prompts(cached: np.ndarray, n_in: np.ndarray | float = 10_000, stage: str = "prefill", **columns: object) -> pl.DataFrame:
+    """Requests whose reading takes 0.2 ms for every token that no cache holds."""
+    spent = 100.0 + (n_in - cached) * 0.2
+    return requests(
+        N, **{f"{stage}_ms": spent, f"ttft_{stage}_ms": spent}, decode_ms=500.0, input_tokens=np.full(N, n_in), cached_tokens=cached.astype(int), **columns)
+
+
+@pytest.mark.parametrize("stage", ["prefill", "first_token"])
+def test_fires_with_the_exact_cost_of_the_lost_tokens(stage: str) -> None:
+    rng = np.random.default_rng(1)
+    cached = np.where(LATE, 0.0, 9_000.0) + rng.integers(0, 200, N)
+    found = run(prompts(cached, stage=stage), slo=TTFT)
+    finding = the(found, "prefix_cache_lost")
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == (stage, "prefix_cache_lost", ["prefix_cache_lost"])
+    # 10,000 x (0.91 - 0.01) = 9,000 tokens more at 0.2 ms: 1.8 s, which is all of the excess.
+    assert finding.evidence["prefill_ms_per_new_token"] == pytest.approx(0.2)
+    assert finding.evidence["cache_ms"] == pytest.approx(1_800.0, rel=0.01)
+    assert finding.evidence["share_of_excess"] == pytest.approx(1.0, abs=0.01)
+    assert finding.evidence["hit_ratio_before"] - finding.evidence["hit_ratio_now"] == pytest.approx(0.9, abs=0.005)
+    assert finding.fix is not None
+    assert finding.fix.predicted is not None
+    # With its tokens in the cache again a request reads about 1,000 of them: 100 + 0.2 x 900..1,000 ms.
+    assert 260.0 < finding.fix.predicted.after < 300.0 < 2_000.0 < finding.fix.predicted.before
+    assert found.verdict.owner == "app"
+
+
+def test_silent_when_the_same_time_comes_from_longer_prompts() -> None:
+    n_in = np.where(LATE, 100_000.0, 10_000.0)
+    found = run(prompts(0.9 * n_in, n_in), slo=TTFT)
+    assert of(found, "prefix_cache_lost") is None
+    assert found.verdict.cause == "prompt_bloat"
+
+
+def test_silent_when_the_cache_is_lost_but_something_else_took_the_time() -> None:
+    cached = np.where(LATE, 0.0, 9_000.0)
+    rows = prompts(cached).with_columns(pl.lit(200_000_000).alias("prefill_ns"), pl.lit(200_000_000).alias("ttft_prefill_ns"))
+    slow = pl.Series("retrieval_ns", np.where(LATE, 4_000_000_000, 100_000_000))
+    rows = rows.with_columns(slow, slow.alias("ttft_retrieval_ns"), e2e_ns=700_000_000 + slow, ttft_ns=200_000_000 + slow)
+    assert causes(run(rows, slo=TTFT)) == ["slow_dependency"]
+
+
+def test_engine_counters_stand_in_where_calls_do_not_tell() -> None:
+    rows = prompts(np.where(LATE, 0.0, 9_000.0)).with_columns(cached_tokens=pl.lit(None, pl.Int64))
+    gauges = {"prefix_cache_hit_rate": {float(t): 0.9 if t < 300 else 0.0 for t in range(0, 600, 15)}}
+    found = run(rows, slo=TTFT, gauges=gauges)
+    finding = the(found, "prefix_cache_lost")
+    assert finding.evidence["source"] == "engine metrics"
+    assert (finding.evidence["hit_ratio_before"], finding.evidence["hit_ratio_now"]) == (pytest.approx(0.9), pytest.approx(0.0, abs=0.05))
+    blind = run(rows, slo=TTFT)
+    assert of(blind, "prefix_cache_lost") is None
+    assert "cache_read.input_tokens" in blind.skipped["prefix_cache_lost"]
+
+
+def test_expiry_at_low_traffic_is_said() -> None:
+    # From the 300th on a call comes every 20 s instead of every second.
+    start = np.r_[np.arange(300), 300 + 20.0 * np.arange(300)]
+    found = run(prompts(np.where(LATE, 0.0, 9_000.0), start_s=start), slo=TTFT)
+    assert the(found, "prefix_cache_lost").headline.startswith("fewer calls come, so entries expire")

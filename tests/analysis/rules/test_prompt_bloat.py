@@ -1,0 +1,55 @@
+"""prompt_bloat: fires with exact numbers, is silent on the twin, and says when data are few."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.calls import Calls
+from analysis.rules.prompt_bloat import turn_growth
+from analysis.slo import Slo
+from tests.analysis.builders import requests
+from tests.analysis.rules.cases import causes, of, run, the
+
+N = 600
+LATE = np.arange(N) >= 300
+TTFT = Slo(ttft_ms=1500.0)
+
+
+def prompts(n_in: np.ndarray, token_ms: np.ndarray | float = 0.2, stage: str = "prefill") -> pl.DataFrame:
+    spent = 100.0 + n_in * token_ms
+    return requests(N, **{f"{stage}_ms": spent, f"ttft_{stage}_ms": spent}, decode_ms=500.0, input_tokens=n_in.astype(int))
+
+
+@pytest.mark.parametrize("stage", ["prefill", "first_token"])
+def test_fires_on_longer_prompts_with_exact_numbers(stage: str) -> None:
+    n_in = np.where(LATE, 9_000.0, 1_000.0)
+    found = run(prompts(n_in, stage=stage), slo=TTFT)
+    finding = the(found, "prompt_bloat")
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == (stage, "prompt_bloat", ["prompt_bloat"])
+    # 8,000 tokens more at 0.2 ms: 1.6 s.
+    assert (finding.evidence["input_tokens_slow"], finding.evidence["input_tokens_reference"]) == (9_000.0, 1_000.0)
+    assert finding.evidence["prefill_ms_per_new_token"] == pytest.approx(0.2)
+    assert finding.evidence["input_ms"] == pytest.approx(1_600.0)
+    assert finding.evidence["cliffs_delta"] == 1.0
+    assert finding.fix is not None
+    assert finding.fix.predicted is not None
+    assert finding.fix.predicted.after == pytest.approx(300.0)
+    assert finding.fix.predicted.cost == {"trimmed_ratio": 0.5}
+
+
+def test_silent_when_the_same_prompts_are_read_more_slowly() -> None:
+    found = run(prompts(np.full(N, 1_000.0), np.where(LATE, 1.8, 0.2)), slo=TTFT)
+    assert found.verdict.stage == "prefill"
+    assert of(found, "prompt_bloat") is None
+
+
+def test_missing_token_counts_are_said() -> None:
+    rows = prompts(np.where(LATE, 9_000.0, 1_000.0)).with_columns(input_tokens=pl.lit(None, pl.Int64))
+    assert "gen_ai.usage.input_tokens" in run(rows, slo=TTFT).skipped["prompt_bloat"]
+
+
+def test_growth_per_turn_is_the_slope_of_the_logarithm() -> None:
+    turn = np.tile(np.arange(1, 6), 20)
+    frame = pl.DataFrame({"turn": turn, "input_tokens": 1000.0 * 1.5**turn})
+    assert turn_growth(Calls(frame)) == pytest.approx(0.5)
+    assert turn_growth(Calls(frame.head(20))) is None

@@ -1,0 +1,44 @@
+"""reasoning_inflation: fires with exact numbers, is silent on the twin, and says nothing without counts."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.analysis.builders import requests
+from tests.analysis.rules.cases import E2E, causes, of, run, the
+
+N = 600
+SLOW = (np.arange(N) >= 300) & (np.arange(N) % 5 == 0)
+
+
+def thinking(reasoning: np.ndarray, visible: np.ndarray | float, stage: str = "decode") -> pl.DataFrame:
+    tokens = reasoning + visible
+    return requests(
+        N, prefill_ms=100.0, **{f"{stage}_ms": 10.0 * tokens}, output_tokens=tokens.astype(int), reasoning_tokens=reasoning.astype(int), tpot_ms=10.0)
+
+
+@pytest.mark.parametrize("stage", ["decode", "generation"])
+def test_fires_on_longer_thought_with_exact_numbers(stage: str) -> None:
+    found = run(thinking(np.where(SLOW, 500.0, 100.0), 50.0 + np.arange(N) % 3, stage), slo=E2E)
+    finding = the(found, "reasoning_inflation")
+    assert (found.verdict.cause, causes(found)) == ("reasoning_inflation", ["reasoning_inflation"])
+    # 400 tokens more at 10 ms each are the 4 s.
+    assert (finding.evidence["reasoning_tokens_slow"], finding.evidence["reasoning_tokens_reference"]) == (500.0, 100.0)
+    assert finding.evidence["token_ms"] == pytest.approx(10.0)
+    assert finding.evidence["share_of_excess"] == pytest.approx(1.0, abs=0.02)
+    assert finding.fix is not None
+    assert finding.fix.predicted is not None
+    assert finding.fix.predicted.after == pytest.approx(1_620.0, abs=10.0)
+
+
+def test_silent_when_the_answers_grew_and_not_the_thought() -> None:
+    found = run(thinking(np.full(N, 100.0), np.where(SLOW, 450.0, 50.0)), slo=E2E)
+    assert of(found, "reasoning_inflation") is None
+    assert found.verdict.cause == "long_outputs"
+
+
+def test_silent_without_reasoning_counts() -> None:
+    rows = thinking(np.where(SLOW, 500.0, 100.0), 50.0).with_columns(reasoning_tokens=pl.lit(None, pl.Int64))
+    found = run(rows, slo=E2E)
+    assert of(found, "reasoning_inflation") is None
+    assert found.verdict.cause == "long_outputs"
