@@ -181,6 +181,82 @@ def report(
 
 
 @app.command()
+def compare(
+    before: Annotated[str, _text("The first window: FROM..TO, or version=NAME.", "--before")],
+    after: Annotated[str, _text("The second window: FROM..TO, or version=NAME.", "--after")],
+    db: Db = None,
+    url: Url = None,
+    since: Since = None,
+    from_: From = None,
+    to: To = None,
+    service: Service = None,
+    model: Model = None,
+    route: RouteName = None,
+    tenant: Tenant = None,
+    workload: Workload = None,
+    slo: SloText = None,
+    output: Output = "text",
+    config: Config = None,
+) -> None:
+    """What is different between two windows or two versions, beyond chance and beyond other traffic?"""
+    from analysis import ask
+    from analysis.errors import AnalysisError
+    from collector.errors import CollectorError
+
+    if output not in ("text", "json"):
+        fail(f"--output {output!r} is not known: use text or json")
+    if db is not None and url is not None:
+        fail("--db and --url were both given: ask the file or the server")
+    settings = _settings(config, {"collector.db": str(db) if db else None})
+    parameters = {"since": since, "from": from_, "to": to, "service": service, "model": model, "route": route, "tenant": tenant,
+                  "workload": workload, "slo": slo}
+    try:
+        print(ask.compare(parameters, settings, db=db, url=url, before=before, after=after, output=output).rstrip())
+    except (AnalysisError, CollectorError) as error:
+        fail(str(error))
+
+
+@app.command()
+def check(
+    files: Annotated[list[Path] | None, typer.Argument(help="OTLP files of a load test to judge, instead of --db or --url.")] = None,
+    db: Db = None,
+    url: Url = None,
+    since: Since = None,
+    from_: From = None,
+    to: To = None,
+    service: Service = None,
+    model: Model = None,
+    route: RouteName = None,
+    tenant: Tenant = None,
+    workload: Workload = None,
+    slo: SloText = None,
+    min_goodput: Annotated[float | None, typer.Option("--min-goodput", help="Least share of good requests (0..1; default the SLO's target, 0.95).")] = None,
+    output: Output = "text",
+    config: Config = None,
+) -> None:
+    """Does this window pass? Ends with 0 when it does, 1 when a gate failed, 2 on bad input or nothing to judge."""
+    import msgspec
+
+    from analysis import ask
+    from analysis.errors import AnalysisError
+    from collector.errors import CollectorError
+
+    if output not in ("text", "json"):
+        fail(f"--output {output!r} is not known: use text or json")
+    if sum((db is not None, url is not None, bool(files))) > 1:
+        fail("more than one of FILES, --db and --url was given: judge one of them")
+    settings = _settings(config, {"collector.db": str(db) if db else None})
+    parameters = {"since": since, "from": from_, "to": to, "baseline": "none", "service": service, "model": model, "route": route, "tenant": tenant,
+                  "workload": workload, "slo": slo}
+    try:
+        result = ask.check(parameters, settings, db=db, url=url, files=files or [], min_goodput=min_goodput)
+    except (AnalysisError, CollectorError) as error:
+        fail(str(error))
+    print(msgspec.json.encode(result).decode() if output == "json" else result.sentence)
+    raise typer.Exit(0 if result.passed else 1)
+
+
+@app.command()
 def export(
     kind: Annotated[str, typer.Argument(help="requests, llm-calls, spans or metrics.")],
     db: Db = None,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -15,9 +17,11 @@ from typing import IO, Any
 import httpx
 import msgspec
 
+from analysis import check as gate
+from analysis import compare as comparing
+from analysis import compare_text, text
 from analysis import export as exports
 from analysis import report as reports
-from analysis import text
 from analysis.assemble import assemble
 from analysis.errors import AnalysisError
 from analysis.question import Question
@@ -88,6 +92,44 @@ def report(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
         with _opened(path, settings) as store, store.reading() as con:
             body = reports.to_json(reports.build(con, question.window, question.slo, question.budgets))
     return body.decode() if output == "json" else text.render(reports.from_json(body), width=width)
+
+
+def compare(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, before: str, after: str, output: str) -> str:
+    """Two windows side by side as text or JSON; each side is a RANGE or `version=NAME`.
+
+    Raises:
+        AnalysisError, CollectorError: bad input, or nobody to ask.
+    """
+    path, server = _where(db, url)
+    if path is None:
+        body = _get(f"{server}/api/v1/compare", {**{k: v for k, v in parameters.items() if v}, "before": before, "after": after})
+    else:
+        now = datetime.now(UTC)
+        question = Question.read(parameters, settings, now=now)
+        with _opened(path, settings) as store, store.reading() as con:
+            body = msgspec.json.encode(comparing.compare(con, comparing.read_sides(question.window, before, after, now), question.slo))
+    return body.decode() if output == "json" else compare_text.render(msgspec.json.decode(body, type=comparing.Comparison))
+
+
+def check(
+    parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, files: Sequence[Path], min_goodput: float | None
+) -> gate.CheckResult:
+    """Judge a window of a database, a server, or of files that are read into a store of their own and forgotten.
+
+    Raises:
+        AnalysisError, CollectorError: bad input, nobody to ask, or nothing to judge.
+    """
+    path, server = (None, "") if files else _where(db, url)
+    if server:
+        return gate.check(reports.from_json(_get(f"{server}/api/v1/report", {k: v for k, v in parameters.items() if v})), min_goodput)
+    with tempfile.TemporaryDirectory(prefix="overrun-check-") as folder:
+        if path is None:
+            path = Path(folder) / "check.db"
+            settings = replace(settings, collector=replace(settings.collector, db=str(path)))
+            import_files(files, settings, url=None, progress=lambda at, total: None)
+        question = Question.read(parameters, settings, now=datetime.now(UTC))
+        with _opened(path, settings) as store, store.reading() as con:
+            return gate.check(reports.build(con, question.window, question.slo, question.budgets, with_findings=False), min_goodput)
 
 
 def trace(trace_id: str, settings: Settings, *, db: Path | None, url: str | None, output: str, width: int) -> str:

@@ -15,8 +15,12 @@ import msgspec
 from analysis.errors import AnalysisError
 
 if TYPE_CHECKING:
+    from analysis.burn import Burn
+    from analysis.cohorts import Cohorts
+    from analysis.compare import Comparison
     from analysis.heatmap import Heatmap
     from analysis.parts import Stages
+    from analysis.quality import Quality
     from analysis.report import Report
     from analysis.requests import Holdings, RequestList
     from analysis.series import Series
@@ -103,6 +107,32 @@ class Client:
         from analysis.requests import Holdings
 
         return self._get("holdings", parameters, Holdings)
+
+    def cohorts(self, parameters: Mapping[str, str | None] | None = None, *, metric: str = "e2e", min_ms: float | None = None, max_ms: float | None = None,
+                box_from: str | None = None, box_to: str | None = None) -> Cohorts:
+        """What slow requests share; with bounds, the requests in that box of time (RFC 3339) and latency."""
+        from analysis.cohorts import Cohorts
+
+        more = {"metric": metric, "min_ms": _text(min_ms), "max_ms": _text(max_ms), "box_from": box_from, "box_to": box_to}
+        return self._get("cohorts", {**(parameters or {}), **more}, Cohorts)
+
+    def compare(self, parameters: Mapping[str, str | None] | None = None, *, before: str, after: str) -> Comparison:
+        """Two windows side by side; each side is `FROM..TO` or `version=NAME`."""
+        from analysis.compare import Comparison
+
+        return self._get("compare", {**(parameters or {}), "before": before, "after": after}, Comparison)
+
+    def burn(self, parameters: Mapping[str, str | None] | None = None) -> Burn:
+        """Burn rates of the error budget at the window's end."""
+        from analysis.burn import Burn
+
+        return self._get("burn", parameters, Burn)
+
+    def quality(self, parameters: Mapping[str, str | None] | None = None) -> Quality:
+        """Every data-quality check of the window, worst first."""
+        from analysis.quality import Quality
+
+        return self._get("quality", parameters, Quality)
 
     def trace(self, trace_id: str) -> Trace:
         """One request with its spans and critical path."""

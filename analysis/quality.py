@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final, Literal
 
+import duckdb
 import msgspec
 import numpy as np
 import polars as pl
@@ -10,7 +11,7 @@ import polars as pl
 from analysis.finding import printable, say_ms, say_ratio
 from analysis.latency import min_n
 from analysis.slo import Slo
-from analysis.window import SCRAPE_GRACE, RequestFrame
+from analysis.window import SCRAPE_GRACE, RequestFrame, Window, load
 
 Grade = Literal["ok", "warn", "fail"]
 
@@ -39,6 +40,19 @@ class Check(msgspec.Struct, kw_only=True):
     check: str
     status: Grade
     detail: str
+
+
+class Quality(msgspec.Struct, kw_only=True):
+    """All checks of one window, worst first; `requests` were looked at."""
+
+    requests: int
+    checks: list[Check]
+
+
+def quality(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> Quality:
+    """Check a window's data."""
+    frame = load(con, window)
+    return Quality(requests=frame.rows.height, checks=checks(frame, slo))
 
 
 def checks(frame: RequestFrame, slo: Slo) -> list[Check]:

@@ -1,4 +1,4 @@
-"""What do pages ask beyond the report? Series, heat map, stages, request list and holdings over HTTP, each a thin edge over a pure function.
+"""What do pages ask beyond the report? Series, heat map, stages, cohorts, comparison and lists over HTTP, each a thin edge over a pure function.
 
 The answers are typed structs, encoded here and decoded into the same types by `analysis.client`.
 """
@@ -15,9 +15,13 @@ from starlette.routing import Route
 
 from analysis import report as reports
 from analysis.api import DEFAULT_SINCE, asked
+from analysis.burn import burn
+from analysis.cohorts import Cohorts, cohorts, parse_box
+from analysis.compare import Comparison, compare, read_sides
 from analysis.errors import AnalysisError
 from analysis.heatmap import heatmap
 from analysis.parts import Stages, stages_of
+from analysis.quality import quality
 from analysis.question import PARAMETERS, Question
 from analysis.requests import DEFAULT_LIMIT, holdings, known_metric, list_requests
 from analysis.series import series
@@ -44,6 +48,10 @@ def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
         Route("/api/v1/heatmap", asked(over(lambda con, q, p: heatmap(con, q.window, q.slo, p.get("metric") or DEFAULT_METRIC)), (*PARAMETERS, "metric"))),
         Route("/api/v1/stages", asked(over(_stages), (*PARAMETERS, "metric"))),
         Route("/api/v1/requests", asked(over(_requests), (*PARAMETERS, "sort", "limit", "metric", "min_ms", "max_ms"))),
+        Route("/api/v1/cohorts", asked(over(_cohorts), (*PARAMETERS, "metric", "min_ms", "max_ms", "box_from", "box_to"))),
+        Route("/api/v1/compare", asked(over(_compare), (*PARAMETERS, "before", "after"))),
+        Route("/api/v1/burn", asked(over(lambda con, q, p: burn(con, q.window, q.slo, datetime.now(UTC))), PARAMETERS)),
+        Route("/api/v1/quality", asked(over(lambda con, q, p: quality(con, q.window, q.slo)), PARAMETERS)),
         Route("/api/v1/holdings", asked(over(lambda con, q, p: holdings(con, q.window)), PARAMETERS)),
     ]
 
@@ -52,6 +60,16 @@ def _stages(con: duckdb.DuckDBPyConnection, question: Question, parameters: Mapp
     """The stages on the path of the metric that is asked for, else of the one that the report judges."""
     slo = _only(question.slo, known_metric(parameters["metric"])) if parameters.get("metric") else question.slo
     return stages_of(reports.build(con, question.window, slo, question.budgets, with_findings=False))
+
+
+def _cohorts(con: duckdb.DuckDBPyConnection, question: Question, parameters: Mapping[str, str]) -> Cohorts:
+    box = parse_box(parameters.get("box_from"), parameters.get("box_to"), _number(parameters, "min_ms"), _number(parameters, "max_ms"))
+    return cohorts(con, question.window, question.slo, parameters.get("metric") or DEFAULT_METRIC, box)
+
+
+def _compare(con: duckdb.DuckDBPyConnection, question: Question, parameters: Mapping[str, str]) -> Comparison:
+    sides = read_sides(question.window, parameters.get("before", ""), parameters.get("after", ""), datetime.now(UTC))
+    return compare(con, sides, question.slo)
 
 
 def _only(slo: Slo, metric: str) -> Slo:

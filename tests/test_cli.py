@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -177,3 +178,29 @@ def test_the_demo_ends_by_itself_and_finds_the_queue() -> None:
     assert "vllm-spans" in first
     assert "queue" in first.lower()
     assert done.stdout.count("== ") >= 2
+
+
+def test_compare_answers_the_same_from_a_file_and_from_a_server(db: Path, server: ServerProcess) -> None:
+    sides = ("--before", "2020-01-01T00:00:00Z..2026-11-20T10:00:05Z", "--after", "2026-11-20T10:00:05Z..2027-01-01T00:00:00Z", "--output", "json")
+    answers = [json.loads(here("compare", *where, *sides).stdout) for where in (("--db", db), ("--url", server.http))]
+    assert answers[0] == answers[1]
+    assert answers[0]["schema"] == "overrun.compare/1"
+    assert here("compare", "--db", db, *sides[:-2]).stdout.startswith("COMPARE")
+    assert here("compare", "--db", db, "--before", "yesterday", "--after", "today").exit_code == 2
+
+
+def test_check_ends_with_0_1_or_2(db: Path, tmp_path: Path) -> None:
+    assert here("check", "--db", db, "--slo", "e2e:1h").exit_code == 2
+    assert here("check", "--db", db, "--slo", "e2e:3600s").exit_code == 0
+    failed = here("check", "--db", db, "--slo", "e2e:1ms", "--output", "json")
+    assert (failed.exit_code, json.loads(failed.stdout)["goodput_ratio"]) == (1, 0.0)
+    assert here("check", RECORDINGS_PATH / "vllm-joined", "--slo", "e2e:3600s").exit_code == 0
+    assert here("check", "--db", db, "--route", "/nowhere").exit_code == 2
+    assert here("check", tmp_path / "nothing").exit_code == 2
+
+
+@pytest.mark.parametrize("question", ["cohorts", "burn", "quality", "compare?before=-2h..-1h&after=-1h..now"])
+def test_the_server_answers_every_question_of_the_pages(server: ServerProcess, question: str) -> None:
+    answer = httpx.get(f"{server.http}/api/v1/{question}", timeout=30)
+    assert answer.status_code == 200, answer.text
+    assert httpx.get(f"{server.http}/api/v1/{question.split('?', maxsplit=1)[0]}?nonsense=1", timeout=30).status_code == 400

@@ -1,0 +1,67 @@
+"""Does this window pass? One gate for CI and load tests over the same numbers as the report."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from analysis.errors import AnalysisError
+from analysis.finding import say_ms, say_ratio
+from analysis.goodput import wilson
+from analysis.latency import min_n
+from analysis.report import Report
+
+SCHEMA: Final = "overrun.check/1"
+
+
+class NothingToJudge(AnalysisError):
+    """A window in which no request could be judged: bad input for a gate, not a failed one."""
+
+
+class Gate(msgspec.Struct, kw_only=True):
+    """One condition: what was wanted and what was seen, in words with units."""
+
+    gate: str
+    passed: bool
+    wanted: str
+    seen: str
+
+
+class CheckResult(msgspec.Struct, kw_only=True):
+    """The outcome of all gates. `interval` is the 95 % Wilson interval of the goodput ratio, `enough` whether n carries the SLO percentile."""
+
+    schema: Literal["overrun.check/1"] = SCHEMA
+    passed: bool
+    sentence: str
+    goodput_ratio: float
+    interval: tuple[float, float]
+    requests: int
+    enough: bool
+    gates: list[Gate]
+
+
+def check(report: Report, min_goodput: float | None = None) -> CheckResult:
+    """Judge a report: goodput at least `min_goodput` (0..1; default the SLO's target), and no status that outranks latency.
+
+    Raises:
+        NothingToJudge: no request could be judged, with the reason.
+    """
+    wanted = report.slo.goodput_target if min_goodput is None else min_goodput
+    if not 0.0 < wanted <= 1.0:
+        raise AnalysisError(f"--min-goodput {wanted:g} must be above 0 and at most 1, such as 0.95")
+    good = report.goodput
+    if good.ratio is None:
+        raise NothingToJudge(f"nothing to judge: {good.reasons.get('ratio', report.verdict.sentence)}")
+    n = good.good + good.bad
+    gates = [Gate(gate="goodput", passed=good.ratio >= wanted, wanted=f"at least {say_ratio(wanted)}", seen=f"{say_ratio(good.ratio)} of {n:,} requests")]
+    if report.verdict.status in ("failing", "traffic_lost"):
+        gates.append(Gate(gate="status", passed=False, wanted="no failure", seen=report.verdict.status.replace("_", " ")))
+    passed = all(gate.passed for gate in gates)
+    limits = ", ".join(f"{name.upper()} {say_ms(limit)}" for name, limit in report.slo.limits().items())
+    failed = "; ".join(f"{gate.gate} is {gate.seen}, wanted {gate.wanted}" for gate in gates if not gate.passed)
+    enough = n >= min_n(report.slo.percentile)
+    few = "" if enough else f" Only {n} requests: P{report.slo.percentile:g} needs {min_n(report.slo.percentile)}."
+    sentence = (f"Passed: {gates[0].seen} meet {limits} at once, wanted {gates[0].wanted}." if passed else f"Failed: {failed} ({limits}).") + few
+    return CheckResult(
+        passed=passed, sentence=sentence, goodput_ratio=good.ratio, interval=wilson(good.good, n), requests=n, enough=enough, gates=gates)
