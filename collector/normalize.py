@@ -17,20 +17,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector import privacy, quarantine, stages
+from collector import privacy, quarantine, readers, stages
 from collector.decode import Attributes, Bools, Ints, RawSpans, Source, nested, plain, to_ns
-from collector.dialects import Field
+from collector.dialects import EventField, Field
 from collector.quarantine import MAX_DURATION_NS
+from collector.readers import MAX_TOKENS
 
 MAX_ATTRIBUTES = 128  # per span, OpenTelemetry's own default limit; what is over it is counted and dropped
 MAX_NAME = 256  # characters of a span or event name
-MAX_TOKENS = 1 << 40  # a larger token count is no count
 
 TEXT_COLUMNS = ("operation", "model", "provider", "response_id", "finish_reason", "error_type", "route", "session", "tenant", "user_hash",
                 "workload", "prefix_hash", "depends_on")
 INT_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens", "max_tokens", "ttft_ns",
-               "queue_ns", "prefill_ns", "decode_ns", "engine_e2e_ns", "turn", "http_status")
+               "queue_ns", "prefill_ns", "decode_ns", "engine_e2e_ns", "turn", "http_status", "attempts")
 USABLE_EVENT = "overrun.usable_answer"
+_ERROR = 2  # OTLP's status code
 TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE = range(4)
 MAP_TYPE = pa.map_(pa.string(), pa.string())
 
@@ -92,12 +93,21 @@ class Grouped:
         self.order: Ints = np.argsort(self.codes, kind="stable")
         self.bounds: Ints = np.searchsorted(self.codes[self.order], np.arange(len(self.keys) + 1))
         self.code_of = {key: code for code, key in enumerate(self.keys)}
+        # Keys of the batch that are spellings of a known one (`gen_ai_usage_input_tokens`), in a fixed order.
+        self.spellings: dict[str, list[int]] = {}
+        for key in sorted(key for key in self.keys if stages.known_name(key) != key):
+            self.spellings.setdefault(stages.known_name(key), []).append(self.code_of[key])
         self.consumed: Bools = np.zeros(len(self.codes), dtype=bool)
 
     def positions(self, key: str) -> Ints | None:
-        """Where the attributes with this key stand; None if the batch has none."""
-        code = self.code_of.get(key)
-        return None if code is None else self.order[self.bounds[code] : self.bounds[code + 1]]
+        """Where the attributes with this key stand, then those with another spelling of it; None if the batch has none."""
+        code, spellings = self.code_of.get(key), self.spellings.get(key)
+        if spellings is None:
+            return None if code is None else self._run(code)
+        return np.concatenate([self._run(c) for c in ([] if code is None else [code]) + spellings])
+
+    def _run(self, code: int) -> Ints:
+        return self.order[self.bounds[code] : self.bounds[code + 1]]
 
     def text(self, positions: Ints) -> pa.StringArray:
         """Values as text: strings as they are, numbers and booleans printed, arrays and maps as JSON, bytes as hex, nothing as ""."""
@@ -154,18 +164,10 @@ def _numbers(grouped: Grouped, positions: Ints) -> tuple[np.ndarray[Any, np.dtyp
     if number.null_count:
         text = grouped.strings.take(at)
         if text.null_count < len(text):
-            parsed = _per_distinct(text, _as_float)
+            parsed = _per_distinct(text, readers.number)
             number = pc.coalesce(number, pa.array(parsed, pa.float64(), from_pandas=True))
     out = number.fill_null(np.nan).to_numpy(zero_copy_only=False)
     return out, np.isfinite(out)
-
-
-def _as_float(text: str) -> float | None:
-    try:
-        number = float(text.strip().strip('"'))
-    except ValueError:
-        return None
-    return number if np.isfinite(number) else None
 
 
 def _per_distinct(text: pa.StringArray, read: Callable[[str], Any]) -> list[Any]:
@@ -195,15 +197,14 @@ def read_bool(grouped: Grouped, positions: Ints) -> tuple[Bools, Bools]:
     flag = grouped.bools.take(pa.array(positions))
     text = grouped.strings.take(pa.array(positions)) if flag.null_count else flag
     if flag.null_count and text.null_count < len(text):
-        known = {"true": True, "false": False, "1": True, "0": False}
-        flag = pc.coalesce(flag, pa.array(_per_distinct(text, lambda t: known.get(t.strip().strip('"').lower())), pa.bool_()))
+        flag = pc.coalesce(flag, pa.array(_per_distinct(text, readers.flag), pa.bool_()))
     ok = flag.is_valid().to_numpy(zero_copy_only=False)
     return flag.fill_null(False).to_numpy(zero_copy_only=False), ok
 
 
 def read_first(grouped: Grouped, positions: Ints) -> list[str | None]:
     """The first item of an array (finish reasons), of a JSON array in a string, or the text itself."""
-    text = _per_distinct(grouped.strings.take(pa.array(positions)), _first_of_text)
+    text = _per_distinct(grouped.strings.take(pa.array(positions)), readers.first)
     arrays = grouped.arrays.take(pa.array(positions))
     if arrays.null_count < len(arrays):
         lists = arrays.field("values")
@@ -217,67 +218,95 @@ def read_first(grouped: Grouped, positions: Ints) -> list[str | None]:
     return text
 
 
-def _first_of_text(text: str) -> str | None:
-    if text.startswith("["):
-        try:
-            items = json.loads(text)
-        except (ValueError, RecursionError):
-            return text
-        return _text_or_none(items[0]) if items else None
-    return text.strip('"') or None
-
-
 def _text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+def read_with(read: Callable[[Any], Any], grouped: Grouped, positions: Ints) -> tuple[Any, Bools]:
+    """Numbers or flags that `read` (of collector/readers.py) finds in strings, each distinct string once."""
+    return _readable(_per_distinct(grouped.strings.take(pa.array(positions)), read))
+
+
+def _readable(found: list[Any]) -> tuple[Any, Bools]:
+    ok = np.array([value is not None for value in found], dtype=bool)
+    values = np.array([0 if value is None else value for value in found], dtype=np.float64 if any(isinstance(v, float) for v in found) else np.int64)
+    return values, ok
 
 
 # --- canonical columns ----------------------------------------------------------------------------------------------------------
 
 
 class Columns:
-    """Builds the canonical columns of one batch of n spans."""
+    """Builds the canonical columns of one batch of n spans that start at `start`."""
 
-    def __init__(self, grouped: Grouped, n: int) -> None:
+    def __init__(self, grouped: Grouped, n: int, start: Ints) -> None:
         self.grouped = grouped
         self.n = n
+        self.start = start
+        self._documents: dict[str, tuple[list[object], Ints]] = {}
 
     def ints(self, column: str) -> tuple[Ints, Bools]:
         """An integer column and where it has a value."""
-        out = np.zeros(self.n, dtype=np.int64)
-        filled = np.zeros(self.n, dtype=bool)
-        for f in fields_by_column().get(column, ()):
-            at = self.grouped.positions(f.key)
-            if at is not None:
-                if f.reader in ("seconds", "millis"):
-                    values, ok = read_ns(self.grouped, at, 1e9 if f.reader == "seconds" else 1e6)
-                else:
-                    values, ok = read_int(self.grouped, at)
-                    if f.reader == "status":
-                        ok &= (values >= 100) & (values < 1000)
-                self._put(out, filled, at, values, ok)
-        return out, filled
+        return self._fill(column, np.int64)
 
     def floats(self, column: str) -> tuple[np.ndarray[Any, np.dtype[np.float64]], Bools]:
         """A float column and where it has a value."""
-        out = np.zeros(self.n, dtype=np.float64)
-        filled = np.zeros(self.n, dtype=bool)
-        for f in fields_by_column().get(column, ()):
-            at = self.grouped.positions(f.key)
-            if at is not None:
-                values, ok = _numbers(self.grouped, at)
-                self._put(out, filled, at, values, ok)
-        return out, filled
+        return self._fill(column, np.float64)
 
     def bools(self, column: str) -> tuple[Bools, Bools]:
         """A boolean column and where it has a value."""
-        out = np.zeros(self.n, dtype=bool)
+        return self._fill(column, np.bool_)
+
+    def _fill(self, column: str, kind: Any) -> tuple[Any, Bools]:
+        out = np.zeros(self.n, dtype=kind)
         filled = np.zeros(self.n, dtype=bool)
         for f in fields_by_column().get(column, ()):
             at = self.grouped.positions(f.key)
             if at is not None:
-                values, ok = read_bool(self.grouped, at)
-                self._put(out, filled, at, values, ok)
+                values, ok = self._at_path(f, at) if f.path else self._values(f, at)
+                if f.reader == "moment":
+                    values, ok = self._since_start(at, values, ok)
+                self._put(f, out, filled, at, values, ok)
         return out, filled
+
+    def _values(self, f: Field, at: Ints) -> tuple[Any, Bools]:
+        if f.reader in ("seconds", "millis"):
+            return read_ns(self.grouped, at, 1e9 if f.reader == "seconds" else 1e6)
+        if f.reader == "float":
+            return _numbers(self.grouped, at)
+        if f.reader == "bool":
+            return read_bool(self.grouped, at)
+        if f.reader == "present":
+            return np.ones(len(at), dtype=bool), np.ones(len(at), dtype=bool)
+        if f.reader in ("duration", "moment", "streams"):
+            return read_with(readers.BY_NAME[f.reader], self.grouped, at)
+        values, ok = read_int(self.grouped, at)
+        if f.reader == "status":
+            ok &= (values >= 100) & (values < 1000)
+        return values + 1 if f.reader == "resends" else values, ok
+
+    def _at_path(self, f: Field, at: Ints) -> tuple[Any, Bools]:
+        """What stands at the field's path of each attribute's document, each distinct document read once."""
+        documents, codes = self._read_documents(f.key, at)
+        read = readers.BY_NAME[f.reader]
+        found: list[Any] = [read(readers.at(document, f.path)) for document in documents]
+        if f.plus:
+            more = [sum(readers.count(readers.at(document, path)) or 0 for path in f.plus) for document in documents]
+            found = [value if value is None else value + extra for value, extra in zip(found, more, strict=True)]
+        values, ok = _readable(found)
+        return values[codes], ok[codes]
+
+    def _read_documents(self, key: str, at: Ints) -> tuple[list[object], Ints]:
+        """The distinct documents under a key, and which of them each attribute at `at` has."""
+        if key not in self._documents:
+            encoded = self.grouped.text(at).dictionary_encode()
+            self._documents[key] = [readers.document(text) for text in encoded.dictionary.to_pylist()], encoded.indices.to_numpy(zero_copy_only=False)
+        return self._documents[key]
+
+    def _since_start(self, at: Ints, moments: Ints, ok: Bools) -> tuple[Ints, Bools]:
+        """As readers.since, for a column."""
+        gap = moments - self.start[self.grouped.owner[at]]
+        return np.maximum(gap, 0), ok & (gap >= -readers.SLACK_NS) & (gap <= MAX_DURATION_NS)
 
     def text(self, column: str) -> pa.Array:
         """A text column; the empty string counts as absent."""
@@ -289,26 +318,39 @@ class Columns:
             at = self.grouped.positions(f.key)
             if at is None:
                 continue
-            if f.reader == "first":
-                found = pa.array(read_first(self.grouped, at), pa.string())
-            else:
-                found = self.grouped.text(at)
-                found = without_query(found) if f.reader == "path" else found
+            found = self._texts(f, at)
             ok = pc.fill_null(pc.greater(pc.binary_length(found), 0), False).to_numpy(zero_copy_only=False)
-            self._put(take, filled, at, np.arange(size, size + len(at)), ok)
+            self._put(f, take, filled, at, np.arange(size, size + len(at)), ok)
             pool.append(found)
             size += len(at)
         if not filled.any():
             return pa.nulls(self.n, pa.string())
         return pa.concat_arrays(pool).take(pa.array(take, mask=~filled))
 
-    def _put(self, out: Any, filled: Bools, at: Ints, values: Any, ok: Bools) -> None:
+    def _texts(self, f: Field, at: Ints) -> pa.StringArray:
+        if f.path:
+            documents, codes = self._read_documents(f.key, at)
+            read = readers.BY_NAME[f.reader]
+            return pa.array([read(readers.at(document, f.path)) for document in documents], pa.string()).take(pa.array(codes))
+        if f.reader == "first":
+            return pa.array(read_first(self.grouped, at), pa.string())
+        found = self.grouped.text(at)
+        if f.reader == "path":
+            return without_query(found)
+        quoted = np.flatnonzero(pc.starts_with(found, '"').to_numpy(zero_copy_only=False))
+        if not len(quoted):
+            return found
+        return _replaced(found, quoted, pa.array([readers.unquoted(text) for text in found.take(pa.array(quoted)).to_pylist()], pa.string()))
+
+    def _put(self, f: Field, out: Any, filled: Bools, at: Ints, values: Any, ok: Bools) -> None:
         rows = self.grouped.owner[at]
         use = ok & ~filled[rows]
         # Backwards: of a repeated key, the value that came first is written last and stays.
         out[rows[use][::-1]] = values[use][::-1]
         filled[rows[use]] = True
-        self.grouped.consumed[at[use]] = True
+        # A document holds more than what was read, and a hint is no value: both stay as they came.
+        if not f.path and f.reader not in ("present", "streams"):
+            self.grouped.consumed[at[use]] = True
 
 
 # --- role, stage, dialect -------------------------------------------------------------------------------------------------------
@@ -333,7 +375,7 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
         verdict = stages.of_key(key)
         if verdict is not None:
             say(grouped.owner[at], verdict)
-        if key in stages.value_keys():
+        if stages.known_name(key) in stages.value_keys():
             encoded = grouped.text(at).dictionary_encode()
             codes = encoded.indices.to_numpy(zero_copy_only=False)
             for code, value in enumerate(encoded.dictionary.to_pylist()):
@@ -539,21 +581,23 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     kinds = np.where((kinds < 0) | (kinds > 5), 0, kinds)
     grouped = Grouped(raw.attributes)
     role, stage = classify(raw, grouped, kinds)
-    columns = _canonical(grouped, n, rules)
+    columns = _canonical(grouped, n, start, rules)
+    status = _failed(grouped, _status(raw.span.field("status")))
+    event_attributes = Grouped(raw.events.attributes)
+    _event_values_into(columns, raw, event_attributes, status)
     _events_into(columns, raw, start, role)
     source_ids, source_rows = source_table(raw.sources, rules)
-    status = raw.span.field("status")
     table: dict[str, Any] = {
         "trace_hi": trace[:, 0], "trace_lo": trace[:, 1], "span_id": span_id[:, 0], "parent_id": parent[:, 0],
         "start_ns": start, "duration_ns": duration, "source_id": source_ids[raw.source],
-        "name": _span_names(raw.span.field("name"), rules), "kind": kinds.astype(np.uint8), "status": _status(status), "flags": raw.span.field("flags"),
+        "name": _span_names(raw.span.field("name"), rules), "kind": kinds.astype(np.uint8), "status": status, "flags": raw.span.field("flags"),
         "trace_state": _nonempty(_short(raw.span.field("trace_state"), 512)), "stage": stage.astype(np.uint8), "role": role.astype(np.uint8),
         "dialect": dialect_column(raw, grouped), **columns,
     }
     rest = rest_of(grouped, n, rules)
     shape, shapes = rest.shapes()
     spans = pa.table({**table, "shape": shape, "attribute_values": pa.ListArray.from_arrays(rest.offsets(), rest.values)})
-    events = _event_rows(raw, trace, span_id[:, 0], ok, rules)
+    events = _event_rows(raw, event_attributes, trace, span_id[:, 0], ok, rules)
     links = _link_rows(raw, trace, span_id[:, 0], ok, rules)
     aside = quarantine.rows(spans, verdict, *times, ok)
     warned: frozenset[int] = frozenset(raw.body[ok & (verdict != 0)].tolist()) if aside is not None else frozenset()
@@ -589,8 +633,19 @@ def _nonempty(text: pa.StringArray) -> pa.Array:
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
 
 
-def _canonical(grouped: Grouped, n: int, rules: Rules) -> dict[str, Any]:
-    columns = Columns(grouped, n)
+def _failed(grouped: Grouped, status: Any) -> Any:
+    """The status with an error wherever an attribute says that the span failed (Langfuse's level)."""
+    for dialect in stages.dialects():
+        for key, values in dialect.failures:
+            at = grouped.positions(key)
+            if at is not None:
+                said = pc.is_in(grouped.text(at), value_set=pa.array(sorted(values), pa.string())).to_numpy(zero_copy_only=False)
+                status[grouped.owner[at[said]]] = _ERROR
+    return status
+
+
+def _canonical(grouped: Grouped, n: int, start: Ints, rules: Rules) -> dict[str, Any]:
+    columns = Columns(grouped, n, start)
     out: dict[str, Any] = {}
     for name in INT_COLUMNS:
         values, filled = columns.ints(name)
@@ -604,23 +659,89 @@ def _canonical(grouped: Grouped, n: int, rules: Rules) -> dict[str, Any]:
         if name == "user_hash" and rules.hash_users and text.null_count < n:
             text = pa.array(_per_distinct(text, lambda user: privacy.user_hash(user, rules.salt)), pa.string())
         elif text.null_count < n:
-            text = _short(text)
+            text = _short(_reworded(text, _REWORD[name]) if name in _REWORD else text)
         out[name] = text
+    _count_cached(out)
     return out
+
+
+_REWORD: dict[str, Callable[[str], str]] = {"finish_reason": readers.finish_reason, "provider": readers.provider}
+
+
+def _reworded(text: pa.StringArray, word: Callable[[str], str]) -> pa.StringArray:
+    encoded = text.dictionary_encode()
+    return pa.array([word(item) for item in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
+
+
+def _count_cached(columns: dict[str, Any]) -> None:
+    """Make input tokens hold the cached ones too, where the provider counts them apart. In place."""
+    tokens, cached, written = columns["input_tokens"], columns["cached_tokens"], columns["cache_write_tokens"]
+    if tokens.null_count == len(tokens) or (cached.null_count == len(cached) and written.null_count == len(written)):
+        return
+    extra = pc.add(cached.fill_null(0), written.fill_null(0))
+    apart = np.flatnonzero(pc.greater(extra, tokens).fill_null(False).to_numpy(zero_copy_only=False))
+    at = pa.array(apart)
+    rows = zip(columns["provider"].take(at).to_pylist(), tokens.take(at).to_pylist(), cached.take(at).to_pylist(), written.take(at).to_pylist(), strict=True)
+    apart = apart[[readers.cached_apart(name, n, c or 0, w or 0) for name, n, c, w in rows]] if len(apart) else apart
+    if len(apart):
+        mask = np.zeros(len(tokens), dtype=bool)
+        mask[apart] = True
+        columns["input_tokens"] = pc.if_else(pa.array(mask), pc.add(tokens, extra), tokens)
 
 
 # --- events, links, sources -------------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _event_names() -> tuple[frozenset[str], frozenset[str]]:
-    first = frozenset(name for d in stages.dialects() for name in d.first_token_events)
-    chunk = frozenset(name for d in stages.dialects() for name in d.chunk_events)
-    return first, chunk
+@functools.lru_cache(maxsize=16_384)
+def _event_kind(name: str) -> tuple[bool, bool]:
+    """Whether an event of this name is a first token, and whether it is a chunk."""
+    patterns = [pattern for d in stages.dialects() for pattern in d.chunk_events]
+    chunk = any(name.startswith(p[:-1]) if p.endswith("*") else name == p for p in patterns)
+    return chunk or any(name in d.first_token_events for d in stages.dialects()), chunk
+
+
+def _event_kinds(names: pa.StringArray) -> tuple[Bools, Bools]:
+    """As `_event_kind`, for a column; each distinct name is looked at once."""
+    encoded = names.dictionary_encode()
+    kinds = np.array([_event_kind(name) for name in encoded.dictionary.to_pylist()], dtype=bool).reshape(-1, 2)
+    found = kinds[encoded.indices.to_numpy(zero_copy_only=False)]
+    return found[:, 0], found[:, 1]
 
 
 def _named(names: pa.StringArray, wanted: Iterable[str]) -> Bools:
     return np.asarray(pc.is_in(names, value_set=pa.array(sorted(wanted), pa.string())).to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+@functools.cache
+def _event_fields() -> tuple[EventField, ...]:
+    return tuple(f for d in stages.dialects() for f in d.event_fields)
+
+
+def _event_values_into(columns: dict[str, Any], raw: RawSpans, grouped: Grouped, status: Any) -> None:
+    """Take what attributes of span events say (exception types, attempts) where no attribute of the span said it. In place."""
+    for f in _event_fields():
+        at = grouped.positions(f.key)
+        if at is None:
+            continue
+        at = np.sort(at[_named(raw.events.name, [f.event])[grouped.owner[at]]])
+        rows = raw.events.owner[grouped.owner[at]]
+        if f.failed:
+            at, rows = at[status[rows] == _ERROR], rows[status[rows] == _ERROR]
+        found = [readers.BY_NAME[f.reader](text) for text in grouped.text(at).to_pylist()]
+        best: dict[int, Any] = {}
+        for row, value in zip(rows.tolist(), found, strict=True):
+            if value is not None:
+                best[row] = value if row not in best else max(best[row], value) if isinstance(value, int) else best[row]
+        column = columns[f.column]
+        new = [row for row in sorted(best) if not column[row].is_valid]
+        if new:
+            mask = np.zeros(len(column), dtype=bool)
+            mask[new] = True
+            columns[f.column] = pc.replace_with_mask(column, pa.array(mask), _short_values([best[row] for row in new], column.type))
+
+
+def _short_values(values: list[Any], kind: pa.DataType) -> pa.Array:
+    return pa.array([value[:MAX_NAME] if isinstance(value, str) else value for value in values], kind)
 
 
 def _events_into(columns: dict[str, Any], raw: RawSpans, start: Ints, role: Ints) -> None:
@@ -632,9 +753,8 @@ def _events_into(columns: dict[str, Any], raw: RawSpans, start: Ints, role: Ints
     nothing = pa.nulls(n, pa.int64())
     columns.update(chunks=nothing, chunk_span_ns=nothing, chunk_gap_max_ns=nothing, usable_ns=nothing)
     if len(raw.events.owner):
-        first_names, chunk_names = _event_names()
-        is_chunk = _named(raw.events.name, chunk_names)
-        first_ns, has_first = _first_time(raw, is_chunk | _named(raw.events.name, first_names), start)
+        is_first, is_chunk = _event_kinds(raw.events.name)
+        first_ns, has_first = _first_time(raw, is_first, start)
         use = has_first & ~has_attribute
         if use.any():
             values = ttft.fill_null(0).to_numpy(zero_copy_only=False).copy()
@@ -674,15 +794,13 @@ def _chunk_columns(raw: RawSpans, is_chunk: Bools, n: int) -> dict[str, Any]:
     return {"chunks": pa.array(count, mask=none), "chunk_span_ns": pa.array(total, mask=none), "chunk_gap_max_ns": pa.array(worst, mask=none)}
 
 
-def _event_rows(raw: RawSpans, trace: Any, span_id: Any, ok: Bools, rules: Rules) -> pa.Table:
+def _event_rows(raw: RawSpans, grouped: Grouped, trace: Any, span_id: Any, ok: Bools, rules: Rules) -> pa.Table:
     owner = raw.events.owner
-    _, chunk_names = _event_names()
-    grouped = Grouped(raw.events.attributes)
     attributes = rest_of(grouped, len(owner), rules).maps()
     table = pa.table({
         "trace_hi": trace[owner, 0], "trace_lo": trace[owner, 1], "span_id": span_id[owner], "time_ns": raw.events.time_ns,
         "name": _short(raw.events.name), "attributes": attributes})
-    return table.filter(pa.array(ok[owner] & ~_named(raw.events.name, chunk_names)))
+    return table.filter(pa.array(ok[owner] & ~_event_kinds(raw.events.name)[1]))
 
 
 def _link_rows(raw: RawSpans, trace: Any, span_id: Any, ok: Bools, rules: Rules) -> pa.Table:

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from collector.dialects import Dialect, Mark, SpanName, load
+from collector.readers import unquoted
 
 STAGES = ("network", "gateway", "retrieval", "prompt", "guardrail", "queue", "kv_transfer", "prefill", "decode", "tool", "post",
           "wait_user", "other", "first_token", "generation")
@@ -60,6 +61,8 @@ def _verdict(rank: int, role: str, stage: str) -> Verdict:
 
 CONTAINER = _verdict(RANK_KIND + 5, "container", "other")
 NETWORK = _verdict(RANK_KIND, "plain", "network")
+# Attributes that hold a statement or its first word: writing or reading.
+_VALUE_KEYS = ("db.operation.name", "db.operation", "db.statement", "db.query.text")
 _NETWORK_KEYS = frozenset({"http.request.method", "http.method", "url.full", "http.url", "rpc.system", "rpc.system.name"})
 
 
@@ -69,9 +72,31 @@ def dialects() -> tuple[Dialect, ...]:
     return load()
 
 
+def fold(key: str) -> str:
+    """A key in one spelling: exporters turn dots into underscores or colons."""
+    return key.replace(":", ".").replace("_", ".")
+
+
+@functools.cache
+def _spelled() -> dict[str, str]:
+    """Spelling -> known attribute key; a key is its own spelling before it is another's."""
+    keys = [f.key for d in dialects() for f in d.fields] + [m.key for d in dialects() for m in d.marks] + [key for d in dialects() for key, _ in d.failures]
+    out = {fold(key): key for key in reversed([*keys, *_VALUE_KEYS, *_NETWORK_KEYS])}
+    return out | {key: key for key in keys}
+
+
+@functools.lru_cache(maxsize=16_384)
+def known_name(key: str) -> str:
+    """The known attribute key that `key` is a spelling of (`gen_ai_usage_input_tokens`); itself if it is none."""
+    known = _spelled()
+    return key if key in known and known[key] == key else known.get(fold(key), key)
+
+
 def mark_rank(mark: Mark) -> int:
     """Where in the order a mark stands; folded before engine before phase before the rest."""
-    by_role = {"folded": RANK_FOLDED, "engine": RANK_ENGINE, "phase": RANK_PHASE}
+    if mark.weak:
+        return RANK_NAME + 5
+    by_role = {"folded": RANK_FOLDED, "engine": RANK_ENGINE, "phase": RANK_PHASE, "write": RANK_ATTRIBUTE}
     return by_role.get(mark.role, RANK_ATTRIBUTE + 2 * _STAGE_ORDER.get(mark.stage, 3) + (0 if mark.values else 1))
 
 
@@ -87,15 +112,16 @@ def marks_by_key() -> dict[str, tuple[Mark, ...]]:
 
 def of_key(key: str) -> Verdict | None:
     """What the mere presence of an attribute says."""
-    found = [_verdict(mark_rank(m), m.role, m.stage) for m in marks_by_key().get(key, ()) if not m.values]
+    found = [_verdict(mark_rank(m), m.role, m.stage) for m in marks_by_key().get(known_name(key), ()) if not m.values]
     return min(found, key=lambda v: v.rank) if found else None
 
 
 def of_value(key: str, value: str) -> Verdict | None:
     """What an attribute's value says; `overrun.stage` beats every other rule."""
+    key, value = known_name(key), unquoted(value)
     if key == "overrun.stage":
         return Verdict(0, ROLE["plain"], STAGE[value]) if value in STAGE else None
-    if key in ("db.operation.name", "db.operation", "db.statement", "db.query.text"):
+    if key in _VALUE_KEYS:
         words = value.split(None, 1)
         return _verdict(RANK_ATTRIBUTE, "write", "post") if words and words[0].lower() in _WRITE_VERBS else None
     found = [_verdict(mark_rank(m), m.role, m.stage) for m in marks_by_key().get(key, ()) if value in m.values]
@@ -106,7 +132,7 @@ def of_value(key: str, value: str) -> Verdict | None:
 def value_keys() -> frozenset[str]:
     """Attribute keys whose values a rule looks at."""
     with_values = {key for key, marks in marks_by_key().items() if any(m.values for m in marks)}
-    return frozenset(with_values | {"overrun.stage", "db.operation.name", "db.operation", "db.statement", "db.query.text"})
+    return frozenset(with_values | {"overrun.stage", *_VALUE_KEYS})
 
 
 @functools.cache
@@ -133,12 +159,13 @@ def of_name(scope: str, name: str) -> Verdict | None:
 
 def is_network_key(key: str) -> bool:
     """Whether a client span with this attribute is a call over the network."""
-    return key in _NETWORK_KEYS
+    return known_name(key) in _NETWORK_KEYS
 
 
 @functools.lru_cache(maxsize=16_384)
 def dialect_of(key: str) -> tuple[int, int] | None:
     """(precedence, index in `dialects()`) of the vocabulary that an attribute key belongs to: the longest matching prefix."""
+    key = known_name(key)
     found = [(len(prefix), d.precedence, i) for i, d in enumerate(dialects()) for prefix in d.prefixes if key.startswith(prefix)]
     return max(found)[1:] if found else None
 

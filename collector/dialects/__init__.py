@@ -2,7 +2,8 @@
 
 A `Field` says: this attribute, read this way, is that canonical column. Of several that are present, the one with the lowest `rank` wins
 (then the order of DIALECTS), if its value can be read. A `Mark` says: a span with this attribute (and value) has this role and stage.
-The tables come from the documented names of each convention and from recorded payloads; each file names its source.
+Keys also match with `:` or `_` in the place of `.` (what exporters make of them). The tables come from the documented names of each
+convention and from recorded payloads; each file names its source, and says so if no real sender's payload was at hand.
 """
 
 from __future__ import annotations
@@ -11,28 +12,49 @@ import importlib
 import pkgutil
 from dataclasses import dataclass
 
-# How a value is read. `first` is the first item of an array, of a JSON array in a string, or the value itself.
-READERS = ("text", "int", "float", "bool", "seconds", "millis", "first", "status", "path")
+# How a value is read (collector/readers.py). `first` is the first item of an array, of a JSON array in a string, or the value itself; `path` a URL
+# path; `duration` carries its unit, as Rust prints it; `moment` is an ISO time, taken from the span's start on; `present` is true if the attribute
+# is there, `streams` if its value says so; `resends` is one attempt more than the number says.
+READERS = ("text", "int", "float", "bool", "seconds", "millis", "duration", "moment", "first", "status", "path", "present", "streams", "resends")
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """canonical column <- attribute `key`, read by `reader` (one of READERS); lower rank wins."""
+    """canonical column <- attribute `key`, read by `reader` (one of READERS); lower rank wins.
+
+    With `path`, the value is a document (JSON in a string, or a map) and what stands at the path is read; counts at the paths of `plus` are
+    added to it (a sender that lists cached tokens beside the others).
+    """
 
     column: str
     key: str
     reader: str = "text"
     rank: int = 0
+    path: tuple[str, ...] = ()
+    plus: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EventField:
+    """canonical column <- attribute `key` of span events named `event`, where no attribute of the span gave it; of several events the largest
+    number, or the first text, counts. With `failed`, only on spans whose status is an error."""
+
+    column: str
+    event: str
+    key: str
+    reader: str = "text"
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A span that carries attribute `key` (with one of `values`, if given) has this role and stage."""
+    """A span that carries attribute `key` (with one of `values`, if given) has this role and stage. A `weak` one is asked after the span's name."""
 
     key: str
     role: str
     stage: str
     values: frozenset[str] = frozenset()
+    weak: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +81,9 @@ class Metric:
 class Dialect:
     """One vocabulary. `prefixes` of attribute keys decide the name shown for a span (`v_spans.dialect`): the longest prefix, then the
     lowest `precedence` of all its keys (what is special to one sender before what everybody uses). A span under one of `scopes` (or below
-    it) is this dialect's, whatever its keys say."""
+    it) is this dialect's, whatever its keys say. A span event named in `chunk_events` is one chunk of a stream (`*` at the end stands for the
+    rest of the name); an attribute in `failures` with one of its values says that the span failed, whatever its status. `hints` says, per
+    canonical column that senders of this dialect may leave out, what to switch on."""
 
     name: str
     prefixes: tuple[str, ...] = ()
@@ -69,6 +93,9 @@ class Dialect:
     names: tuple[SpanName, ...] = ()
     first_token_events: tuple[str, ...] = ()
     chunk_events: tuple[str, ...] = ()
+    event_fields: tuple[EventField, ...] = ()
+    failures: tuple[tuple[str, frozenset[str]], ...] = ()
+    hints: tuple[tuple[str, str], ...] = ()
     text_keys: tuple[str, ...] = ()
     metrics: tuple[Metric, ...] = ()
     model_labels: tuple[str, ...] = ()

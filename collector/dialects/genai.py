@@ -5,7 +5,7 @@ opentelemetry-instrumentation-genai-openai 1.3b0 and -openai-v2 2.4b0. A metric 
 (gen_ai.client.operation.time_to_first_chunk) is real: pydantic-ai sends it.
 """
 
-from collector.dialects import Dialect, Field, Mark, Metric
+from collector.dialects import Dialect, EventField, Field, Mark, Metric
 
 ORDER = 10
 GENERATION = frozenset({"chat", "text_completion", "generate_content", "completion", "acompletion", "atext_completion", "messages", "responses"})
@@ -50,6 +50,8 @@ DIALECT = Dialect(
         Field("finish_reason", "gen_ai.response.finish_reasons", "first"),
         Field("finish_reason", "gen_ai.response.finish_reason", rank=1),
         Field("error_type", "error.type"),
+        Field("attempts", "http.request.resend_count", "resends"),
+        Field("attempts", "http.resend_count", "resends", rank=1),
         Field("session", "gen_ai.conversation.id"),
         Field("session", "session.id", rank=1),
         Field("user_hash", "user.id"),
@@ -69,7 +71,8 @@ DIALECT = Dialect(
         Mark("gen_ai.operation.name", "write", "post", frozenset({"create_memory", "update_memory", "upsert_memory", "delete_memory"})),
     ),
     chunk_events=("gen_ai.content.completion.chunk", "llm.content.completion.chunk", "gen_ai.content.chunk"),
-    first_token_events=("First Token Stream Event", "first_token", "llm.first_token"),
+    first_token_events=("first_token", "llm.first_token"),
+    event_fields=(EventField("error_type", "exception", "exception.type", failed=True),),
     text_keys=("gen_ai.prompt", "gen_ai.completion", "gen_ai.system_instructions", "gen_ai.tool.definitions", "gen_ai.retrieval.query.text",
                "gen_ai.retrieval.documents", "gen_ai.tool.description", "gen_ai.request.stop_sequences"),
     metrics=(

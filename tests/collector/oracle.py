@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -9,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -18,8 +20,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from collector import privacy
 from collector.decode import any_value
-from collector.dialects import Dialect, Mark, load
-from collector.normalize import INT_COLUMNS, MAX_ATTRIBUTES, MAX_DURATION_NS, MAX_NAME, MAX_TOKENS, TEXT_COLUMNS, Rules
+from collector.dialects import Dialect, Field, Mark, load
+from collector.normalize import INT_COLUMNS, MAX_ATTRIBUTES, MAX_NAME, TEXT_COLUMNS, Rules
+from collector.quarantine import MAX_DURATION_NS
+from collector.readers import MAX_TOKENS, SLACK_NS, finish_reason, provider
 
 DIALECTS: tuple[Dialect, ...] = load()
 _LAST_NS = 2**63 - 1
@@ -132,7 +136,82 @@ def _status(value: AnyValue) -> int | None:
 
 
 def _words(value: AnyValue) -> str | None:
-    return text_of(value) or None
+    return _unquoted(text_of(value)) or None
+
+
+def _unquoted(text: str) -> str:
+    if len(text) > 1 and text.startswith('"') and text.endswith('"'):
+        try:
+            inner = json.loads(text)
+        except ValueError:
+            return text
+        return inner if isinstance(inner, str) and not re.search("[\ud800-\udfff]", inner) else text
+    return text
+
+
+def _spelled_duration(value: AnyValue) -> int | None:
+    """1.5s, 12.3ms, 456.7\u00b5s or 80ns."""
+    found = re.fullmatch("([0-9.]+)(s|ms|us|\u00b5s|\u03bcs|ns)", value.string_value.strip().strip('"'))
+    if found is None or not re.fullmatch(r"[0-9]{1,18}(\.[0-9]{1,18})?", found[1]):
+        return None
+    return _duration(AnyValue(string_value=found[1]), {"s": 1e9, "ms": 1e6, "ns": 1.0}.get(found[2], 1e3))
+
+
+def _moment(value: AnyValue) -> int | None:
+    """An ISO time as Unix nanoseconds."""
+    text = value.string_value.strip().strip('"')
+    parts = re.fullmatch(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?)(?:[.,](\d+))?(Z|[+-]\d\d:?\d\d)?", text)
+    if parts is None or (parts[2] and parts[1].count(":") == 1):
+        return None
+    try:
+        whole = datetime.fromisoformat(parts[1] + (parts[3] or "Z")).timestamp()
+    except ValueError:
+        return None
+    found = int(whole) * 10**9 + int(((parts[2] or "") + "0" * 9)[:9])
+    return found if 0 <= found <= _LAST_NS else None
+
+
+def _streams(value: AnyValue) -> bool | None:
+    lower = value.string_value.lower()
+    return True if "stream" in lower else False if "generate" in lower else None
+
+
+def _document(text: str) -> Any:
+    """JSON in a text, or a printed Python dict of names and numbers."""
+    if not text.startswith(("{", "[")) or len(text) > 1 << 20:
+        return None
+    for said in (text, re.sub(r"\bNone\b", "null", re.sub(r"\bTrue\b", "true", re.sub(r"\bFalse\b", "false", text))).replace("'", '"')):
+        try:
+            return json.loads(said)
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def _leaf(found: Any, path: tuple[str, ...]) -> AnyValue | None:
+    """What stands at a path of a document."""
+    for step in path:
+        if isinstance(found, dict) and step in found:
+            found = found[step]
+        elif isinstance(found, list) and step.isdecimal() and int(step) < len(found):
+            found = found[int(step)]
+        else:
+            return None
+    if isinstance(found, bool):
+        return AnyValue(bool_value=found)
+    if isinstance(found, int | float):
+        return AnyValue(double_value=float(min(found, 2**900)))
+    if isinstance(found, str) and not re.search("[\ud800-\udfff]", found):
+        return AnyValue(string_value=found)
+    return None
+
+
+def _at_path(f: Field, value: AnyValue) -> Any:
+    document = _document(text_of(value))
+    leaf = _leaf(document, f.path)
+    found = None if leaf is None else _READERS[f.reader](leaf)
+    more = [_leaf(document, path) for path in f.plus]
+    return found if found is None else found + sum((m is not None and _count(m)) or 0 for m in more) if f.plus else found
 
 
 def _path(value: AnyValue) -> str | None:
@@ -141,24 +220,80 @@ def _path(value: AnyValue) -> str | None:
 
 _READERS = {
     "text": _words, "int": _count, "float": _number, "bool": _flag, "seconds": lambda v: _duration(v, 1e9), "millis": lambda v: _duration(v, 1e6),
-    "first": _first, "status": _status, "path": _path}
+    "first": _first, "status": _status, "path": _path, "duration": _spelled_duration, "moment": _moment, "streams": _streams,
+    "present": lambda v: True, "resends": lambda v: None if _count(v) is None else (_count(v) or 0) + 1}
 
 
-def canonical(span: Span) -> tuple[dict[str, Any], set[int]]:
+def fold(key: str) -> str:
+    """One spelling for all."""
+    return re.sub("[:_]", ".", key)
+
+
+@functools.cache
+def _asked() -> list[str]:
+    """Every attribute key that a rule asks for, in the order of the tables."""
+    keys = [f.key for d in DIALECTS for f in d.fields] + [m.key for d in DIALECTS for m in d.marks] + [key for d in DIALECTS for key, _ in d.failures]
+    return [*keys, "db.operation.name", "db.operation", "db.statement", "db.query.text", *_NETWORK_KEYS]
+
+
+@functools.cache
+def means(key: str) -> str:
+    """The known key that this one is, or is another spelling of."""
+    asked = _asked()
+    return key if key in asked else next((known for known in asked if fold(known) == fold(key)), key)
+
+
+@functools.cache
+def _sources(column: str) -> list[Field]:
+    """Where a column's value may come from, best first."""
+    fields = [(f.rank, order, f) for order, d in enumerate(DIALECTS) for f in d.fields if f.column == column]
+    return [f for _, _, f in sorted(fields, key=lambda x: x[:2])]
+
+
+def canonical(span: Span, start: int) -> tuple[dict[str, Any], set[int]]:
     """Canonical column -> value (first present and readable by rank, then order of dialects), and which attributes were taken for one."""
     out: dict[str, Any] = {}
     taken: set[int] = set()
+    present = {means(a.key) for a in span.attributes}
     for column in (*INT_COLUMNS, "temperature", "streaming", *TEXT_COLUMNS):
-        fields = [(f.rank, order, f) for order, d in enumerate(DIALECTS) for f in d.fields if f.column == column]
-        for _, _, f in sorted(fields, key=lambda x: x[:2]):
-            read = _READERS[f.reader]
-            found = [(i, read(a.value)) for i, a in enumerate(span.attributes) if a.key == f.key]
+        for f in _sources(column):
+            if f.key not in present:
+                continue
+            spelled = sorted((a.key != f.key, a.key, i) for i, a in enumerate(span.attributes) if means(a.key) == f.key)
+            found = [(i, _at_path(f, span.attributes[i].value) if f.path else _READERS[f.reader](span.attributes[i].value)) for _, _, i in spelled]
+            if f.reader == "moment":
+                found = [(i, max(t - start, 0) if t is not None and -SLACK_NS <= t - start <= MAX_DURATION_NS else None) for i, t in found]
             found = [(i, value) for i, value in found if value is not None]
             if found:
                 out[column] = found[0][1]
-                taken.update(i for i, _ in found)
+                if not f.path and f.reader not in ("present", "streams"):
+                    taken.update(i for i, _ in found)
                 break
+    for column, word in (("finish_reason", finish_reason), ("provider", provider)):
+        if column in out:
+            out[column] = word(out[column])
+    _add_cached(out)
     return out, taken
+
+
+def _add_cached(out: dict[str, Any]) -> None:
+    """Input tokens hold the cached ones; a provider that lists them apart is seen from more cached tokens than there are tokens."""
+    extra = out.get("cached_tokens", 0) + out.get("cache_write_tokens", 0)
+    inside = ("openai", "azure", "az.ai", "deepseek", "gcp", "google", "vertex", "xai", "x_ai", "x-ai", "mistral", "groq", "vllm", "sglang")
+    if "input_tokens" in out and extra > out["input_tokens"] and not out.get("provider", "").lower().startswith(inside):
+        out["input_tokens"] += extra
+
+
+def event_values(span: Span, failed: bool) -> dict[str, Any]:
+    """Canonical column -> what attributes of events say: the largest number, or the first text."""
+    out: dict[str, Any] = {}
+    for f in (f for d in DIALECTS for f in d.event_fields):
+        told = [_READERS[f.reader](AnyValue(string_value=text_of(a.value))) for e in span.events for a in e.attributes
+                if e.name == f.event and a.key == f.key and (failed or not f.failed)]
+        told = [value for value in told if value is not None]
+        if told and f.column not in out:
+            out[f.column] = told[0] if isinstance(told[0], str) else max(told)
+    return out
 
 
 # --- privacy: value by value; which keys carry text is test_privacy.py's matter ---
@@ -214,29 +349,31 @@ _STAGES = (*_STAGE_WORDS, "network", "gateway", "kv_transfer", "prefill", "decod
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "HTTP"}
 _NETWORK_KEYS = {"http.request.method", "http.method", "url.full", "http.url", "rpc.system", "rpc.system.name"}
 # The order in which rules are asked; within attributes, what names the operation before what hints at the protocol, a value before a presence.
-OURS, FOLDED, ENGINE, PHASE, ATTRIBUTE, NAME, NETWORK, CONTAINER = 0, 10, 20, 30, 40, 60, 80, 85
+OURS, FOLDED, ENGINE, PHASE, ATTRIBUTE, NAME, WEAK, NETWORK, CONTAINER = 0, 10, 20, 30, 40, 60, 65, 80, 85
 _ORDER = {"guardrail": 0, "tool": 2, "generation": 4, "retrieval": 6, "post": 8, "other": 10}
 
 
 def _mark_rank(mark: Mark) -> int:
-    return {"folded": FOLDED, "engine": ENGINE, "phase": PHASE}.get(mark.role, ATTRIBUTE + _ORDER.get(mark.stage, 6) + (not mark.values))
+    if mark.weak:
+        return WEAK
+    return {"folded": FOLDED, "engine": ENGINE, "phase": PHASE, "write": ATTRIBUTE}.get(mark.role, ATTRIBUTE + _ORDER.get(mark.stage, 6) + (not mark.values))
 
 
 def sayings(span: Span, scope: str) -> Iterator[tuple[int, str, str]]:
     """(rank, role, stage) of every rule that has something to say of this span; the lowest rank wins."""
     for attribute in span.attributes:
-        text = text_of(attribute.value)
-        if attribute.key == "overrun.stage" and text in _STAGES:
+        text, key = _unquoted(text_of(attribute.value)), means(attribute.key)
+        if key == "overrun.stage" and text in _STAGES:
             yield OURS, "plain", text
-        if attribute.key in ("db.operation.name", "db.operation", "db.statement", "db.query.text"):
+        if key in ("db.operation.name", "db.operation", "db.statement", "db.query.text"):
             words = text.split()
             if words and words[0].lower() in _WRITES:
                 yield ATTRIBUTE, "write", "post"
-        for mark in (m for d in DIALECTS for m in d.marks if m.key == attribute.key):
+        for mark in (m for d in DIALECTS for m in d.marks if m.key == key):
             if not mark.values or text in mark.values:
                 yield _mark_rank(mark), mark.role, mark.stage
     yield from _name_says(span.name, scope)
-    if span.kind == Span.SPAN_KIND_CLIENT and any(a.key in _NETWORK_KEYS for a in span.attributes):
+    if span.kind == Span.SPAN_KIND_CLIENT and any(means(a.key) in _NETWORK_KEYS for a in span.attributes):
         yield NETWORK, "plain", "network"
     if span.kind in (Span.SPAN_KIND_SERVER, Span.SPAN_KIND_CONSUMER):
         yield CONTAINER, "container", "other"
@@ -274,7 +411,7 @@ def _dialects(span: Span, scope: str) -> set[str | None]:
             return {d.name}
     of_keys: list[Dialect] = []
     for attribute in span.attributes:
-        claims = [(len(p), d.precedence, order, d) for order, d in enumerate(DIALECTS) for p in d.prefixes if attribute.key.startswith(p)]
+        claims = [(len(p), d.precedence, order, d) for order, d in enumerate(DIALECTS) for p in d.prefixes if means(attribute.key).startswith(p)]
         if claims:
             of_keys.append(max(claims, key=lambda c: c[:3])[3])
     least = min((d.precedence for d in of_keys), default=None)
@@ -285,13 +422,17 @@ def _dialects(span: Span, scope: str) -> set[str | None]:
 
 
 def _row(body: int, span: Span, scope: str, source: dict[str, Any], rules: Rules) -> Row:
-    found, taken = canonical(span)
     start, end = min(span.start_time_unix_nano, _LAST_NS), min(span.end_time_unix_nano, _LAST_NS)
+    found, taken = canonical(span, start)
+    status = span.status.code if 0 <= span.status.code <= 2 else 0
+    if any(means(a.key) == key and text_of(a.value) in values for d in DIALECTS for key, values in d.failures for a in span.attributes):
+        status = 2
+    found = event_values(span, status == 2) | found
     said = _strongest(span, scope)
     columns: dict[str, Any] = {
         "trace_hi": _word(span.trace_id[:8], 8), "trace_lo": _word(span.trace_id[8:], 8), "span_id": _word(span.span_id, 8),
         "parent_id": _word(span.parent_span_id, 8), "start_ns": start, "duration_ns": min(max(end - start, 0), MAX_DURATION_NS), "name": name_of(span, rules),
-        "kind": span.kind if 0 <= span.kind <= 5 else 0, "status": span.status.code if 0 <= span.status.code <= 2 else 0, "flags": span.flags,
+        "kind": span.kind if 0 <= span.kind <= 5 else 0, "status": status, "flags": span.flags,
         "trace_state": span.trace_state[:512] or None}
     for column in (*INT_COLUMNS, "temperature", "streaming"):
         columns[column] = found.get(column)
@@ -301,7 +442,7 @@ def _row(body: int, span: Span, scope: str, source: dict[str, Any], rules: Rules
             text = hashlib.blake2b(text.encode(), digest_size=8, key=rules.salt).hexdigest()
         columns[column] = text if text is None else text[:MAX_NAME]
     columns |= _stream(span, start, found.get("ttft_ns"), engine=any(role == "engine" for role, _ in said))
-    chunk_names = {n for d in DIALECTS for n in d.chunk_events}
+    chunk_names = {e.name for e in span.events if is_chunk(e.name)}
     ok = len(span.trace_id) == 16 and len(span.span_id) == 8 and any(span.trace_id) and any(span.span_id)
     return Row(
         body, ok, columns, said, _dialects(span, scope), kept(span.attributes, taken, rules),
@@ -313,10 +454,15 @@ def _word(raw: bytes, width: int) -> int:
     return int.from_bytes(raw, "big") if len(raw) == width else 0
 
 
+def is_chunk(name: str) -> bool:
+    """Whether events of this name are chunks."""
+    return any(name == n or (n.endswith("*") and name.startswith(n[:-1])) for d in DIALECTS for n in d.chunk_events)
+
+
 def _stream(span: Span, start: int, ttft: int | None, *, engine: bool) -> dict[str, Any]:
     """TTFT and its source (0 none, 1 attribute, 2 event, 3 engine), the gaps between chunk events, and the usable answer."""
     first_names = {n for d in DIALECTS for n in d.first_token_events}
-    chunk_names = {n for d in DIALECTS for n in d.chunk_events}
+    chunk_names = {e.name for e in span.events if is_chunk(e.name)}
     times = [(min(e.time_unix_nano, _LAST_NS), e.name) for e in span.events]
     source = 0 if ttft is None else 3 if engine else 1
     # A time that had to be cut is no time to measure from.

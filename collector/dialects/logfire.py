@@ -1,0 +1,21 @@
+"""pydantic-ai and Logfire: GenAI names, a metric's name as an attribute for the TTFT, pending spans that repeat the real ones.
+
+Source: payloads of pydantic-ai-slim 2.68.0 with logfire 5.2.0. Aggregated usage on agent spans is not a call's usage.
+"""
+
+from collector.dialects import Dialect, Field, Mark
+
+ORDER = 36
+DIALECT = Dialect(
+    name="logfire",
+    prefixes=("logfire.", "pydantic_ai."),
+    scopes=("pydantic-ai",),
+    fields=(
+        Field("cached_tokens", "gen_ai.usage.details.cache_read_tokens", "int", rank=12),
+        Field("cache_write_tokens", "gen_ai.usage.details.cache_write_tokens", "int", rank=12),
+        Field("streaming", "gen_ai.client.operation.time_to_first_chunk", "present", rank=12),
+        Field("route", "agent_name", rank=12),
+    ),
+    marks=(Mark("logfire.span_type", "folded", "other", frozenset({"pending_span"})),),
+    text_keys=("pydantic_ai.all_messages", "final_result", "logfire.json_schema", "logfire.metrics", "model_request_parameters"),
+)

@@ -1,0 +1,57 @@
+"""OpenInference (Arize): span kinds, `llm.*` token counts, parameters as JSON in one attribute. Spans are INTERNAL; there is no TTFT attribute.
+
+Source: Arize-ai/openinference spec and payloads of openinference-instrumentation-openai 0.1.66 and -langchain 0.1.80. The OpenAI
+instrumentation marks the first token with a span event; the LangChain, LlamaIndex and OpenAI-Agents ones do not.
+"""
+
+from collector.dialects import Dialect, Field, Mark, SpanName
+
+ORDER = 30
+_KIND, _PARAMETERS = "openinference.span.kind", "llm.invocation_parameters"
+DIALECT = Dialect(
+    name="openinference",
+    prefixes=("openinference.", "llm.token_count.", "llm.model_name", "llm.request.model_name", "llm.response.model_name", _PARAMETERS, "llm.system",
+              "llm.provider", "llm.finish_reason", "llm.cost.", "embedding.", "retrieval.", "reranker."),
+    scopes=("openinference.instrumentation",),
+    fields=(
+        Field("operation", _KIND, rank=10),
+        Field("model", "llm.response.model_name", rank=10),
+        Field("model", "llm.model_name", rank=11),
+        Field("model", "llm.request.model_name", rank=12),
+        Field("model", "embedding.model_name", rank=13),
+        Field("model", "reranker.model_name", rank=14),
+        Field("model", _PARAMETERS, rank=15, path=("model",)),
+        Field("provider", "llm.provider", rank=10),
+        Field("provider", "llm.system", rank=11),
+        Field("input_tokens", "llm.token_count.prompt", "int", rank=10),
+        Field("output_tokens", "llm.token_count.completion", "int", rank=10),
+        Field("cached_tokens", "llm.token_count.prompt_details.cache_read", "int", rank=10),
+        Field("cache_write_tokens", "llm.token_count.prompt_details.cache_write", "int", rank=10),
+        Field("reasoning_tokens", "llm.token_count.completion_details.reasoning", "int", rank=10),
+        *(Field("max_tokens", _PARAMETERS, "int", rank=10, path=(name,))
+          for name in ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_tokens_to_sample")),
+        Field("temperature", _PARAMETERS, "float", rank=10, path=("temperature",)),
+        Field("streaming", _PARAMETERS, "bool", rank=10, path=("stream",)),
+        Field("response_id", "output.value", rank=10, path=("id",)),
+        Field("finish_reason", "llm.finish_reason", rank=10),
+        Field("finish_reason", "output.value", rank=11, path=("choices", "0", "finish_reason")),
+        Field("tenant", "metadata", rank=10, path=("tenant",)),
+        Field("user_hash", "metadata", rank=10, path=("user_id",)),
+        Field("session", "metadata", rank=10, path=("session_id",)),
+        Field("session", "metadata", rank=11, path=("thread_id",)),
+        Field("route", "agent.name", rank=12),
+    ),
+    marks=(
+        Mark(_KIND, "llm", "generation", frozenset({"LLM"})),
+        Mark(_KIND, "plain", "guardrail", frozenset({"GUARDRAIL"})),
+        Mark(_KIND, "plain", "tool", frozenset({"TOOL"})),
+        Mark(_KIND, "plain", "retrieval", frozenset({"RETRIEVER", "RERANKER", "EMBEDDING"})),
+        Mark(_KIND, "plain", "prompt", frozenset({"PROMPT"})),
+        Mark(_KIND, "plain", "post", frozenset({"EVALUATOR"})),
+        Mark(_KIND, "container", "other", frozenset({"CHAIN", "AGENT"}), weak=True),
+    ),
+    # LangGraph's router between the model and its tools: it calls none.
+    names=(SpanName("tools_condition", "plain", "other", "openinference.instrumentation.langchain"),),
+    first_token_events=("First Token Stream Event",),
+    text_keys=("input.value", "output.value", "llm.prompt_template.template", "llm.prompt_template.variables", "llm.prompts"),
+)

@@ -1,0 +1,29 @@
+"""OpenLLMetry (Traceloop): workflow, task and tool spans, one span event per stream chunk, GenAI names for the model call itself.
+
+Source: payloads of traceloop-sdk 0.62.4.
+"""
+
+from collector.dialects import Dialect, Field, Mark
+
+ORDER = 31
+_KIND = "traceloop.span.kind"
+DIALECT = Dialect(
+    name="openllmetry",
+    prefixes=("traceloop.",),
+    scopes=("traceloop.tracer",),
+    fields=(
+        Field("operation", _KIND, rank=10),
+        Field("session", "traceloop.association.properties.session_id", rank=10),
+        Field("user_hash", "traceloop.association.properties.user_id", rank=10),
+        Field("tenant", "traceloop.association.properties.tenant", rank=10),
+        Field("route", "traceloop.workflow.name", rank=6),
+        Field("finish_reason", "gen_ai.response.stop_reason", rank=10),
+        Field("finish_reason", "llm.response.finish_reason", rank=11),
+        Field("finish_reason", "llm.response.stop_reason", rank=12),
+    ),
+    marks=(
+        Mark(_KIND, "plain", "tool", frozenset({"tool"})),
+        Mark(_KIND, "container", "other", frozenset({"workflow", "task", "agent"}), weak=True),
+    ),
+    text_keys=("traceloop.entity.input", "traceloop.entity.output"),
+)

@@ -1,0 +1,56 @@
+"""Vercel AI SDK: outer `ai.streamText`/`ai.generateText` spans repeat the tokens of the inner `.doStream`/`.doGenerate` ones, one per attempt.
+
+Source: payloads of ai 6.0.326 (names of versions 4 and 5 from its documentation). Times are in ms; the provider is `openai.chat`-like.
+"""
+
+from collector.dialects import Dialect, EventField, Field, Mark
+
+ORDER = 33
+_OPERATION = "ai.operationId"
+# What the application called -> the span of one attempt at the model within it.
+_CALLS = {"ai.streamText": "doStream", "ai.generateText": "doGenerate", "ai.streamObject": "doStream", "ai.generateObject": "doGenerate"}
+DIALECT = Dialect(
+    name="vercel",
+    prefixes=("ai.",),
+    scopes=("ai",),
+    fields=(
+        Field("operation", _OPERATION, rank=-1),
+        Field("model", "ai.response.model", rank=10),
+        Field("model", "ai.model.id", rank=11),
+        Field("provider", "ai.model.provider", rank=10),
+        Field("response_id", "ai.response.id", rank=10),
+        Field("input_tokens", "ai.usage.inputTokens", "int", rank=10),
+        Field("input_tokens", "ai.usage.promptTokens", "int", rank=11),
+        Field("input_tokens", "ai.usage.tokens", "int", rank=12),
+        Field("output_tokens", "ai.usage.outputTokens", "int", rank=10),
+        Field("output_tokens", "ai.usage.completionTokens", "int", rank=11),
+        Field("cached_tokens", "ai.usage.cachedInputTokens", "int", rank=10),
+        Field("cached_tokens", "ai.usage.inputTokenDetails.cacheReadTokens", "int", rank=11),
+        Field("cache_write_tokens", "ai.usage.inputTokenDetails.cacheWriteTokens", "int", rank=10),
+        Field("reasoning_tokens", "ai.usage.reasoningTokens", "int", rank=10),
+        Field("reasoning_tokens", "ai.usage.outputTokenDetails.reasoningTokens", "int", rank=11),
+        Field("max_tokens", "ai.settings.maxOutputTokens", "int", rank=10),
+        Field("max_tokens", "ai.settings.maxTokens", "int", rank=11),
+        Field("temperature", "ai.settings.temperature", "float", rank=10),
+        Field("streaming", _OPERATION, "streams", rank=10),
+        Field("ttft_ns", "ai.response.msToFirstChunk", "millis", rank=10),
+        Field("finish_reason", "ai.response.finishReason", rank=10),
+        Field("finish_reason", "ai.finishReason", rank=11),
+        Field("session", "ai.telemetry.metadata.sessionId", rank=10),
+        Field("user_hash", "ai.telemetry.metadata.userId", rank=10),
+        Field("tenant", "ai.telemetry.metadata.tenant", rank=10),
+        Field("tenant", "ai.telemetry.metadata.tenantId", rank=11),
+        Field("route", "ai.telemetry.functionId", rank=9),
+    ),
+    marks=(
+        Mark(_OPERATION, "llm", "generation", frozenset(f"{outer}.{inner}" for outer, inner in _CALLS.items())),
+        Mark(_OPERATION, "container", "other", frozenset(_CALLS)),
+        Mark(_OPERATION, "plain", "tool", frozenset({"ai.toolCall"})),
+        Mark(_OPERATION, "plain", "retrieval",
+             frozenset({"ai.embed", "ai.embed.doEmbed", "ai.embedMany", "ai.embedMany.doEmbed", "ai.rerank", "ai.rerank.doRerank"})),
+    ),
+    first_token_events=("ai.stream.firstChunk",),
+    event_fields=(EventField("ttft_ns", "ai.stream.firstChunk", "ai.response.msToFirstChunk", "millis"),),
+    text_keys=("ai.prompt", "ai.prompt.messages", "ai.response.text", "ai.response.object", "ai.response.toolCalls", "ai.toolCall.args",
+               "ai.toolCall.result", "ai.value", "ai.values", "ai.embedding", "ai.embeddings", "ai.result.text", "ai.result.object", "ai.prompt.tools"),
+)
