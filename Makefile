@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo test check lock bench-ingest bench-predictor clean
+.PHONY: demo test check lock bench-ingest bench-predictor bench-faults clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/overrun demo $(ARGS)
@@ -22,6 +22,9 @@ bench-ingest: $(VENV)/.dev
 
 bench-predictor: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.predictor $(ARGS)
+
+bench-faults: $(VENV)/.dev
+	$(BIN)/python -m tests.benchmarks.faults $(ARGS)
 
 # Both lock files, from pyproject.toml, for every platform; no index address is recorded.
 lock: $(VENV)/.dev

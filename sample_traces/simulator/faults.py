@@ -48,7 +48,7 @@ SCENARIOS: Final = {s.id: s for s in (
     Scenario(
         id="prefix_cache_lost", number="4", title="A timestamp at the head of the prompt breaks the prefix",
         world=changed(RAG, system_tokens=3600, input_tokens=500.0), slo=RAG_SLO,
-        fault=turn("system_broken_share"), amounts=(0.3, 0.24, 0.2), bounds=(0.02, 0.6),
+        fault=turn("system_broken_share"), amounts=(0.273, 0.165, 0.111), bounds=(0.02, 0.6),
         causes=("prefix_cache_lost",), stages=("prefill", "decode", "queue"), client_causes=("prefix_cache_lost",), client_stages=("first_token", "decode"),
         fixes=undo("prefix", "system_broken_share")),
     Scenario(
@@ -58,12 +58,12 @@ SCENARIOS: Final = {s.id: s for s in (
         fixes=undo("kv", "kv_tokens")),
     Scenario(
         id="under_capacity", number="8", title="More users than the engines can serve", world=TIGHT, slo=RAG_SLO,
-        fault=turn("growth"), amounts=(1.5, 1.45, 1.4), bounds=(1.2, 1.8),
+        fault=turn("growth"), amounts=(1.61, 1.52, 1.46), bounds=(1.2, 1.8),
         causes=("under_capacity",), stages=("queue",), client_causes=("under_capacity", "provider_queueing", "none"), client_stages=("first_token",),
         fixes=twice_the_replicas),
     Scenario(
         id="burst_arrivals", number="9", title="Requests arrive in bursts at the same mean rate", world=TIGHT, slo=RAG_SLO,
-        fault=turn("burst_factor", burst_every_s=30.0, burst_s=4.0), amounts=(3.2, 2.7, 2.4), bounds=(1.5, 4.0),
+        fault=turn("burst_factor", burst_every_s=30.0, burst_s=4.0), amounts=(3.06, 2.28, 1.97), bounds=(1.5, 4.0),
         causes=("burst_arrivals",), stages=("queue",), client_causes=("burst_arrivals", "provider_queueing"), client_stages=("first_token",),
         fixes=twice_the_replicas),
     Scenario(

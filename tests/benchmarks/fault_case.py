@@ -1,0 +1,223 @@
+"""What does the product say about one simulated window? Makes it, takes it in by the importer's road, asks as an outsider would, and scores the answer."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from analysis import ask
+from analysis.report import Report, from_json
+from analysis.slo import parse_slo
+from analysis.whatif import fixes as whatifs
+from analysis.whatif.facts import load_facts
+from analysis.whatif.prediction import WhatIfError
+from analysis.window import make_window
+from collector import store as stores
+from collector.config import Settings, load
+from sample_traces.simulate import Job, make, write
+from tests.benchmarks import fault_baselines
+
+OPPORTUNITIES: Final = ("no_response_cache", "one_model_for_all", "static_batching", "no_timeout_fallback")
+# Seconds after the onset at which the report is asked for again, until it names the cause.
+DELAYS_S: Final = (15, 30, 45, 60, 90, 120, 180, 240)
+
+
+class WhatIf(msgspec.Struct):
+    """One predicted quantile beside the simulated truth, in ms; `after` is null where the product gave no figure."""
+
+    fix: str
+    method: str
+    metric: str
+    quantile: float
+    before: float
+    truth: float
+    after: float | None
+    interval: tuple[float, float] | None
+    naive: float | None = None
+    why: str = ""
+
+
+class Result(msgspec.Struct):
+    """One case: what was right, what was said, and what the simple methods said of the same window."""
+
+    scenario: str
+    severity: str | None
+    seed: int
+    client_only: bool
+    confounders: list[str]
+    breach: float | None
+    causes: list[str]
+    stages: list[str]
+    chain: list[str]
+    status: str
+    stage: str | None
+    cause: str | None
+    ranked_stages: list[str]
+    findings: list[tuple[str, str, float]]
+    sentence: str
+    reasons: dict[str, str]
+    onset_error_s: float | None
+    delay_s: float | None
+    baselines: dict[str, tuple[str, str]]
+    whatifs: list[WhatIf]
+    seconds: dict[str, float]
+    asked: str = "whole"
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is wrong in this window."""
+        return self.severity is None
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the product cried: a verdict other than within budget, or a finding of warning or worse."""
+        return self.status in ("over_budget", "failing", "traffic_lost") or any(severity != "info" for _, severity, _ in self.findings)
+
+    def stage_right(self, first: int) -> bool:
+        """Whether a right stage is among the first so many named."""
+        named = list(dict.fromkeys([*([self.stage] if self.stage else []), *self.ranked_stages])) if self.status == "over_budget" else []
+        return bool(set(named[:first]) & set(self.stages))
+
+    def cause_right(self, first: int) -> bool:
+        """Whether a right cause is among the first so many named; "none" among the right ones means that naming nothing is right, too."""
+        if self.status != "over_budget":
+            return False
+        named = list(dict.fromkeys([*([self.cause] if self.cause else []), *self.named]))[:first]
+        right = set(self.causes) | ({"unattributed_time"} if self.scenario.endswith("uninstrumented") else set())
+        return bool(set(named) & right) or ("none" in right and not named)
+
+    @property
+    def named(self) -> list[str]:
+        """Rules that were found, best first, without opportunities and mere information."""
+        return [rule for rule, severity, _ in self.findings if severity != "info" and rule not in OPPORTUNITIES]
+
+    @property
+    def set_right(self) -> bool:
+        """Whether exactly the causes were named, what follows from them left aside."""
+        return self.status == "over_budget" and set(self.named) - set(self.chain) == set(self.causes) - {"none"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a case is asked: with what-ifs, with the search for the earliest verdict."""
+
+    whatif: bool = True
+    delay: bool = False
+
+
+def run(job: Job, options: Options, folder: Path | None = None) -> Result:
+    """One case from nothing to its score; everything it stores is gone afterwards."""
+    clock = _Clock()
+    with tempfile.TemporaryDirectory(prefix="overrun-faults-", dir=folder) as temporary:
+        traces, db = Path(temporary) / "otlp", Path(temporary) / "case.db"
+        made = make(replace(job, fixes=job.fixes and options.whatif))
+        write(made, traces)
+        clock.lap("simulate")
+        settings = load(flags={"collector.db": str(db)})
+        ask.import_files([*sorted(traces.glob("*.pb"))], settings, url=None, progress=_silent)
+        clock.lap("import")
+        truth = made.truth
+        asked, parameters = _question(job, truth)
+        report = _report(parameters, settings, db)
+        clock.lap("report")
+        baselines = fault_baselines.answers(db, report, truth["slo"])
+        predicted = _whatifs(db, truth) if options.whatif and truth["fixes"] else []
+        clock.lap("whatif")
+        delay = _delay(parameters, settings, db, truth) if options.delay and truth["onset"] and truth["causes"] else None
+        clock.lap("delay")
+    verdict = report.verdict
+    onset = datetime.fromisoformat(truth["onset"]) if truth["onset"] else None
+    return Result(
+        scenario=job.scenario, severity=truth["severity"], seed=job.seed, client_only=job.client_only, confounders=truth["confounders"],
+        breach=truth["breach_ratio"]["after"], causes=truth["causes"], stages=truth["stages"], chain=truth.get("chain", []), status=verdict.status,
+        stage=verdict.stage, cause=verdict.cause, ranked_stages=_ranked(report), findings=[(f.rule, f.severity, f.confidence) for f in report.findings],
+        sentence=verdict.sentence, reasons={k: v for k, v in report.reasons.items() if k.startswith("findings")},
+        onset_error_s=(verdict.onset - onset).total_seconds() if verdict.onset and onset else None, delay_s=delay, baselines=baselines, whatifs=predicted,
+        seconds=clock.laps, asked=asked)
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        now = time.monotonic()
+        self.laps[name], self._last = round(now - self._last, 2), now
+
+
+def _silent(_done: int, _all: int) -> None:
+    """Progress that nobody looks at."""
+
+
+def _question(job: Job, truth: dict[str, Any]) -> tuple[str, dict[str, str | None]]:
+    """Half of the outsiders ask about all there is, the other half about the last five minutes, as after an alert."""
+    parameters: dict[str, str | None] = {"slo": truth["slo"]}
+    if job.seed % 2 == 0:
+        return "whole", parameters
+    middle = datetime.fromisoformat(truth["end"]) - timedelta(seconds=0.55 * job.duration_s)
+    return "last", parameters | {"from": middle.isoformat(), "to": truth["end"]}
+
+
+def _report(parameters: dict[str, str | None], settings: Settings, db: Path) -> Report:
+    return from_json(ask.report(parameters, settings, db=db, url=None, output="json", width=100).encode())
+
+
+def _ranked(report: Report) -> list[str]:
+    rows = [row for row in report.stages if row.stage]
+    return [str(row.stage) for row in sorted(rows, key=lambda row: (row.typical_ms or 0.0) - (row.tail_ms or 0.0))]
+
+
+def _delay(parameters: dict[str, str | None], settings: Settings, db: Path, truth: dict[str, Any]) -> float | None:
+    """Seconds from the onset to the first report that names a right cause over the requests that had begun by then; null if none does."""
+    onset = datetime.fromisoformat(truth["onset"])
+    for delay_s in DELAYS_S:
+        until = onset + timedelta(seconds=delay_s)
+        report = _report({"slo": parameters["slo"], "from": truth["start"], "to": until.isoformat()}, settings, db)
+        if report.verdict.status == "over_budget" and report.verdict.cause in truth["causes"]:
+            return float(delay_s)
+    return None
+
+
+def _whatifs(db: Path, truth: dict[str, Any]) -> list[WhatIf]:
+    """Every fix of the truth asked of the product over the faulty part of the window, with the truth's parameters."""
+    found: list[WhatIf] = []
+    store = stores.open_store(db, create=False)
+    try:
+        with store.reading() as con:
+            window = make_window(now=datetime.now(UTC), from_=truth["onset"], to=truth["end"], baseline="none")
+            slo = parse_slo(truth["slo"])
+            for metric in ("ttft", "e2e"):
+                facts = load_facts(con, window, slo, metric)
+                for fix in truth["fixes"]:
+                    naive = fault_baselines.naive_after(facts, fix)
+                    found += _asked(lambda fix=fix, facts=facts: whatifs.ask(facts, fix["fix"], {k: f"{v:g}" for k, v in fix["parameters"].items()}),  # type: ignore[misc]
+                                    metric, fix, truth, naive)
+    finally:
+        store.close()
+    return found
+
+
+def _asked(call: Callable[[], Any], metric: str, fix: dict[str, Any], truth: dict[str, Any], naive: dict[float, float]) -> list[WhatIf]:
+    before, after = truth["latency"]["after"][f"{metric}_ms"], fix["latency"][f"{metric}_ms"]
+    if before is None or after is None:
+        return []
+    try:
+        answer = call()
+        effects = {(e.metric, e.quantile): e for e in answer.effects}
+        method, why = answer.method, "; ".join(answer.reasons.values())[:200]
+    except WhatIfError as error:
+        effects, method, why = {}, "none", str(error)[:200]
+    rows = []
+    for name, quantile in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        effect = effects.get((metric, quantile))
+        rows.append(WhatIf(fix["fix"], method, metric, quantile, before[name], after[name], effect.after if effect else None,
+                           effect.interval if effect else None, naive.get(quantile), why))
+    return rows

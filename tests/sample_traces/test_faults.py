@@ -1,0 +1,78 @@
+"""The fault benchmark in its shortest form: a window with a fault and one without, from simulation to score; and the scores themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sample_traces.simulate import Job
+from tests.benchmarks import fault_tables, faults
+from tests.benchmarks.fault_case import Options, Result, WhatIf, run
+
+
+def result(**changes: Any) -> Result:
+    """A right answer about a window with long outputs."""
+    found = Result(
+        scenario="long_outputs", severity="easy", seed=1, client_only=False, confounders=[], breach=0.3, causes=["long_outputs"], stages=["decode"], chain=[],
+        status="over_budget", stage="decode", cause="long_outputs", ranked_stages=["decode", "queue"], findings=[("long_outputs", "critical", 0.9)],
+        sentence="", reasons={}, onset_error_s=1.0, delay_s=None, whatifs=[], seconds={},
+        baselines=dict.fromkeys(("inclusive duration", "always the LLM", "fixed thresholds"), ("x", "x")))
+    return msgspec.structs.replace(found, **changes)
+
+
+def test_a_fault_is_found_from_its_telemetry_alone(tmp_path: Path) -> None:
+    found = run(Job(scenario="slow_dependency", severity="easy", seed=102, duration_s=160.0), Options(), tmp_path)
+    assert found.breach is not None
+    assert found.breach > 0.15
+    assert (found.status, found.stage, found.cause) == ("over_budget", "retrieval", "slow_dependency")
+    assert found.cause_right(1)
+    assert found.stage_right(1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_healthy_window_raises_no_alarm(tmp_path: Path) -> None:
+    found = run(Job(scenario="healthy", seed=103, duration_s=120.0, client_only=True), Options(), tmp_path)
+    assert (found.status, found.alarm) == ("within_budget", False)
+
+
+def test_naming_the_right_cause_second_counts_in_the_first_three_only() -> None:
+    wrong = result(cause="under_capacity", findings=[("under_capacity", "warning", 0.8), ("long_outputs", "warning", 0.7)])
+    assert (wrong.cause_right(1), wrong.cause_right(3), wrong.set_right) == (False, True, False)
+
+
+def test_naming_nothing_is_right_only_where_nothing_can_be_known() -> None:
+    silent = result(cause=None, findings=[])
+    assert not silent.cause_right(1)
+    assert msgspec.structs.replace(silent, causes=["none", "provider_queueing"]).cause_right(1)
+
+
+def test_opportunities_and_what_follows_from_a_cause_do_not_spoil_the_set() -> None:
+    rich = result(chain=["retry_storm"], findings=[("long_outputs", "critical", 0.9), ("retry_storm", "warning", 0.5), ("no_response_cache", "warning", 0.5)])
+    assert rich.set_right
+    assert not result(findings=[("long_outputs", "critical", 0.9), ("burst_arrivals", "warning", 0.5)]).set_right
+
+
+def test_a_finding_of_warning_on_a_healthy_window_is_an_alarm_and_information_is_not() -> None:
+    calm = result(severity=None, causes=[], stages=[], status="within_budget", findings=[("cold_start", "info", 0.3)])
+    assert not calm.alarm
+    assert msgspec.structs.replace(calm, findings=[("cold_start", "warning", 0.3)]).alarm
+
+
+def test_tables_count_what_was_asked_and_list_what_was_wrong() -> None:
+    predicted = WhatIf("cap", "simulated", "e2e", 0.95, 4000.0, 2000.0, 2100.0, (1900.0, 2200.0), 2400.0)
+    wrong = result(seed=2, cause="under_capacity", stage="queue", ranked_stages=["queue"], findings=[("under_capacity", "warning", 0.8)])
+    cases = [result(whatifs=[predicted]), wrong, result(seed=3, severity=None, causes=[], stages=[], scenario="healthy", status="within_budget", stage=None,
+                                                        cause=None, findings=[])]
+    text = fault_tables.tables(cases)
+    assert "| full, easy | 50% (1/2, 9-91) | 50% (1/2, 9-91) | 50% (1/2, 9-91) |" in text
+    assert "Healthy windows with an alarm: 0% (0/1" in text
+    assert "| cap (simulated) | E2E P95 | 1 | 1 | 5.0% | 5.0% | 1/1 | 1/1 | 20.0% |" in text
+    listed = fault_tables.confusions(cases)
+    assert "long_outputs easy seed 2" in listed
+    assert "seed 1" not in listed
+
+
+def test_seeds_for_the_table_are_in_no_other_use() -> None:
+    assert not set(faults.DEVELOPMENT) & set(faults.HELD_OUT)
