@@ -34,6 +34,11 @@ def _straggler(settings: Settings, amount: float) -> Settings:
     return changed(settings, slow=(1.0, 1.0, amount, 1.0))
 
 
+def _impatience(settings: Settings, amount: float) -> Settings:
+    """A little more traffic, and clients that ask again after 1/amount seconds."""
+    return changed(settings, growth=1.2, retry_after_s=1.0 / amount, retries=3)
+
+
 SCENARIOS: Final = {s.id: s for s in (
     Scenario(
         id="long_outputs", number="1", title="Answers run away after a change of the prompt", world=RAG, slo=RAG_SLO,
@@ -68,21 +73,21 @@ SCENARIOS: Final = {s.id: s for s in (
         fixes=twice_the_replicas),
     Scenario(
         id="straggler_replica", number="11", title="One of four replicas is slow", world=changed(CHAT, replicas=4, rate_rps=8.0, router="round_robin"),
-        slo=CHAT_SLO, fault=_straggler, amounts=(3.0, 1.9, 1.5), bounds=(1.1, 5.0),
+        slo=CHAT_SLO, fault=_straggler, amounts=(4.0, 1.96, 1.65), bounds=(1.1, 5.0),
         causes=("straggler_replica",), stages=("decode",), client_causes=("none", "token_rate_sag"), client_stages=MODEL, fixes=undo("straggler", "slow")),
     Scenario(
         id="noisy_tenant", number="13", title="One tenant floods the engines with long prompts", world=changed(TIGHT, max_num_seqs=10), slo=RAG_SLO,
-        fault=turn("noisy_share", noisy_input_factor=4.0, noisy_output_factor=1.6), amounts=(0.14, 0.1, 0.07), bounds=(0.02, 0.3),
+        fault=turn("noisy_share", noisy_input_factor=4.0, noisy_output_factor=1.6), amounts=(0.23, 0.125, 0.055), bounds=(0.02, 0.3),
         causes=("noisy_tenant",), stages=("queue", "prefill", "decode"), client_causes=("noisy_tenant",), client_stages=MODEL,
         fixes=undo("tenant_quota", "noisy_share")),
     Scenario(
         id="retry_storm", number="14", title="The client asks again when the first token is late", world=TIGHT, slo=RAG_SLO,
-        fault=turn("growth", retry_after_s=0.8, retries=3), amounts=(1.3, 1.2, 1.1), bounds=(1.0, 1.5),
+        fault=_impatience, amounts=(1.25, 1.0, 0.8), bounds=(0.3, 2.0),
         causes=("retry_storm",), stages=("queue",), client_causes=("retry_storm",), client_stages=("first_token",),
         fixes=undo("retries", "retries", "retry_after_s")),
     Scenario(
         id="provider_queueing", number="15", title="The provider lets calls wait for minutes on end, and refuses some", world=HOSTED, slo=RAG_SLO,
-        fault=turn("provider_queue_s", provider_429=0.02, retries=2), amounts=(0.9, 0.6, 0.4), bounds=(0.1, 4.0),
+        fault=turn("provider_queue_s", provider_429=0.02, retries=2), amounts=(0.9, 0.585, 0.403), bounds=(0.1, 4.0),
         causes=("provider_queueing",), stages=("first_token",), client_causes=("provider_queueing",), client_stages=("first_token",)),
     Scenario(
         id="slow_dependency", number="18", title="A vector store turns slow", world=RAG, slo=RAG_SLO,

@@ -18,9 +18,9 @@ from collector import store as stores
 from sample_traces.simulator.truth import limits_s
 
 # The cause that each stage is blamed on most often, for a method that knows stages only.
-_USUAL: Final = {"queue": "under_capacity", "decode": "long_outputs", "generation": "long_outputs", "prefill": "prompt_bloat",
-                 "first_token": "provider_queueing", "retrieval": "slow_dependency", "tool": "slow_dependency", "network": "connection_churn", "guardrail": "oversized_side_model",
-                 "other": "unattributed_time"}
+_USUAL: Final = {
+    "queue": "under_capacity", "decode": "long_outputs", "generation": "long_outputs", "prefill": "prompt_bloat", "first_token": "provider_queueing",
+    "retrieval": "slow_dependency", "tool": "slow_dependency", "network": "connection_churn", "guardrail": "oversized_side_model", "other": "unattributed_time"}
 _KV_FULL: Final = 0.9
 _SPREAD: Final = 3.0
 _ATTEMPTS: Final = 1.1
