@@ -1,9 +1,9 @@
 """How does a trained predictor travel from the training machine into a router?
 
-As one folder without pickle: `manifest.json` (what it is, what it scored, the hash of everything else), an ONNX and a
-UBJ file per quantile, `history.json` (recent outputs per route, the fallback) and `golden.json` (inputs with the
-answers of the training library). Written by `models.train`, read by `models.predict`; this module needs the standard
-library alone.
+As one folder without pickle: `manifest.json` (what it is, where it has skill, the hash of everything else), per quantile
+an ONNX, a UBJ and a flat-tree JSON file, `history.json` (recent outputs per route, the fallback), `conformal.json` (how far
+to move each quantile) and `golden.jsonl` (inputs with the answers of the training library). Written by `models.train`, read
+by `models.predict`; this module needs the standard library alone.
 """
 
 import hashlib
@@ -20,8 +20,9 @@ from models.errors import ArtifactError
 SCHEMA: Final = "overrun.predictor/1"
 MANIFEST: Final = "manifest.json"
 HISTORY: Final = "history.json"
-GOLDEN: Final = "golden.json"
-# All quantiles an answer names; an artifact may hold fewer, and those absent are answered null.
+CONFORMAL: Final = "conformal.json"
+GOLDEN: Final = "golden.jsonl"
+# The quantiles of an answer, ascending; an artifact holds a model for each.
 QUANTILES: Final = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99}
 # The promise to routers, and the bound on what a damaged or hostile folder can make a router read.
 MAX_BYTES: Final = 2 * 1024 * 1024
@@ -54,6 +55,18 @@ class Artifact:
             raise ArtifactError(f"{self.folder / name} is not readable as JSON ({error}): {_RETRAIN}") from error
 
 
+    def json_lines(self, name: str) -> list[Any]:
+        """Return the decoded lines of `name`.
+
+        Raises:
+            ArtifactError: the file is absent or a line is not JSON.
+        """
+        try:
+            return [json.loads(line) for line in self.files[name].splitlines()]
+        except (KeyError, ValueError) as error:
+            raise ArtifactError(f"{self.folder / name} is not readable as JSON lines ({error}): {_RETRAIN}") from error
+
+
 def model_file(quantile: str, kind: str) -> str:
     """Return the file name of one model: `model_file("p50", "onnx")` is `model_p50.onnx`."""
     return f"model_{quantile}.{kind}"
@@ -62,6 +75,15 @@ def model_file(quantile: str, kind: str) -> str:
 def canonical_json(value: object) -> bytes:
     """Return `value` as JSON bytes, equal for equal values: sorted keys, no spaces, no NaN, final newline."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def golden_lines(inputs: list[list[float]], expected: list[list[float]]) -> bytes:
+    """Return golden vectors as JSON lines: `inputs` as the models take them (null is missing), log tokens by quantile."""
+    rows = (
+        {"inputs": [None if value != value else value for value in row], "expected": dict(zip(QUANTILES, own, strict=True))}
+        for row, own in zip(inputs, expected, strict=True)
+    )
+    return b"".join(canonical_json(row) for row in rows)
 
 
 def write_artifact(
@@ -119,7 +141,7 @@ def load_artifact(folder: Path) -> Artifact:
                 f"wanted {wanted['bytes']} bytes with {str(wanted['sha256'])[:12]}: {_RETRAIN}"
             )
         files[name] = data
-    needed = {HISTORY, GOLDEN} | {model_file(quantile, "onnx") for quantile in ("p50", *manifest["quantiles"])}
+    needed = {HISTORY, CONFORMAL, GOLDEN} | {model_file(quantile, "onnx") for quantile in QUANTILES}
     if missing := needed - files.keys():
         raise ArtifactError(f"{folder / MANIFEST} does not list {', '.join(sorted(missing))}: {_RETRAIN}")
     return Artifact(folder, manifest, files)

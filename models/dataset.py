@@ -4,6 +4,7 @@ Turns a table of requests into arrays in order of arrival, split by time: a mode
 those it learned from.
 """
 
+import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -12,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from models.censored import completed
 from models.errors import SourceError, TooFewRowsError
 from models.replay import Record
 from models.request import MISSING, Request
@@ -22,44 +24,48 @@ Floats = NDArray[np.float64]
 _MANDATORY: Final = ("time", "input_tokens", "output_tokens")
 _TRUNCATED: Final = ("length", "max_tokens")
 _NUMBERS: Final = ("input_tokens", "max_tokens", "temperature", "stream", "turn")
-_TEXTS: Final = ("route", "model", "session", "prefix_hash")
+_TEXTS: Final = ("route", "model", "session", "tenant", "prefix_hash")
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """Row numbers where each slice ends.
 
-    [0, fit) teaches, [fit, stop) says when to stop, [stop, train) calibrates, [train, rows) judges.
+    [0, fit) teaches the models whose residuals on [fit, train) calibrate, and whose trees are counted there. [0, train)
+    teaches the models that [train, rows) judges. What is shipped has then learned from all rows, by the same recipe.
     """
 
     fit: int
-    stop: int
     train: int
     rows: int
 
     @classmethod
     def of(cls, rows: int, test_share: float) -> "Split":
-        """Return the split with the newest `test_share` of the rows as test; the rest goes 80 : 10 : 10."""
+        """Return the split with the newest `test_share` of the rows as test; the rest goes 80 : 20."""
         train = int((1.0 - test_share) * rows)
-        return cls(fit=int(0.8 * train), stop=int(0.9 * train), train=train, rows=rows)
+        return cls(fit=int(0.8 * train), train=train, rows=rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """Requests in order of arrival: `records`, and the same as arrays of shape (rows,) in tokens, NaN if not recorded.
 
-    `dropped` rows lacked a time or output tokens, or were older than the newest `max_rows`. `truncated_ratio` is the
-    share of answers cut by a token limit among those that give a finish reason; None when none does.
+    `outputs` is what was generated, `completed` what would have been without a token limit (`models.censored`).
+    `limits` is max_tokens; for an answer that was cut, the length at which it was. `dropped` rows lacked a time or
+    output tokens, or were older than the newest `max_rows`. `truncated_ratio` is the share of cut answers among those
+    that give a finish reason; None when none does. `digest` is a hash of all of it.
     """
 
     records: list[Record]
     routes: NDArray[np.object_]
     inputs: Floats
     outputs: Floats
-    max_tokens: Floats
+    completed: Floats
+    limits: Floats
     split: Split
     dropped: int
     truncated_ratio: float | None
+    digest: bytes
 
     @property
     def start(self) -> datetime:
@@ -72,7 +78,7 @@ class Dataset:
         return datetime.fromtimestamp(self.records[-1].request.time_s, UTC)
 
 
-def prepare(frame: pl.DataFrame, *, min_rows: int, max_rows: int, test_share: float) -> Dataset:
+def prepare(frame: pl.DataFrame, *, min_rows: int, max_rows: int, test_share: float, seed: int = 0) -> Dataset:
     """Return the usable requests of `frame`, the newest `max_rows` of them.
 
     `frame` has the columns of `models.sources.COLUMNS`, one row a request.
@@ -92,16 +98,22 @@ def prepare(frame: pl.DataFrame, *, min_rows: int, max_rows: int, test_share: fl
         )
     usable = usable.sort("time", maintain_order=True).tail(max_rows)
     records = _records(usable)
-    reasons = usable.get_column("finish_reason").drop_nulls().str.to_lowercase().to_list()
+    reasons = usable.get_column("finish_reason").str.to_lowercase()
+    truncated = reasons.is_in(_TRUNCATED).fill_null(value=False).to_numpy()
+    routes = [record.request.route for record in records]
+    outputs = np.array([float(record.output_tokens) for record in records])
+    limits = np.array([record.request.max_tokens for record in records])
     return Dataset(
         records=records,
-        routes=np.array([record.request.route for record in records], dtype=object),
+        routes=np.array(routes, dtype=object),
         inputs=np.array([record.request.input_tokens for record in records]),
-        outputs=np.array([float(record.output_tokens) for record in records]),
-        max_tokens=np.array([record.request.max_tokens for record in records]),
+        outputs=outputs,
+        completed=completed(outputs, truncated, routes, seed),
+        limits=np.where(truncated, outputs, limits),
         split=Split.of(usable.height, test_share),
         dropped=frame.height - usable.height,
-        truncated_ratio=sum(reason in _TRUNCATED for reason in reasons) / len(reasons) if reasons else None,
+        truncated_ratio=float(truncated.sum()) / reasons.count() if reasons.count() else None,
+        digest=hashlib.blake2b(repr(records).encode(), digest_size=16).digest(),
     )
 
 

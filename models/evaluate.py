@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
+from models.artifact import QUANTILES
+
 Skill = Literal["none", "low", "good"]
 Floats = NDArray[np.float64]
 _Key = TypeVar("_Key")
@@ -34,14 +36,18 @@ class Scores:
     """How well some predictions did on `rows` requests; None where it cannot be said.
 
     `mae` mean absolute error (tokens), `median_ape` median of |error| / generated, `kendall_tau` rank agreement (None
-    for constant predictions), `p90_coverage` share of requests that generated at most the predicted P90.
+    for constant predictions), `tertile_accuracy` share of requests predicted into the right third of the generated
+    lengths, `p10_coverage` (`p90_`, `p99_`) share of requests that generated at most the predicted quantile.
     """
 
     rows: int
     mae: float
     median_ape: float
     kendall_tau: float | None
-    p90_coverage: float | None
+    tertile_accuracy: float
+    p10_coverage: float
+    p90_coverage: float
+    p99_coverage: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +60,21 @@ class Verdict:
     reason: str
 
 
-def score(generated: Floats, p50: Floats, p90: Floats | None = None) -> Scores:
-    """Return the scores of `p50` and `p90` predictions, all of shape (rows,) with at least one row."""
-    errors = np.abs(p50 - generated)
+def score(generated: Floats, quantiles: Floats) -> Scores:
+    """Return the scores of predicted `quantiles`, shape (rows, len(QUANTILES)), with at least one row."""
+    predicted = dict(zip(QUANTILES, quantiles.T, strict=True))
+    errors = np.abs(predicted["p50"] - generated)
+    edges = np.quantile(generated, (1 / 3, 2 / 3))
+    coverage = {name: float((generated <= own).mean()) for name, own in predicted.items()}
     return Scores(
         rows=len(generated),
         mae=float(errors.mean()),
         median_ape=float(np.median(errors / np.maximum(generated, 1.0))),
-        kendall_tau=_tau(generated, p50),
-        p90_coverage=None if p90 is None else float((generated <= p90).mean()),
+        kendall_tau=_tau(generated, predicted["p50"]),
+        tertile_accuracy=float((np.searchsorted(edges, generated) == np.searchsorted(edges, predicted["p50"])).mean()),
+        p10_coverage=coverage["p10"],
+        p90_coverage=coverage["p90"],
+        p99_coverage=coverage["p99"],
     )
 
 
@@ -133,13 +145,3 @@ def judge(generated: Floats, predicted: Floats, route_median: Floats, seed: int)
 def _block_sums(errors: Floats) -> Floats:
     blocks = np.array_split(errors, min(_BLOCKS, len(errors)))
     return np.array([block.sum() for block in blocks])
-
-
-def conformal_offset(residuals: Floats, level: float) -> float:
-    """Return what to add to a predicted quantile so that it covers `level` of exchangeable data.
-
-    `residuals` are generated minus predicted on calibration rows the model has not seen. Split conformal prediction
-    (Romano et al., "Conformalized Quantile Regression", 2019): the ceil((n + 1) level)-th smallest residual.
-    """
-    rank = math.ceil((len(residuals) + 1) * level)
-    return float(np.sort(residuals)[min(rank, len(residuals)) - 1])

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from onnxmltools.convert import convert_xgboost
 from onnxmltools.convert.common.data_types import FloatTensorType
 
+from models.artifact import canonical_json
 from models.errors import ArtifactError
+from models.flat import to_flat, walk
 
 _INPUT: Final = "features"
 # The default of onnxmltools follows the newest installed onnx; a fixed one keeps artifacts readable for older runtimes
@@ -26,6 +28,20 @@ _TOLERANCE: Final = 1e-4
 def to_ubj(booster: xgboost.Booster) -> bytes:
     """Return `booster` in XGBoost's own binary JSON."""
     return bytes(booster.save_raw("ubj"))
+
+
+def to_flat_json(booster: xgboost.Booster, names: tuple[str, ...], sample: NDArray[np.float32]) -> bytes:
+    """Return `booster` over the inputs `names` as flat-tree JSON (`models.flat`).
+
+    Raises:
+        ArtifactError: on some row of `sample` the trees answer more than 1e-4 away from the booster.
+    """
+    flat = to_flat(bytes(booster.save_raw("json")), names)
+    walked = np.array([walk(flat, row) for row in sample])
+    difference = float(np.max(np.abs(walked - booster.inplace_predict(sample))))
+    if not difference <= _TOLERANCE:
+        raise ArtifactError(f"the flat trees are {difference:.2g} away from XGBoost {xgboost.__version__}, wanted at most {_TOLERANCE:g}")
+    return canonical_json(flat)
 
 
 def to_onnx(booster: xgboost.Booster, sample: NDArray[np.float32]) -> bytes:

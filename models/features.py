@@ -21,34 +21,52 @@ _DAY_S: Final = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One model input; a model may use it only when its training data covers at least `needs_span_s` seconds."""
+    """One model input.
+
+    A model may use it only when its training data covers at least `needs_span_s` seconds, and names at least two keys
+    of the history level `needs_two`: the median of the only route there is would merely tell what time it is.
+    """
 
     name: str
     meaning: str
     needs_span_s: float = 0.0
+    needs_two: str | None = None
+
+
+def _of_caller(level: str, whose: str) -> tuple[Feature, ...]:
+    return (
+        Feature(f"{level}_log_last", f"log(1 + output) of {whose} previous request"),
+        Feature(f"{level}_log_before", f"log(1 + output) of {whose} request before that"),
+        Feature(f"{level}_log_median", f"log(1 + median output) of {whose} requests"),
+        Feature(f"{level}_log_recent", f"mean of log(1 + output) of {whose} requests, newer ones counting more"),
+        Feature(f"{level}_log_spread", f"log of P90 over P10 of {whose} outputs"),
+        Feature(f"{level}_log_since", f"log(1 + seconds since {whose} previous request arrived)"),
+        Feature(f"{level}_new_tokens", f"prompt tokens beyond {whose} previous prompt and its answer"),
+    )
 
 
 # Times of day need two whole days: learned from one hour they tell the training slice from the test slice and nothing
-# else.
+# else. The same holds for the past of the only route: without it the error on Mooncake fell from 146.4 to 144.9.
 FEATURES: Final = (
     Feature("log_input_tokens", "log(1 + prompt tokens)"),
     Feature("log_max_tokens", "log(1 + max_tokens asked for)"),
     Feature("temperature", "sampling temperature"),
     Feature("stream", "1 when the answer is streamed"),
     Feature("turn", "turn of the conversation"),
-    Feature("hour_sin", "time of day on the circle, UTC", 2 * _DAY_S),
-    Feature("hour_cos", "time of day on the circle, UTC", 2 * _DAY_S),
-    Feature("weekday", "0 = Monday, UTC", 14 * _DAY_S),
-    Feature("route_log_median", "log(1 + median output) of the route's recent requests"),
-    Feature("route_log_p90", "log(1 + P90 output) of the route's recent requests"),
-    Feature("model_log_median", "log(1 + median output) of the model's recent requests"),
+    Feature("hour_sin", "time of day on the circle, UTC", needs_span_s=2 * _DAY_S),
+    Feature("hour_cos", "time of day on the circle, UTC", needs_span_s=2 * _DAY_S),
+    Feature("weekday", "0 = Monday, UTC", needs_span_s=14 * _DAY_S),
+    Feature("route_log_median", "log(1 + median output) of the route's recent requests", needs_two="route"),
+    Feature("route_log_p90", "log(1 + P90 output) of the route's recent requests", needs_two="route"),
+    Feature("model_log_median", "log(1 + median output) of the model's recent requests", needs_two="model"),
+    Feature("route_model_log_median", "log(1 + median output) of the model on this route", needs_two="route_model"),
+    Feature("tenant_log_median", "log(1 + median output) of the tenant's recent requests", needs_two="tenant"),
+    Feature("tenant_log_p90", "log(1 + P90 output) of the tenant's recent requests", needs_two="tenant"),
     Feature(
         "same_size_log_median", "log(1 + median output) of the route's requests with exactly as many prompt tokens"
     ),
-    Feature("session_log_last", "log(1 + output) of the session's previous request"),
-    Feature("session_log_median", "log(1 + median output) of the session's requests"),
-    Feature("prefix_log_last", "log(1 + output) of the previous request with the same prompt prefix"),
-    Feature("prefix_log_median", "log(1 + median output) of requests with the same prompt prefix"),
+    *_of_caller("session", "the session's"),
+    *_of_caller("prefix", "the same prompt prefix's"),
 )
 FEATURE_NAMES: Final = tuple(feature.name for feature in FEATURES)
 
@@ -59,6 +77,8 @@ def feature_values(request: Request, windows: Mapping[str, Window]) -> list[floa
     `windows` is `History.windows_of(request)`, asked at the moment the request arrived.
     """
     hour_sin, hour_cos, weekday = _time_values(request.time_s)
+    route, tenant = windows.get("route"), windows.get("tenant")
+    prior = _log_quantile(route or windows.get("global"), 0.5)
     return [
         math.log1p(request.input_tokens),
         math.log1p(request.max_tokens),
@@ -68,26 +88,29 @@ def feature_values(request: Request, windows: Mapping[str, Window]) -> list[floa
         hour_sin,
         hour_cos,
         weekday,
-        _log_quantile(windows.get("route"), 0.5),
-        _log_quantile(windows.get("route"), 0.9),
+        _coarse(_log_quantile(route, 0.5)),
+        _coarse(_log_quantile(route, 0.9)),
         _log_quantile(windows.get("model"), 0.5),
+        _log_quantile(windows.get("route_model"), 0.5),
+        _log_quantile(tenant, 0.5),
+        _log_quantile(tenant, 0.9),
         _log_quantile(windows.get("same_size"), 0.5),
-        _log_last(windows.get("session")),
-        _log_quantile(windows.get("session"), 0.5),
-        _log_last(windows.get("prefix")),
-        _log_quantile(windows.get("prefix"), 0.5),
+        *_caller_values(windows.get("session"), request, prior),
+        *_caller_values(windows.get("prefix"), request, prior),
     ]
 
 
-def usable_names(span_s: float, values: NDArray[np.float32]) -> tuple[str, ...]:
-    """Return the names a model trained on `span_s` seconds of data may use: covered long enough, and varying.
+def usable_names(span_s: float, values: NDArray[np.float32], keys: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the names a model may use: covered for long enough by `span_s` seconds of data, and varying.
 
-    `values` is (rows, len(FEATURES)), the training rows.
+    `values` is (rows, len(FEATURES)), the training rows; `keys` counts the different keys of each history level.
     """
     missing = np.isnan(values)
     varies = (missing != missing[:1]).any(axis=0) | (~missing & (values != values[:1])).any(axis=0)
     return tuple(
-        feature.name for feature, used in zip(FEATURES, varies, strict=True) if used and span_s >= feature.needs_span_s
+        feature.name
+        for feature, used in zip(FEATURES, varies, strict=True)
+        if used and span_s >= feature.needs_span_s and (feature.needs_two is None or keys.get(feature.needs_two, 0) > 1)
     )
 
 
@@ -99,9 +122,31 @@ def _time_values(time_s: float) -> tuple[float, float, float]:
     return math.sin(angle), math.cos(angle), float((int(time_s // _DAY_S) + 3) % 7)
 
 
+def _coarse(log_tokens: float) -> float:
+    """Return `log_tokens` in steps of 28 %: enough to tell routes apart and follow their drift, too little to tell time.
+
+    On the Azure 2023 mix the error was 38.4 instead of 38.9 tokens with live and 39.9 instead of 44.6 with frozen history.
+    """
+    return log_tokens if log_tokens != log_tokens else round(4.0 * log_tokens) / 4.0
+
+
 def _log_quantile(window: Window | None, level: float) -> float:
     return MISSING if window is None else math.log1p(window.quantile(level))
 
 
-def _log_last(window: Window | None) -> float:
-    return MISSING if window is None else math.log1p(window.last)
+def _caller_values(window: Window | None, request: Request, prior: float) -> tuple[float, ...]:
+    """Return the values of `_of_caller`: what the same session, or prompts of the same prefix, generated before."""
+    if window is None:
+        return _NO_CALLER
+    return (
+        math.log1p(window.last),
+        math.log1p(window.before_last),
+        math.log1p(window.quantile(0.5)),
+        window.recent(prior),
+        math.log1p(window.quantile(0.9)) - math.log1p(window.quantile(0.1)),
+        math.log1p(max(request.time_s - window.last_time_s, 0.0)),
+        request.input_tokens - window.last_input_tokens - window.last,
+    )
+
+
+_NO_CALLER: Final = (MISSING,) * len(_of_caller("", ""))

@@ -7,6 +7,7 @@ route's recent past, and says so.
 
 import json
 import math
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypedDict
@@ -16,7 +17,8 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as onnx_errors
 
-from models.artifact import GOLDEN, HISTORY, MANIFEST, QUANTILES, Artifact, load_artifact, model_file
+from models.artifact import CONFORMAL, GOLDEN, HISTORY, MANIFEST, QUANTILES, Artifact, load_artifact, model_file
+from models.conformal import Calibration
 from models.errors import ArtifactError, RequestError
 from models.features import FEATURE_NAMES, feature_values
 from models.history import History, Window
@@ -25,6 +27,8 @@ from models.request import Request, parse_output_tokens, parse_request
 # Float32 sums over some hundred trees differ by about 1e-5 between libraries; a wrong conversion is off by whole units
 # (the multi-quantile conversion of onnxmltools: 6.2).
 GOLDEN_TOLERANCE: Final = 1e-4
+# Predictions whose outcome is awaited; older ones are forgotten.
+_MAX_PENDING: Final = 20_000
 _ONNX_FAILURES: Final = (
     onnx_errors.Fail,
     onnx_errors.InvalidArgument,
@@ -38,17 +42,17 @@ Skill = Literal["none", "low", "good"]
 
 
 class Prediction(TypedDict):
-    """One answer. Quantiles are in output tokens and ascend; null where the artifact has no model for them.
+    """One answer. Quantiles are in output tokens and ascend.
 
     `bucket` S, M or L by `p50` and the manifest's edges. `skill` as measured on unseen later traffic of this route.
     `source`: the `model`, the recent outputs of the `route`, or those of all traffic (`global`). `version` names the
     artifact.
     """
 
-    p10: float | None
+    p10: float
     p50: float
-    p90: float | None
-    p99: float | None
+    p90: float
+    p99: float
     bucket: Literal["S", "M", "L"]
     skill: Skill
     source: Literal["model", "route", "global"]
@@ -64,13 +68,17 @@ class Predictor:
         Raises:
             ArtifactError: a model does not open or answers differently than the training library did.
         """
-        manifest = artifact.manifest
         self.version = artifact.version
         self._columns = _columns(artifact)
-        self._models = {name: _Model(artifact, name) for name in QUANTILES if name in manifest["quantiles"]}
-        self._routes = {entry["route"]: entry for entry in manifest["routes"]}
-        self._edges: tuple[float, ...] = tuple(manifest["bucket_edges"])
+        golden = _Golden(artifact)
+        self._models = [_Model(artifact, name, golden) for name in QUANTILES]
+        self._routes: dict[str | None, tuple[Skill, Skill]] = {
+            entry["route"]: (entry["skill"], entry["skill_without_history"]) for entry in artifact.manifest["routes"]
+        }
+        self._edges: tuple[float, ...] = tuple(artifact.manifest["bucket_edges"])
         self._history = History.from_payload(artifact.json_file(HISTORY))
+        self._calibration = Calibration.from_payload(artifact.json_file(CONFORMAL))
+        self._pending: OrderedDict[str, list[float]] = OrderedDict()
         self._observed = False
         if self._history.window("global", ()) is None:
             raise ArtifactError(f"{artifact.folder / HISTORY} holds no outputs at all: train the artifact again")
@@ -87,6 +95,8 @@ class Predictor:
     def predict(self, row: Mapping[str, Any]) -> Prediction:
         """Return the answer for one request; `row` as in `models.request.parse_request`.
 
+        With an `id` in the row, `observe` of that id later measures this very prediction.
+
         Raises:
             RequestError: a field has the wrong type or an impossible value.
         """
@@ -102,78 +112,96 @@ class Predictor:
         windows = [self._history.windows_of(request) for request in requests]
         skills = [self._skill(request) for request in requests]
         chosen = [index for index, skill in enumerate(skills) if skill != "none"]
-        modelled = dict(zip(chosen, self._modelled(requests, windows, chosen), strict=True))
+        raw = dict(zip(chosen, self._raw([(requests[index], windows[index]) for index in chosen]), strict=True))
         answers = []
-        for index, request in enumerate(requests):
-            tokens = modelled.get(index)
+        for index, (row, request) in enumerate(zip(rows, requests, strict=True)):
             source: Literal["model", "route", "global"] = "model"
-            if tokens is None:
+            logs = raw.get(index)
+            if logs is None:
                 source = "route" if "route" in windows[index] else "global"
-                tokens = {name: windows[index][source].quantile(QUANTILES[name]) for name in self._models}
+                tokens = [windows[index][source].quantile(level) for level in QUANTILES.values()]
+            else:
+                offsets = self._calibration.offsets(request.route)
+                tokens = [math.expm1(log + offsets.get(name, 0.0)) for name, log in zip(QUANTILES, logs, strict=True)]
+                if row.get("id") is not None:
+                    self._remember(str(row["id"]), logs)
             answers.append(self._answer(request, tokens, skills[index], source))
         return answers
 
     def observe(self, row: Mapping[str, Any], output_tokens: int) -> None:
-        """Report that the request in `row` has finished with `output_tokens`: it becomes history for later requests.
+        """Report that the request in `row` has finished with `output_tokens`.
+
+        It becomes history for later requests, and the error of its prediction moves their quantiles. The prediction is
+        the one made under the row's `id`, else one made now.
 
         Raises:
             RequestError: a field has the wrong type or an impossible value.
         """
-        self._history.observe(parse_request(row), parse_output_tokens(output_tokens))
+        request, generated = parse_request(row), parse_output_tokens(output_tokens)
+        logs = self._pending.pop(str(row["id"]), None) if row.get("id") is not None else None
+        if logs is None:
+            logs = self._raw([(request, self._history.windows_of(request))])[0]
+        own = math.log1p(generated)
+        residuals = {name: own - log for name, log in zip(QUANTILES, logs, strict=True)}
+        self._calibration.observe(request.route, residuals)
+        self._history.observe(request, generated)
         self._observed = True
 
     def _skill(self, request: Request) -> Skill:
         """Return the skill measured for this route: with live history once one request was observed, else without."""
-        entry = self._routes.get(request.route)
-        if entry is None:
-            return "none"
-        skill: Skill = entry["skill" if self._observed else "skill_without_history"]
-        return skill
+        live, without_history = self._routes.get(request.route, ("none", "none"))
+        return live if self._observed else without_history
 
-    def _modelled(
-        self, requests: Sequence[Request], windows: Sequence[Mapping[str, Window]], chosen: Sequence[int]
-    ) -> list[dict[str, float]]:
-        """Return the models' quantiles in tokens, calibrated per route, for the `chosen` requests."""
-        if not chosen:
+    def _raw(self, asked: Sequence[tuple[Request, Mapping[str, Window]]]) -> list[list[float]]:
+        """Return the models' quantiles in log tokens, before calibration, one list a request."""
+        if not asked:
             return []
-        values = [feature_values(requests[index], windows[index]) for index in chosen]
-        inputs = np.array(values, dtype=np.float32)[:, self._columns]
-        answers: list[dict[str, float]] = [{} for _ in chosen]
-        for name, model in self._models.items():
-            log_tokens = model.run(inputs)
-            for answer, index, value in zip(answers, chosen, log_tokens, strict=True):
-                offset = self._routes[requests[index].route]["log_offsets"].get(name, 0.0)
-                answer[name] = float(np.expm1(value + offset))
-        return answers
+        values = np.array([feature_values(*one) for one in asked], dtype=np.float32)
+        inputs = values[:, self._columns]
+        logs: list[list[float]] = np.column_stack([model.run(inputs) for model in self._models]).tolist()
+        return logs
+
+    def _remember(self, identity: str, logs: list[float]) -> None:
+        if len(self._pending) >= _MAX_PENDING:
+            self._pending.popitem(last=False)
+        self._pending[identity] = logs
 
     def _answer(
-        self, request: Request, tokens: Mapping[str, float], skill: Skill, source: Literal["model", "route", "global"]
+        self, request: Request, tokens: Sequence[float], skill: Skill, source: Literal["model", "route", "global"]
     ) -> Prediction:
         """Return the quantiles in ascending order, at least one token and at most what the request may generate."""
         most = math.inf if math.isnan(request.max_tokens) else request.max_tokens
-        ascending = sorted(min(max(round(value, 1), 1.0), most) for value in tokens.values())
-        by_name = dict(zip(tokens, ascending, strict=True))
-        bucket: Literal["S", "M", "L"] = "L"
-        if by_name["p50"] <= self._edges[0]:
-            bucket = "S"
-        elif by_name["p50"] <= self._edges[1]:
-            bucket = "M"
+        p10, p50, p90, p99 = sorted(min(max(round(value, 1), 1.0), most) for value in tokens)
         return {
-            "p10": by_name.get("p10"),
-            "p50": by_name["p50"],
-            "p90": by_name.get("p90"),
-            "p99": by_name.get("p99"),
-            "bucket": bucket,
+            "p10": p10,
+            "p50": p50,
+            "p90": p90,
+            "p99": p99,
+            "bucket": "S" if p50 <= self._edges[0] else "M" if p50 <= self._edges[1] else "L",
             "skill": skill,
             "source": source,
             "version": self.version,
         }
 
 
+class _Golden:
+    """The golden vectors of an artifact: inputs of shape (vectors, features), expected log tokens by quantile."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        lines = artifact.json_lines(GOLDEN)
+        try:
+            self.inputs = np.array([line["inputs"] for line in lines], dtype=np.float32)
+            self.expected = {name: np.array([line["expected"][name] for line in lines], dtype=np.float32) for name in QUANTILES}
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(f"{artifact.folder / GOLDEN} holds no golden vectors ({error!r}): train the artifact again") from error
+        if self.inputs.ndim != 2 or not len(self.inputs):
+            raise ArtifactError(f"{artifact.folder / GOLDEN} holds no golden vectors: train the artifact again")
+
+
 class _Model:
     """One quantile's ONNX session, proved against the golden vectors when it opens."""
 
-    def __init__(self, artifact: Artifact, quantile: str) -> None:
+    def __init__(self, artifact: Artifact, quantile: str, golden: _Golden) -> None:
         self._file = artifact.folder / model_file(quantile, "onnx")
         options = onnxruntime.SessionOptions()
         # One row of trees is microseconds of work: a second thread costs more than it brings.
@@ -185,7 +213,7 @@ class _Model:
             )
             self._input = self._session.get_inputs()[0].name
             self._outputs = [output.name for output in self._session.get_outputs()]
-            self._check(artifact.json_file(GOLDEN), quantile)
+            self._check(golden, quantile)
         except _ONNX_FAILURES as error:
             raise ArtifactError(
                 f"{self._file} does not open as a model ({type(error).__name__}): train the artifact again"
@@ -196,10 +224,8 @@ class _Model:
         outputs: NDArray[np.float32] = self._session.run(self._outputs, {self._input: inputs})[0]
         return outputs.reshape(-1)
 
-    def _check(self, golden: Mapping[str, Any], quantile: str) -> None:
-        inputs = np.array(golden["inputs"], dtype=np.float32)
-        expected = np.array(golden["expected"][quantile], dtype=np.float32)
-        difference = float(np.max(np.abs(self.run(inputs) - expected)))
+    def _check(self, golden: _Golden, quantile: str) -> None:
+        difference = float(np.max(np.abs(self.run(golden.inputs) - golden.expected[quantile])))
         # Written so that NaN fails too.
         if not difference <= GOLDEN_TOLERANCE:
             raise ArtifactError(

@@ -6,15 +6,16 @@ enters the history when it finishes, not when it arrives: a request that starts 
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from models.artifact import QUANTILES
 from models.features import FEATURES, feature_values
-from models.history import History
+from models.history import History, Window
 from models.request import Request
 
 # Traces without durations get a slow server, so that history is never seen earlier than it could have been: 5 s to the
@@ -44,46 +45,73 @@ class Record:
 class Replay:
     """The outcome of walking a trace.
 
-    `features` is (records, len(FEATURES)) float32; `history` is as after the last request finished; `stored_at_split`
-    is what an artifact written at the moment of the split would have held.
+    `features` is (records, len(FEATURES)) float32, `past` (records, len(QUANTILES)) float64 the quantiles in tokens of
+    what the route generated recently, or all traffic while the route is new. `order` are the record numbers in order of
+    finish, and `known[i]` of them had finished when record i arrived. `history` is as after the last finish;
+    `stored_at_split` is what an artifact written at the moment of the split would have held.
     """
 
     features: NDArray[np.float32]
+    past: NDArray[np.float64]
+    order: NDArray[np.int64]
+    known: NDArray[np.int64]
     history: History
-    stored_at_split: list[dict[str, Any]]
+    stored_at_split: dict[str, Any]
 
 
-def replay(records: Sequence[Record], split: int, progress: Callable[[float], None] | None = None) -> Replay:
+def replay(
+    records: Sequence[Record], split: int, progress: Callable[[float], None] | None = None, salt: bytes = b""
+) -> Replay:
     """Return the features of each record as of its arrival.
 
     `records` are in order of arrival; `split` is the index of the first test record.
-    `progress` gets the finished share, 0..1.
+    `progress` gets the finished share, 0..1. `salt` hides tenants (`models.history.keys_of`).
     """
-    history = History()
+    history = History(salt)
     features = np.empty((len(records), len(FEATURES)), dtype=np.float32)
+    past = np.empty((len(records), len(QUANTILES)))
+    known = np.empty(len(records), dtype=np.int64)
+    order: list[int] = []
     running: list[tuple[float, int]] = []
-    stored_at_split: list[dict[str, Any]] = []
+    stored_at_split = history.to_payload()
+
+    def finish() -> None:
+        index = heapq.heappop(running)[1]
+        order.append(index)
+        history.observe(records[index].request, records[index].output_tokens)
+
     for index, record in enumerate(records):
         while running and running[0][0] <= record.request.time_s:
-            finished = records[heapq.heappop(running)[1]]
-            history.observe(finished.request, finished.output_tokens)
+            finish()
         if index == split:
             stored_at_split = history.to_payload()
-        features[index] = feature_values(record.request, history.windows_of(record.request))
+        windows = history.windows_of(record.request)
+        features[index] = feature_values(record.request, windows)
+        past[index] = past_quantiles(windows)
+        known[index] = len(order)
         heapq.heappush(running, (record.finished_s, index))
         if progress is not None and index % _REPORT_EVERY == 0:
             progress(index / len(records))
     while running:
-        finished = records[heapq.heappop(running)[1]]
-        history.observe(finished.request, finished.output_tokens)
-    return Replay(features, history, stored_at_split)
+        finish()
+    return Replay(features, past, np.array(order, dtype=np.int64), known, history, stored_at_split)
 
 
-def frozen_features(records: Sequence[Record], stored: Sequence[dict[str, Any]]) -> NDArray[np.float32]:
-    """Return the features of `records` for a router that reports no finished requests: history stays as `stored`."""
+def past_quantiles(windows: Mapping[str, Window]) -> tuple[float, ...]:
+    """Return the quantiles of `QUANTILES` of the route's recent outputs, else of all traffic's; NaN without either."""
+    window = windows.get("route") or windows.get("global")
+    if window is None:
+        return (math.nan,) * len(QUANTILES)
+    return tuple(window.quantile(level) for level in QUANTILES.values())
+
+
+def frozen(records: Sequence[Record], stored: Mapping[str, Any]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Return features and past of `records` for a router that reports no finished requests: history stays `stored`."""
     history = History.from_payload(stored)
-    rows = [feature_values(record.request, history.windows_of(record.request)) for record in records]
-    return np.array(rows, dtype=np.float32).reshape(len(records), len(FEATURES))
+    windows = [history.windows_of(record.request) for record in records]
+    rows = [feature_values(record.request, own) for record, own in zip(records, windows, strict=True)]
+    features = np.array(rows, dtype=np.float32).reshape(len(records), len(FEATURES))
+    return features, np.array([past_quantiles(own) for own in windows]).reshape(len(records), len(QUANTILES))
 
 
 def span_s(records: Sequence[Record]) -> float:

@@ -30,6 +30,7 @@ class Request(NamedTuple):
     stream: float = MISSING
     turn: float = MISSING
     session: str | None = None
+    tenant: str | None = None
     prefix_hash: str | None = None
 
 
@@ -52,6 +53,7 @@ def parse_request(row: Mapping[str, Any]) -> Request:
         stream=_flag("stream", row.get("stream")),
         turn=_number("turn", row.get("turn"), low=0),
         session=_text("session", row.get("session")),
+        tenant=_text("tenant", row.get("tenant")),
         prefix_hash=_text("prefix_hash", row.get("prefix_hash")),
     )
 

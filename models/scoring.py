@@ -1,10 +1,9 @@
 """What did each route's predictions prove on requests newer than the training data?
 
-Compares the model with the route median and the input-bucket median on the test slice, route by route, once with live
-history and once with the history frozen in the artifact, and decides where the predictor may answer from the model.
+Compares the model with the baselines on the test slice, route by route, once with live history and calibration and once
+with both frozen in the artifact, and decides where the predictor may answer from the model.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,29 +15,24 @@ from models.dataset import Dataset, Floats
 from models.evaluate import MIN_SCORED_ROWS, Baselines, Scores, Verdict, judge, score
 from models.features import FEATURE_NAMES
 
-Matrix = NDArray[np.float32]
-
 # The manifest lists this many routes, the busiest of the test slice; on the others the predictor abstains. A listed
-# route costs about 1.5 kB of the artifact's 2 MB.
-MAX_ROUTES: Final = 200
+# route costs about 3 kB of the artifact's 2 MB.
+MAX_ROUTES: Final = 100
+_P50: Final = list(QUANTILES).index("p50")
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
-    """Predicted P50 and P90 of some requests, in tokens, each of shape (rows,)."""
+class Forecasts:
+    """Quantiles in tokens for the test rows, each of shape (rows, len(QUANTILES)).
 
-    p50: Floats
-    p90: Floats
+    `model` is the calibrated model, `past` the answer without one (recent outputs of the route, else of all traffic);
+    the `frozen` ones belong to a router that reports no finished requests.
+    """
 
-    def where(self, chosen: NDArray[np.bool_], other: "Forecast") -> "Forecast":
-        """Return this forecast on the `chosen` rows and `other` on the rest."""
-        return Forecast(np.where(chosen, self.p50, other.p50), np.where(chosen, self.p90, other.p90))
-
-    def bounded(self, max_tokens: Floats) -> "Forecast":
-        """Return it as the predictor answers it: ascending, at least 1 token, at most `max_tokens` (NaN: no limit)."""
-        most = np.where(np.isnan(max_tokens), np.inf, max_tokens)
-        low, high = np.minimum(self.p50, self.p90), np.maximum(self.p50, self.p90)
-        return Forecast(np.minimum(np.maximum(low, 1.0), most), np.minimum(np.maximum(high, 1.0), most))
+    model: Floats
+    past: Floats
+    frozen_model: Floats
+    frozen_past: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +41,9 @@ class RouteReport:
 
     `route` is None for requests that name none. `model` scores the model; `answered` what the predictor answers: the
     model where it has skill, else the route's recent past; `without_history` what it answers while finished requests
-    are not reported to it. Baselines are mean absolute errors in tokens.
+    are not reported to it. Baselines are mean absolute errors in tokens: the median of all training rows (`constant`),
+    of the route, of route and power of two of prompt tokens (`bucket`), and the previous output of the same prefix or
+    session, else the route's median (`previous`).
     """
 
     route: str | None
@@ -55,8 +51,10 @@ class RouteReport:
     model: Scores
     answered: Scores
     without_history: Scores
+    constant_mae: float
     route_median_mae: float
     bucket_median_mae: float
+    previous_mae: float
     verdict: Verdict
     verdict_without_history: Verdict
 
@@ -70,52 +68,50 @@ class Scorecard:
     unlisted_routes: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Slice:
-    """The test slice: generated lengths, and every forecast of them, as arrays of shape (test rows,)."""
-
-    routes: NDArray[np.object_]
-    generated: Floats
-    live: Forecast
-    live_past: Forecast
-    frozen: Forecast
-    frozen_past: Forecast
-    route_median: Floats
-    bucket_median: Floats
+def bounded(quantiles: Floats, limits: Floats) -> Floats:
+    """Return quantiles as the predictor answers them: ascending, at least 1 token, at most the limit (NaN: none)."""
+    most = np.where(np.isnan(limits), np.inf, limits)
+    return np.minimum(np.maximum(np.sort(quantiles, axis=1), 1.0), most[:, None])
 
 
-def score_test(
-    data: Dataset, features: Matrix, frozen: Matrix, model: Callable[[Matrix, NDArray[np.object_]], Forecast], seed: int
-) -> Scorecard:
-    """Return the scores on the test slice of `data`.
-
-    `features` is (rows, features) for all of `data`, with live history; `frozen` is (test rows, features) with the
-    artifact's history. `model` maps features and routes to the model's calibrated forecast.
-    """
-    test = slice(data.split.train, data.split.rows)
-    train = slice(0, data.split.train)
+def score_test(data: Dataset, previous: Floats, forecasts: Forecasts, seed: int) -> Scorecard:
+    """Return the scores of `forecasts` on the test slice of `data`; `previous` as from `previous_outputs`, NaN if none."""
+    test, train = slice(data.split.train, data.split.rows), slice(0, data.split.train)
     baselines = Baselines(data.routes[train].tolist(), data.inputs[train], data.outputs[train])
-    routes, most = data.routes[test], data.max_tokens[test]
+    routes = data.routes[test].tolist()
+    route_median = baselines.route_median(routes)
+    guesses = {
+        "constant": np.full(len(routes), np.median(data.outputs[train])),
+        "route_median": route_median,
+        "bucket_median": baselines.bucket_median(routes, data.inputs[test]),
+        "previous": np.where(np.isnan(previous), route_median, previous),
+    }
+    limits = data.limits[test]
     cut = _Slice(
-        routes=routes,
-        generated=data.outputs[test],
-        live=model(features[test], routes).bounded(most),
-        live_past=_past(features[test], data.outputs[train]).bounded(most),
-        frozen=model(frozen, routes).bounded(most),
-        frozen_past=_past(frozen, data.outputs[train]).bounded(most),
-        route_median=baselines.route_median(routes.tolist()),
-        bucket_median=baselines.bucket_median(routes.tolist(), data.inputs[test]),
+        data.routes[test],
+        data.outputs[test],
+        Forecasts(
+            *(bounded(own, limits) for own in (forecasts.model, forecasts.past, forecasts.frozen_model, forecasts.frozen_past))
+        ),
+        {name: np.fmin(guess, limits) for name, guess in guesses.items()},
     )
     return _report(cut, data.routes[train], seed)
 
 
-def _past(features: Matrix, outputs: Floats) -> Forecast:
-    """Return the answer without a model: the recent outputs of the route, else those of the training slice."""
-    quantiles = []
-    for name, feature in (("p50", "route_log_median"), ("p90", "route_log_p90")):
-        own = np.expm1(features[:, FEATURE_NAMES.index(feature)].astype(np.float64))
-        quantiles.append(np.where(np.isnan(own), np.quantile(outputs, QUANTILES[name]), own))
-    return Forecast(*quantiles)
+def previous_outputs(features: NDArray[np.float32]) -> Floats:
+    """Return the previous output of the same prompt prefix, else of the same session, in tokens; NaN without either."""
+    last = [features[:, FEATURE_NAMES.index(name)].astype(np.float64) for name in ("prefix_log_last", "session_log_last")]
+    return np.asarray(np.expm1(np.where(np.isnan(last[0]), last[1], last[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """The test slice, row by row: generated lengths, bounded forecasts, and the baselines' guesses."""
+
+    routes: NDArray[np.object_]
+    generated: Floats
+    forecasts: Forecasts
+    guesses: dict[str, Floats]
 
 
 def _report(cut: _Slice, train_routes: NDArray[np.object_], seed: int) -> Scorecard:
@@ -123,49 +119,54 @@ def _report(cut: _Slice, train_routes: NDArray[np.object_], seed: int) -> Scorec
     for route in cut.routes:
         counts[route] = counts.get(route, 0) + 1
     busiest = sorted(counts, key=lambda route: (-counts[route], route or ""))[:MAX_ROUTES]
-    live, frozen = cut.live_past, cut.frozen_past
+    live, frozen = cut.forecasts.past.copy(), cut.forecasts.frozen_past.copy()
     reports = []
     for route in busiest:
-        own = cut.routes == route
+        own = np.array(cut.routes == route)
         train_rows = int((train_routes == route).sum())
-        verdict = _judge(cut, cut.live, own, train_rows, seed)
-        verdict_frozen = _judge(cut, cut.frozen, own, train_rows, seed)
-        live = cut.live.where(own & (verdict.skill != "none"), live)
-        frozen = cut.frozen.where(own & (verdict_frozen.skill != "none"), frozen)
-        reports.append(_route_report(cut, own, (route, train_rows), (live, frozen), (verdict, verdict_frozen)))
+        verdicts = tuple(_judge(cut, forecast[:, _P50], own, train_rows, seed) for forecast in (cut.forecasts.model, cut.forecasts.frozen_model))
+        if verdicts[0].skill != "none":
+            live[own] = cut.forecasts.model[own]
+        if verdicts[1].skill != "none":
+            frozen[own] = cut.forecasts.frozen_model[own]
+        reports.append(_route_report(cut, own, (route, train_rows), (live, frozen), (verdicts[0], verdicts[1])))
     every = np.ones(len(cut.routes), dtype=np.bool_)
-    verdicts = (
-        judge(cut.generated, live.p50, cut.route_median, seed),
-        judge(cut.generated, frozen.p50, cut.route_median, seed),
+    overall = (
+        judge(cut.generated, live[:, _P50], cut.guesses["route_median"], seed),
+        judge(cut.generated, frozen[:, _P50], cut.guesses["route_median"], seed),
     )
-    overall = _route_report(cut, every, (None, len(train_routes)), (live, frozen), verdicts)
-    return Scorecard(overall, tuple(reports), len(counts) - len(busiest))
+    return Scorecard(
+        _route_report(cut, every, (None, len(train_routes)), (live, frozen), overall), tuple(reports), len(counts) - len(busiest)
+    )
 
 
-def _judge(cut: _Slice, forecast: Forecast, own: NDArray[np.bool_], train_rows: int, seed: int) -> Verdict:
+def _judge(cut: _Slice, median: Floats, own: NDArray[np.bool_], train_rows: int, seed: int) -> Verdict:
     if train_rows < MIN_SCORED_ROWS:
         return Verdict("none", None, None, f"{train_rows} training requests, {MIN_SCORED_ROWS} wanted")
-    return judge(cut.generated[own], forecast.p50[own], cut.route_median[own], seed)
+    return judge(cut.generated[own], median[own], cut.guesses["route_median"][own], seed)
 
 
 def _route_report(
     cut: _Slice,
     own: NDArray[np.bool_],
     named: tuple[str | None, int],
-    answered: tuple[Forecast, Forecast],
+    answered: tuple[Floats, Floats],
     verdicts: tuple[Verdict, Verdict],
 ) -> RouteReport:
     """Return the scores of the `own` rows; `named` is (route, training rows), the pairs are (live, without history)."""
     generated = cut.generated[own]
     live, frozen = answered
+    guesses = {name: float(np.abs(guess[own] - generated).mean()) for name, guess in cut.guesses.items()}
     return RouteReport(
         route=named[0],
         train_rows=named[1],
-        model=score(generated, cut.live.p50[own], cut.live.p90[own]),
-        answered=score(generated, live.p50[own], live.p90[own]),
-        without_history=score(generated, frozen.p50[own], frozen.p90[own]),
-        route_median_mae=score(generated, cut.route_median[own]).mae,
-        bucket_median_mae=score(generated, cut.bucket_median[own]).mae,
+        model=score(generated, cut.forecasts.model[own]),
+        answered=score(generated, live[own]),
+        without_history=score(generated, frozen[own]),
+        constant_mae=guesses["constant"],
+        route_median_mae=guesses["route_median"],
+        bucket_median_mae=guesses["bucket_median"],
+        previous_mae=guesses["previous"],
         verdict=verdicts[0],
         verdict_without_history=verdicts[1],
     )

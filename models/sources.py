@@ -166,6 +166,8 @@ def _mooncake(table: pl.DataFrame) -> pl.DataFrame:
     table = table.with_columns(time=pl.col("time").cast(pl.Float64, strict=False) / 1000.0)
     if "prefix_hash" not in table.columns:
         return table
+    if not isinstance(table.schema["prefix_hash"], pl.List):
+        return table
     blocks = pl.col("prefix_hash").cast(pl.List(pl.String), strict=False)
     table = table.with_columns(prefix_hash=blocks).with_row_index("_row")
     exploded = table.select("_row", "prefix_hash").explode("prefix_hash").drop_nulls()

@@ -1,8 +1,8 @@
 """How is a predictor learned from past requests?
 
-Takes a table of requests (`models.sources`), learns the median and the P90 of the output length, has both judged on the
-newest requests (`models.scoring`), and writes an artifact folder (`models.artifact`) that states per route what was
-proved.
+Takes a table of requests (`models.sources`), learns four quantiles of the output length (`models.trees`), has them judged
+on the newest requests (`models.scoring`), and writes an artifact folder (`models.artifact`) that states per route what
+was proved. The shipped models are then taught by all rows, the judged ones included, by the same recipe.
 """
 
 from collections.abc import Callable
@@ -16,24 +16,25 @@ import onnx
 import onnxmltools
 import polars as pl
 import xgboost
-from numpy.typing import NDArray
 
-from models.artifact import GOLDEN, HISTORY, QUANTILES, canonical_json, model_file, write_artifact
-from models.dataset import Dataset, Floats, Split, prepare
-from models.evaluate import conformal_offset
-from models.export import to_onnx, to_ubj
+from models import trees
+from models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, canonical_json, golden_lines, model_file, write_artifact
+from models.conformal import LEVELS, Calibration
+from models.dataset import Dataset, Floats, prepare
+from models.evaluate import Baselines, Verdict, judge
+from models.export import to_flat_json, to_onnx, to_ubj
 from models.features import FEATURE_NAMES, usable_names
+from models.history import keys_of
 from models.predict import Predictor
-from models.replay import frozen_features, replay, span_s
-from models.scoring import Forecast, Matrix, RouteReport, Scorecard, score_test
+from models.replay import Replay, frozen, replay, span_s
+from models.scoring import Forecasts, RouteReport, Scorecard, bounded, previous_outputs, score_test
+from models.trees import Boosters, Matrix, Recipe
 
 Progress = Callable[[str, float], None]
 
-# A route with fewer calibration rows uses the offset of all routes: with 200, one standard error of the coverage is 2
-# %.
-_ROUTE_CALIBRATION_ROWS: Final = 200
-_STOP_AFTER: Final = 40
 _GOLDEN_ROWS: Final = 50
+# The learning curve doubles from here.
+_CURVE_START: Final = 250
 _COLUMNS: Final = (
     "route",
     "n test",
@@ -41,12 +42,15 @@ _COLUMNS: Final = (
     "no hist.",
     "route med",
     "bucket med",
+    "previous",
     "med. APE",
     "tau",
+    "thirds",
     "P90 cov",
+    "P99 cov",
     "skill",
 )
-_TABLE: Final = "{:<24}{:>8}{:>9}{:>10}{:>11}{:>12}{:>10}{:>7}{:>9}  {}"
+_TABLE: Final = "{:<20}{:>8}{:>8}{:>9}{:>10}{:>11}{:>9}{:>9}{:>6}{:>7}{:>8}{:>8}  {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class TrainSettings:
     `test_share` of the rows, the newest, only judge (`models.dataset.Split`). `min_rows`: below it nothing is learned;
     at 500 rows a metadata and prompt-shape model ranked Alpaca answers at tau .37, at 2,000 at .45. `max_rows`: the
     newest rows that are used. `bucket_edges`: an answer is S up to the first, M up to the second, in tokens.
+    `learn_all`: the shipped models learn from the test rows too once these have judged; without it they are the very
+    ones that were judged.
     """
 
     seed: int = 0
@@ -64,8 +70,8 @@ class TrainSettings:
     max_rows: int = 200_000
     bucket_edges: tuple[float, float] = (64.0, 256.0)
     max_trees: int = 100
-    max_depth: int = 4
     learning_rate: float = 0.1
+    learn_all: bool = True
 
     def __post_init__(self) -> None:
         """Refuse settings that leave a slice empty.
@@ -82,6 +88,15 @@ class TrainSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """What the median model proves on the whole test slice after learning from the newest `rows` before it."""
+
+    rows: int
+    mae: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
 class TrainReport:
     """The outcome of a training run: `rows` by use, `start` and `end` the first and last arrival, `test` the scores."""
 
@@ -94,6 +109,7 @@ class TrainReport:
     truncated_ratio: float | None
     features: tuple[str, ...]
     test: Scorecard
+    curve: tuple[CurvePoint, ...]
 
     def lines(self) -> list[str]:
         """Return the report as text: one row per route, errors in output tokens, then the reason for each skill."""
@@ -112,14 +128,30 @@ class TrainReport:
                 for report in self.test.routes
             ),
         ]
+        lines.append(self._rows_wanted())
         if self.test.unlisted_routes:
             lines.append(f"{self.test.unlisted_routes:,} smaller routes are answered with their recent past")
         if self.truncated_ratio:
             lines.append(
                 f"{self.truncated_ratio:.1%} of the answers were cut by a token limit: "
-                "predicted is what will be generated, not what was meant"
+                "their full length is taken as longer, and predictions are cut at max_tokens"
             )
         return lines
+
+    def rows_for_skill(self) -> int | None:
+        """Return the fewest training requests from which on the learning curve shows skill; None if it never does."""
+        rows: int | None = None
+        for point in reversed(self.curve):
+            if point.verdict.skill == "none":
+                break
+            rows = point.rows
+        return rows
+
+    def _rows_wanted(self) -> str:
+        rows = self.rows_for_skill()
+        if rows is None:
+            return f"learning curve: no skill over all traffic with up to {self.curve[-1].rows:,} training requests"
+        return f"learning curve: skill over all traffic from {rows:,} training requests on"
 
 
 def train_to_folder(
@@ -142,15 +174,23 @@ def train_to_folder(
     settings = settings or TrainSettings()
     tell: Progress = progress or _silent
     tell("reading", 0.0)
-    data = prepare(frame, min_rows=settings.min_rows, max_rows=settings.max_rows, test_share=settings.test_share)
-    walked = replay(data.records, data.split.train, lambda share: tell("replaying history", 0.05 + 0.4 * share))
-    model = _learn(data, walked.features, settings, tell)
-    tell("scoring", 0.85)
-    frozen = frozen_features(data.records[data.split.train :], walked.stored_at_split)
-    test = score_test(data, walked.features, frozen, model.forecast, settings.seed)
+    data = prepare(frame, min_rows=settings.min_rows, max_rows=settings.max_rows, test_share=settings.test_share, seed=settings.seed)
+    walked = replay(data.records, data.split.train, lambda share: tell("replaying history", 0.05 + 0.3 * share), _salt(data))
+    learned = _learn(data, walked, settings, tell)
+    tell("scoring", 0.7)
+    judged = _judge(data, walked, learned, settings)
+    curve = _curve(data, learned, settings, tell)
+    tell("training", 0.9)
+    final = learned.judged
+    if settings.learn_all:
+        final = trees.fit(learned.inputs, learned.targets, learned.recipe, eta=settings.learning_rate, seed=settings.seed)
     tell("writing", 0.95)
-    files = model.files(walked.features) | {HISTORY: canonical_json(walked.history.to_payload())}
-    artifact = write_artifact(Path(out_dir), _manifest(model, data, test, settings), files, check=Predictor.load)
+    files = _model_files(final, learned) | {
+        HISTORY: canonical_json(walked.history.to_payload()),
+        CONFORMAL: canonical_json(judged.calibration.to_payload()),
+    }
+    manifest = _manifest(learned, data, judged.card, settings)
+    artifact = write_artifact(Path(out_dir), manifest, files, check=Predictor.load)
     tell("done", 1.0)
     return TrainReport(
         folder=artifact.folder,
@@ -160,131 +200,167 @@ def train_to_folder(
         start=data.start,
         end=data.end,
         truncated_ratio=data.truncated_ratio,
-        features=model.names,
-        test=test,
+        features=learned.names,
+        test=judged.card,
+        curve=curve,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Model:
-    """The trained boosters by quantile, over the features `names`; offsets are added to the P90 in log tokens."""
+class _Learned:
+    """What was learned from the training slice: inputs are (rows, names) of all rows, targets log(1 + tokens).
+
+    `early` has learned from [0, fit) of the split, `judged` from [0, train).
+    """
 
     names: tuple[str, ...]
-    boosters: dict[str, xgboost.Booster]
-    offset: float
-    offset_by_route: dict[str | None, float]
-
-    def inputs(self, features: Matrix) -> Matrix:
-        """Return the columns of `features`, (rows, len(FEATURES)), that the boosters were trained on."""
-        return np.ascontiguousarray(features[:, [FEATURE_NAMES.index(name) for name in self.names]])
-
-    def forecast(self, features: Matrix, routes: NDArray[np.object_]) -> Forecast:
-        """Return the calibrated quantiles in tokens."""
-        offsets = np.array([self.offset_by_route.get(route, self.offset) for route in routes], dtype=np.float64)
-        logs = {name: booster.inplace_predict(self.inputs(features)) for name, booster in self.boosters.items()}
-        return Forecast(np.expm1(logs["p50"].astype(np.float64)), np.expm1(logs["p90"] + offsets))
-
-    def files(self, features: Matrix) -> dict[str, bytes]:
-        """Return the model files and the golden vectors: 49 rows spread over the data, and one with nothing known."""
-        inputs = self.inputs(features)
-        rows = np.linspace(0, len(inputs) - 1, _GOLDEN_ROWS - 1).astype(np.int64)
-        golden = np.vstack([inputs[rows], np.full((1, len(self.names)), np.nan, dtype=np.float32)])
-        expected = {name: booster.inplace_predict(golden).tolist() for name, booster in self.boosters.items()}
-        listed = [[None if np.isnan(value) else float(value) for value in row] for row in golden]
-        files = {GOLDEN: canonical_json({"features": self.names, "inputs": listed, "expected": expected})}
-        for name, booster in self.boosters.items():
-            files[model_file(name, "onnx")] = to_onnx(booster, inputs)
-            files[model_file(name, "ubj")] = to_ubj(booster)
-        return files
+    inputs: Matrix
+    targets: Floats
+    recipe: Recipe
+    early: Boosters
+    judged: Boosters
 
 
-def _learn(data: Dataset, features: Matrix, settings: TrainSettings, tell: Progress) -> _Model:
-    stop = data.split.stop
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """The scores, and the calibration as of the last request that finished."""
+
+    card: Scorecard
+    calibration: Calibration
+
+
+def _salt(data: Dataset) -> bytes:
+    """Return what hides tenants in this artifact: of the data, so that the same data gives the same bytes."""
+    return data.digest
+
+
+def _columns(names: tuple[str, ...], features: Matrix) -> Matrix:
+    return np.ascontiguousarray(features[:, [FEATURE_NAMES.index(name) for name in names]])
+
+
+def _learn(data: Dataset, walked: Replay, settings: TrainSettings, tell: Progress) -> _Learned:
+    train = data.split.train
+    keys: dict[str, set[Any]] = {}
+    for record in data.records[:train]:
+        for level, key in keys_of(record.request).items():
+            keys.setdefault(level, set()).add(key)
+    counts = {level: len(own) for level, own in keys.items()}
     # With nothing that varies the trees are a constant, which is then the right answer; XGBoost wants one column for
     # it.
-    names = usable_names(span_s(data.records[:stop]), features[:stop]) or FEATURE_NAMES[:1]
-    untrained = _Model(names, {}, 0.0, {})
-    inputs, logs = untrained.inputs(features), np.log1p(data.outputs)
-    tell("training P50", 0.45)
-    p50, _ = _fit(inputs, logs, data.split, {"objective": "reg:absoluteerror"}, settings)
-    tell("training P90", 0.65)
-    pinball = {"objective": "reg:quantileerror", "quantile_alpha": QUANTILES["p90"]}
-    p90, residuals = _fit(inputs, logs, data.split, pinball, settings)
-    offset, by_route = _offsets(residuals, data.routes[data.split.fit : data.split.train])
-    return _Model(names, {"p50": p50, "p90": p90}, offset, by_route)
-
-
-def _fit(
-    inputs: Matrix, log_outputs: Floats, split: Split, objective: dict[str, Any], settings: TrainSettings
-) -> tuple[xgboost.Booster, Floats]:
-    """Return one quantile's model of log(1 + tokens), and its residuals on the rows [fit, train) that it had not seen.
-
-    The number of trees is chosen on the stopping slice, which then teaches too: its residuals are those of the model
-    before that. Twice the calibration rows span twice the time, which matters under drift: coverage on Azure conv was
-    .938 with the calibration slice alone.
-
-    100 trees of depth 4 were within 1 % of the MAE of all larger forests tried on the Azure and Mooncake traces, at
-    half the bytes. Depths 4 to 8 differed by 2 % of MAE on the Azure traces; 64 bins instead of 256 cost 7 % there,
-    because templates differ by few tokens.
-    """
-    parameters = objective | {
-        "max_depth": settings.max_depth,
-        "eta": settings.learning_rate,
-        "min_child_weight": 20,
-        "max_bin": 256,
-        "tree_method": "hist",
-        # More threads spin on small data: 150 s instead of 0.9 s was measured with two on a busy machine.
-        "nthread": 1,
-        "seed": settings.seed,
-    }
-    fit = xgboost.DMatrix(inputs[: split.fit], log_outputs[: split.fit], nthread=1)
-    stop = xgboost.DMatrix(inputs[split.fit : split.stop], log_outputs[split.fit : split.stop], nthread=1)
-    searched = xgboost.train(
-        parameters,
-        fit,
-        settings.max_trees,
-        evals=[(stop, "stop")],
-        early_stopping_rounds=_STOP_AFTER,
-        verbose_eval=False,
+    names = usable_names(span_s(data.records[:train]), walked.features[:train], counts) or FEATURE_NAMES[:1]
+    inputs, targets = _columns(names, walked.features), np.log1p(data.completed)
+    recipe, early = trees.search(
+        inputs,
+        targets,
+        data.split,
+        max_trees=settings.max_trees,
+        eta=settings.learning_rate,
+        seed=settings.seed,
+        tell=lambda share: tell("searching", 0.35 + 0.25 * share),
     )
-    both = xgboost.DMatrix(inputs[: split.stop], log_outputs[: split.stop], nthread=1)
-    final = xgboost.train(parameters, both, searched.best_iteration + 1)
-    first = searched[: searched.best_iteration + 1].inplace_predict(inputs[split.fit : split.stop])
-    second = final.inplace_predict(inputs[split.stop : split.train])
-    return final, log_outputs[split.fit : split.train] - np.concatenate([first, second])
+    tell("training", 0.6)
+    judged = trees.fit(inputs[:train], targets[:train], recipe, eta=settings.learning_rate, seed=settings.seed)
+    return _Learned(names, inputs, targets, recipe, early, judged)
 
 
-def _offsets(residuals: Floats, routes: NDArray[np.object_]) -> tuple[float, dict[str | None, float]]:
-    """Return the log offset that makes P90 cover 90 % of the calibration rows, and that of each route with enough."""
-    by_route: dict[str | None, float] = {}
-    for route in dict.fromkeys(routes.tolist()):
-        own = residuals[routes == route]
-        if len(own) >= _ROUTE_CALIBRATION_ROWS:
-            by_route[route] = conformal_offset(own, QUANTILES["p90"])
-    return conformal_offset(residuals, QUANTILES["p90"]), by_route
+def _judge(data: Dataset, walked: Replay, learned: _Learned, settings: TrainSettings) -> _Judged:
+    split = data.split
+    live_raw = learned.judged.log_tokens(learned.inputs[split.train :])
+    raw = np.vstack([learned.early.log_tokens(learned.inputs[split.fit : split.train]), live_raw])
+    frozen_features, frozen_past = frozen(data.records[split.train :], walked.stored_at_split)
+    frozen_raw = learned.judged.log_tokens(_columns(learned.names, frozen_features))
+    live_offsets, frozen_offsets, calibration = _rolling(raw, data, walked)
+    known = np.quantile(data.outputs[: split.train], list(QUANTILES.values()))
+    forecasts = Forecasts(
+        model=np.expm1(live_raw + live_offsets),
+        past=np.where(np.isnan(walked.past[split.train :]), known, walked.past[split.train :]),
+        frozen_model=np.expm1(frozen_raw + frozen_offsets),
+        frozen_past=np.where(np.isnan(frozen_past), known, frozen_past),
+    )
+    card = score_test(data, previous_outputs(walked.features[split.train :]), forecasts, settings.seed)
+    return _Judged(card, calibration)
 
 
-def _manifest(model: _Model, data: Dataset, test: Scorecard, settings: TrainSettings) -> dict[str, Any]:
+def _rolling(raw: Floats, data: Dataset, walked: Replay) -> tuple[Floats, Floats, Calibration]:
+    """Return the log offsets of each test row, live and frozen at the split, and the calibration after the last finish.
+
+    `raw` are the quantiles of the rows [fit, rows) by models that had not learned from them. A residual counts once
+    its request has finished, as in a router that reports it.
+    """
+    split = data.split
+    residuals = np.log1p(data.outputs[split.fit :])[:, None] - raw
+    calibrated = [number for number, name in enumerate(QUANTILES) if name in LEVELS]
+    names = [list(QUANTILES)[number] for number in calibrated]
+    calibration = Calibration(names)
+    live = np.zeros((split.rows - split.train, len(QUANTILES)))
+    fixed = np.zeros_like(live)
+    seen = 0
+
+    def catch_up(known: int) -> None:
+        nonlocal seen
+        for index in walked.order[seen:known]:
+            if index >= split.fit:
+                own = residuals[index - split.fit]
+                calibration.observe(data.routes[index], {name: float(own[number]) for name, number in zip(names, calibrated, strict=True)})
+        seen = known
+
+    at_split: dict[str | None, dict[str, float]] = {}
+    for row in range(split.train, split.rows):
+        catch_up(int(walked.known[row]))
+        if row == split.train:
+            at_split = {route: calibration.offsets(route) for route in set(data.routes[split.train :])}
+        live[row - split.train, calibrated] = list(calibration.offsets(data.routes[row]).values())
+        fixed[row - split.train, calibrated] = list(at_split[data.routes[row]].values())
+    catch_up(len(walked.order))
+    return live, fixed, calibration
+
+
+def _curve(data: Dataset, learned: _Learned, settings: TrainSettings, tell: Progress) -> tuple[CurvePoint, ...]:
+    """Return how the median's error on the test slice falls with the number of training rows."""
+    train = data.split.train
+    sizes = [size for size in (_CURVE_START * 2**step for step in range(20)) if size < train]
+    generated, limits = data.outputs[train:], data.limits[train:]
+    route_median = _route_medians(data)
+    points = []
+    for number, size in enumerate([*sizes, train]):
+        tell("learning curve", 0.75 + 0.15 * number / (len(sizes) + 1))
+        rows = slice(train - size, train)
+        booster = trees.fit_median(learned.inputs[rows], learned.targets[rows], learned.recipe, eta=settings.learning_rate, seed=settings.seed)
+        median = bounded(np.expm1(booster.inplace_predict(learned.inputs[train:]).astype(np.float64))[:, None], limits)[:, 0]
+        points.append(CurvePoint(size, float(np.abs(median - generated).mean()), judge(generated, median, route_median, settings.seed)))
+    return tuple(points)
+
+
+def _route_medians(data: Dataset) -> Floats:
+    train = data.split.train
+    baselines = Baselines(data.routes[:train].tolist(), data.inputs[:train], data.outputs[:train])
+    return np.fmin(baselines.route_median(data.routes[train:].tolist()), data.limits[train:])
+
+
+def _model_files(final: Boosters, learned: _Learned) -> dict[str, bytes]:
+    """Return the model files and the golden vectors: 49 rows spread over the data, and one with nothing known."""
+    rows = np.linspace(0, len(learned.inputs) - 1, _GOLDEN_ROWS - 1).astype(np.int64)
+    golden = np.vstack([learned.inputs[rows], np.full((1, len(learned.names)), np.nan, dtype=np.float32)])
+    files = {GOLDEN: golden_lines(golden.tolist(), final.log_tokens(golden).tolist())}
+    for name, booster in final.by_quantile.items():
+        files[model_file(name, "onnx")] = to_onnx(booster, learned.inputs)
+        files[model_file(name, "json")] = to_flat_json(booster, learned.names, golden)
+        files[model_file(name, "ubj")] = to_ubj(booster)
+    return files
+
+
+def _manifest(learned: _Learned, data: Dataset, test: Scorecard, settings: TrainSettings) -> dict[str, Any]:
     """Return what the artifact says of itself; no clock, no host name: the same data gives the same bytes."""
     routes = [
-        {
-            "route": report.route,
-            "skill": report.verdict.skill,
-            "skill_without_history": report.verdict_without_history.skill,
-            "log_offsets": {"p90": model.offset_by_route.get(report.route, model.offset)},
-            "scores": asdict(report),
-        }
+        {"route": report.route, "skill": report.verdict.skill, "skill_without_history": report.verdict_without_history.skill}
         for report in test.routes
     ]
     return {
         "target": "log1p(output_tokens)",
-        "features": list(model.names),
-        "quantiles": {
-            name: {"level": QUANTILES[name], "trees": booster.num_boosted_rounds()}
-            for name, booster in model.boosters.items()
-        },
+        "features": list(learned.names),
+        "quantiles": {name: {"level": QUANTILES[name], "trees": count} for name, count in learned.recipe.trees.items()},
+        "depth": learned.recipe.depth,
         "routes": routes,
-        "scores": asdict(test.overall),
         "bucket_edges": list(settings.bucket_edges),
         "settings": asdict(settings),
         "training": {
@@ -299,12 +375,7 @@ def _manifest(model: _Model, data: Dataset, test: Scorecard, settings: TrainSett
 
 def _row_counts(data: Dataset) -> dict[str, int]:
     split = data.split
-    return {
-        "training": split.stop,
-        "calibration": split.train - split.stop,
-        "test": split.rows - split.train,
-        "left out": data.dropped,
-    }
+    return {"training": split.fit, "calibration": split.train - split.fit, "test": split.rows - split.train, "left out": data.dropped}
 
 
 def _silent(step: str, share: float) -> None:
@@ -318,14 +389,17 @@ def _route_name(route: str | None) -> str:
 def _table_row(name: str, report: RouteReport) -> str:
     answered = report.answered
     return _TABLE.format(
-        name[:23],
+        name[:19],
         f"{answered.rows:,}",
         f"{answered.mae:.1f}",
         f"{report.without_history.mae:.1f}",
         f"{report.route_median_mae:.1f}",
         f"{report.bucket_median_mae:.1f}",
+        f"{report.previous_mae:.1f}",
         f"{answered.median_ape:.1%}",
         "-" if answered.kendall_tau is None else f"{answered.kendall_tau:.2f}",
-        "-" if answered.p90_coverage is None else f"{answered.p90_coverage:.1%}",
+        f"{answered.tertile_accuracy:.0%}",
+        f"{answered.p90_coverage:.1%}",
+        f"{answered.p99_coverage:.1%}",
         report.verdict.skill,
     )

@@ -17,13 +17,11 @@ from models.predict import Predictor
 from models.train import TrainReport
 
 FILES = (
-    "golden.json",
+    "conformal.json",
+    "golden.jsonl",
     "history.json",
     "manifest.json",
-    "model_p50.onnx",
-    "model_p50.ubj",
-    "model_p90.onnx",
-    "model_p90.ubj",
+    *(f"model_{quantile}.{kind}" for quantile in ("p10", "p50", "p90", "p99") for kind in ("json", "onnx", "ubj")),
 )
 
 
@@ -130,13 +128,42 @@ def test_a_feature_this_build_does_not_know_is_refused(folder: Path) -> None:
         Predictor.load(folder)
 
 
+def change_golden(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    lines = [json.loads(line) for line in (folder / "golden.jsonl").read_text().splitlines()]
+    for line in lines:
+        change(line)
+    (folder / "golden.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    rewrite(folder, keep)
+
+
 def test_golden_vectors_of_another_shape_are_refused(folder: Path) -> None:
     rewrite(folder, lambda manifest: manifest["features"].pop())
-    golden = json.loads((folder / "golden.json").read_text())
-    golden["inputs"] = [row[:-1] for row in golden["inputs"]]
-    (folder / "golden.json").write_text(json.dumps(golden))
-    rewrite(folder, keep)
+    change_golden(folder, lambda line: line["inputs"].pop())
     with pytest.raises(ArtifactError, match="does not open as a model"):
+        Predictor.load(folder)
+
+
+def test_a_golden_answer_that_differs_by_more_than_the_tolerance_is_refused(folder: Path) -> None:
+    def move(line: dict[str, Any]) -> None:
+        line["expected"]["p99"] += 2e-4
+
+    change_golden(folder, move)
+    with pytest.raises(ArtifactError, match=r"model_p99\.onnx answers the golden vectors 0\.0002 log tokens away"):
+        Predictor.load(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"inputs": [[1]], "expected": {}}', "[1]"])
+def test_golden_vectors_that_are_none_are_refused(folder: Path, text: str) -> None:
+    (folder / "golden.jsonl").write_text(text)
+    rewrite(folder, keep)
+    with pytest.raises(ArtifactError, match="holds no golden vectors"):
+        Predictor.load(folder)
+
+
+def test_an_unreadable_calibration_is_refused(folder: Path) -> None:
+    (folder / "conformal.json").write_text("{}")
+    rewrite(folder, keep)
+    with pytest.raises(ArtifactError, match="the calibration is not readable"):
         Predictor.load(folder)
 
 
@@ -148,13 +175,13 @@ def test_a_manifest_cannot_name_files_elsewhere(folder: Path, name: str) -> None
 
 
 def test_a_manifest_that_forgets_a_file_is_refused(folder: Path) -> None:
-    rewrite(folder, lambda manifest: manifest["files"].pop("golden.json"))
-    with pytest.raises(ArtifactError, match=r"does not list golden\.json"):
+    rewrite(folder, lambda manifest: manifest["files"].pop("golden.jsonl"))
+    with pytest.raises(ArtifactError, match=r"does not list golden\.jsonl"):
         load_artifact(folder)
 
 
 def test_a_history_without_outputs_is_refused(folder: Path) -> None:
-    (folder / "history.json").write_text("[]")
+    (folder / "history.json").write_text('{"salt": "", "windows": []}')
     rewrite(folder, keep)
     with pytest.raises(ArtifactError, match="holds no outputs"):
         Predictor.load(folder)
@@ -173,7 +200,8 @@ def test_no_folder_at_all_is_refused(tmp_path: Path) -> None:
 
 
 def good_files() -> dict[str, bytes]:
-    return {"golden.json": b"{}\n", "history.json": b"[]\n", "model_p50.onnx": b"x"}
+    models = {f"model_{quantile}.onnx": b"x" for quantile in ("p10", "p50", "p90", "p99")}
+    return {"golden.jsonl": b"{}\n", "history.json": b"[]\n", "conformal.json": b"{}\n"} | models
 
 
 MANIFEST_BODY = {"features": [], "quantiles": {"p50": {}}, "routes": [], "bucket_edges": [64, 256]}

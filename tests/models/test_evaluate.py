@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.evaluate import MIN_SCORED_ROWS, SKILL_LOW, Baselines, conformal_offset, judge, score
+from models.evaluate import MIN_SCORED_ROWS, SKILL_LOW, Baselines, judge, score
 
 LENGTHS = st.lists(st.integers(0, 20), min_size=2, max_size=30)
 
@@ -25,18 +25,21 @@ def slow_tau(first: list[int], second: list[int]) -> float:
 
 
 def test_scores_of_a_small_case_are_exact() -> None:
-    scores = score(np.array([10.0, 20.0, 0.0]), np.array([12.0, 15.0, 1.0]), np.array([9.0, 20.0, 30.0]))
+    quantiles = np.array([[0.0, 12.0, 9.0, 12.0], [20.0, 15.0, 20.0, 20.0], [0.0, 1.0, 30.0, 40.0]])
+    scores = score(np.array([10.0, 20.0, 0.0]), quantiles)
     assert scores.mae == pytest.approx(8 / 3)  # errors 2, 5, 1
     assert scores.median_ape == pytest.approx(0.25)  # .2, .25, and 1/max(0, 1)
     assert scores.kendall_tau == pytest.approx(1.0)
-    assert scores.p90_coverage == pytest.approx(2 / 3)
+    # Thirds end at 6.67 and 13.33: 12 is in the middle one as 10 is, 15 in the upper as 20, 1 in the lower as 0.
+    assert scores.tertile_accuracy == 1.0
+    assert (scores.p10_coverage, scores.p90_coverage, scores.p99_coverage) == pytest.approx((2 / 3, 2 / 3, 1.0))
 
 
 @given(st.data())
 def test_tau_is_kendalls(data: st.DataObject) -> None:
     generated = data.draw(LENGTHS)
     predicted = data.draw(st.lists(st.integers(0, 20), min_size=len(generated), max_size=len(generated)))
-    tau = score(np.array(generated, dtype=float), np.array(predicted, dtype=float)).kendall_tau
+    tau = score(np.array(generated, dtype=float), np.array([predicted] * 4, dtype=float).T).kendall_tau
     if len(set(generated)) == 1 or len(set(predicted)) == 1:
         assert tau is None
     else:
@@ -51,18 +54,6 @@ def test_baselines_are_learned_medians_with_fallbacks() -> None:
     # 4..7 share a power of two; 100 has its own; 9 of route b is unseen, so the route speaks.
     inputs = np.array([6.0, 100.0, 9.0, np.nan, 1.0])
     assert baselines.bucket_median(["a", "a", "b", None, "new"], inputs).tolist() == [2.0, 50.0, 8.0, 9.0, 8.0]
-
-
-@given(st.lists(st.floats(-5, 5), min_size=20, max_size=200), st.sampled_from([0.5, 0.9]))
-def test_the_conformal_offset_covers_its_own_calibration_rows(residuals: list[float], level: float) -> None:
-    offset = conformal_offset(np.array(residuals), level)
-    assert np.mean(np.array(residuals) <= offset) >= level
-
-
-def test_the_conformal_offset_is_the_rank_of_the_paper() -> None:
-    # n = 99: ceil(100 * 0.9) = the 90th smallest of 1..99.
-    assert conformal_offset(np.arange(1.0, 100.0), 0.9) == 90.0
-    assert conformal_offset(np.array([3.0]), 0.9) == 3.0
 
 
 def test_half_the_error_is_good_skill() -> None:

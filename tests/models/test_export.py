@@ -1,5 +1,7 @@
 """An exported model answers like the trained one, or is not exported."""
 
+import json
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -9,7 +11,8 @@ from onnxmltools.convert import convert_xgboost
 from onnxmltools.convert.common.data_types import FloatTensorType
 
 from models.errors import ArtifactError
-from models.export import to_onnx, to_ubj
+from models.export import to_flat_json, to_onnx, to_ubj
+from models.flat import walk
 
 
 def inputs(rows: int = 600) -> NDArray[np.float32]:
@@ -39,6 +42,35 @@ def test_onnx_and_ubj_agree_with_the_trained_model_also_on_missing_values(object
     restored = xgboost.Booster({"nthread": 1})
     restored.load_model(bytearray(to_ubj(model)))
     np.testing.assert_array_equal(restored.inplace_predict(unseen), model.inplace_predict(unseen))
+
+
+def test_the_three_formats_agree_on_ten_thousand_rows() -> None:
+    sample = inputs()
+    model = booster(sample, {"objective": "reg:quantileerror", "quantile_alpha": 0.9}, rounds=60)
+    unseen = (inputs(10_000) * 2).astype(np.float32)
+    expected = model.inplace_predict(unseen)
+    session = onnxruntime.InferenceSession(to_onnx(model, sample), providers=["CPUExecutionProvider"])
+    flat = json.loads(to_flat_json(model, ("a", "b", "c", "d"), sample))
+    assert flat["features"] == ["a", "b", "c", "d"]
+    np.testing.assert_allclose(session.run(None, {"features": unseen})[0][:, 0], expected, atol=1e-4)
+    np.testing.assert_allclose([walk(flat, row) for row in unseen], expected, atol=1e-4)
+
+
+def test_a_value_on_a_threshold_goes_the_same_way_in_all_formats() -> None:
+    sample = inputs()
+    model = booster(sample, {"objective": "reg:absoluteerror"})
+    flat = json.loads(to_flat_json(model, ("a", "b", "c", "d"), sample))
+    edges = np.array([value for feature, value in zip(flat["feature"], flat["value"], strict=True) if feature == 0], dtype=np.float32)
+    rows = np.tile(sample[0], (len(edges), 1))
+    rows[:, 0] = edges
+    np.testing.assert_allclose([walk(flat, row) for row in rows], model.inplace_predict(rows), atol=1e-4)
+
+
+def test_flat_trees_that_answer_differently_are_not_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = inputs()
+    monkeypatch.setattr("models.export.walk", lambda flat, row: walk(flat, row) + 2e-4)
+    with pytest.raises(ArtifactError, match=r"the flat trees are 0\.0002 away from XGBoost"):
+        to_flat_json(booster(sample, {"objective": "reg:absoluteerror"}), ("a", "b", "c", "d"), sample)
 
 
 def test_the_bytes_are_the_same_every_time() -> None:

@@ -31,35 +31,52 @@ def test_metadata_and_history_arrive_under_their_names() -> None:
             "turn": 3,
         }
     )
+    prefix = Window(20, [8, 2])
+    prefix.add(4, time_s=5 * 86_400 + 6 * HOUR_S - 9, input_tokens=30)
     windows = {
+        "global": Window(2_000, [1]),
         "route": Window(500, range(11)),
         "model": Window(500, [7]),
+        "route_model": Window(100, [6]),
+        "tenant": Window(50, [2, 12]),
         "same_size": Window(20, [3, 5]),
         "session": Window(20, [1, 9]),
-        "prefix": Window(20, [8, 2, 4]),
+        "prefix": prefix,
     }
     values = values_by_name(request, windows)
-    assert values == pytest.approx(
-        {
-            "log_input_tokens": math.log(100),
-            "log_max_tokens": math.log(10),
-            "temperature": 0.2,
-            "stream": 0.0,
-            "turn": 3.0,
-            "hour_sin": 1.0,
-            "hour_cos": 0.0,
-            "weekday": 1.0,  # 1970-01-06 was a Tuesday
-            "route_log_median": math.log(6),
-            "route_log_p90": math.log(10),
-            "model_log_median": math.log(8),
-            "same_size_log_median": math.log(5),
-            "session_log_last": math.log(10),
-            "session_log_median": math.log(6),
-            "prefix_log_last": math.log(5),
-            "prefix_log_median": math.log(5),
-        },
-        abs=1e-12,
-    )
+    recent = (math.log(10) + 0.8 * math.log(2) + 0.5 * math.log(6)) / 2.3
+    expected = {
+        "log_input_tokens": math.log(100),
+        "log_max_tokens": math.log(10),
+        "temperature": 0.2,
+        "stream": 0.0,
+        "turn": 3.0,
+        "hour_sin": 1.0,
+        "hour_cos": 0.0,
+        "weekday": 1.0,  # 1970-01-06 was a Tuesday
+        "route_log_median": 1.75,  # log 6 = 1.79, in steps of a quarter
+        "route_log_p90": 2.25,  # log 10 = 2.30
+        "model_log_median": math.log(8),
+        "route_model_log_median": math.log(7),
+        "tenant_log_median": math.log(8),
+        "tenant_log_p90": math.log(12),
+        "same_size_log_median": math.log(5),
+        "session_log_last": math.log(10),
+        "session_log_before": math.log(2),
+        "session_log_median": math.log(6),
+        "session_log_recent": recent,
+        "session_log_spread": math.log(9.2) - math.log(2.8),  # 8.2 and 1.8 tokens
+        "prefix_log_last": math.log(5),
+        "prefix_log_before": math.log(3),
+        "prefix_log_median": math.log(5),
+        "prefix_log_spread": math.log(8.2) - math.log(3.4),  # 7.2 and 2.4 tokens
+        "prefix_log_since": math.log(10),
+        "prefix_new_tokens": 99 - 30 - 4,
+    }
+    assert {name: values[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+    # The session's last request did not say when it came and how long its prompt was.
+    assert math.isnan(values["session_log_since"])
+    assert math.isnan(values["session_new_tokens"])
 
 
 @pytest.mark.parametrize(
@@ -67,7 +84,7 @@ def test_metadata_and_history_arrive_under_their_names() -> None:
 )
 def test_times_of_day_need_enough_days(hours: int, known: set[str]) -> None:
     values = np.random.default_rng(0).random((50, len(FEATURES))).astype(np.float32)
-    used = set(usable_names(hours * HOUR_S, values))
+    used = set(usable_names(hours * HOUR_S, values, {}))
     assert used & {"hour_sin", "hour_cos", "weekday"} == known
     assert "turn" in used
 
@@ -77,7 +94,13 @@ def test_a_feature_that_never_varies_is_left_out_and_one_sometimes_missing_is_no
     values[:, FEATURE_NAMES.index("temperature")] = 1.0
     values[2, FEATURE_NAMES.index("log_max_tokens")] = 5.0
     values[:, FEATURE_NAMES.index("turn")] = [1, 1, 2, 1]
-    assert usable_names(0.0, values) == ("log_max_tokens", "turn")
+    assert usable_names(0.0, values, {}) == ("log_max_tokens", "turn")
+
+
+def test_the_past_of_the_only_route_is_left_out() -> None:
+    values = np.random.default_rng(0).random((50, len(FEATURES))).astype(np.float32)
+    assert "route_log_median" not in usable_names(0.0, values, {"route": 1, "tenant": 2})
+    assert {"tenant_log_median", "route_log_median"} <= set(usable_names(0.0, values, {"route": 2, "tenant": 2}))
 
 
 def test_no_feature_speaks_of_server_load_or_text() -> None:

@@ -1,6 +1,8 @@
 """Windows of finished outputs: exact quantiles, bounded memory, nothing personal in the stored part."""
 
+import hashlib
 import json
+import math
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from models.errors import ArtifactError
 from models.history import LEVELS, History, Window, keys_of
 from models.request import MISSING, Request
 
-ROUTE = Request(route="chat", model="m", input_tokens=10.0, session="alice", prefix_hash="p")
+ROUTE = Request(route="chat", model="m", input_tokens=10.0, session="alice", tenant="ACME", prefix_hash="p")
 
 
 @given(st.lists(st.integers(0, 1_000), min_size=1), st.integers(1, 10), st.floats(0, 1))
@@ -27,7 +29,9 @@ def test_a_request_is_known_at_each_level_it_names() -> None:
         "global": (),
         "route": ("chat",),
         "model": ("m",),
+        "route_model": ("chat", "m"),
         "same_size": ("chat", 10),
+        "tenant": (hashlib.blake2b(b"ACME", digest_size=8).hexdigest(),),
         "session": ("alice",),
         "prefix": ("p",),
     }
@@ -59,13 +63,15 @@ def test_a_new_session_per_request_does_not_grow_the_memory(monkeypatch: pytest.
 
 
 def test_the_stored_part_names_no_session_and_no_prefix_and_survives_json() -> None:
-    history = History()
+    history = History(b"salt")
     for output_tokens in range(30):
         history.observe(ROUTE, output_tokens)
     payload = json.loads(json.dumps(history.to_payload()))
     assert "alice" not in json.dumps(payload)
+    assert "ACME" not in json.dumps(payload)
+    assert keys_of(ROUTE, b"salt")["tenant"] != keys_of(ROUTE)["tenant"]
     restored = History.from_payload(payload)
-    assert set(restored.windows_of(ROUTE)) == {"global", "route", "model", "same_size"}
+    assert set(restored.windows_of(ROUTE)) == {"global", "route", "model", "route_model", "same_size", "tenant"}
     for name, window in restored.windows_of(ROUTE).items():
         assert list(window) == list(history.windows_of(ROUTE)[name])
     assert restored.to_payload() == payload
@@ -76,4 +82,19 @@ def test_the_stored_part_names_no_session_and_no_prefix_and_survives_json() -> N
 )
 def test_an_unreadable_stored_entry_is_refused(entry: object) -> None:
     with pytest.raises(ArtifactError, match="history entry 0 is not readable"):
-        History.from_payload([entry])  # type: ignore[list-item]
+        History.from_payload({"salt": "", "windows": [entry]})
+
+
+@pytest.mark.parametrize("payload", [{}, {"salt": "no hex", "windows": []}, {"salt": 5, "windows": []}, {"salt": ""}])
+def test_an_unreadable_payload_is_refused(payload: dict[str, object]) -> None:
+    with pytest.raises(ArtifactError, match="the history is not readable"):
+        History.from_payload(payload)
+
+
+def test_newer_outputs_weigh_more_and_one_alone_is_drawn_to_the_prior() -> None:
+    window = Window(20, [99])
+    assert window.recent(0.0) == pytest.approx(math.log(100) / 1.5)
+    window.add(0)
+    # (log 100 * 0.8 + 0 + 0.5 * 3) / (0.8 + 1 + 0.5)
+    assert window.recent(3.0) == pytest.approx((math.log(100) * 0.8 + 1.5) / 2.3)
+    assert (window.last, window.before_last) == (0, 99)

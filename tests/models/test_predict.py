@@ -3,9 +3,11 @@
 import heapq
 import json
 import math
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from models.conformal import Calibration
 from models.errors import ArtifactError, RequestError
 from models.history import History
 from models.predict import Predictor, predict_lines
-from models.train import TrainReport
+from models.train import TrainReport, TrainSettings, train_to_folder
 from tests.models import synthetic
 
 ANSWER = {"p10", "p50", "p90", "p99", "bucket", "skill", "source", "version"}
@@ -37,12 +40,44 @@ def test_a_skilled_route_is_answered_by_the_model(predictor: Predictor, small_re
     answer = predictor.predict({"route": "chat", "input_tokens": 800})
     assert set(answer) == ANSWER
     assert (answer["skill"], answer["source"], answer["bucket"]) == ("good", "model", "M")
-    assert (answer["p10"], answer["p99"]) == (None, None)
     assert answer["version"] == small_report.version
     # The truth is 200 within 10 %.
     assert answer["p50"] == pytest.approx(200, rel=0.1)
-    assert answer["p90"] is not None
-    assert answer["p50"] <= answer["p90"] < 260
+    assert 80 < answer["p10"] <= answer["p50"] <= answer["p90"] < 260
+    assert answer["p90"] <= answer["p99"]
+
+
+def test_coverage_follows_a_drift_that_is_reported(predictor: Predictor) -> None:
+    """All at once chat answers grow by half: P90 covers 90 % again once the drift has filled the calibration window."""
+    dice = random.Random(1)
+    covered = []
+    for number in range(1_600):
+        tokens = int(math.exp(dice.uniform(4, 8)))
+        truth = int(tokens / 4 * 1.5 * dice.uniform(0.9, 1.1))
+        row = {"id": f"r{number}", "route": "chat", "input_tokens": tokens}
+        covered.append(truth <= predictor.predict(row)["p90"])
+        predictor.observe(row, truth)
+    assert np.mean(covered[:50]) < 0.6
+    assert np.mean(covered[1_100:]) == pytest.approx(0.9, abs=0.035)
+
+
+def test_an_observed_id_is_measured_against_the_prediction_made_under_it(predictor: Predictor) -> None:
+    row = {"id": 7, "route": "chat", "input_tokens": 800}
+    predictor.predict(row)
+    made = predictor._pending["7"]
+    for _ in range(30):
+        predictor.observe({"route": "chat", "input_tokens": 800}, 4_000)
+    predictor.observe(row, 200)
+    newest = list(predictor._calibration._routes["chat"]["p90"])[-1]
+    assert newest == pytest.approx(math.log1p(200) - made[2], abs=0.001)
+    assert not predictor._pending
+
+
+def test_predictions_that_are_never_observed_are_forgotten(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.predict._MAX_PENDING", 3)
+    for number in range(9):
+        predictor.predict({"id": number, "route": "chat", "input_tokens": 80})
+    assert list(predictor._pending) == ["6", "7", "8"]
 
 
 def test_a_route_without_skill_is_answered_by_its_recent_past(predictor: Predictor) -> None:
@@ -101,13 +136,16 @@ def test_a_bad_row_refuses_its_batch_and_a_bad_observation_is_not_recorded(predi
     assert predictor.predict({"route": "session"})["skill"] == "none"
 
 
-def test_the_router_sees_what_training_saw(predictor: Predictor, small_report: TrainReport) -> None:
+def test_the_router_sees_what_training_saw(tmp_path: Path) -> None:
     """Replay the trace through a fresh router: its errors on the test slice are those that training reported."""
+    report = train_to_folder(synthetic.trace(), tmp_path / "a", settings=TrainSettings(max_trees=30, learn_all=False))
+    predictor = Predictor.load(report.folder)
     rows = [
         {name: value for name, value in row.items() if name != "output_tokens"} | {"truth": row["output_tokens"]}
         for row in synthetic.trace().rows(named=True)
     ]
     predictor._history = History()
+    predictor._calibration = Calibration()
     predictor._observed = True
     running: list[tuple[float, int]] = []
     errors: dict[str, list[float]] = {}
@@ -116,10 +154,13 @@ def test_the_router_sees_what_training_saw(predictor: Predictor, small_report: T
         while running and running[0][0] <= now:
             finished = rows[heapq.heappop(running)[1]]
             predictor.observe(finished, finished["truth"])
-        if number >= len(rows) - small_report.rows["test"]:
-            errors.setdefault(row["route"], []).append(abs(predictor.predict(row)["p50"] - row["truth"]))
+        if number >= len(rows) - report.rows["test"]:
+            # Where a limit cut the answer, that limit is known to have applied.
+            limit = row["truth"] if row["finish_reason"] == "length" else row["max_tokens"]
+            answer = predictor.predict(row)
+            errors.setdefault(row["route"], []).append(abs(min(answer["p50"], limit) - row["truth"]))
         heapq.heappush(running, (now + row["e2e_ms"] / 1000, number))
-    reported = {report.route: report.answered.mae for report in small_report.test.routes}
+    reported = {report.route: report.answered.mae for report in report.test.routes}
     # Answers are rounded to a tenth of a token.
     assert {route: float(np.mean(own)) for route, own in errors.items()} == pytest.approx(reported, abs=0.06)
 
@@ -181,4 +222,4 @@ def test_any_line_gets_an_ordered_answer_or_an_error(
         return
     most = row.get("max_tokens") or math.inf
     assert isinstance(most, int | float)
-    assert 1 <= answer["p50"] <= answer["p90"] <= (math.inf if math.isnan(most) else most)
+    assert 1 <= answer["p10"] <= answer["p50"] <= answer["p90"] <= answer["p99"] <= (math.inf if math.isnan(most) else most)

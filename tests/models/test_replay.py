@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.features import FEATURE_NAMES
-from models.replay import ASSUMED_FIRST_TOKEN_S, ASSUMED_TOKEN_S, Record, frozen_features, replay, span_s
+from models.replay import ASSUMED_FIRST_TOKEN_S, ASSUMED_TOKEN_S, Record, frozen, replay, span_s
 from models.request import Request
 
 SESSION_LAST = FEATURE_NAMES.index("session_log_last")
@@ -48,16 +48,46 @@ def test_a_trace_without_durations_is_read_as_from_a_slow_server() -> None:
 def test_frozen_history_is_that_of_the_split_and_never_grows() -> None:
     records = [Record(Request(time_s=float(second), route="chat"), second, 0.5) for second in range(60)]
     walked = replay(records, 30)
-    frozen = frozen_features(records[30:], walked.stored_at_split)
-    column = FEATURE_NAMES.index("route_log_median")
+    features, past = frozen(records[30:], walked.stored_at_split)
     # At the arrival of request 30 the requests 0..29 had finished: their median output is 14.5.
-    np.testing.assert_allclose(frozen[:, column], np.log1p(14.5), rtol=1e-6)
-    assert walked.features[59, column] > frozen[29, column]
+    np.testing.assert_allclose(past, [np.quantile(np.arange(30), (0.1, 0.5, 0.9, 0.99))] * 30)
+    np.testing.assert_allclose(features[:, FEATURE_NAMES.index("route_log_median")], 2.75)  # log(15.5) = 2.74
+    np.testing.assert_allclose(walked.past[59, 1], 29.0)
+
+
+def test_the_order_of_finish_is_told() -> None:
+    records = [Record(Request(time_s=float(second)), second, e2e) for second, e2e in enumerate((5.0, 0.5, 0.5, 0.5))]
+    walked = replay(records, 4)
+    assert walked.order.tolist() == [1, 2, 3, 0]
+    assert walked.known.tolist() == [0, 0, 1, 2]
+
+
+def test_what_happens_later_changes_no_earlier_feature() -> None:
+    """The same trace with another future: every row up to the change has the same features and the same past."""
+    dice = np.random.default_rng(5)
+
+    def trace(later: int) -> list[Record]:
+        outputs = [*range(100), *(later * number for number in range(100))]
+        return [
+            Record(
+                Request(time_s=float(second), route="ab"[second % 2], model="m", session=f"s{second % 7}", prefix_hash=f"p{second % 5}",
+                        tenant=f"t{second % 3}", input_tokens=float(second % 11)),
+                output, float(dice.integers(0, 30)) if second < 100 else 3.0)
+            for second, output in enumerate(outputs)
+        ]  # fmt: skip
+
+    first = trace(1)
+    dice = np.random.default_rng(5)
+    second = trace(1_000)
+    one, other = replay(first, 150), replay(second, 150)
+    np.testing.assert_array_equal(one.features[:101], other.features[:101])
+    np.testing.assert_array_equal(one.past[:101], other.past[:101])
+    assert not np.array_equal(one.features[120:], other.features[120:], equal_nan=True)
 
 
 def test_an_empty_trace_has_no_features_and_no_span() -> None:
     assert replay([], 0).features.shape == (0, len(FEATURE_NAMES))
-    assert frozen_features([], []).shape == (0, len(FEATURE_NAMES))
+    assert frozen([], {"salt": "", "windows": []})[0].shape == (0, len(FEATURE_NAMES))
     assert span_s([]) == 0.0
 
 

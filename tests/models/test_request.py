@@ -42,7 +42,7 @@ def test_every_field_arrives_in_its_unit() -> None:
         "prompt": "secret",
     }
     seconds = datetime(2026, 1, 31, 8, tzinfo=UTC).timestamp()
-    assert parse_request(row) == Request(seconds, "/chat", "m", 12.0, 100.0, 0.5, 1.0, 2.0, "s", "p")
+    assert parse_request(row) == Request(seconds, "/chat", "m", 12.0, 100.0, 0.5, 1.0, 2.0, "s", "t", "p")
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,22 @@
 
 import numpy as np
 
-from models.scoring import Forecast
+from models.features import FEATURE_NAMES
+from models.scoring import bounded, previous_outputs
 from models.train import TrainReport
 
 
-def test_a_forecast_is_bounded_like_an_answer() -> None:
-    crossed = Forecast(np.array([50.0, 0.2, 30.0]), np.array([40.0, 0.5, 90.0]))
-    bounded = crossed.bounded(np.array([np.nan, np.nan, 60.0]))
-    assert bounded.p50.tolist() == [40.0, 1.0, 30.0]
-    assert bounded.p90.tolist() == [50.0, 1.0, 60.0]
+def test_quantiles_are_bounded_like_an_answer() -> None:
+    crossed = np.array([[50.0, 40.0, 60.0, 70.0], [0.1, 0.5, 0.2, 3.0], [10.0, 30.0, 90.0, 99.0]])
+    limits = np.array([np.nan, np.nan, 60.0])
+    assert bounded(crossed, limits).tolist() == [[40.0, 50.0, 60.0, 70.0], [1.0, 1.0, 1.0, 3.0], [10.0, 30.0, 60.0, 60.0]]
 
 
-def test_a_forecast_gives_way_where_it_was_not_chosen() -> None:
-    mixed = Forecast(np.array([1.0, 2.0]), np.array([3.0, 4.0])).where(
-        np.array([True, False]), Forecast(np.array([5.0, 6.0]), np.array([7.0, 8.0]))
-    )
-    assert (mixed.p50.tolist(), mixed.p90.tolist()) == ([1.0, 6.0], [3.0, 8.0])
+def test_the_previous_output_is_the_prefixs_else_the_sessions() -> None:
+    features = np.full((3, len(FEATURE_NAMES)), np.nan, dtype=np.float32)
+    features[:2, FEATURE_NAMES.index("session_log_last")] = np.log1p(7)
+    features[0, FEATURE_NAMES.index("prefix_log_last")] = np.log1p(3)
+    np.testing.assert_allclose(previous_outputs(features), [3.0, 7.0, np.nan], rtol=1e-6)
 
 
 def test_each_route_is_judged_on_its_own(small_report: TrainReport) -> None:

@@ -1,7 +1,9 @@
 """From a table to an artifact: the figures on public traces, the same bytes every time, and clear refusals."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -17,11 +19,13 @@ SETTINGS = TrainSettings(max_trees=20)
 
 def test_azure_with_routes_known_beats_the_route_median_by_far(azure_report: TrainReport) -> None:
     overall = azure_report.test.overall
-    assert azure_report.rows == {"training": 17_756, "calibration": 1_973, "test": 8_456, "left out": 0}
+    assert azure_report.rows == {"training": 15_783, "calibration": 3_946, "test": 8_456, "left out": 0}
     assert overall.route_median_mae == pytest.approx(110.9, abs=0.1)
-    assert overall.answered.mae <= 44
+    assert overall.answered.mae <= 40
     assert overall.without_history.mae <= 44
-    assert overall.answered.p90_coverage == pytest.approx(0.895, abs=0.025)
+    assert overall.answered.p90_coverage == pytest.approx(0.9, abs=0.015)
+    assert overall.answered.p99_coverage == pytest.approx(0.99, abs=0.005)
+    assert overall.answered.p10_coverage == pytest.approx(0.1, abs=0.02)
     assert overall.without_history.p90_coverage == pytest.approx(0.895, abs=0.025)
     assert {report.route: report.verdict.skill for report in azure_report.test.routes} == {
         "conv": "good",
@@ -47,22 +51,17 @@ def test_azure_code_alone_is_reported_without_skill(tmp_path: Path) -> None:
     (code,) = report.test.routes
     assert (code.route, code.verdict.skill, code.verdict_without_history.skill) == (None, "none", "none")
     assert code.answered.mae <= 1.01 * code.route_median_mae
-    assert code.answered.p90_coverage == pytest.approx(0.895, abs=0.025)
+    assert code.answered.p90_coverage == pytest.approx(0.9, abs=0.015)
     assert any(line.startswith("(no route): skill none: error") for line in report.lines())
     assert Predictor.load(report.folder).predict({"input_tokens": 500})["skill"] == "none"
-
-
-def test_azure_conv_alone_keeps_its_promises(tmp_path: Path) -> None:
-    report = train_to_folder(load_traces([(DATA / "trace_azure2023_conv.parquet", "conv")]), tmp_path / "a")
-    overall = report.test.overall
-    assert overall.answered.mae < 0.75 * overall.bucket_median_mae
-    assert overall.answered.p90_coverage == pytest.approx(0.895, abs=0.025)
 
 
 def test_mooncake_needs_its_prefix_history(tmp_path: Path) -> None:
     trace = load_traces([(DATA / "trace_mooncake_conversation_two_blocks.parquet", None)])
     overall = train_to_folder(trace, tmp_path / "a").test.overall
-    assert overall.answered.mae <= 153  # the previous output of the same prefix is off by 153.5
+    assert overall.answered.mae <= 147
+    assert overall.previous_mae == pytest.approx(152.5, abs=0.5)
+    assert overall.answered.p90_coverage == pytest.approx(0.9, abs=0.015)
     assert overall.verdict.skill == "low"
     assert overall.verdict_without_history.skill == "none"
 
@@ -79,6 +78,36 @@ def test_rows_in_any_order_give_the_same_artifact(tmp_path: Path) -> None:
     trace = synthetic.trace()
     reports = [train_to_folder(rows, tmp_path / "a", settings=SETTINGS) for rows in (trace, trace.reverse())]
     assert reports[0].version == reports[1].version
+
+
+def test_the_learning_curve_tells_how_many_rows_skill_needs(small_report: TrainReport, azure_report: TrainReport) -> None:
+    assert [point.rows for point in small_report.curve] == [250, 500, 1_000, 1_050]
+    assert small_report.rows_for_skill() == 250
+    assert azure_report.curve[-1].mae < azure_report.curve[1].mae
+    never = replace(small_report, curve=tuple(replace(point, verdict=replace(point.verdict, skill="none")) for point in small_report.curve))
+    assert never.rows_for_skill() is None
+    assert "learning curve: no skill over all traffic with up to 1,050 training requests" in never.lines()
+
+
+def test_tenants_are_not_named_in_the_artifact(tmp_path: Path) -> None:
+    trace = synthetic.trace(900).with_columns(tenant=pl.format("Tenant-{}", pl.int_range(pl.len()) % 5))
+    report = train_to_folder(trace, tmp_path / "a", settings=SETTINGS)
+    assert not any(b"Tenant-" in path.read_bytes() for path in report.folder.iterdir())
+    assert '"level":"tenant"' in (report.folder / "history.json").read_text()
+
+
+def test_a_length_limit_hides_no_long_answers(tmp_path: Path) -> None:
+    """Half of the traffic runs under a limit of 60 tokens: the median for those without must not follow the cut ones."""
+    dice = np.random.default_rng(2)
+    full = dice.integers(40, 160, 1_200)
+    limited = np.arange(1_200) % 2 == 0
+    trace = synthetic.trace(1_200).with_columns(
+        route=pl.lit("one"), session=pl.lit(None, dtype=pl.String), model=pl.lit(None, dtype=pl.String), input_tokens=pl.lit(9),
+        max_tokens=pl.lit(None, dtype=pl.Int64), output_tokens=pl.Series(np.where(limited, np.minimum(full, 60), full)),
+        finish_reason=pl.Series(["length" if cut else "stop" for cut in limited & (full > 60)]))  # fmt: skip
+    report = train_to_folder(trace, tmp_path / "a", settings=SETTINGS)
+    assert report.test.overall.model.mae < 40  # with the cut lengths taken as full ones the median is 60, and this 33 + ...
+    assert report.truncated_ratio == pytest.approx(0.42, abs=0.03)
 
 
 def test_too_few_rows_are_refused_with_the_numbers(tmp_path: Path) -> None:
