@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from collector import privacy, quarantine, readers, stages
 from collector.decode import Attributes, Bools, Ints, RawSpans, Source, nested, plain, to_ns
 from collector.dialects import EventField, Field
+from collector.layout import packed, text_hash
 from collector.quarantine import MAX_DURATION_NS
 from collector.readers import MAX_TOKENS
 
@@ -440,20 +441,22 @@ class Rest:
         """Arrow list offsets, one per owner and one more."""
         return pa.array(np.concatenate(([0], np.cumsum(self.counts))).astype(np.int32))
 
-    def maps(self) -> pa.MapArray:
-        """One map per owner."""
-        return pa.MapArray.from_arrays(self.offsets(), self.keys.take(pa.array(self.codes)), self.values)
+    def packed(self) -> dict[str, pa.Array]:
+        """Keys and values, one text each per owner (collector/layout.py)."""
+        keys = self.keys.take(pa.array(self.codes))
+        lists = (pa.ListArray.from_arrays(self.offsets(), texts) for texts in (keys, self.values))
+        return dict(zip(("attribute_keys", "attribute_values"), map(packed, lists), strict=True))
 
     def shapes(self) -> tuple[Any, dict[int, list[str]]]:
         """A hash per owner of its sequence of keys, and the keys behind each hash.
 
         Spans of one kind have the same keys: storing the values as a list beside a small number for the keys takes half of a map's time.
         """
-        of_key = np.array([_key_hash(key) for key in self.keys.to_pylist()] or [0], dtype=np.uint64)
+        of_key = np.array([text_hash(key) for key in self.keys.to_pylist()] or [0], dtype=np.uint64)
         ends = np.cumsum(self.counts)
         first = ends - self.counts
         place = np.arange(len(self.codes)) - np.repeat(first, self.counts)
-        parts = np.concatenate(([0], np.cumsum(of_key[self.codes] * _ODD_POWERS[place], dtype=np.uint64))) if len(self.codes) else np.zeros(1, np.uint64)
+        parts = np.concatenate((np.zeros(1, np.uint64), np.cumsum(of_key[self.codes] * _ODD_POWERS[place], dtype=np.uint64)))
         hashes = parts[ends] - parts[first]
         distinct, where = np.unique(hashes, return_index=True)
         keys = self.keys.to_pylist()
@@ -471,16 +474,6 @@ def _odd_powers() -> Any:
 
 
 _ODD_POWERS = _odd_powers()
-
-
-@functools.lru_cache(maxsize=65_536)
-def _key_hash(key: str) -> int:
-    return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
-
-
-def shape_hash(keys: list[str]) -> int:
-    """The hash of one sequence of keys, as `Rest.shapes` makes it."""
-    return sum(_key_hash(key) * int(power) for key, power in zip(keys, _ODD_POWERS.tolist(), strict=False)) % 2**64
 
 
 def rest_of(grouped: Grouped, n: int, rules: Rules) -> Rest:
@@ -796,10 +789,10 @@ def _chunk_columns(raw: RawSpans, is_chunk: Bools, n: int) -> dict[str, Any]:
 
 def _event_rows(raw: RawSpans, grouped: Grouped, trace: Any, span_id: Any, ok: Bools, rules: Rules) -> pa.Table:
     owner = raw.events.owner
-    attributes = rest_of(grouped, len(owner), rules).maps()
+    attributes = rest_of(grouped, len(owner), rules).packed()
     table = pa.table({
         "trace_hi": trace[owner, 0], "trace_lo": trace[owner, 1], "span_id": span_id[owner], "time_ns": raw.events.time_ns,
-        "name": _short(raw.events.name), "attributes": attributes})
+        "name": _short(raw.events.name), **attributes})
     return table.filter(pa.array(ok[owner] & ~_event_kinds(raw.events.name)[1]))
 
 
@@ -807,10 +800,10 @@ def _link_rows(raw: RawSpans, trace: Any, span_id: Any, ok: Bools, rules: Rules)
     owner = raw.links.owner
     linked, trace_ok = fixed(raw.links.trace_id, 16)
     linked_span, span_ok = fixed(raw.links.span_id, 8)
-    attributes = rest_of(Grouped(raw.links.attributes), len(owner), rules).maps()
+    attributes = rest_of(Grouped(raw.links.attributes), len(owner), rules).packed()
     table = pa.table({
         "trace_hi": trace[owner, 0], "trace_lo": trace[owner, 1], "span_id": span_id[owner],
-        "linked_trace_hi": linked[:, 0], "linked_trace_lo": linked[:, 1], "linked_span_id": linked_span[:, 0], "attributes": attributes})
+        "linked_trace_hi": linked[:, 0], "linked_trace_lo": linked[:, 1], "linked_span_id": linked_span[:, 0], **attributes})
     return table.filter(pa.array(ok[owner] & trace_ok & span_ok))
 
 

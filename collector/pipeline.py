@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from collector.config import CollectorSettings, PrivacySettings
 from collector.errors import StoreUnavailable
+from collector.layout import BATCH_BITS
 from collector.normalize import Rules
 from collector.quiet import Key, QuietTraces, Seen
 from collector.reading import LOOK_BACK_NS, quiet_spans
@@ -66,7 +67,7 @@ class Pipeline:
         through = int(self.store.meta("assembled_through") or 0)
         cursor = self.store.cursor()
         found = cursor.sql(
-            "select trace_hi, trace_lo, min(start_ns) as start_ns from spans where batch > $through group by all", params={"through": through}
+            "select trace_hi, trace_lo, min(start_ns) as start_ns from spans where seq >= $first group by all", params={"first": (through + 1) << BATCH_BITS}
         ).to_arrow_table()
         cursor.close()
         if found.num_rows:

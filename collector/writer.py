@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import threading
 import time
 from collections import OrderedDict, deque
@@ -24,7 +25,8 @@ import pyarrow as pa
 from collector.config import CollectorSettings
 from collector.decode import decode_spans
 from collector.errors import BadPayload, CollectorError, QueueFull, StoreUnavailable
-from collector.normalize import MAP_TYPE, Normalized, Rules, normalize, shape_hash
+from collector.layout import BATCH_BITS, Shapes, shape_rows
+from collector.normalize import MAP_TYPE, Normalized, Rules, normalize
 from collector.points import Points, decode_points
 from collector.quarantine import WARNING
 from collector.quiet import QuietTraces
@@ -35,8 +37,6 @@ TRACES, METRICS = 1, 2
 HASH_AGE_NS = 24 * 3600 * 10**9
 # Hashes are kept in memory (about 100 bytes each): this many of the newest, even if that is less than a day's.
 MAX_HASHES = 500_000
-# Attribute key lists remembered by their hash (about 300 bytes each). Beyond it they are forgotten and get another number when seen again.
-MAX_SHAPES = 100_000
 BROKEN_IDS = "spans whose trace id or span id is missing or has the wrong length"
 
 _SOURCE_SCHEMA = pa.schema([
@@ -129,9 +129,7 @@ class Writer:
             "select hash, received_ns from bodies where received_ns >= $since order by received_ns desc limit $n",
             {"since": time.time_ns() - HASH_AGE_NS, "n": MAX_HASHES}).fetchall()
         self._hashes: OrderedDict[bytes, int] = OrderedDict((bytes(h), t) for h, t in reversed(rows))
-        shapes = cursor.execute("select shape, keys from shapes order by shape desc limit $n", {"n": MAX_SHAPES}).fetchall()
-        self._last_shape = max((int(number) for number, _ in shapes), default=0)
-        self._shapes = {shape_hash(keys): int(number) for number, keys in shapes}
+        self._shapes = Shapes(int(cursor.execute("select coalesce(max(shape), 0) from shapes").fetchall()[0][0]))
         self._sources = {int(row[0]) for row in cursor.execute("select source_id from sources").fetchall()}
         cursor.close()
 
@@ -305,15 +303,15 @@ class Writer:
         points = [row for p in group.points for row in p.rows]
         listed = [pair for part in group.spans for pair in part.sources] + [pair for part in group.points for pair in part.sources]
         sources = {i: row for i, row in listed if i not in self._sources}
-        shapes = self._number_shapes(group)
+        seqs = itertools.accumulate((part.spans.num_rows for part in group.spans), initial=batch << BATCH_BITS)
+        laid_out = [self._shapes.lay_out(part.spans, part.shapes, first) for part, first in zip(group.spans, seqs, strict=False)]
         connection.begin()
-        if shapes:
-            numbers, keys = zip(*shapes.values(), strict=True)
-            append(connection, "shapes", pa.table({"shape": pa.array(numbers, pa.int32()), "keys": pa.array(keys, pa.list_(pa.string()))}), None)
-        for part in group.spans:
-            append(connection, "spans", self._numbered(part.spans, shapes), batch)
+        for laid, part in zip(laid_out, group.spans, strict=True):
+            append(connection, "shapes", shape_rows(laid.new))
+            append(connection, "spans", laid.spans)
+            append(connection, "span_values", laid.span_values)
             if part.aside is not None:
-                append(connection, "quarantine", self._numbered(part.aside, shapes), batch)
+                append(connection, "quarantine", _with_keys(part.aside, part.shapes), batch)
             append(connection, "span_events", part.events, batch)
             append(connection, "span_links", part.links, batch)
         if points:
@@ -328,24 +326,8 @@ class Writer:
         connection.commit()
         self._committed(group, batch, now_ns, spans, len(points))
         self._sources |= set(sources)
-        if len(self._shapes) > MAX_SHAPES:
-            self._shapes.clear()
-        self._shapes.update({hashed: number for hashed, (number, _) in shapes.items()})
-
-    def _number_shapes(self, group: _Group) -> dict[int, tuple[int, list[str]]]:
-        """Hash -> (number, keys) of the attribute key lists that are new. Numbers that a failed commit took are not used again."""
-        new: dict[int, tuple[int, list[str]]] = {}
-        for part in group.spans:
-            for hashed, keys in part.shapes.items():
-                if hashed not in self._shapes and hashed not in new:
-                    self._last_shape += 1
-                    new[hashed] = (self._last_shape, keys)
-        return new
-
-    def _numbered(self, spans: pa.Table, new: dict[int, tuple[int, list[str]]]) -> pa.Table:
-        hashes, inverse = np.unique(spans.column("shape").to_numpy(), return_inverse=True)
-        numbers = np.array([self._shapes[h] if h in self._shapes else new[h][0] for h in hashes.tolist()], dtype=np.int32)
-        return spans.set_column(spans.schema.get_field_index("shape"), "shape", pa.array(numbers[inverse]))
+        for laid in laid_out:
+            self._shapes.remember(laid.new)
 
     def _committed(self, group: _Group, batch: int, now_ns: int, spans: int, points: int) -> None:
         for body in group.bodies:
@@ -388,6 +370,11 @@ def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table, ba
     finally:
         with contextlib.suppress(duckdb.Error):  # fails in an aborted transaction, and would hide why that was aborted
             connection.unregister("incoming")
+
+
+def _with_keys(spans: pa.Table, shapes: dict[int, list[str]]) -> pa.Table:
+    keys = [shapes[shape] for shape in spans.column("shape").to_pylist()]
+    return spans.drop_columns(["shape"]).append_column("keys", pa.array(keys, pa.list_(pa.string())))
 
 
 def _rollback(connection: duckdb.DuckDBPyConnection) -> None:

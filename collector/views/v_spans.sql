@@ -8,5 +8,5 @@ select
     max_tokens, temperature, streaming, ttft_ns / 1e6 as ttft_ms, ttft_source_name(coalesce(ttft_source, 0)) as ttft_source,
     queue_ns / 1e6 as queue_ms, prefill_ns / 1e6 as prefill_ms, decode_ns / 1e6 as decode_ms, engine_e2e_ns / 1e6 as engine_e2e_ms,
     chunks, chunk_gap_max_ns / 1e6 as chunk_gap_max_ms, finish_reason, error_type, http_status, route, session, tenant, user_hash, workload, turn,
-    prefix_hash, depends_on, trace_state, map(shapes.keys, s.attribute_values) as attributes, src.resource_attributes
-from (select distinct on (trace_hi, trace_lo, span_id) * from spans order by batch) s left join sources src using (source_id) left join shapes using (shape);
+    prefix_hash, depends_on, trace_state, map(keys, unpacked(attribute_values)) as attributes, src.resource_attributes
+from (select distinct on (trace_hi, trace_lo, span_id) * from stored_spans order by seq) s left join sources src using (source_id);
