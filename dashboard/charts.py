@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import html
 import math
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -17,28 +16,18 @@ from analysis.finding import printable
 from analysis.heatmap import Heatmap
 from analysis.parts import Stages
 from analysis.series import Series
-from analysis.trace import Trace, TraceSpan
+from dashboard.box import Box
 from dashboard.theme import Theme, in_order, say_added, say_ms, say_tick, ticks
 
 Spec = dict[str, Any]
-# A trace with more spans than this shows those on the path and the longest others.
-MOST_SPANS: Final = 60
+# The only button is the one that saves a picture; selecting needs none.
+CONFIG: Final = {
+    "displayModeBar": "hover", "displaylogo": False, "scrollZoom": False, "doubleClick": "reset",
+    "modeBarButtons": [["toImage"]], "toImageButtonOptions": {"format": "png", "scale": 2, "filename": "overrun"}}
 # Parts below this share of a waterfall's change are drawn together.
 _LEAST_PART: Final = 0.01
-_FADED: Final = 0.35
 _NAME_LENGTH: Final = 34
-_NAMES_PX: Final = 276
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A rectangle on the heat map: a stretch of time and of the metric, in ms."""
-
-    start: datetime
-    end: datetime
-    min_ms: float
-    max_ms: float
 
 
 def figure(spec: Spec) -> Any:
@@ -124,8 +113,8 @@ def waterfall(found: Stages, theme: Theme) -> Spec:
     return {"data": [bars], "layout": layout}
 
 
-def heat(found: Heatmap, theme: Theme, course: Series | None = None) -> Spec:
-    """Requests per step of time and log bucket, stronger = more (square root of the count), with P50 and P95 and the limit on top."""
+def heat(found: Heatmap, theme: Theme, course: Series | None = None, box: Box | None = None) -> Spec:
+    """Requests per step of time and log bucket, stronger = more (square root of the count); P50, P95, the limit and the chosen box on top."""
     edges, step = found.edges_ms, timedelta(seconds=found.step_s)
     start = found.start or _EPOCH
     columns = len(found.counts[0]) if found.counts else 0
@@ -143,11 +132,16 @@ def heat(found: Heatmap, theme: Theme, course: Series | None = None) -> Spec:
     layout = _layout(theme, height=380, left=62, right=10)
     layout |= {
         "dragmode": "select", "showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.1, "font": {"color": theme.ink, "size": 12}},
-        "xaxis": _axis(theme, type="date", showgrid=False, tickformat="%H:%M:%S" if found.step_s < 60 else "%H:%M\n%b %-d"),
-        "yaxis": _axis(theme, tickvals=marks, ticktext=[say_tick(ms) for ms in found.labels_ms], range=[0, len(found.counts)], showgrid=False)}
+        "xaxis": _axis(theme, type="date", showgrid=False, tickformat="%H:%M:%S" if found.step_s < 60 else "%H:%M\n%b %-d",
+                       range=[start.isoformat(), (start + step * max(columns, 1)).isoformat()]),
+        "yaxis": _axis(theme, tickvals=marks, ticktext=[say_tick(ms) for ms in found.labels_ms], range=[0, len(found.counts)], showgrid=False), "shapes": []}
+    if box is not None:
+        layout["shapes"].append({
+            "type": "rect", "x0": box.start.isoformat(), "x1": box.end.isoformat(), "y0": _place(box.min_ms, edges), "y1": _place(box.max_ms, edges),
+            "line": {"color": theme.ink, "width": 1.5, "dash": "dot"}, "fillcolor": theme.ink, "opacity": 0.14})
     if found.limit_ms is not None and edges and edges[0] <= found.limit_ms <= edges[-1]:
         at = _place(found.limit_ms, edges)
-        layout["shapes"] = [_line(0, 1, at, at, theme.ink, 1.5, dash="dash", xref="paper")]
+        layout["shapes"].append(_line(0, 1, at, at, theme.ink, 1.5, dash="dash", xref="paper"))
         words = f"limit {say_tick(found.limit_ms)}"
         layout["annotations"] = [_note(1.0, at, words, theme, xref="paper", xanchor="right", yshift=9, background=theme.background)]
     return {"data": data, "layout": layout}
@@ -161,42 +155,6 @@ def box_of(selection: dict[str, Any] | None, found: Heatmap) -> Box | None:
     x0, x1 = sorted(_utc(text) for text in boxes[0]["x"])
     y0, y1 = sorted(float(place) for place in boxes[0]["y"])
     return Box(x0, x1, _value(y0, found.edges_ms), _value(y1, found.edges_ms)) if x0 < x1 and y0 < y1 else None
-
-
-def spans(trace: Trace, theme: Theme) -> Spec:
-    """One request as a waterfall: pieces of the critical path in stage colours with an ink underline, everything else faded."""
-    rows = chosen_spans(trace.spans)
-    at = {span.span_id: i for i, span in enumerate(rows)}
-    pieces = [piece for piece in trace.path if piece.span_id in at]
-    total = max(trace.e2e_ms + trace.wait_user_ms, *(span.start_ms + span.duration_ms for span in rows), 1e-6)
-    faded = {
-        "type": "bar", "orientation": "h", "y": list(range(len(rows))), "x": [span.duration_ms for span in rows], "base": [span.start_ms for span in rows],
-        "width": 0.5, "marker": {"color": [theme.stage(span.stage) for span in rows], "opacity": _FADED}, "showlegend": False, "hoverinfo": "text",
-        "hovertext": [_told(span) for span in rows]}
-    inked = {
-        "type": "bar", "orientation": "h", "y": [at[piece.span_id] for piece in pieces], "x": [piece.to_ms - piece.from_ms for piece in pieces],
-        "base": [piece.from_ms for piece in pieces], "width": 0.5, "marker": {"color": [theme.stage(piece.stage) for piece in pieces]}, "showlegend": False,
-        "hoverinfo": "text", "hovertext": [f"{piece.stage} on the critical path, {say_ms(piece.to_ms - piece.from_ms)}" for piece in pieces]}
-    underline = {**inked, "y": [at[piece.span_id] + 0.33 for piece in pieces], "width": 0.09, "marker": {"color": theme.ink}, "hoverinfo": "skip"}
-    marks = ticks(total)
-    layout = _layout(theme, height=96 + 30 * len(rows), left=_NAMES_PX, right=20, top=34)
-    layout |= {
-        "barmode": "overlay", "shapes": [], "annotations": [
-            note for i, span in enumerate(rows) for note in (_span_name(span, i, theme), _duration(span, i, total, trace, theme))],
-        "xaxis": _axis(theme, range=[-0.005 * total, total * 1.1], tickvals=marks, ticktext=[say_tick(mark) for mark in marks]),
-        "yaxis": _axis(theme, showticklabels=False, range=[len(rows) - 0.4, -0.6], showgrid=False)}
-    if trace.ttft_ms is not None:
-        layout["shapes"].append(_line(trace.ttft_ms, trace.ttft_ms, 0, 1, theme.ink, 1.5, dash="dash", yref="paper"))
-        layout["annotations"].append(_note(trace.ttft_ms, 1.0, f"first token {say_ms(trace.ttft_ms)}", theme, yref="paper", yshift=12))
-    return {"data": [faded, inked, underline], "layout": layout}
-
-
-def chosen_spans(found: list[TraceSpan]) -> list[TraceSpan]:
-    """Return the spans to draw, in their order: all, or of many those on the path first and then the longest."""
-    if len(found) <= MOST_SPANS:
-        return found
-    ranked = sorted(range(len(found)), key=lambda i: (-found[i].path_ms, -found[i].duration_ms))
-    return [found[i] for i in sorted(ranked[:MOST_SPANS])]
 
 
 def _against_budget(row: StageRow, theme: Theme) -> str:
@@ -242,28 +200,6 @@ def _percentile_line(course: Series, name: str, edges: list[float], colour: str,
         "x": [(point.start + half).isoformat() for point in course.points], "y": [None if value is None else _place(value, edges) for value in values],
         "line": {"color": colour, "dash": dash, "width": width}, "marker": {"size": 5}, "hoverinfo": "text",
         "hovertext": [f"{name} {say_ms(value)}, n {point.n:,}" for value, point in zip(values, course.points, strict=True)]}
-
-
-def _span_name(span: TraceSpan, row: int, theme: Theme) -> Spec:
-    # Axis labels are right-aligned, so names that are indented by depth are notes in the left margin.
-    name = f"{'✗ ' if span.error else ''}{label(span.name, _NAME_LENGTH - 2 * min(span.depth, 8))}"
-    words = f"<b>{name}</b>" if span.path_ms > 0.0 else name
-    return _note(0.0, row, words, theme, xref="paper", xanchor="left", xshift=14 * min(span.depth, 8) - _NAMES_PX)
-
-
-def _duration(span: TraceSpan, row: int, total: float, trace: Trace, theme: Theme) -> Spec:
-    share = f" · {100.0 * span.path_ms / trace.e2e_ms:.0f} %" if span.path_ms > 0.0 and trace.e2e_ms > 0.0 else ""
-    return _note(span.start_ms + span.duration_ms, row, f"{say_ms(span.duration_ms)}{share}", theme, xanchor="left", xshift=4,
-                 background=theme.background if span.start_ms + span.duration_ms < total else None)
-
-
-def _told(span: TraceSpan) -> str:
-    parts = [f"{label(span.name, 80)} ({label(span.service)})", f"{say_ms(span.duration_ms)}, {say_ms(span.path_ms)} on the critical path"]
-    parts += [f"stage {label(span.stage)}"]
-    parts += [f"model {label(span.model, 60)}"] if span.model else []
-    parts += [f"{span.input_tokens or 0:,} tokens in, {span.output_tokens:,} out"] if span.output_tokens is not None else []
-    parts += ["parent inferred"] if span.inferred_parent else []
-    return "<br>".join([*parts, *(["clock shifted"] if span.clock_shifted else [])])
 
 
 def _layout(theme: Theme, *, height: int, left: int, right: int, top: int = 12) -> Spec:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 import streamlit as st
 
 from analysis.window import parse_duration, rfc3339
+from dashboard.box import Box
 
 PRESETS = ("15m", "1h", "6h", "24h", "7d")
 DEFAULT_PRESET = "1h"
@@ -165,11 +166,32 @@ def chosen_trace() -> str | None:
     return _text(st.text_input("Trace id", key="trace", bind="query-params", placeholder="32 hex digits, or choose a row above"))
 
 
+def span_page(spans: int, size: int) -> int | None:
+    """Which spans of a large trace to draw: None for the ones that matter, else the first of a page of `size`."""
+    pages = ["main", *(f"{first + 1}-{min(first + size, spans)}" for first in range(0, spans, size))]
+    page = st.selectbox(f"Spans shown, of {spans:,} (main: the critical path and the longest)", pages, key="spans", bind="query-params", width=360)
+    return None if page in (None, "main") else int(page.partition("-")[0]) - 1
+
+
 def choose_trace(trace_ids: list[str], key: str) -> None:
     """Put the row selected in table `key` into the URL: the table's callback."""
     rows = st.session_state[key]["selection"]["rows"]
     if rows and rows[0] < len(trace_ids):
         st.session_state["trace"] = trace_ids[rows[0]]
+
+
+def box() -> Box | None:
+    """The box on the heat map that the URL names."""
+    return Box.read(st.query_params.get("box", ""))
+
+
+def choose_box(box: Box | None) -> None:
+    """Put a box into the URL, whole seconds outwards so that it holds what was drawn around; None takes it out."""
+    if box is None:
+        st.query_params.pop("box", None)
+        return
+    start, end = box.start.replace(microsecond=0), box.end.replace(microsecond=0) + timedelta(seconds=bool(box.end.microsecond))
+    st.query_params["box"] = Box(start, max(end, start + timedelta(seconds=1)), box.min_ms, box.max_ms).text()
 
 
 def mode() -> str | None:

@@ -196,6 +196,22 @@ _CSS: Final = """
 .ov .ov-prose td:nth-child(2){white-space:nowrap}
 .ov .ov-details{margin:10px 0}
 .ov .ov-details summary{cursor:pointer;color:VAR_MUTED}
+.ov .ov-trace{margin:4px 0;border-top:1px solid VAR_LINE}
+.ov .ov-rows{max-height:640px;overflow-y:auto;border-bottom:1px solid VAR_LINE}
+.ov .ov-row{display:grid;grid-template-columns:minmax(112px,24%) 1fr;align-items:center;height:25px}
+.ov .ov-name{overflow:hidden;white-space:nowrap;text-overflow:ellipsis;padding-right:8px;font-size:.84rem}
+.ov .ov-lane{position:relative;height:25px}
+.ov .ov-lane i{position:absolute;display:block;box-sizing:border-box;min-width:2px}
+.ov .ov-lane .ov-off{top:6px;height:13px;opacity:.35}
+.ov .ov-lane .ov-ink{top:6px;height:15px;border-bottom:3px solid VAR_INK}
+.ov .ov-lane .ov-gap{top:8px;height:9px;border:1px dashed VAR_MUTED;background:repeating-linear-gradient(135deg,transparent 0 3px,VAR_MUTED 3px 4px)}
+.ov .ov-lane .ov-token{top:0;bottom:0;width:0;min-width:0;border-left:1.5px dashed VAR_INK}
+.ov .ov-lane em{position:absolute;top:3px;font-style:normal;font-size:.78rem;white-space:nowrap;background:VAR_GLASS;padding:0 3px;border-radius:3px}
+.ov .ov-axis{height:34px}
+.ov .ov-axis .ov-lane{height:34px;font-size:.76rem}
+.ov .ov-axis .ov-lane i{top:17px;font-style:normal;color:VAR_MUTED;border-left:1px solid VAR_LINE;padding-left:4px;white-space:nowrap}
+.ov .ov-axis .ov-lane b{position:absolute;top:0;white-space:nowrap;padding-left:4px;border-left:1.5px dashed VAR_INK;font-weight:600}
+.ov .ov-axis .ov-lane b.ov-left{padding:0 4px 0 0;border-left:0;border-right:1.5px dashed VAR_INK}
 /* Old numbers stay as they are until the new ones are there. */
 .stElementContainer[data-stale="true"],.stFullScreenFrame[data-stale="true"]{opacity:1!important;transition:none!important}
 .stMainBlockContainer{padding-top:4.2rem;padding-bottom:2rem;max-width:1360px}
@@ -209,7 +225,8 @@ def css(theme: Theme) -> str:
     """Return the style sheet of a theme."""
     values = {
         "VAR_INK": theme.ink, "VAR_MUTED": theme.muted, "VAR_LINE": theme.line, "VAR_SURFACE": theme.surface, "VAR_BACK": theme.background,
-        "VAR_OVER": theme.over, "VAR_EDGE": theme.line, "VAR_BOX": theme.surface, "VAR_HEAD": theme.ink, "VAR_ACCENT": theme.accent}
+        "VAR_OVER": theme.over, "VAR_EDGE": theme.line, "VAR_BOX": theme.surface, "VAR_HEAD": theme.ink, "VAR_ACCENT": theme.accent,
+        "VAR_GLASS": f"{theme.background}B0"}
     text = _CSS
     for name, value in values.items():
         text = text.replace(name, value)

@@ -6,11 +6,8 @@ import streamlit as st
 
 from analysis.budget import LATER
 from analysis.parts import Stages
-from analysis.report import Report
-from dashboard import charts, data, nav, state, states, ui
+from dashboard import charts, data, heat, nav, state, states, ui
 from dashboard.theme import Theme, say_added, say_ms, theme_of
-
-_STATIC = {"displayModeBar": False}
 
 
 def draw() -> None:
@@ -30,7 +27,7 @@ def draw() -> None:
             _budgets(found, theme)
         with right:
             _gap(found, theme)
-    course_of(report, metric, asked, theme)
+    heat.draw(asked, metric, theme)
     ui.put(states.footer(report))
 
 
@@ -51,30 +48,12 @@ def headline(found: Stages) -> tuple[str, list[str]]:
     return first, [second]
 
 
-def course_of(report: Report, metric: str, asked: data.Asked, theme: Theme) -> None:
-    """The heat map of the page, with its percentiles."""
-    found, course = data.heatmap(asked, metric), data.series(asked, metric)
-    ui.put(f"<h2>{metric.upper()} of successful requests over time</h2>")
-    if not found.counts:
-        ui.put(f"<p>{ui.sentence(found.reasons.get('counts', ''))}</p>")
-        return
-    spoken = heat_words(found.n, metric, course.step_s)
-    st.plotly_chart(charts.figure(charts.heat(found, theme, course)), theme=None, config=_STATIC, key="budget-heat", alt=spoken)
-    ui.put(f"<small>{found.n:,} requests with {metric.upper()}, {found.step_s} s × 21 % buckets, stronger = more requests; dashed = limit; lines need n ≥ "
-           f"{course.min_n['p50']} (P50) and {course.min_n['p95']} (P95) per {course.step_s} s; source /api/v1/heatmap, /api/v1/series; times in UTC</small>")
-
-
-def heat_words(n: int, metric: str, step_s: int) -> str:
-    """The heat map's description for those who do not see it."""
-    return f"Heat map of {metric.upper()} of {n:,} requests over time, with P50 and P95 per {step_s} s and the limit as a dashed line"
-
-
 def _budgets(found: Stages, theme: Theme) -> None:
     rows = charts.shown_rows(found.stages)
     idle = [row.group for row in found.stages if row.stage is None and row.budget_ms is not None and row not in rows]
     ui.put(f"<h2>Stage times against their budgets, {'up to the first token' if found.path == 'ttft' else 'whole request'}</h2>")
     spoken = ", ".join(f"{row.stage or row.group} {say_ms(row.tail_ms)}" + (f" of {say_ms(row.budget_ms)}" if row.budget_ms else "") for row in rows)
-    st.plotly_chart(charts.figure(charts.bullets(found, theme)), theme=None, config=_STATIC, key="bullets", alt=f"Stage budgets: {ui.text(spoken, 400)}")
+    st.plotly_chart(charts.figure(charts.bullets(found, theme)), theme=None, config=charts.CONFIG, key="bullets", alt=f"Stage budgets: {ui.text(spoken, 400)}")
     later = [row for row in found.stages if row.group == LATER and (row.p95_ms or 0.0) > 0.05]
     behind = "; behind the first token: " + ", ".join(f"{row.stage} P95 {say_ms(row.p95_ms)}" for row in later) if later else ""
     ui.put(f"<small>n {found.n:,}; P50 solid, P95 lighter, P99 faint, log scale; tick = budget; right: slow mean / budget. Stage percentiles do not add up, "
@@ -85,7 +64,7 @@ def _gap(found: Stages, theme: Theme) -> None:
     typical, slow = found.typical_ms or 0.0, found.slow_ms or 0.0
     ui.put("<h2>From a typical to a slow request</h2>")
     spoken = ", ".join(f"{part.stage} {say_added(part.added_ms)}" for part in found.parts)
-    st.plotly_chart(charts.figure(charts.waterfall(found, theme)), theme=None, config=_STATIC, key="waterfall",
+    st.plotly_chart(charts.figure(charts.waterfall(found, theme)), theme=None, config=charts.CONFIG, key="waterfall",
                     alt=f"Waterfall from {say_ms(typical)} to {say_ms(slow)}: {ui.text(spoken, 400)}")
     ui.put(f"<small>Mean of {found.slow_n:,} requests within 2 points of P{found.percentile:g} minus mean of {found.typical_n:,} between P40 and P60 of "
            f"{(found.metric or '').upper()}, n {found.n:,}. Stages add up to the difference exactly: "

@@ -10,9 +10,9 @@ from analysis.client import Refused
 from analysis.finding import printable
 from analysis.requests import RequestList
 from analysis.trace import Trace
-from dashboard import charts, data, nav, state, states, ui
-from dashboard.theme import Theme, in_order, say_ms, say_ratio, say_span, say_time, theme_of
-from dashboard.views.budget import heat_words
+from dashboard import data, downloads, heat, nav, state, states, ui, waterfall
+from dashboard.box import Box
+from dashboard.theme import STAGE_ORDER, Theme, in_order, say_ms, say_ratio, say_time, theme_of
 
 # A table with selection is sent whole: more rows than this are found by filters, not by scrolling.
 MOST_ROWS = 200
@@ -27,12 +27,12 @@ def draw() -> None:
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
     metric = state.metric(["ttft", "e2e"], report.verdict.metric)
     heading = st.container()
-    box = _heat(asked, metric, theme)
+    box = heat.draw(asked, metric, theme)
     listed = _listed(asked, metric, box)
     with heading:
         ui.put(ui.box(*headline(listed, metric)))
         nav.links(("budget", "Which stage makes them slow"), ("verdict", "Back to the verdict"))
-    _table(listed, box)
+    _table(listed, metric, box)
     trace_id = state.chosen_trace() or (listed.rows[0].trace_id if listed.rows else None)
     if trace_id is not None:
         _one(trace_id, theme)
@@ -51,21 +51,7 @@ def headline(listed: RequestList, metric: str) -> tuple[str, list[str]]:
              f"{len(listed.rows):,} of {listed.total:,} requests listed, source /api/v1/requests."])
 
 
-def _heat(asked: data.Asked, metric: str, theme: Theme) -> charts.Box | None:
-    found = data.heatmap(asked, metric)
-    if not found.counts:
-        ui.put(f"<p>{ui.sentence(found.reasons.get('counts', ''))}</p>")
-        return None
-    course = data.series(asked, metric)
-    drawn: Any = st.plotly_chart(
-        charts.figure(charts.heat(found, theme, course)), theme=None, config={"displayModeBar": False, "scrollZoom": False}, key=f"traces-heat-{metric}",
-        on_select="rerun", selection_mode=["box"], alt=heat_words(found.n, metric, course.step_s))
-    ui.put(f"<small>{found.n:,} successful requests with {metric.upper()}, {found.step_s} s × 21 % buckets; drag a box to list only what it holds, "
-           "double-click to clear it; times in UTC; source /api/v1/heatmap</small>")
-    return charts.box_of(drawn["selection"] if drawn else None, found)
-
-
-def _listed(asked: data.Asked, metric: str, box: charts.Box | None) -> RequestList:
+def _listed(asked: data.Asked, metric: str, box: Box | None) -> RequestList:
     sort = metric if metric in ("ttft", "e2e") else "e2e"
     if box is None:
         return data.requests(asked, sort, MOST_ROWS, metric, None, None)
@@ -73,9 +59,9 @@ def _listed(asked: data.Asked, metric: str, box: charts.Box | None) -> RequestLi
     return data.requests(tuple(sorted(narrowed.items())), sort, MOST_ROWS, metric, box.min_ms, box.max_ms)
 
 
-def _table(listed: RequestList, box: charts.Box | None) -> None:
+def _table(listed: RequestList, metric: str, box: Box | None) -> None:
     if box is not None:
-        ui.put(f"<p>In the box: {say_span(box.start, box.end)}, {say_ms(box.min_ms)} to {say_ms(box.max_ms)}: <b>{listed.total:,}</b> requests</p>")
+        heat.chosen(box, metric, listed.total)
     ids = [row.trace_id for row in listed.rows]
     slowest = max((row.e2e_ms for row in listed.rows), default=1.0) / 1000.0
     st.dataframe(
@@ -84,7 +70,9 @@ def _table(listed: RequestList, box: charts.Box | None) -> None:
         column_config={
             **{name: st.column_config.ProgressColumn(name, format="%.2f s", min_value=0.0, max_value=slowest) for name in ("E2E", "TTFT")},
             "start": st.column_config.DatetimeColumn("start (UTC)", format="HH:mm:ss.SSS", timezone="UTC"),
+            "stages": st.column_config.BarChartColumn("stages", help=f"ms in {', '.join(STAGE_ORDER)}", y_min=0.0),
             "ms in it": st.column_config.NumberColumn("in that stage", format="%.0f ms"), "tokens out": st.column_config.NumberColumn("tokens out")})
+    downloads.as_csv("These requests", "requests", columns(listed))
 
 
 def columns(listed: RequestList) -> dict[str, list[Any]]:
@@ -93,6 +81,7 @@ def columns(listed: RequestList) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {
         "start": [row.start for row in rows], "E2E": [row.e2e_ms / 1000.0 for row in rows],
         "TTFT": [None if row.ttft_ms is None else row.ttft_ms / 1000.0 for row in rows], "slowest stage": [row.slowest_stage for row in rows],
+        "stages": [[row.stages.get(stage, 0.0) for stage in STAGE_ORDER] for row in rows],
         "ms in it": [row.slowest_stage_ms for row in rows], "tokens out": [row.output_tokens for row in rows],
         "service": [printable(row.service) for row in rows], "route": [printable(row.route) if row.route else "" for row in rows],
         "model": [printable(row.model) if row.model else "" for row in rows],
@@ -108,12 +97,16 @@ def _one(trace_id: str, theme: Theme) -> None:
         ui.put(f'<p role="alert">{ui.sentence(str(error))}</p>')
         return
     ui.put(about(trace, theme))
-    shown = charts.chosen_spans(trace.spans)
-    st.plotly_chart(charts.figure(charts.spans(trace, theme)), theme=None, config={"displayModeBar": False}, key="trace-waterfall", alt=words(trace))
-    hidden = f"; {len(trace.spans) - len(shown):,} shorter spans off the path are not shown" if len(shown) < len(trace.spans) else ""
+    rows = waterfall.main_rows(trace.spans)
+    if len(rows) < len(trace.spans):
+        first = state.span_page(len(trace.spans), waterfall.PAGE_ROWS)
+        rows = rows if first is None else [waterfall.Row(span) for span in trace.spans[first : first + waterfall.PAGE_ROWS]]
+    ui.put(waterfall.render(trace, rows, theme))
     chips = " ".join(ui.chip(stage, theme) for stage in in_order(list(trace.stages)))
-    ui.put("<small>Underlined and bold = critical path, with its share of E2E; faded = running, but saving it would not help; ✗ = error"
-           f"{hidden}. Source /api/v1/traces. {chips}</small>")
+    sums = f"stages on the path add up to E2E: {say_ms(sum(trace.stages.values()))}"
+    ui.put("<small>Underlined and bold = critical path, with its share of E2E; faded = running, but saving it would not help; hatched = between the client's "
+           f"span and the engine's; ✗ = failed; {sums}. Source /api/v1/traces. {chips}</small>")
+    downloads.as_json("This trace", f"trace-{trace.trace_id[:8]}", trace)
 
 
 def about(trace: Trace, theme: Theme) -> str:
@@ -125,9 +118,3 @@ def about(trace: Trace, theme: Theme) -> str:
     waited = f", {say_ms(trace.wait_user_ms)} waiting for the user outside of it" if trace.wait_user_ms > 0.0 else ""
     return (f"<h2>Request {ui.text(trace.trace_id)}</h2><p>{ui.text(trace.start)} · {ui.text(trace.service)} · {ui.text(trace.route or '')} · "
             f"{len(trace.spans):,} span{'' if len(trace.spans) == 1 else 's'}<br>{first}, E2E <b>{say_ms(trace.e2e_ms)}</b>{waited}{longest}</p>")
-
-
-def words(trace: Trace) -> str:
-    """The waterfall's description for those who do not see it."""
-    parts = ", ".join(f"{stage} {say_ms(trace.stages[stage])}" for stage in in_order(list(trace.stages)))
-    return f"Waterfall of {len(trace.spans)} spans, {say_ms(trace.e2e_ms)} end to end; critical path: {ui.text(parts, 400)}"

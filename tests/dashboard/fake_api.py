@@ -21,6 +21,8 @@ from analysis.trace import PathPiece, Trace, TraceSpan
 from collector.config import Settings
 from tests.analysis.builders import T0
 
+TRACE_SPANS = 4
+
 
 class FakeApi(ThreadingHTTPServer):
     """`con` is the store; `refuse` = (status, body) is answered to everything instead; `asked` has every path and its parameters."""
@@ -40,7 +42,7 @@ class FakeApi(ThreadingHTTPServer):
 
     def answer(self, path: str, parameters: Mapping[str, str]) -> Any:
         if path.startswith("traces/"):
-            return a_trace(path.removeprefix("traces/"))
+            return a_trace(path.removeprefix("traces/"), spans=TRACE_SPANS)
         question = Question.read(parameters, Settings(), now=T0, default_since="1h")
         con, window, slo, metric = self.con.cursor(), question.window, question.slo, parameters.get("metric", "e2e")
         numbers = {name: float(parameters[name]) for name in ("min_ms", "max_ms") if name in parameters}

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
@@ -113,7 +113,7 @@ def test_the_budget_is_the_apis(servers: dict[str, Site], opened: Open, look: st
 def test_traces_lead_to_one_request(servers: dict[str, Site], opened: Open, look: str) -> None:
     site = servers["demo"]
     rows = site.answer("requests", sort="ttft")["rows"]
-    seen = opened(look).open(site, "traces").drawn(2)
+    seen = opened(look).open(site, "traces").drawn(1)
     assert say_ms(rows[0]["ttft_ms"]) in seen.text
     assert rows[0]["trace_id"] in seen.text
     # The table is a canvas: the third row's box, as a person would click it.
@@ -131,7 +131,7 @@ def test_traces_lead_to_one_request(servers: dict[str, Site], opened: Open, look
 
 
 def test_a_box_on_the_heat_map_narrows_the_list(servers: dict[str, Site], opened: Open) -> None:
-    seen = opened().open(servers["demo"], "traces").drawn(2)
+    seen = opened().open(servers["demo"], "traces").drawn(1)
     box = seen.page.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
     seen.page.mouse.move(box["x"] + 0.05 * box["width"], box["y"] + 0.45 * box["height"])
     seen.page.mouse.down()
@@ -139,6 +139,8 @@ def test_a_box_on_the_heat_map_narrows_the_list(servers: dict[str, Site], opened
     seen.page.mouse.up()
     seen.page.get_by_text("In the box:").wait_for(timeout=15_000)
     seen.settle()
+    again = opened().open(servers["demo"], "traces", box=parse_qs(urlsplit(seen.page.url).query)["box"][0])
+    assert re.findall(r"In the box: .*", again.text) == re.findall(r"In the box: .*", seen.text)
     found = re.search(r"In the box: .*: ([\d,]+) requests", seen.text)
     assert found
     assert 0 < int(found[1].replace(",", "")) < 1499
@@ -173,7 +175,7 @@ def test_an_empty_store_waits_for_its_first_span(servers: dict[str, Site], opene
 def test_hostile_names_execute_nothing(servers: dict[str, Site], opened: Open, page: str, look: str) -> None:
     seen = opened(look).open(servers["hostile"], page)
     if page in ("budget", "traces"):
-        seen.drawn(2)
+        seen.drawn(1)
     seen.page.wait_for_timeout(300)
     assert seen.page.evaluate("window.pwned") is None
     assert seen.page.evaluate("getComputedStyle(document.body).display") != "none"

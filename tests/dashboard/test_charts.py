@@ -15,9 +15,9 @@ from analysis.series import series
 from analysis.slo import Slo
 from analysis.window import Window
 from dashboard import charts
+from dashboard.box import Box
 from dashboard.theme import DARK, LIGHT, Theme
 from tests.analysis.builders import T0, at, insert, requests, store, vllm_spans
-from tests.dashboard.fake_api import a_trace
 
 LOOKS = pytest.mark.parametrize("look", [LIGHT, DARK], ids=["light", "dark"])
 HOSTILE = '<a href="https://evil.example">x</a><img src=x onerror=alert(1)>\x1b[31m\u202e'
@@ -96,7 +96,7 @@ def test_the_heat_map_of_one_request() -> None:
     insert(made, requests(1, other_ms=100.0))
     spec = charts.heat(heatmap(made, Window(), Slo(e2e_ms=1.0), "e2e"), LIGHT)
     assert sum(map(sum, spec["data"][0]["customdata"])) == 1
-    assert "shapes" not in spec["layout"]  # the limit lies off the axis
+    assert spec["layout"]["shapes"] == []  # the limit lies off the axis
 
 
 def test_a_box_gives_back_the_requests_it_was_drawn_around() -> None:
@@ -110,46 +110,27 @@ def test_a_box_gives_back_the_requests_it_was_drawn_around() -> None:
     assert box.min_ms == pytest.approx(50.0)
     assert box.max_ms == pytest.approx(cells.edges_ms[3])
     assert charts.box_of(None, cells) is charts.box_of({"box": []}, cells) is None
-    assert charts.box_of({"box": [{"x": ["2026-11-20", "2026-11-20 10:00"], "y": [0, 99]}]}, cells) == charts.Box(
+    assert charts.box_of({"box": [{"x": ["2026-11-20", "2026-11-20 10:00"], "y": [0, 99]}]}, cells) == Box(
         datetime(2026, 11, 20, tzinfo=UTC), T0, pytest.approx(50.0), pytest.approx(cells.edges_ms[-1]))
-
-
-@LOOKS
-def test_the_trace_inks_its_critical_path_and_marks_the_first_token(look: Theme) -> None:
-    trace = a_trace()
-    spec = charts.spans(trace, look)
-    faded, inked, underline = spec["data"]
-    assert sum(inked["x"]) == sum(underline["x"]) == trace.e2e_ms
-    assert faded["marker"]["opacity"] < 0.5
-    assert spec["layout"]["shapes"][0]["x0"] == 600.0
-    names = [note["text"] for note in spec["layout"]["annotations"] if note.get("xref") == "paper"]
-    assert names == ["<b>GET /ask</b>", "<b>search</b>", "cache lookup", "<b>chat</b>"]
-
-
-def test_a_large_trace_draws_the_path_and_the_longest_others() -> None:
-    trace = a_trace(spans=10_000)
-    drawn = charts.chosen_spans(trace.spans)
-    assert len(drawn) == charts.MOST_SPANS
-    assert {"r", "s", "m", "p"} <= {span.span_id for span in drawn}
-    assert len(texts(charts.spans(trace, LIGHT))) < 100_000
-
-
-def test_hostile_names_become_text() -> None:
-    spec = texts(charts.spans(a_trace(name=HOSTILE), LIGHT))
-    for forbidden in ("<a ", "<img", "\x1b", "\\u001b", "\u202e"):
-        assert forbidden not in spec
-    assert "&lt;a href=" in spec
 
 
 def test_specs_are_small(con: duckdb.DuckDBPyConnection, found: Stages) -> None:
     cells, course = heatmap(con, Window(), Slo(), "ttft"), series(con, Window(), Slo(), "ttft")
-    for spec in (charts.bullets(found, LIGHT), charts.waterfall(found, LIGHT), charts.heat(cells, LIGHT, course), charts.spans(a_trace(), LIGHT)):
+    for spec in (charts.bullets(found, LIGHT), charts.waterfall(found, LIGHT), charts.heat(cells, LIGHT, course)):
         assert len(charts.figure(spec).to_json()) < 100_000
 
 
 def test_a_figure_is_the_specification_and_nothing_more(found: Stages) -> None:
     spec = charts.waterfall(found, LIGHT)
     assert json.loads(charts.figure(spec).to_json())["layout"]["template"] == {}
+
+
+def test_a_chosen_box_is_drawn_where_it_was_drawn(con: duckdb.DuckDBPyConnection) -> None:
+    cells = heatmap(con, Window(), Slo(), "ttft")
+    spec = charts.heat(cells, LIGHT, None, Box(at(10), at(20), 500.0, 2000.0))
+    shape = spec["layout"]["shapes"][0]
+    assert (shape["x0"], shape["x1"]) == (at(10).isoformat(), at(20).isoformat())
+    assert cells.edges_ms[0] * (cells.edges_ms[1] / cells.edges_ms[0]) ** shape["y0"] == pytest.approx(500.0)
 
 
 def test_values_and_places_are_inverse() -> None:

@@ -117,9 +117,30 @@ def test_the_traces_page_lists_the_slowest_and_draws_one(demo: FakeApi, monkeypa
     app = shown(demo, monkeypatch, "traces", **WINDOW)
     assert "Slowest TTFT 55.1 s" in plain(app)
     assert len(app.dataframe[0].value) == 200
-    heat, waterfall = charts_of(app)
+    (heat,) = charts_of(app)
     assert sum(map(sum, heat["data"][0]["customdata"])) == 1499
-    assert waterfall["layout"]["annotations"][-1]["text"] == "first token 600 ms"
+    assert "first token 600 ms" in plain(app)
+    assert "stages on the path add up to E2E: 1.00 s" in plain(app)
+
+
+def test_a_box_from_the_url_narrows_the_list_and_is_left_with_a_button(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "traces", **WINDOW, box="20261120T100100-20261120T100110_1000-60000")
+    assert "In the box: 2026-11-20 10:01:00 to 10:01:10 UTC, TTFT 1.00 s to 60.0 s" in plain(app)
+    asked = [parameters for path, parameters in demo.asked if path == "requests"][-1]
+    assert (asked["from"], asked["to"], asked["min_ms"], asked["max_ms"]) == ("2026-11-20T10:01:00+00:00", "2026-11-20T10:01:10+00:00", "1000.0", "60000.0")
+    assert charts_of(app)[0]["layout"]["shapes"][0]["type"] == "rect"
+    pressed(app, "Clear the box")
+    assert "In the box" not in plain(app)
+    assert "box" not in app.query_params
+
+
+def test_a_large_trace_is_folded_and_can_be_read_in_pages(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.dashboard.fake_api.TRACE_SPANS", 1000)
+    app = shown(demo, monkeypatch, "traces", **WINDOW, trace="c" * 32)
+    assert "more" in plain(app)
+    assert "tiny 700" not in plain(app)
+    app.selectbox(key="spans").select("601-800").run()
+    assert "tiny 700" in plain(app)
 
 
 def test_a_trace_from_the_url_is_drawn(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:

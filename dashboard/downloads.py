@@ -1,0 +1,47 @@
+"""How is what is shown taken away? Buttons for CSV and JSON; a file is made when its button is pressed, and pressing it draws nothing anew."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import streamlit as st
+
+# A cell that begins like this would be run as a formula by a spreadsheet.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def as_csv(what: str, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Offer columns as a CSV file."""
+    _button(what, f"{name}.csv", "text/csv", lambda: csv_of(columns))
+
+
+def as_json(what: str, name: str, answer: Any) -> None:
+    """Offer an answer of the API as it came."""
+    _button(what, f"{name}.json", "application/json", lambda: msgspec.json.encode(answer).decode())
+
+
+def csv_of(columns: Mapping[str, Sequence[Any]]) -> str:
+    """Return columns as CSV text with a header; lists are joined by spaces, texts from telemetry are never formulas."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(columns)
+    writer.writerows([_cell(value) for value in row] for row in zip(*columns.values(), strict=True))
+    return out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return " ".join(f"{part:g}" if isinstance(part, float) else str(part) for part in value)
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def _button(what: str, file: str, mime: str, make: Callable[[], str]) -> None:
+    st.download_button(
+        f"{what} as {file.rpartition('.')[2].upper()}", make, file_name=f"overrun-{file}", mime=mime, on_click="ignore", type="tertiary", key=f"get-{file}",
+        icon=":material/download:")

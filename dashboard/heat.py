@@ -1,0 +1,40 @@
+"""Where is latency over time, and what lies in the box that was drawn? The heat map of the Budget and Traces pages; the box stands in the URL."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from dashboard import charts, data, state, ui
+from dashboard.box import Box
+from dashboard.theme import Theme, say_ms, say_span
+
+
+def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
+    """Draw the heat map of a metric with its percentiles and return the box that the URL names."""
+    found, course = data.heatmap(asked, metric), data.series(asked, metric)
+    box = state.box()
+    ui.put(f"<h2>{metric.upper()} of successful requests over time</h2>")
+    if not found.counts:
+        ui.put(f"<p>{ui.sentence(found.reasons.get('counts', ''))}</p>")
+        return box
+    key = f"heat-{metric}"
+    st.plotly_chart(
+        charts.figure(charts.heat(found, theme, course, box)), theme=None, config=charts.CONFIG, key=key, selection_mode=["box"],
+        on_select=lambda: state.choose_box(charts.box_of(st.session_state[key]["selection"], found)), alt=words(found.n, metric, course.step_s))
+    ui.put(f"<small>{found.n:,} requests with {metric.upper()}, {found.step_s} s × 21 % buckets, stronger = more requests; dashed = limit; drag a box to "
+           f"see what those requests share; lines need n ≥ {course.min_n['p50']} (P50) and {course.min_n['p95']} (P95) per {course.step_s} s; times in UTC; "
+           "source /api/v1/heatmap, /api/v1/series</small>")
+    return box
+
+
+def chosen(box: Box, metric: str, total: int | None = None) -> None:
+    """Say which box is chosen, with a way out of it."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        many = f": <b>{total:,}</b> requests" if total is not None else ""
+        ui.put(f"<p>In the box: {say_span(box.start, box.end)}, {metric.upper()} {say_ms(box.min_ms)} to {say_ms(box.max_ms)}{many}</p>")
+        st.button("Clear the box", on_click=state.choose_box, args=(None,), icon=":material/close:", type="tertiary")
+
+
+def words(n: int, metric: str, step_s: int) -> str:
+    """The heat map's description for those who do not see it."""
+    return f"Heat map of {metric.upper()} of {n:,} requests over time, with P50 and P95 per {step_s} s and the limit as a dashed line"

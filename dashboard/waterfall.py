@@ -1,0 +1,171 @@
+"""How does one request look? Its spans as rows of HTML bars: the critical path inked, everything else faded, the first token as a line through all.
+
+HTML and not a figure: it is as wide as the page (a phone too), it scrolls, it is read aloud row by row, and 10,000 spans cost what the shown
+rows cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from analysis.trace import PathPiece, Trace, TraceSpan
+from dashboard import ui
+from dashboard.theme import Theme, say_ms, say_tick, ticks
+
+# A trace with more spans shows those on the path, those that failed and the longest others; the rest is a line per parent.
+MOST_ROWS: Final = 120
+PAGE_ROWS: Final = 200
+_DEEPEST: Final = 12
+# How far up a parent is looked for: traces that are deeper than this are chains, and chains may lead back to themselves.
+_DEEPEST_FOLD: Final = 64
+_NAME_LENGTH: Final = 60
+# A gap between a client's span and the engine's below a thousandth of the request is a line of nothing.
+_LEAST_GAP: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A span, or `hidden` spans under one parent that are not drawn (`span` is then the parent)."""
+
+    span: TraceSpan
+    hidden: int = 0
+    longest_ms: float = 0.0
+
+
+def main_rows(spans: Sequence[TraceSpan], most: int = MOST_ROWS) -> list[Row]:
+    """Return the rows to draw, in the order of a tree: all spans, or of many the ones that matter, their parents, and a count of the others."""
+    if len(spans) <= most:
+        return [Row(span) for span in spans]
+    at = {span.span_id: i for i, span in enumerate(spans)}
+    ranked = sorted(range(len(spans)), key=lambda i: (-spans[i].path_ms, not spans[i].error, -spans[i].duration_ms))
+    kept: set[int] = set()
+    for i in ranked:
+        chain = [i]
+        while (up := at.get(spans[chain[-1]].parent_span_id or "")) is not None and up not in chain and up not in kept and len(chain) < _DEEPEST_FOLD:
+            chain.append(up)
+        kept.update(chain if len(kept) + len(chain) <= most else chain[:1])
+        if len(kept) >= most:
+            break
+    hidden: dict[int | None, list[float]] = {}
+    for i, span in enumerate(spans):
+        if i not in kept:
+            hidden.setdefault(_drawn_above(i, spans, at, kept), []).append(span.duration_ms)
+    rows: list[Row] = []
+    for i in sorted(kept):
+        rows.append(Row(spans[i]))
+        if folded := hidden.get(i):
+            rows.append(Row(spans[i], len(folded), max(folded)))
+    if rest := hidden.get(None):
+        rows.append(Row(spans[min(kept)], len(rest), max(rest)))
+    return rows
+
+
+def _drawn_above(i: int, spans: Sequence[TraceSpan], at: Mapping[str, int], kept: set[int]) -> int | None:
+    """The nearest parent that is drawn, None where none of the next ones is."""
+    up: int | None = i
+    for _ in range(_DEEPEST_FOLD):
+        up = at.get(spans[up].parent_span_id or "") if up is not None else None
+        if up is None or up in kept:
+            return up
+    return None
+
+
+def render(trace: Trace, rows: Sequence[Row], theme: Theme) -> str:
+    """Return the rows as safe HTML with an axis in time since the request's start."""
+    total = max(trace.e2e_ms + trace.wait_user_ms, *(span.start_ms + span.duration_ms for span in trace.spans), 1e-6)
+    pieces: dict[str, list[PathPiece]] = {}
+    for piece in trace.path:
+        pieces.setdefault(piece.span_id, []).append(piece)
+    engines = {span.parent_span_id: span for span in trace.spans if span.role == "engine" and span.parent_span_id}
+    token = "" if trace.ttft_ms is None else f'<i class="ov-token" style="left:{_at(trace.ttft_ms, total)}"></i>'
+    body = []
+    for row in rows:
+        if row.hidden:
+            body.append(_folded(row, token))
+            continue
+        body.append(_row(row.span, pieces.get(row.span.span_id, []), trace, total, theme, token))
+        if row.span.role == "llm" and (engine := engines.get(row.span.span_id)) is not None:
+            body.append(_gap(row.span, engine, total, token))
+    marks = "".join(f'<i style="left:{_at(mark, total)}">{say_tick(mark)}</i>' for mark in ticks(total) if mark <= 0.97 * total)
+    first = "" if trace.ttft_ms is None else _first_token(trace.ttft_ms, total)
+    return (f'<figure class="ov-trace" aria-label="{words(trace)}"><div class="ov-row ov-axis"><span></span><div class="ov-lane">{marks}{first}</div></div>'
+            f'<div class="ov-rows" tabindex="0">{"".join(body)}</div></figure>')
+
+
+def words(trace: Trace) -> str:
+    """The waterfall's description for those who do not see it, as safe text."""
+    parts = ", ".join(f"{stage} {say_ms(ms)}" for stage, ms in sorted(trace.stages.items(), key=lambda part: -part[1]))
+    return ui.text(f"Waterfall of {len(trace.spans)} spans, {say_ms(trace.e2e_ms)} end to end; critical path: {parts}", 500)
+
+
+def gap_ms(client: TraceSpan, engine: TraceSpan) -> tuple[float, float]:
+    """Return the time between the client's span and the engine's, before and after it, in ms (0 where they overlap)."""
+    before = engine.start_ms - client.start_ms
+    after = client.start_ms + client.duration_ms - engine.start_ms - engine.duration_ms
+    return max(before, 0.0), max(after, 0.0)
+
+
+def _row(span: TraceSpan, pieces: Sequence[PathPiece], trace: Trace, total: float, theme: Theme, token: str) -> str:
+    bars = [f'<i class="ov-off" style="{_span(span.start_ms, span.duration_ms, total)};background:{theme.stage(span.stage)}"></i>']
+    bars += [
+        f'<i class="ov-ink" style="{_span(piece.from_ms, piece.to_ms - piece.from_ms, total)};background:{theme.stage(piece.stage)}" '
+        f'title="{ui.text(piece.stage)} on the critical path, {say_ms(piece.to_ms - piece.from_ms)}"></i>' for piece in pieces]
+    share = f" · {100.0 * span.path_ms / trace.e2e_ms:.0f} %" if span.path_ms > 0.0 and trace.e2e_ms > 0.0 else ""
+    name = ui.text(span.name, _NAME_LENGTH)
+    shown = f"<b>{name}</b>" if span.path_ms > 0.0 else name
+    return (f'<div class="ov-row"><span class="ov-name" style="padding-left:{min(span.depth, _DEEPEST) * 11}px" title="{_told(span)}">'
+            f"{'✗ ' if span.error else ''}{shown}</span><div class=\"ov-lane\">{''.join(bars)}{token}"
+            f"{_label(span.start_ms, span.duration_ms, total, say_ms(span.duration_ms) + share)}</div></div>")
+
+
+def _first_token(ttft_ms: float, total: float) -> str:
+    words = f"first token {say_ms(ttft_ms)}"
+    if ttft_ms < 0.7 * total:
+        return f'<b style="left:{_at(ttft_ms, total)}">{words}</b>'
+    return f'<b class="ov-left" style="right:{_at(total - ttft_ms, total)}">{words}</b>'
+
+
+def _gap(client: TraceSpan, engine: TraceSpan, total: float, token: str) -> str:
+    before, after = gap_ms(client, engine)
+    if before + after < _LEAST_GAP * total:
+        return ""
+    said = f"{say_ms(before)} before and {say_ms(after)} after the engine's span"
+    bars = "".join(
+        f'<i class="ov-gap" style="{_span(start, length, total)}"></i>'
+        for start, length in ((client.start_ms, before), (engine.start_ms + engine.duration_ms, after)) if length > 0.0)
+    end = client.start_ms + client.duration_ms
+    return (f'<div class="ov-row"><span class="ov-name ov-muted" style="padding-left:{min(client.depth + 1, _DEEPEST) * 11}px" title="{said}">'
+            f'gap client ↔ engine</span><div class="ov-lane">{bars}{token}{_label(end, 0.0, total, say_ms(before + after))}</div></div>')
+
+
+def _folded(row: Row, token: str) -> str:
+    return (f'<div class="ov-row"><span class="ov-name ov-muted" style="padding-left:{min(row.span.depth + 1, _DEEPEST) * 11}px">'
+            f'+ {row.hidden:,} more</span><div class="ov-lane">{token}<em>folded, the longest {say_ms(row.longest_ms)}</em></div></div>')
+
+
+def _label(start: float, length: float, total: float, said: str) -> str:
+    # Behind the bar where there is room, else in front of it.
+    end = 100.0 * (start + length) / total
+    place = f"left:calc({end:.2f}% + 5px)" if end < 80.0 else f"right:calc({max(100.0 - 100.0 * start / total, 0.0):.2f}% + 5px)"
+    if end >= 80.0 and start < 0.25 * total:
+        place = "right:4px"
+    return f'<em style="{place}">{said}</em>'
+
+
+def _span(start: float, length: float, total: float) -> str:
+    return f"left:{_at(start, total)};width:{max(100.0 * length / total, 0.0):.3f}%"
+
+
+def _at(ms: float, total: float) -> str:
+    return f"{100.0 * min(max(ms / total, 0.0), 1.0):.3f}%"
+
+
+def _told(span: TraceSpan) -> str:
+    facts: Mapping[str, object] = {
+        "service": span.service, "stage": span.stage, "on the critical path": say_ms(span.path_ms), "model": span.model,
+        "tokens in": span.input_tokens, "tokens out": span.output_tokens, "TTFT": say_ms(span.ttft_ms) if span.ttft_ms is not None else None}
+    notes = [*(f"{name} {value}" for name, value in facts.items() if value is not None), *(["parent inferred"] if span.inferred_parent else []),
+             *(["clock shifted"] if span.clock_shifted else []), *(["failed"] if span.error else [])]
+    return ui.text(f"{span.name}: {', '.join(notes)}", 300)

@@ -1,0 +1,84 @@
+"""One request as HTML: sums on screen, the path inked, large traces folded, hostile names harmless."""
+
+import re
+
+import msgspec
+import pytest
+
+from analysis.trace import Trace, TraceSpan
+from dashboard import waterfall
+from dashboard.theme import DARK, LIGHT, Theme
+from tests.dashboard.fake_api import a_trace
+
+LOOKS = pytest.mark.parametrize("look", [LIGHT, DARK], ids=["light", "dark"])
+HOSTILE = '<a href="https://evil.example">x</a><img src=x onerror=alert(1)>\x1b[31m\u202e'
+
+
+def drawn(trace: Trace, look: Theme = LIGHT) -> str:
+    return waterfall.render(trace, waterfall.main_rows(trace.spans), look)
+
+
+def widths(html: str, kind: str) -> list[float]:
+    return [float(width) for width in re.findall(rf'class="{kind}" style="left:[\d.]+%;width:([\d.]+)%', html)]
+
+
+@LOOKS
+def test_the_critical_path_is_inked_and_adds_up_to_the_whole(look: Theme) -> None:
+    trace = a_trace()
+    html = drawn(trace, look)
+    assert sum(widths(html, "ov-ink")) == pytest.approx(100.0, abs=0.01)
+    assert widths(html, "ov-off") == [100.0, 20.0, 15.0, 70.0]
+    assert re.findall(r"<b>([^<]+)</b>", html) == ["GET /ask", "search", "chat"]  # "cache lookup" is off the path
+    assert html.count('class="ov-token" style="left:60.000%"') == 4
+    assert "first token 600 ms" in html
+
+
+def test_a_trace_without_a_first_token_marks_none() -> None:
+    assert "ov-token" not in drawn(msgspec.structs.replace(a_trace(), ttft_ms=None))
+
+
+def test_the_gap_between_client_and_engine_is_a_bar_of_its_own() -> None:
+    trace = a_trace()
+    client = msgspec.structs.replace(trace.spans[-1], role="llm")
+    engine = msgspec.structs.replace(client, span_id="e", parent_span_id="m", depth=2, name="llm_request", role="engine", start_ms=350.0, duration_ms=600.0)
+    html = drawn(msgspec.structs.replace(trace, spans=[*trace.spans[:-1], client, engine]))
+    assert widths(html, "ov-gap") == [5.0, 5.0]
+    assert "50 ms before and 50 ms after the engine" in html
+    assert waterfall.gap_ms(client, msgspec.structs.replace(engine, start_ms=200.0, duration_ms=900.0)) == (0.0, 0.0)
+
+
+def test_a_large_trace_keeps_path_errors_and_parents_and_counts_the_rest() -> None:
+    trace = a_trace(spans=10_000)
+    nested = msgspec.structs.replace(trace.spans[10], span_id="deep", parent_span_id="x5", depth=2, error=True, duration_ms=0.1)
+    rows = waterfall.main_rows([*trace.spans, nested])
+    shown = [row.span.span_id for row in rows if not row.hidden]
+    assert {"r", "s", "m", "p", "deep", "x5"} <= set(shown)
+    assert len(shown) <= waterfall.MOST_ROWS
+    assert sum(row.hidden for row in rows) + len(shown) == 10_001
+    assert shown.index("x5") < shown.index("deep")
+    html = waterfall.render(trace, rows, LIGHT)
+    assert len(html) < 100_000
+    assert "more</span>" in html
+
+
+def test_all_spans_of_a_page_stay_small() -> None:
+    trace = a_trace(spans=10_000)
+    html = waterfall.render(trace, [waterfall.Row(span) for span in trace.spans[: waterfall.PAGE_ROWS]], LIGHT)
+    assert len(html) < 120_000
+
+
+def test_spans_that_name_each_other_as_parents_end() -> None:
+    loop: list[TraceSpan] = [msgspec.structs.replace(a_trace().spans[0], span_id=str(i), parent_span_id=str((i + 1) % 200)) for i in range(200)]
+    assert waterfall.main_rows(loop, most=50)
+
+
+def test_hostile_names_become_text() -> None:
+    html = drawn(a_trace(name=HOSTILE))
+    for forbidden in ("<a ", "<img", "\x1b", "\u202e"):
+        assert forbidden not in html
+    assert "&lt;a href=" in html
+
+
+def test_a_request_of_no_length_is_drawn() -> None:
+    trace = msgspec.structs.replace(a_trace(), e2e_ms=0.0, ttft_ms=0.0, spans=[msgspec.structs.replace(a_trace().spans[0], duration_ms=0.0)], path=[])
+    assert "GET /ask" in drawn(trace)
