@@ -66,7 +66,7 @@ def make(job: Job) -> Made:
     plan = _plan(job, onset_s)
     names: tuple[str, ...] = ()
     if scenario is not None:
-        telemetry = replace(telemetry, chunk_events=scenario.chunk_events, app_spans=scenario.seen_by_app)
+        telemetry = replace(telemetry, chunk_events=scenario.chunk_events)
     if job.confounders and (scenario is not None or job.scenario == "healthy"):
         confounded = confound(plan, telemetry, job.seed, growth_allowed=scenario is not None and scenario.id not in _GROWING)
         plan, telemetry, names = confounded.plan, confounded.telemetry, confounded.names
@@ -88,13 +88,15 @@ def _plan(job: Job, onset_s: float) -> Plan:
 
 def _facts(job: Job, window: Window, telemetry: Telemetry, onset_s: float, names: tuple[str, ...]) -> dict[str, Any]:
     """What holds for every window."""
-    slo = (SCENARIOS.get(job.scenario) or HEALTHY[job.scenario]).slo + (_TIGHTER if job.severity != "easy" and job.scenario in SCENARIOS else "")
+    slo = (SCENARIOS.get(job.scenario) or HEALTHY[job.scenario]).slo
+    if job.severity != "easy" and job.scenario in SCENARIOS and "percentile" not in slo:
+        slo += _TIGHTER
     before, after = users(window.outcomes, 0.0, onset_s), users(window.outcomes, onset_s, job.duration_s)
     return {
         "scenario": job.scenario, "severity": job.severity if job.scenario in SCENARIOS else None, "seed": job.seed, "client_only": job.client_only, "slo": slo,
         "start": START.isoformat(), "end": (START + timedelta(seconds=job.duration_s)).isoformat(), "confounders": list(names),
         "sampling": telemetry.sampling, "requests": window.arrivals, "breach_ratio": {"before": breach_ratio(before, slo), "after": breach_ratio(after, slo)},
-        "latency": {"before": latency(before), "after": latency(after)}, "causes": [], "stages": [], "onset": None, "fixes": []}
+        "latency": {"before": latency(before), "after": latency(after)}, "causes": [], "accepted": [], "stages": [], "onset": None, "fixes": []}
 
 
 def _answer(job: Job, scenario: Scenario, plan: Plan, telemetry: Telemetry, onset_s: float) -> dict[str, Any]:
@@ -108,7 +110,8 @@ def _answer(job: Job, scenario: Scenario, plan: Plan, telemetry: Telemetry, onse
     seen_causes, seen_stages = (scenario.client_causes, scenario.client_stages) if job.client_only else (scenario.causes, scenario.stages)
     at, faulty = plan[-1]
     out: dict[str, Any] = {
-        "title": scenario.title, "number": scenario.number, "causes": list(seen_causes), "stages": list(seen_stages), "chain": list(scenario.chain),
+        "title": scenario.title, "number": scenario.number, "causes": list(seen_causes), "accepted": list(scenario.accepted), "stages": list(seen_stages),
+        "chain": list(scenario.chain),
         "true_cause": list(scenario.causes), "onset": (START + timedelta(seconds=onset_s)).isoformat(), "onset_s": onset_s,
         "affected": {"route": faulty.route, "service": faulty.service, "model": faulty.provider_model if faulty.provider else faulty.model,
                      "tenant": NOISY if faulty.noisy_share else None, "instance": _slowest(faulty.slow)}}

@@ -73,14 +73,13 @@ class App:
 
     def _rag(self, request: Request, s: Settings, root: Span, outcome: Outcome, other: bool) -> Process:
         yield from self._guard(request, s, root, outcome)
-        yield from self._connect(request, s, traffic.CONNECT)
         span = self._open(root.trace, root.id, "embeddings bge-m3", sp.CLIENT, sp.OPENAI, root.resource, {
             "gen_ai.operation.name": "embeddings", "gen_ai.provider.name": "openai", "gen_ai.request.model": "bge-m3", "server.address": "embedder.internal",
             "server.port": 8080, "gen_ai.response.model": "bge-m3", "gen_ai.usage.input_tokens": 24})
         yield lognormal(s.embed_ms, 0.25, request.z[traffic.EMBED]) / 1000.0
         self._close(span)
         stores = range(s.stores)
-        if s.fan_out:
+        if request.uniform(traffic.SEQUENTIAL) >= s.sequential_share:
             yield from self.clock.all_of([self.clock.start(self._search(request, s, root, k)) for k in stores])
         else:
             for k in stores:
@@ -92,7 +91,6 @@ class App:
         yield from self._plain(root, "citations", lognormal(s.post_ms, 0.3, request.z[traffic.POST]), {})
 
     def _chat(self, request: Request, s: Settings, root: Span, outcome: Outcome, other: bool) -> Process:
-        yield from self._connect(request, s, traffic.CONNECT)
         span = self._open(root.trace, root.id, "SELECT chat", sp.CLIENT, sp.PSYCOPG, root.resource, {
             "db.system.name": "postgresql", "db.namespace": "chat", "db.operation.name": "SELECT", "server.address": "pg.internal",
             "db.query.text": "SELECT role, content FROM turns WHERE session = %s"})
@@ -101,7 +99,10 @@ class App:
         yield from self._guard(request, s, root, outcome)
         shape = self._shape(request, s, other)
         yield from self._tokenize(request, s, shape)
+        beside = self.caller.begin_suggestions(request, s, root, shape) if s.suggestion_tokens > 0.0 else None
         outcome.calls.append((yield from self.caller.ask(request, s, root, shape, len(outcome.calls))))
+        if beside is not None:
+            self.clock.fire(beside)
         span = self._open(root.trace, root.id, "INSERT chat", sp.CLIENT, sp.PSYCOPG, root.resource, {
             "db.system.name": "postgresql", "db.namespace": "chat", "db.operation.name": "INSERT", "db.query.text": "INSERT INTO turns VALUES (%s, %s, %s)",
             "server.address": "pg.internal"})
@@ -122,7 +123,7 @@ class App:
             if asked.error:
                 break
             which = [0] if looping and step >= s.steps else list(range(s.tools if step == 0 else 1))
-            if s.fan_out:
+            if request.uniform(traffic.SEQUENTIAL) >= s.sequential_share:
                 yield from self.clock.all_of([self.clock.start(self._tool(request, s, agent, step, k, looping)) for k in which])
             else:
                 for k in which:
@@ -162,7 +163,8 @@ class App:
             own = float(s.huge_tokens)
         history = s.history_tokens * min(request.turn - 1, s.history_kept) if request.turn else 0
         thinks = s.reasoning_tokens > 0.0 and request.uniform(traffic.THINK) < s.reasoning_share
-        reasoning = round(lognormal(s.reasoning_tokens, 0.3, z[traffic.THINK_SIZE])) if thinks else 0
+        deep = s.deep_factor if request.uniform(traffic.DEEP) < s.deep_share else 1.0
+        reasoning = round(deep * lognormal(s.reasoning_tokens, 0.3, z[traffic.THINK_SIZE])) if thinks else 0
         tokens = min(s.max_tokens, max(4, round(out)) + reasoning)
         session = f"c:{request.session}" if request.turn and request.turn <= s.history_kept else ""
         prefix = self._prefix(request, s, s.system_tokens, session, history)
@@ -179,7 +181,6 @@ class App:
         ms = lognormal(s.search_ms, s.search_sigma, z)
         if store == 0 and s.search_factor != 1.0 and request.uniform(traffic.SLOW_SEARCH) < s.search_share:
             ms *= s.search_factor
-        yield from self._connect(request, s, traffic.CONNECT_2)
         span = self._open(root.trace, root.id, "qdrant.query_points", sp.CLIENT, sp.QDRANT, root.resource, {
             "db.system": "qdrant", "db.operation": "query_points", "qdrant.query_points.collection_name": _STORES[store % 4], "db.vector.query.top_k": 8,
             "server.address": "qdrant.internal"})
@@ -212,11 +213,6 @@ class App:
         span = self._open(root.trace, root.id, name, sp.INTERNAL, sp.HAND, root.resource, attributes)
         yield ms / 1000.0
         self._close(span)
-
-    def _connect(self, request: Request, s: Settings, which: int) -> Process:
-        """Name lookup, TCP and TLS of a call that brings its own connection; Python's instrumentations have no span for it."""
-        if not s.pooled:
-            yield lognormal(s.handshake_ms, s.handshake_sigma, request.z[which]) / 1000.0
 
     def _tokenize(self, request: Request, s: Settings, shape: Shape) -> Process:
         """Counting tokens on the event loop: everybody else in the process waits meanwhile."""

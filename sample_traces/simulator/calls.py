@@ -76,7 +76,8 @@ class Caller:
             yield from slots.take()  # before the call, so no span tells of it
         span = self._span(s, parent, shape)
         if not s.pooled:
-            yield lognormal(s.handshake_ms, s.handshake_sigma, request.z[traffic.CONNECT_3]) / 1000.0
+            # Name lookup, TCP and TLS; Python's instrumentations have no span for them.
+            yield lognormal(s.handshake_ms, s.handshake_sigma, request.z[traffic.CONNECT]) / 1000.0
         proxy = self._proxy(s, span) if s.gateway_slots else None
         places = self._pool("gateway", s.gateway_slots)
         if places:
@@ -98,7 +99,7 @@ class Caller:
         if asked.error:
             asked.first = None
             span.error = asked.error
-        elif s.buffered and shape.stream:
+        elif shape.stream and request.uniform(traffic.BUFFERED) < s.buffered_share:
             asked.first = self.clock.now
         if asked.first is not None and shape.stream:
             asked.first = min(self.clock.now, asked.first + s.rtt_ms / 2000.0)
@@ -107,13 +108,40 @@ class Caller:
         self.book.add(span)
         return asked
 
+    def begin_suggestions(self, request: Request, s: Settings, parent: Span, shape: Shape) -> Signal:
+        """Start a second answer beside the first, which nobody waits for; it is dropped when the returned signal fires."""
+        enough = Signal()
+        out = round(lognormal(s.suggestion_tokens, 0.2, request.z[traffic.SUGGEST]))
+        self.clock.start(self._suggest(request, s, parent, Shape(shape.input_tokens, out, 2048, shape.prefix, "", stream=False), enough))
+        return enough
+
+    def _suggest(self, request: Request, s: Settings, parent: Span, shape: Shape, enough: Signal) -> Process:
+        span = self._span(s, parent, shape)
+        yield (_FRONT_MS + s.rtt_ms / 2.0) / 1000.0
+        engine = self._route(request, s)
+        sequence = self._sequence(shape, span, self.clock.now)
+        engine.submit(sequence)
+        self.clock.start(self._engine_span(engine, sequence, parent, shape))
+        if not enough.fired:
+            yield enough
+        if sequence.done.fired:
+            self._answered(span, s, shape, sequence.request_id, sequence.cached)
+        else:
+            span.error = "asyncio.CancelledError"
+            if s.cancels:
+                engine.cancel(sequence)
+        span.end = self.clock.now
+        self.book.add(span)
+
+    def _sequence(self, shape: Shape, span: Span, arrived: float) -> Sequence:
+        return Sequence(shape.input_tokens, shape.output_tokens, shape.max_tokens, shape.prefix, shape.keep, Signal(), Signal(), arrived,
+                        request_id=f"chatcmpl-{span.id:016x}")
+
     # --- an engine of one's own ---
 
     def _engine(self, request: Request, s: Settings, parent: Span, span: Span, shape: Shape, nth: int, patience: float) -> Process:
         engine = self._route(request, s)
-        name = f"chatcmpl-{span.id:016x}"
-        sequence = Sequence(
-            shape.input_tokens, shape.output_tokens, shape.max_tokens, shape.prefix, shape.keep, Signal(), Signal(), self.clock.now, request_id=name)
+        sequence = self._sequence(shape, span, self.clock.now)
         yield lognormal(_FRONT_MS, 0.5, request.z[call_draw(nth, traffic.OVERHEAD)]) / 1000.0
         engine.submit(sequence)
         self.clock.start(self._engine_span(engine, sequence, parent, shape))
@@ -135,8 +163,8 @@ class Caller:
             yield sequence.done
         yield _BACK_MS / 1000.0
         first = engine.token_time(sequence, 1 + shape.reasoning_tokens) + _BACK_MS / 1000.0
-        self._answered(span, s, shape, name, sequence.cached)
-        if self.chunk_events and shape.stream and not s.buffered:
+        self._answered(span, s, shape, sequence.request_id, sequence.cached)
+        if self.chunk_events and shape.stream:
             visible = range(1 + shape.reasoning_tokens, shape.output_tokens + 1)
             span.events += [(min(self.clock.now, engine.token_time(sequence, k) + _BACK_MS / 1000.0), "gen_ai.content.completion.chunk") for k in visible]
         return Asked(first, "", sequences=(sequence,))
@@ -157,9 +185,7 @@ class Caller:
 
     def _route(self, request: Request, s: Settings) -> Engine:
         engines = self.engines()
-        if s.router == "session":
-            return engines[zlib.crc32(request.session.encode()) % len(engines)]
-        if s.router == "tenant":
+        if s.router == "tenant" and request.uniform(traffic.AFFINITY) < s.affinity_share:
             return engines[zlib.crc32(request.tenant.encode()) % len(engines)]
         self._turn += 1
         if s.router == "round_robin":

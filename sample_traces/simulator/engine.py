@@ -33,6 +33,8 @@ _STALL_SHARE: Final = 0.002
 _STALL_S: Final = 0.025
 # A draft model's own pass per proposed token, as a share of an iteration, and what verifying adds.
 _DRAFT_COST: Final = 0.055
+# Launching kernels one by one, of a model of some 36 layers.
+_EAGER_S: Final = 0.016
 _BLOCK: Final = 16
 _LONGEST_EVENT: Final = 64
 
@@ -443,6 +445,7 @@ class Engine:
         compute = _TOKEN_S * tokens**_TOKEN_POWER + _ATTENTION_S * attention
         memory = _WEIGHTS_S + _KV_S * max(0, self._context) * bool(decoding)
         seconds = float((compute**3 + memory**3) ** (1 / 3)) + _HOST_S + _SEQUENCE_S * (-(-verified // 8) * 8)
+        seconds += _EAGER_S * (decoding > s.graph_limit)
         seconds *= 1.0 + _DRAFT_COST * s.draft_tokens * bool(decoding)
         slow = s.slow[self.index] if self.index < len(s.slow) else 1.0
         seconds *= slow * s.speed * self._cold() * self.dice.lognormvariate(0.0, _NOISE)

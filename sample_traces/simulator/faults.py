@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from sample_traces.simulator.scenarios import (
+    AGENT,
+    AGENT_SLO,
     CHAT,
     CHAT_SLO,
     HOSTED,
@@ -12,6 +14,7 @@ from sample_traces.simulator.scenarios import (
     RAG,
     RAG_SLO,
     TIGHT,
+    Fix,
     Scenario,
     changed,
     set_to,
@@ -39,6 +42,34 @@ def _impatience(settings: Settings, amount: float) -> Settings:
     return changed(settings, growth=1.2, retry_after_s=1.0 / amount, retries=3)
 
 
+def _unchunked(settings: Settings, amount: float) -> Settings:
+    return changed(settings, chunked=False, token_budget=16_384, batch_rps=amount)
+
+
+def _huge(settings: Settings, amount: float) -> Settings:
+    return changed(settings, huge_every_s=15.0, huge_tokens=round(amount))
+
+
+def _context_limit(_before: Settings, after: Settings) -> list[Fix]:
+    return [Fix("context_limit", {"max_input_tokens": 6_000}, lambda settings: changed(settings, huge_tokens=min(6_000, after.huge_tokens)))]
+
+
+def _scale_up(settings: Settings, amount: float) -> Settings:
+    return changed(settings, growth=1.4, replicas=settings.replicas + 3, cold_replicas=(2, 3, 4), cold_s=amount)
+
+
+def _rejected_drafts(settings: Settings, amount: float) -> Settings:
+    return changed(settings, acceptance=settings.acceptance - amount)
+
+
+def _retrieval_and_stall(settings: Settings, amount: float) -> Settings:
+    return changed(_unchunked(settings, 0.25 + 0.4 * amount), search_factor=40.0, search_share=0.15 * amount)
+
+
+def _three_at_once(settings: Settings, amount: float) -> Settings:
+    return changed(settings, slow=(1.0, 1.0 + 1.2 * amount, 1.0, 1.0), output_factor=3.0, output_share=0.1 * amount, silent_ms=1500.0 * amount)
+
+
 SCENARIOS: Final = {s.id: s for s in (
     Scenario(
         id="long_outputs", number="1", title="Answers run away after a change of the prompt", world=RAG, slo=RAG_SLO,
@@ -47,7 +78,7 @@ SCENARIOS: Final = {s.id: s for s in (
         fixes=set_to("cap", {"max_tokens": 112}, max_tokens=112)),
     Scenario(
         id="prompt_bloat", number="3", title="A session's history is kept without end", world=CHAT, slo=CHAT_SLO,
-        fault=_endless_history, amounts=(3.0, 2.5, 2.0), bounds=(1.0, 6.0),
+        fault=_endless_history, amounts=(2.9, 2.56, 2.25), bounds=(1.0, 6.0),
         causes=("prompt_bloat",), stages=("prefill", "queue", "decode"), client_causes=("prompt_bloat",), client_stages=("first_token", "decode"),
         fixes=undo("trim", "history_kept", "history_tokens")),
     Scenario(
@@ -58,7 +89,7 @@ SCENARIOS: Final = {s.id: s for s in (
         fixes=undo("prefix", "system_broken_share")),
     Scenario(
         id="kv_pressure", number="5", title="The KV cache shrinks and sequences are preempted",
-        world=changed(CHAT, kv_tokens=70_000, rate_rps=7.0), slo=CHAT_SLO, fault=_less_kv, amounts=(0.7, 0.68, 0.66), bounds=(0.55, 0.8),
+        world=changed(CHAT, kv_tokens=70_000, rate_rps=7.0), slo=CHAT_SLO, fault=_less_kv, amounts=(0.72, 0.67, 0.662), bounds=(0.55, 0.8),
         causes=("kv_pressure",), stages=("queue", "decode", "prefill"), client_causes=("none", "provider_queueing", "under_capacity"), client_stages=MODEL,
         fixes=undo("kv", "kv_tokens")),
     Scenario(
@@ -91,7 +122,118 @@ SCENARIOS: Final = {s.id: s for s in (
         causes=("provider_queueing",), stages=("first_token",), client_causes=("provider_queueing",), client_stages=("first_token",)),
     Scenario(
         id="slow_dependency", number="18", title="A vector store turns slow", world=RAG, slo=RAG_SLO,
-        fault=turn("search_share", search_factor=40.0, search_sigma=0.4), amounts=(0.4, 0.13, 0.045), bounds=(0.01, 1.0),
+        fault=turn("search_share", search_factor=40.0, search_sigma=0.4), amounts=(0.382, 0.134, 0.041), bounds=(0.01, 1.0),
         causes=("slow_dependency",), stages=("retrieval",), client_causes=("slow_dependency",), client_stages=("retrieval",),
         fixes=undo("clip", "search_factor", "search_sigma")),
+    Scenario(
+        id="reasoning_inflation", number="2", title="Hard questions make the model think five times as long",
+        world=changed(CHAT, reasoning_share=1.0, reasoning_tokens=50.0, max_tokens=4096), slo="ttft:2500 e2el:7000",
+        fault=turn("deep_share", deep_factor=6.0), amounts=(0.3, 0.1, 0.04), bounds=(0.01, 0.8),
+        causes=("reasoning_inflation",), stages=("decode", "first_token", "generation"), client_causes=("reasoning_inflation",), client_stages=MODEL,
+        fixes=undo("reasoning_effort", "deep_share")),
+    Scenario(
+        id="decode_stall", number="6", title="Long prompts stop everybody's tokens, with chunking off",
+        world=changed(RAG, rate_rps=5.0, input_tokens=950.0, input_sigma=0.5, token_budget=512, batch_rps=0.1), slo="ttft:2000 e2el:4000", chunk_events=True,
+        fault=_unchunked, amounts=(0.6, 0.4, 0.3), bounds=(0.1, 1.2),
+        causes=("decode_stall",), stages=("decode", "prefill", "queue"), client_causes=("none", "token_rate_sag", "provider_queueing"), client_stages=MODEL,
+        fixes=undo("chunked_prefill", "chunked", "token_budget")),
+    Scenario(
+        id="batch_past_knee", number="7", title="The sequence limit is raised past what the engine runs well",
+        world=changed(CHAT, output_tokens=220.0, rate_rps=7.5, max_num_seqs=32, graph_limit=32), slo="ttft:2000 e2el:9000",
+        fault=turn("growth", max_num_seqs=256), amounts=(1.3, 1.2, 1.1), bounds=(1.0, 1.6),
+        causes=("batch_past_knee",), stages=("decode",), client_causes=("none", "token_rate_sag", "under_capacity"), client_stages=MODEL,
+        fixes=undo("max_sequences", "max_num_seqs")),
+    Scenario(
+        id="huge_context", number="10", title="One huge context every half minute", world=RAG, slo=RAG_SLO,
+        fault=_huge, amounts=(60_000.0, 40_000.0, 20_000.0), bounds=(4_000.0, 110_000.0),
+        causes=("huge_context",), stages=("prefill", "queue", "decode"), client_causes=("huge_context", "none", "provider_queueing"), client_stages=MODEL,
+        fixes=_context_limit),
+    Scenario(
+        id="hot_replica", number="12", title="Affinity by tenant heats one replica",
+        world=changed(CHAT, replicas=4, rate_rps=11.0, max_num_seqs=12), slo=CHAT_SLO, fault=turn("affinity_share", router="tenant"),
+        amounts=(0.7, 0.5, 0.4), bounds=(0.1, 1.0),
+        causes=("hot_replica",), stages=("queue", "decode"), client_causes=("none", "provider_queueing", "under_capacity"), client_stages=MODEL,
+        fixes=undo("routing", "router")),
+    Scenario(
+        id="token_rate_sag", number="16", title="The provider's tokens come slower, in the second half of an answer most", world=HOSTED, slo=RAG_SLO,
+        fault=turn("provider_sag"), amounts=(2.4, 1.9, 1.6), bounds=(1.1, 5.0), chunk_events=True,
+        causes=("token_rate_sag",), stages=("decode",), client_causes=("token_rate_sag",), client_stages=("decode", "generation")),
+    Scenario(
+        id="provider_spikes", number="17", title="Now and then the provider takes half a minute", world=HOSTED,
+        slo=RAG_SLO + " percentile:99 goodput_target:0.99", fault=turn("provider_spike_share", provider_spike_s=30.0),
+        amounts=(0.06, 0.035, 0.02), bounds=(0.005, 0.2),
+        causes=("provider_spikes",), stages=("first_token",), client_causes=("provider_spikes",), client_stages=("first_token",)),
+    Scenario(
+        id="sequential_calls", number="19", title="A refactoring asks the stores one after the other",
+        world=changed(RAG, stores=4, search_ms=280.0), slo=RAG_SLO, fault=turn("sequential_share"), amounts=(1.0, 0.4, 0.15), bounds=(0.02, 1.0),
+        causes=("sequential_calls",), stages=("retrieval",), client_causes=("sequential_calls",), client_stages=("retrieval",),
+        fixes=undo("fan_out", "sequential_share")),
+    Scenario(
+        id="tool_timeout", number="20", title="A tool hangs until its timeout", world=AGENT, slo=AGENT_SLO,
+        fault=turn("tool_hang_share", tool_hang_s=8.0), amounts=(0.3, 0.1, 0.035), bounds=(0.01, 0.6),
+        causes=("slow_dependency",), stages=("tool",), client_causes=("slow_dependency",), client_stages=("tool",),
+        fixes=undo("clip", "tool_hang_share")),
+    Scenario(
+        id="agent_loop", number="21", title="An agent calls the same tool again and again", world=changed(AGENT, rate_rps=3.0), slo=AGENT_SLO,
+        fault=turn("loop_share", loop_steps=7), amounts=(0.25, 0.1, 0.035), bounds=(0.01, 0.6),
+        causes=("agent_loop",), stages=("decode", "tool", "prefill", "queue"), client_causes=("agent_loop",), client_stages=("tool", *MODEL),
+        fixes=undo("step_cap", "loop_share", max_steps=4)),
+    Scenario(
+        id="oversized_side_model", number="22", title="The guardrail moves to a large remote model", world=RAG, slo=RAG_SLO,
+        fault=turn("provider_ttft_ms", guard_model="gpt-4.1", provider_ttft_sigma=0.5), amounts=(1100.0, 800.0, 600.0), bounds=(100.0, 2500.0),
+        causes=("oversized_side_model",), stages=("guardrail", "generation", "first_token"), client_causes=("oversized_side_model",),
+        client_stages=("guardrail", "generation", "first_token"), fixes=undo("small_model", "guard_model")),
+    Scenario(
+        id="cold_start", number="23", title="New replicas join cold as traffic grows", world=CHAT, slo=CHAT_SLO,
+        fault=_scale_up, amounts=(150.0, 90.0, 50.0), bounds=(5.0, 400.0),
+        causes=("cold_start",), stages=("decode", "prefill", "queue"), client_causes=("none", "token_rate_sag", "provider_queueing"), client_stages=MODEL,
+        fixes=set_to("warm_pool", {}, cold_s=0.0)),
+    Scenario(
+        id="connection_churn", number="24", title="Every model call opens a connection of its own", world=RAG, slo=RAG_SLO,
+        fault=turn("handshake_ms", pooled=False), amounts=(900.0, 600.0, 350.0), bounds=(30.0, 2500.0),
+        causes=("connection_churn",), stages=("network",), client_causes=("connection_churn", "provider_queueing", "none"),
+        client_stages=("network", "first_token"), fixes=undo("connection_pooling", "pooled")),
+    Scenario(
+        id="serial_orchestrator", number="25", title="Tokens are counted on the event loop", world=changed(RAG, rate_rps=6.0), slo=RAG_SLO,
+        fault=turn("tokenizer_us"), amounts=(125.0, 110.0, 100.0), bounds=(20.0, 145.0), accepted=("unattributed_time",),
+        causes=("serial_orchestrator",), stages=("other", "prompt"), client_causes=("serial_orchestrator",), client_stages=("other", "prompt"),
+        fixes=undo("clip", "tokenizer_us")),
+    Scenario(
+        id="not_streaming", number="26", title="A proxy holds streams back until they are complete", world=RAG, slo=RAG_SLO,
+        fault=turn("buffered_share"), amounts=(0.9, 0.3, 0.1), bounds=(0.01, 1.0),
+        causes=("not_streaming",), stages=("decode", "network", "gateway", "other"), client_causes=("not_streaming", "provider_queueing"),
+        client_stages=("first_token", "generation"), fixes=undo("streaming", "buffered_share")),
+    Scenario(
+        id="missing_cancellation", number="26b", title="The engine is no longer told that nobody wants an answer",
+        world=changed(CHAT, max_num_seqs=20, suggestion_tokens=250.0, rate_rps=4.0), slo=CHAT_SLO,
+        fault=turn("suggestion_tokens", cancels=False), amounts=(420.0, 360.0, 320.0), bounds=(250.0, 900.0),
+        causes=("missing_cancellation",), stages=("queue", "decode"), client_causes=("none", "provider_queueing", "token_rate_sag"), client_stages=MODEL,
+        fixes=undo("cancellation", "cancels")),
+    Scenario(
+        id="speculation_not_paying", number="27", title="The draft model's tokens are no longer accepted", world=changed(CHAT, draft_tokens=4, acceptance=0.75),
+        slo="ttft:800 e2el:2600", fault=_rejected_drafts, amounts=(0.55, 0.45, 0.35), bounds=(0.05, 0.75),
+        causes=("speculation_not_paying",), stages=("decode",), client_causes=("none", "token_rate_sag"), client_stages=("decode", "generation"),
+        fixes=set_to("speculation", {"on": 0}, draft_tokens=0)),
+    Scenario(
+        id="growth_and_bloat", number="M1", title="A fifth more users, and longer prompts", world=changed(TIGHT, max_num_seqs=9), slo=RAG_SLO,
+        fault=turn("input_factor", growth=1.3), amounts=(2.2, 1.8, 1.5), bounds=(1.0, 4.0),
+        causes=("prompt_bloat", "under_capacity"), stages=("queue", "prefill"), client_causes=("prompt_bloat", "under_capacity"),
+        client_stages=("first_token", "decode"), fixes=lambda b, a: [*undo("trim", "input_factor")(b, a), *twice_the_replicas(b, a)]),
+    Scenario(
+        id="prefix_then_retries", number="M2", title="A lost prefix cache makes clients ask again",
+        world=changed(RAG, system_tokens=3600, input_tokens=500.0, retry_after_s=1.0, retries=2), slo=RAG_SLO,
+        fault=turn("system_broken_share"), amounts=(0.24, 0.15, 0.1), bounds=(0.02, 0.5),
+        causes=("prefix_cache_lost",), chain=("retry_storm",), stages=("prefill", "decode", "queue"), client_causes=("prefix_cache_lost",),
+        client_stages=("first_token", "decode"), fixes=undo("prefix", "system_broken_share")),
+    Scenario(
+        id="retrieval_and_stall", number="M3", title="A slow vector store, and prompts that stop everybody's tokens",
+        world=changed(RAG, rate_rps=5.0, input_tokens=950.0, input_sigma=0.5, token_budget=512, batch_rps=0.1), slo="ttft:2000 e2el:4000", chunk_events=True,
+        fault=_retrieval_and_stall, amounts=(1.0, 0.6, 0.3), bounds=(0.05, 2.0),
+        causes=("slow_dependency", "decode_stall"), stages=("retrieval", "decode"), client_causes=("slow_dependency",), client_stages=("retrieval", "decode"),
+        fixes=lambda b, a: [*undo("clip", "search_factor", "search_share")(b, a), *undo("chunked_prefill", "chunked", "token_budget")(b, a)]),
+    Scenario(
+        id="straggler_uninstrumented", number="M4", title="A straggler, longer answers, and work that no span covers",
+        world=changed(CHAT, replicas=4, rate_rps=8.0, router="round_robin"), slo=CHAT_SLO, fault=_three_at_once, amounts=(1.0, 0.6, 0.3), bounds=(0.05, 2.0),
+        causes=("straggler_replica", "long_outputs", "unattributed_time"), stages=("decode", "other"),
+        client_causes=("long_outputs", "unattributed_time"), client_stages=("other", *MODEL), fixes=undo("straggler", "slow")),
 )}

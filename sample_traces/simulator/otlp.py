@@ -57,8 +57,6 @@ def seen(spans: Iterable[Span], telemetry: Telemetry, seed: int) -> list[Span]:
             continue
         if dice.random() < telemetry.lost_spans and span.parent:
             continue
-        if not telemetry.app_spans and span.scope == sp.QDRANT:
-            continue
         kept.append(span)
     return kept
 

@@ -51,12 +51,12 @@ class Scenario:
     stages: tuple[str, ...]
     client_causes: tuple[str, ...]
     client_stages: tuple[str, ...]
+    accepted: tuple[str, ...] = ()
+    """Other answers that are right, too, where the telemetry cannot tell more."""
     chain: tuple[str, ...] = ()
     """What follows from the cause and may be named behind it."""
     fixes: Fixes = lambda before, after: []
     chunk_events: bool = False
-    seen_by_app: bool = True
-    """False: the application's own spans are missing, so that "instrument this" is an answer."""
 
     def amount(self, severity: str) -> float:
         """How strong the fault is."""

@@ -45,6 +45,8 @@ class Settings:
     output_factor: float = 1.0
     reasoning_share: float = 0.0  # share of requests that think before they answer
     reasoning_tokens: float = 0.0
+    deep_share: float = 0.0  # share of those whose reasoning is `deep_factor` times as long
+    deep_factor: float = 5.0
     max_tokens: int = 1024
     history_tokens: int = 220  # what a turn of a session adds to the prompt of the next
     history_kept: int = 6  # turns
@@ -58,7 +60,7 @@ class Settings:
     search_share: float = 1.0  # share of searches that `search_factor` strikes
     search_factor: float = 1.0
     stores: int = 2
-    fan_out: bool = True  # stores and tools are asked at the same time
+    sequential_share: float = 0.0  # share of requests that ask stores and tools one after the other instead of at once
     rerank_ms: float = 35.0
     post_ms: float = 8.0
     tool_ms: float = 160.0
@@ -71,7 +73,7 @@ class Settings:
     loop_steps: int = 0
     silent_ms: float = 0.0  # work in the handler that no span covers
     tokenizer_us: float = 0.0  # per input token, on the application's one thread; 0: off the loop
-    buffered: bool = False  # a proxy holds the stream back until it is complete
+    buffered_share: float = 0.0  # share of requests behind a proxy that holds the stream back until it is complete
     pooled: bool = True  # connections are reused
     handshake_ms: float = 45.0
     handshake_sigma: float = 0.6
@@ -84,20 +86,20 @@ class Settings:
     retry_cancels: bool = False
     give_up_share: float = 0.0  # users who leave
     give_up_s: float = 0.0
+    suggestion_tokens: float = 0.0  # of follow-up questions written beside the answer and dropped when it is there
     cancels: bool = True  # the engine is told when a client leaves
-    timeout_s: float = 0.0  # the model call is cut and answered by a fallback
-    fallback_ms: float = 400.0
-    hedge_s: float = 0.0
 
     # Engine: every replica alike, but for `slow`.
     provider: bool = False  # an opaque provider instead of engines
     model: str = "qwen3-8b-instruct"
     replicas: int = 2
     slow: tuple[float, ...] = ()  # factor on a replica's iteration time
-    router: str = "least"  # least, round_robin, session or tenant
+    router: str = "least"  # least, round_robin or tenant
+    affinity_share: float = 1.0  # share of requests that a router by tenant sends to the tenant's replica, the others to the least loaded
     max_num_seqs: int = 48
     token_budget: int = 2048
     chunked: bool = True
+    graph_limit: int = 512  # sequences up to which iterations run as recorded graphs; larger batches are launched kernel by kernel
     kv_tokens: int = 160_000
     prefix_cache: bool = True
     cold_replicas: tuple[int, ...] = ()  # replicas that join at the onset, with an empty cache and kernels still to compile
@@ -128,5 +130,4 @@ class Telemetry:
     sampling: float = 1.0  # of heads
     lost_spans: float = 0.0
     skew_ms: float = 0.0  # of the engines' clock
-    app_spans: bool = True  # retrieval and its kin have spans
     chunk_events: bool = False  # one event per chunk on the client's span

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,6 +55,7 @@ class Result(msgspec.Struct):
     confounders: list[str]
     breach: float | None
     causes: list[str]
+    accepted: list[str]
     stages: list[str]
     chain: list[str]
     status: str
@@ -90,7 +92,7 @@ class Result(msgspec.Struct):
         if self.status != "over_budget":
             return False
         named = list(dict.fromkeys([*([self.cause] if self.cause else []), *self.named]))[:first]
-        right = set(self.causes) | ({"unattributed_time"} if self.scenario.endswith("uninstrumented") else set())
+        right = {*self.causes, *self.accepted}
         return bool(set(named) & right) or ("none" in right and not named)
 
     @property
@@ -101,7 +103,7 @@ class Result(msgspec.Struct):
     @property
     def set_right(self) -> bool:
         """Whether exactly the causes were named, what follows from them left aside."""
-        return self.status == "over_budget" and set(self.named) - set(self.chain) == set(self.causes) - {"none"}
+        return self.status == "over_budget" and set(self.named) - {*self.chain, *self.accepted} == set(self.causes) - {"none"}
 
 
 @dataclass(frozen=True)
@@ -136,9 +138,10 @@ def run(job: Job, options: Options, folder: Path | None = None) -> Result:
     onset = datetime.fromisoformat(truth["onset"]) if truth["onset"] else None
     return Result(
         scenario=job.scenario, severity=truth["severity"], seed=job.seed, client_only=job.client_only, confounders=truth["confounders"],
-        breach=truth["breach_ratio"]["after"], causes=truth["causes"], stages=truth["stages"], chain=truth.get("chain", []), status=verdict.status,
-        stage=verdict.stage, cause=verdict.cause, ranked_stages=_ranked(report), findings=[(f.rule, f.severity, f.confidence) for f in report.findings],
-        sentence=verdict.sentence, reasons={k: v for k, v in report.reasons.items() if k.startswith("findings")},
+        breach=truth["breach_ratio"]["after"], causes=truth["causes"], accepted=truth["accepted"], stages=truth["stages"], chain=truth.get("chain", []),
+        status=verdict.status, stage=verdict.stage, cause=verdict.cause, ranked_stages=_ranked(report),
+        findings=[(f.rule, f.severity, f.confidence) for f in report.findings], sentence=verdict.sentence,
+        reasons={k: v for k, v in report.reasons.items() if k.startswith("findings")},
         onset_error_s=(verdict.onset - onset).total_seconds() if verdict.onset and onset else None, delay_s=delay, baselines=baselines, whatifs=predicted,
         seconds=clock.laps, asked=asked)
 
@@ -198,8 +201,8 @@ def _whatifs(db: Path, truth: dict[str, Any]) -> list[WhatIf]:
                 facts = load_facts(con, window, slo, metric)
                 for fix in truth["fixes"]:
                     naive = fault_baselines.naive_after(facts, fix)
-                    found += _asked(lambda fix=fix, facts=facts: whatifs.ask(facts, fix["fix"], {k: f"{v:g}" for k, v in fix["parameters"].items()}),  # type: ignore[misc]
-                                    metric, fix, truth, naive)
+                    texts = {name: f"{value:g}" for name, value in fix["parameters"].items()}
+                    found += _asked(partial(whatifs.ask, facts, fix["fix"], texts), metric, fix, truth, naive)
     finally:
         store.close()
     return found

@@ -131,10 +131,11 @@ def test_a_fault_brings_the_same_requests() -> None:
 
 @pytest.mark.parametrize("changes", [
     {"kind": "chat", "system_tokens": 900, "input_tokens": 90.0}, {"kind": "agent", "rate_rps": 3.0}, {"provider": True},
-    {"provider": True, "provider_429": 0.2, "retries": 2}, {"gateway_slots": 4}, {"client_slots": 6}, {"pooled": False}, {"buffered": True},
+    {"provider": True, "provider_429": 0.2, "retries": 2}, {"gateway_slots": 4}, {"client_slots": 6}, {"pooled": False},
+    {"kind": "chat", "suggestion_tokens": 300.0, "cancels": False}, {"router": "tenant"}, {"buffered_share": 1.0},
     {"retry_after_s": 0.2, "retries": 2}, {"give_up_share": 0.3, "give_up_s": 0.6, "cancels": False}, {"batch_rps": 0.3}, {"draft_tokens": 4},
-    {"noisy_share": 0.3, "noisy_input_factor": 3.0}, {"huge_every_s": 10.0, "huge_tokens": 20_000}, {"guard_model": "gpt-4.1"}, {"fan_out": False},
-    {"tokenizer_us": 40.0}, {"reasoning_share": 0.5, "reasoning_tokens": 200.0}, {"burst_every_s": 20.0, "burst_factor": 3.0}])
+    {"noisy_share": 0.3, "noisy_input_factor": 3.0}, {"huge_every_s": 10.0, "huge_tokens": 20_000}, {"guard_model": "gpt-4.1"}, {"sequential_share": 1.0},
+    {"tokenizer_us": 40.0}, {"reasoning_share": 0.5, "reasoning_tokens": 200.0, "deep_share": 0.2}, {"burst_every_s": 20.0, "burst_factor": 3.0}])
 def test_every_knob_leaves_whole_traces(changes: dict[str, object]) -> None:
     found = window(**changes)
     ids = {span.id for span in found.spans}
