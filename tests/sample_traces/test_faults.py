@@ -16,8 +16,8 @@ def result(**changes: Any) -> Result:
     """A right answer about a window with long outputs."""
     found = Result(
         scenario="long_outputs", severity="easy", seed=1, client_only=False, confounders=[], breach=0.3, causes=["long_outputs"], accepted=[],
-        stages=["decode"], chain=[], status="over_budget", stage="decode", cause="long_outputs", ranked_stages=["decode", "queue"], findings=[("long_outputs", "critical", 0.9)],
-        sentence="", reasons={}, onset_error_s=1.0, delay_s=None, whatifs=[], seconds={},
+        stages=["decode"], chain=[], status="over_budget", stage="decode", cause="long_outputs", ranked_stages=["decode", "queue"],
+        findings=[("long_outputs", "critical", 0.9)], sentence="", reasons={}, onset_error_s=1.0, delay_s=None, whatifs=[], seconds={},
         baselines=dict.fromkeys(("inclusive duration", "always the LLM", "fixed thresholds"), ("x", "x")))
     return msgspec.structs.replace(found, **changes)
 
