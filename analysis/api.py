@@ -160,6 +160,7 @@ def _metrics(pipeline: Pipeline) -> Handler:
         gauges = {"waiting_bytes": pipeline.writer.waiting_bytes, "pending_traces": len(pipeline.quiet)}
         for name, value in gauges.items():
             lines += [f"# TYPE overrun_{name} gauge", f"overrun_{name} {value}"]
+        lines += pipeline.writer.tally.lines()
         return Response("\n".join([*lines, ""]), media_type="text/plain; version=0.0.4")
 
     return metrics

@@ -27,6 +27,7 @@ from collector import otlp_grpc, otlp_http
 from collector.auth import Tokens
 from collector.config import Settings
 from collector.errors import CollectorError, ConfigError
+from collector.http_protocol import GuardedProtocol
 from collector.pipeline import Pipeline
 from collector.store import open_store
 
@@ -113,8 +114,10 @@ async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, on_ready:
     if grpc_port is not None:
         await grpc_server.start()
     if http_socket is not None:
-        app = Starlette(routes=[*otlp_http.routes(pipeline.writer, limit, tokens.ingest), *api.routes(pipeline, settings, tokens.read)])
-        config = uvicorn.Config(app, loop="none", http="httptools", ws="none", lifespan="off", log_config=None, access_log=False,
+        receiver = otlp_http.Receiver(pipeline.writer, collector, tokens.ingest)
+        app = Starlette(routes=[*receiver.routes(), *api.routes(pipeline, settings, tokens.read)])
+        app.router.redirect_slashes = False
+        config = uvicorn.Config(app, loop="none", http=GuardedProtocol, ws="none", lifespan="off", log_config=None, access_log=False,
                                 server_header=False, timeout_graceful_shutdown=_GRACE_S)
         http_server = _Server(config)
         running.append(asyncio.create_task(http_server.serve(sockets=[http_socket])))

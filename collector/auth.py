@@ -15,6 +15,7 @@ class Unauthorized(CollectorError):
 
     http_status = 401
     grpc_status = 16  # UNAUTHENTICATED
+    reason = "unauthorized"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,14 @@ class CollectorSettings:
     grpc_port: int = 4317
     http_port: int = 4318
     db: str = "overrun.db"
-    max_body_mib: int = 16  # of one request, as sent and decompressed
-    queue_mib: int = 64  # bodies waiting for the writer; beyond it senders are asked to come again
+    max_body_mib: int = 16  # of one request, as sent
+    max_decompressed_mib: int = 16  # of one request, decompressed
+    body_timeout_s: float = 30.0  # a body that has not come by then is given up
+    max_attributes: int = 128  # of one span, event, link, resource or data point; OpenTelemetry's own default
+    max_attribute_length: int = 16_384  # characters of one value
+    max_depth: int = 16  # of arrays and maps in one value
+    cors_origins: tuple[str, ...] = ()  # web pages that may send, such as https://app.example.com
+    queue_mib: int = 64  # bodies waiting for the writer (and as much again still arriving); beyond it senders are asked to come again
     commit_mib: int = 8  # bodies of one commit, about 20,000 spans of 400 bytes
     quiet_s: float = 2.0  # a trace is assembled this long after its last span
     memory_limit: str = "1GB"  # of DuckDB; it spills to disk beyond it
@@ -40,6 +46,7 @@ class PrivacySettings:
     store_text: bool = False
     prompt_features: bool = False
     hash_users: bool = True
+    keep_long: tuple[str, ...] = ()  # attribute keys whose text may be longer than 128 characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +64,9 @@ class Settings:
 _TABLES: dict[str, type[CollectorSettings] | type[PrivacySettings]] = {"collector": CollectorSettings, "privacy": PrivacySettings}
 _FREE_TABLES = ("slo", "budgets", "dashboard")
 _BOUNDS: dict[str, tuple[float, float]] = {
-    "grpc_port": (0, 65_535), "http_port": (0, 65_535), "max_body_mib": (1, 256), "queue_mib": (1, 4_096), "commit_mib": (1, 256), "quiet_s": (0.05, 3_600),
+    "grpc_port": (0, 65_535), "http_port": (0, 65_535), "max_body_mib": (1, 256), "max_decompressed_mib": (1, 1_024), "body_timeout_s": (0.1, 3_600),
+    "max_attributes": (1, 1_024), "max_attribute_length": (16, 1 << 24), "max_depth": (1, 64),
+    "queue_mib": (1, 4_096), "commit_mib": (1, 256), "quiet_s": (0.05, 3_600),
 }
 
 
@@ -122,6 +131,8 @@ def _nearest(key: str, known: Any) -> str:
 def _checked(name: str, value: Any, default: Any, origin: str) -> Any:
     """The value in the default's type and within its bounds; texts (environment) are read as that type."""
     wanted = type(default)
+    if wanted is tuple:
+        return _texts(name, value, origin)
     if isinstance(value, str) and wanted is not str:
         value = _from_text(name, value, wanted, origin)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
@@ -132,6 +143,14 @@ def _checked(name: str, value: Any, default: Any, origin: str) -> Any:
     if low is not None and high is not None and not low <= value <= high:
         raise ConfigError(f"{name} = {value} ({origin}) is out of range: {low:g} to {high:g}")
     return value
+
+
+def _texts(name: str, value: Any, origin: str) -> tuple[str, ...]:
+    """A list of texts; one text (environment, flag) is split at its commas."""
+    found = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    if not isinstance(found, list | tuple) or not all(isinstance(item, str) for item in found):
+        raise ConfigError(f"{name} = {value!r} ({origin}) is no list of texts, such as [\"one\", \"two\"]")
+    return tuple(found)
 
 
 def _from_text(name: str, text: str, wanted: type, origin: str) -> Any:

@@ -24,8 +24,9 @@ from collector.errors import BadPayload
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
-# Deeper nesting than this in an attribute value is cut to null: it is no telemetry, and Python's own recursion has to hold.
-MAX_VALUE_DEPTH = 16
+# Deeper nesting than this in an attribute value is cut to null, whatever the settings allow (collector/limits.py): Python's own recursion has to hold.
+MAX_VALUE_DEPTH = 24
+BROKEN_VALUE = "a value inside an array or map is broken, not UTF-8, or nested more than a hundred deep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +178,15 @@ def plain(value: dict[str, Any] | None) -> Any:
 
 
 def nested(raw: bytes, depth: int = 0) -> Any:
-    """An AnyValue that ptars left as protobuf bytes (it stops at the recursion), as a Python value; None if the bytes are broken."""
+    """An AnyValue that ptars left as protobuf bytes (it stops at the recursion), as a Python value.
+
+    Raises:
+        BadPayload: the bytes are broken, not UTF-8, or nested more than a hundred deep.
+    """
     try:
         return any_value(AnyValue.FromString(raw), depth)
-    except DecodeError:
-        return None
+    except DecodeError as error:
+        raise BadPayload(BROKEN_VALUE) from error
 
 
 def any_value(value: AnyValue, depth: int = 0) -> Any:
@@ -199,6 +204,6 @@ def any_value(value: AnyValue, depth: int = 0) -> Any:
 def _key_value(raw: bytes) -> tuple[str, Any]:
     try:
         item = KeyValue.FromString(raw)
-    except DecodeError:
-        return "", None
+    except DecodeError as error:
+        raise BadPayload(BROKEN_VALUE) from error
     return item.key, any_value(item.value, 1)

@@ -8,6 +8,7 @@ class CollectorError(Exception):
 
     http_status = 500
     grpc_status = 13  # INTERNAL
+    reason = "internal"  # label of the counter of refused requests
 
 
 class BadPayload(CollectorError):
@@ -15,6 +16,7 @@ class BadPayload(CollectorError):
 
     http_status = 400
     grpc_status = 3  # INVALID_ARGUMENT
+    reason = "bad_payload"
 
 
 class UnsupportedMedia(CollectorError):
@@ -22,6 +24,31 @@ class UnsupportedMedia(CollectorError):
 
     http_status = 415
     grpc_status = 12  # UNIMPLEMENTED
+    reason = "unsupported_media"
+
+
+class NoSuchPath(CollectorError):
+    """There is nothing at this path."""
+
+    http_status = 404
+    grpc_status = 12  # UNIMPLEMENTED
+    reason = "no_such_path"
+
+
+class WrongMethod(CollectorError):
+    """OTLP is POST."""
+
+    http_status = 405
+    grpc_status = 12  # UNIMPLEMENTED
+    reason = "wrong_method"
+
+
+class TooSlow(CollectorError):
+    """The body did not come in time."""
+
+    http_status = 408
+    grpc_status = 4  # DEADLINE_EXCEEDED
+    reason = "too_slow"
 
 
 class PayloadTooLarge(CollectorError):
@@ -29,6 +56,7 @@ class PayloadTooLarge(CollectorError):
 
     http_status = 413
     grpc_status = 8  # RESOURCE_EXHAUSTED, without RetryInfo: not retryable
+    reason = "too_large"
 
 
 class QueueFull(CollectorError):
@@ -36,6 +64,7 @@ class QueueFull(CollectorError):
 
     http_status = 503
     grpc_status = 8  # RESOURCE_EXHAUSTED, with RetryInfo: retryable
+    reason = "queue_full"
 
     def __init__(self, message: str, retry_after_s: int = 1) -> None:
         super().__init__(message)
@@ -47,6 +76,7 @@ class StoreUnavailable(CollectorError):
 
     http_status = 503
     grpc_status = 14  # UNAVAILABLE
+    reason = "store_unavailable"
 
     def __init__(self, message: str, retry_after_s: int = 5) -> None:
         super().__init__(message)

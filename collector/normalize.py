@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,10 +20,11 @@ from collector import privacy, quarantine, readers, stages
 from collector.decode import Attributes, Bools, Ints, RawSpans, Source, nested, plain, to_ns
 from collector.dialects import EventField, Field
 from collector.layout import packed, text_hash
+from collector.limits import MAX_KEY, Limits
 from collector.quarantine import MAX_DURATION_NS
 from collector.readers import MAX_TOKENS
 
-MAX_ATTRIBUTES = 128  # per span, OpenTelemetry's own default limit; what is over it is counted and dropped
+MAX_ATTRIBUTES = 1_024  # per span, whatever the settings allow
 MAX_NAME = 256  # characters of a span or event name
 
 TEXT_COLUMNS = ("operation", "model", "provider", "response_id", "finish_reason", "error_type", "route", "session", "tenant", "user_hash",
@@ -39,11 +39,13 @@ MAP_TYPE = pa.map_(pa.string(), pa.string())
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the operator decided about text and users. `salt` keys the hash of user ids."""
+    """What the operator decided about text, users and sizes. `salt` keys the hash of user ids."""
 
     store_text: bool = False
     hash_users: bool = True
     salt: bytes = b""
+    keep_long: frozenset[str] = frozenset()
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(slots=True)
@@ -80,7 +82,8 @@ class Grouped:
     The members of AnyValue are kept apart, so that a value is only ever taken from the few arrays that can hold it.
     """
 
-    def __init__(self, attributes: Attributes) -> None:
+    def __init__(self, attributes: Attributes, limits: Limits) -> None:
+        self.limits = limits
         self.owner = attributes.owner
         value = attributes.value
         self.strings, self.ints, self.doubles, self.bools = (value.field(f"{kind}_value") for kind in ("string", "int", "double", "bool"))
@@ -133,10 +136,7 @@ class Grouped:
 
     def _printed(self, i: int) -> str:
         members = {"array_value": self.arrays[i].as_py(), "kvlist_value": self.maps[i].as_py(), "bytes_value": self.bytes[i].as_py()}
-        found = plain(members)
-        if found is None:
-            return ""
-        return found.hex() if isinstance(found, bytes) else json.dumps(found, ensure_ascii=False, default=_hex, separators=(",", ":"))
+        return self.limits.printed(plain(members))
 
     def duplicates(self) -> Bools | None:
         """Which attributes repeat a key that their owner already has (the first one stays); None if there are none."""
@@ -147,10 +147,6 @@ class Grouped:
         again = np.zeros(len(self.codes), dtype=bool)
         again[self.order[1:]] = repeats
         return again
-
-
-def _hex(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 # --- readers: positions in the batch -> values, and which of them could be read ---------------------------------------------------
@@ -485,12 +481,19 @@ def rest_of(grouped: Grouped, n: int, rules: Rules) -> Rest:
     actions = np.array([privacy.KEEP if rules.store_text else privacy.action(key) for key in grouped.keys] or [0], dtype=np.int64)
     dropped = np.flatnonzero(keep & (actions == privacy.DROP)[grouped.codes])
     keep[dropped[~grouped.is_number(dropped)]] = False
+    long_keys = [code for code, key in enumerate(grouped.keys) if len(key) > MAX_KEY]
+    if long_keys:
+        over = keep & np.isin(grouped.codes, long_keys)
+        rules.limits.count("key_length", int(over.sum()))
+        keep &= ~over
     at = np.flatnonzero(keep)
     counts = np.bincount(grouped.owner[at], minlength=n)
-    if len(counts) and counts.max() > MAX_ATTRIBUTES:
+    limit = rules.limits.attributes
+    if len(counts) and counts.max() > limit:
         place = np.arange(len(at)) - (np.cumsum(counts) - counts)[grouped.owner[at]]
-        at = at[place < MAX_ATTRIBUTES]
-        counts = np.minimum(counts, MAX_ATTRIBUTES)
+        rules.limits.count("attributes", int((place >= limit).sum()))
+        at = at[place < limit]
+        counts = np.minimum(counts, limit)
     values = grouped.text(at)
     users = np.array([rules.hash_users and privacy.is_user(key) for key in grouped.keys] or [False], dtype=bool)
     if users.any():
@@ -499,11 +502,11 @@ def rest_of(grouped: Grouped, n: int, rules: Rules) -> Rest:
         values = _replaced(values, named, pa.array([t and privacy.user_hash(t, rules.salt) for t in values.take(pa.array(named)).to_pylist()], pa.string()))
         actions = np.where(users, privacy.KEEP, actions)
     if not rules.store_text:
-        values = _redacted(grouped, at, values, actions)
-    return Rest(grouped.key_array, counts, grouped.codes[at].astype(np.int64), values)
+        values = _redacted(grouped, at, values, actions, rules.keep_long)
+    return Rest(grouped.key_array, counts, grouped.codes[at].astype(np.int64), rules.limits.shorten(values))
 
 
-def _redacted(grouped: Grouped, at: Ints, values: pa.StringArray, actions: Ints) -> pa.StringArray:
+def _redacted(grouped: Grouped, at: Ints, values: pa.StringArray, actions: Ints, keep_long: frozenset[str]) -> pa.StringArray:
     """Replace text that may not be stored; numbers and booleans under a text-like key stay."""
     of = actions[grouped.codes[at]]
     strip = np.flatnonzero(of == privacy.STRIP_QUERY)
@@ -511,7 +514,7 @@ def _redacted(grouped: Grouped, at: Ints, values: pa.StringArray, actions: Ints)
         values = _replaced(values, strip, without_query(values.take(pa.array(strip))))
     long = pc.greater(pc.utf8_length(values), privacy.MAX_UNKNOWN_TEXT).to_numpy(zero_copy_only=False)
     if long.any():
-        limits = np.array([privacy.allows_long(key) for key in grouped.keys], dtype=bool)
+        limits = np.array([privacy.allows_long(key) or key in keep_long for key in grouped.keys], dtype=bool)
         long = long & ~limits[grouped.codes[at]]
     replace = np.flatnonzero(long | (of == privacy.REDACT) | _holding_text(values))
     if len(replace):
@@ -572,11 +575,11 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     duration = np.clip(end - start, 0, MAX_DURATION_NS)
     kinds = raw.span.field("kind").to_numpy(zero_copy_only=False).astype(np.int64)
     kinds = np.where((kinds < 0) | (kinds > 5), 0, kinds)
-    grouped = Grouped(raw.attributes)
+    grouped = Grouped(raw.attributes, rules.limits)
     role, stage = classify(raw, grouped, kinds)
     columns = _canonical(grouped, n, start, rules)
     status = _failed(grouped, _status(raw.span.field("status")))
-    event_attributes = Grouped(raw.events.attributes)
+    event_attributes = Grouped(raw.events.attributes, rules.limits)
     _event_values_into(columns, raw, event_attributes, status)
     _events_into(columns, raw, start, role)
     source_ids, source_rows = source_table(raw.sources, rules)
@@ -800,7 +803,7 @@ def _link_rows(raw: RawSpans, trace: Any, span_id: Any, ok: Bools, rules: Rules)
     owner = raw.links.owner
     linked, trace_ok = fixed(raw.links.trace_id, 16)
     linked_span, span_ok = fixed(raw.links.span_id, 8)
-    attributes = rest_of(Grouped(raw.links.attributes), len(owner), rules).packed()
+    attributes = rest_of(Grouped(raw.links.attributes, rules.limits), len(owner), rules).packed()
     table = pa.table({
         "trace_hi": trace[owner, 0], "trace_lo": trace[owner, 1], "span_id": span_id[owner],
         "linked_trace_hi": linked[:, 0], "linked_trace_lo": linked[:, 1], "linked_span_id": linked_span[:, 0], **attributes})
@@ -836,9 +839,16 @@ def _source_row(source: Source, rules: Rules) -> dict[str, Any]:
 def clean_attributes(attributes: Iterable[tuple[str, Any]], rules: Rules) -> list[tuple[str, str]]:
     """Attributes of a resource or scope as a map's items: text, each key once, private text left out."""
     out: dict[str, str] = {}
+    limits = rules.limits
     for key, value in attributes:
-        text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False, default=_hex)
-        kept = privacy.clean(key, text, store_text=rules.store_text, salt=rules.salt if rules.hash_users else None)
-        if kept is not None and key not in out and len(out) < MAX_ATTRIBUTES:
-            out[key] = kept
+        if key in out:
+            continue
+        text = value if isinstance(value, str) else limits.printed(value)
+        kept = privacy.clean(key, text, store_text=rules.store_text, salt=rules.salt if rules.hash_users else None, keep_long=rules.keep_long)
+        if kept is None:
+            continue
+        if len(out) >= limits.attributes or len(key) > MAX_KEY:
+            limits.count("attributes" if len(key) <= MAX_KEY else "key_length", 1)
+            continue
+        out[key] = limits.short(kept)
     return list(out.items())

@@ -18,12 +18,14 @@ _SERVICES = {
     "metrics": "opentelemetry.proto.collector.metrics.v1.MetricsService",
     "logs": "opentelemetry.proto.collector.logs.v1.LogsService",
 }
+# Bodies that one connection may have under way: each may be as large as the limit and is in memory before anybody can refuse it.
+_STREAMS = 64
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def server(writer: Writer, max_body_bytes: int, token: str | None = None) -> grpc.aio.Server:
     """A gRPC server with the OTLP services; the caller adds a port and starts it. With a `token`, senders must carry it."""
-    options = [("grpc.max_receive_message_length", max_body_bytes), ("grpc.so_reuseport", 0)]
+    options = [("grpc.max_receive_message_length", max_body_bytes), ("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", _STREAMS)]
     made = grpc.aio.server(options=options)
     handlers = [
         grpc.method_handlers_generic_handler(service, {"Export": grpc.unary_unary_rpc_method_handler(_export(signal, writer, token))})
@@ -39,6 +41,7 @@ def _export(signal: str, writer: Writer, token: str | None) -> Callable[[bytes, 
             auth.check(dict(context.invocation_metadata() or ()).get("authorization"), token)
             stored = await store(signal, body, writer)
         except CollectorError as error:
+            writer.tally.count("refused_requests", protocol="grpc", signal=signal, reason=error.reason)
             status = responses.failure(error)
             context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
             await context.abort(_CODES[error.grpc_status], str(error))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterator
 
 import zstandard
 from google.protobuf.message import Message
+from starlette.endpoints import HTTPEndpoint
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from collector import auth, otlp_json, responses
-from collector.errors import BadPayload, CollectorError, PayloadTooLarge, UnsupportedMedia
+from collector.config import CollectorSettings
+from collector.errors import BadPayload, CollectorError, NoSuchPath, PayloadTooLarge, QueueFull, TooSlow, UnsupportedMedia, WrongMethod
 from collector.writer import METRICS, TRACES, Stored, Writer
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
@@ -23,28 +26,101 @@ _INLINE_JSON_BYTES = 16_384
 _ZSTD_STEP = 512
 
 
-def routes(writer: Writer, max_body_bytes: int, token: str | None = None) -> list[Route]:
-    """The three OTLP routes over a writer; with a `token`, senders must carry it."""
-    return [Route(f"/v1/{signal}", _endpoint(signal, writer, max_body_bytes, token), methods=["POST"]) for signal in responses.SIGNALS]
+class _Arriving:
+    """Bytes of bodies that are being received and not yet queued; beyond `limit` the next sender is asked to come again."""
 
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held = 0
 
-def _endpoint(signal: str, writer: Writer, max_body_bytes: int, token: str | None) -> Callable[[Request], Awaitable[Response]]:
-    async def receive(request: Request) -> Response:
-        media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    @contextlib.contextmanager
+    def body(self) -> Iterator[Callable[[int], None]]:
+        held = 0
+
+        def take(size: int) -> None:
+            nonlocal held
+            if self._held + size > self._limit and self._held > held:
+                raise QueueFull(f"{self._held} bytes are still arriving, the limit is {self._limit}: come again")
+            self._held += size
+            held += size
+
         try:
-            auth.check(request.headers.get("authorization"), token)
-            if media not in (PROTOBUF, JSON):
-                raise UnsupportedMedia(f"content type {media or '(none)'!r} is not OTLP: send {PROTOBUF} or {JSON}")
-            body = _decompressed(await _read(request, max_body_bytes), request.headers.get("content-encoding", ""), max_body_bytes)
-            if media == JSON:
-                inline = len(body) <= _INLINE_JSON_BYTES
-                body = otlp_json.to_protobuf(signal, body) if inline else await asyncio.to_thread(otlp_json.to_protobuf, signal, body)
-            stored = await store(signal, body, writer)
-        except CollectorError as error:
-            return _failed(error, media)
-        return _answer(responses.success(signal, stored), media, 200)
+            yield take
+        finally:
+            self._held -= held
 
-    return receive
+
+class Receiver:
+    """OTLP over HTTP in front of a writer: `routes()` for the application. With a `token`, senders must carry it."""
+
+    def __init__(self, writer: Writer, settings: CollectorSettings, token: str | None = None) -> None:
+        self._writer = writer
+        self._settings = settings
+        self._token = token
+        self._arriving = _Arriving(writer.queue_bytes)
+        # Objects of a JSON body take ten times its size: few at once.
+        self._converting = asyncio.Semaphore(2)
+
+    def routes(self) -> list[Route]:
+        """The three OTLP paths; whatever else is asked below /v1/ hears in OTLP's words that it is not there."""
+        signals = [Route(f"/v1/{signal}", self._endpoint(signal)) for signal in responses.SIGNALS]
+        # Without `methods` a class takes every method; a function would be answered 405 in plain text.
+        return [*signals, Route("/v1/{rest:path}", self._endpoint(None))]
+
+    def _endpoint(self, signal: str | None) -> type[HTTPEndpoint]:
+        receive = self._receive
+
+        class Endpoint(HTTPEndpoint):
+            async def dispatch(self) -> None:
+                answer = await receive(signal, Request(self.scope, self.receive))
+                await answer(self.scope, self.receive, self.send)
+
+        return Endpoint
+
+    async def _receive(self, signal: str | None, request: Request) -> Response:
+        media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        origin = request.headers.get("origin", "")
+        allowed = bool(origin) and (origin in self._settings.cors_origins or "*" in self._settings.cors_origins)
+        if request.method == "OPTIONS" and allowed and signal:
+            return Response(status_code=204, headers=_cors(origin))
+        try:
+            if signal is None:
+                raise NoSuchPath(f"nothing is received at {request.url.path[:100]!r}: send to {', '.join(f'/v1/{s}' for s in responses.SIGNALS)}")
+            if request.method != "POST":
+                raise WrongMethod(f"{request.method} is not for /v1/{signal}: use POST")
+            auth.check(request.headers.get("authorization"), self._token)
+            stored = await self._store(signal, media, request)
+            answer = _answer(responses.success(signal, stored), media, 200)
+        except CollectorError as error:
+            self._writer.tally.count("refused_requests", protocol="http", signal=signal or "none", reason=error.reason)
+            answer = _failed(error, media)
+        if allowed:
+            answer.headers.update(_cors(origin))
+        return answer
+
+    async def _store(self, signal: str, media: str, request: Request) -> Stored:
+        if media not in (PROTOBUF, JSON):
+            raise UnsupportedMedia(f"content type {media[:100] or '(none)'!r} is not OTLP: send {PROTOBUF} or {JSON}")
+        limits = self._settings
+        with self._arriving.body() as take:
+            sent = await _read(request, limits.max_body_mib << 20, limits.body_timeout_s, take)
+            encoding = request.headers.get("content-encoding", "")
+            body = _decompressed(sent, encoding, (limits.max_decompressed_mib if encoding else limits.max_body_mib) << 20)
+            if media == JSON:
+                body = await self._from_json(signal, body)
+        return await store(signal, body, self._writer)
+
+    async def _from_json(self, signal: str, body: bytes) -> bytes:
+        if len(body) <= _INLINE_JSON_BYTES:
+            return otlp_json.to_protobuf(signal, body)
+        async with self._converting:
+            return await asyncio.to_thread(otlp_json.to_protobuf, signal, body)
+
+
+def _cors(origin: str) -> dict[str, str]:
+    """What lets a page of an allowed origin send from the browser."""
+    return {"access-control-allow-origin": origin, "access-control-allow-methods": "POST", "access-control-max-age": "7200", "vary": "origin",
+            "access-control-allow-headers": "authorization, content-encoding, content-type, traceparent, tracestate, x-requested-with"}
 
 
 async def store(signal: str, body: bytes, writer: Writer) -> Stored:
@@ -54,7 +130,15 @@ async def store(signal: str, body: bytes, writer: Writer) -> Stored:
     return await asyncio.wrap_future(writer.submit(TRACES if signal == "traces" else METRICS, body))
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _read(request: Request, limit: int, timeout_s: float, take: Callable[[int], None]) -> bytes:
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _read_all(request, limit, take)
+    except TimeoutError as error:
+        raise TooSlow(f"the body did not come within {timeout_s:g} s") from error
+
+
+async def _read_all(request: Request, limit: int, take: Callable[[int], None]) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
         raise PayloadTooLarge(f"the body has {declared} bytes, the limit is {limit}: send smaller batches")
@@ -65,6 +149,7 @@ async def _read(request: Request, limit: int) -> bytes:
             size += len(part)
             if size > limit:
                 raise PayloadTooLarge(f"the body has more than {limit} bytes: send smaller batches")
+            take(len(part))
             parts.append(part)
     except ClientDisconnect as error:
         raise BadPayload("the connection ended before the body did") from error
@@ -73,7 +158,7 @@ async def _read(request: Request, limit: int) -> bytes:
 
 def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
     """The body without its content encoding, never more than `limit` bytes of it."""
-    encoding = encoding.strip().lower()
+    encoding = encoding.strip().lower().removeprefix("x-")
     if encoding in ("", "identity"):
         return body
     try:
@@ -82,7 +167,7 @@ def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
         elif encoding in ("gzip", "deflate"):
             out = _inflate(body, limit)
         else:
-            raise UnsupportedMedia(f"content encoding {encoding!r} is not known: use gzip, zstd, deflate or none")
+            raise UnsupportedMedia(f"content encoding {encoding[:100]!r} is not known: use gzip, zstd, deflate or none")
     except (zlib.error, zstandard.ZstdError) as error:
         raise BadPayload(f"the body is not {encoding}: {error}") from error
     if len(out) > limit:
@@ -124,6 +209,14 @@ def _failed(error: CollectorError, media: str) -> Response:
     retry_after_s = getattr(error, "retry_after_s", None)
     if retry_after_s is not None:
         response.headers["retry-after"] = str(retry_after_s)
+    if isinstance(error, TooSlow):
+        response.headers["connection"] = "close"
+    if isinstance(error, WrongMethod):
+        response.headers["allow"] = "POST"
+    if isinstance(error, UnsupportedMedia):
+        response.headers["accept-encoding"] = "gzip, deflate, zstd"
+    if isinstance(error, auth.Unauthorized):
+        response.headers["www-authenticate"] = "Bearer"
     return response
 
 

@@ -52,7 +52,7 @@ class Pipeline:
     def __init__(self, store: Store, settings: CollectorSettings, privacy: PrivacySettings, assemble: Assemble) -> None:
         self.store = store
         self.quiet = QuietTraces()
-        rules = Rules(store_text=privacy.store_text, hash_users=privacy.hash_users, salt=store.salt())
+        rules = Rules(privacy.store_text, privacy.hash_users, store.salt(), frozenset(privacy.keep_long))
         self.writer = Writer(store, settings, rules, self.quiet)
         self._quiet_s = settings.quiet_s
         self._assemble = assemble

@@ -104,7 +104,7 @@ def user_hash(user: str, salt: bytes) -> str:
     return hashlib.blake2b(user.encode("utf-8", "surrogatepass"), digest_size=8, key=salt).hexdigest()
 
 
-def clean(key: str, value: str, *, store_text: bool, salt: bytes | None) -> str | None:
+def clean(key: str, value: str, *, store_text: bool, salt: bytes | None, keep_long: frozenset[str] = frozenset()) -> str | None:
     """One attribute as it may be stored; None if not at all. User ids are hashed with `salt` unless it is None.
 
     For resources, scopes and metrics; span columns go the vectorised way (normalize.py).
@@ -118,6 +118,7 @@ def clean(key: str, value: str, *, store_text: bool, salt: bytes | None) -> str 
         return None
     if what == STRIP_QUERY:
         value = without_query(value)
-    if what == REDACT or (len(value) > MAX_UNKNOWN_TEXT and not allows_long(key)) or (value.startswith(BLOB_STARTS) and holds_text(value)):
+    long = len(value) > MAX_UNKNOWN_TEXT and not (allows_long(key) or key in keep_long)
+    if what == REDACT or long or (value.startswith(BLOB_STARTS) and holds_text(value)):
         return redacted(value)
     return value

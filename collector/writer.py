@@ -15,22 +15,25 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
+from collector import nested
 from collector.config import CollectorSettings
 from collector.decode import decode_spans
 from collector.errors import BadPayload, CollectorError, QueueFull, StoreUnavailable
 from collector.layout import BATCH_BITS, Shapes, shape_rows
+from collector.limits import Limits
 from collector.normalize import MAP_TYPE, Normalized, Rules, normalize
 from collector.points import Points, decode_points
 from collector.quarantine import WARNING
 from collector.quiet import QuietTraces
 from collector.store import Store
+from collector.tally import Tally
 
 T = TypeVar("T")
 TRACES, METRICS = 1, 2
@@ -108,7 +111,8 @@ class Writer:
 
     def __init__(self, store: Store, settings: CollectorSettings, rules: Rules, quiet: QuietTraces) -> None:
         self._store = store
-        self._rules = rules
+        self.tally = Tally()
+        self._rules = replace(rules, limits=Limits.of(settings, self.tally))
         self._quiet = quiet
         self.queue_bytes = settings.queue_mib << 20
         self._commit_bytes = settings.commit_mib << 20
@@ -229,18 +233,22 @@ class Writer:
             self.counters.failed_commits += 1
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             failure = error if isinstance(error, CollectorError) else StoreUnavailable(f"the store did not take it: {reason}")
+            self._release(size)
             for body in bodies:
                 if not body.future.done():
                     body.future.set_exception(failure)
         else:
+            self._release(size)
             for body, result in zip(group.bodies, group.results, strict=True):
                 body.future.set_result(result)
             for body in repeats:
                 self.counters.duplicates += 1
                 body.future.set_result(Stored(0, 0, duplicate=True))
-        finally:
-            with self._wake:
-                self._waiting_bytes -= size
+
+    def _release(self, size: int) -> None:
+        """These bytes wait no longer. Before the answer: whoever hears it may send the next body at once."""
+        with self._wake:
+            self._waiting_bytes -= size
 
     def _decode(self, bodies: list[_Body]) -> tuple[_Group, list[_Body]]:
         """The bodies that are new, decoded; and those that were stored before. A bad one fails alone."""
@@ -275,6 +283,7 @@ class Writer:
             return
         try:
             raw = decode_spans([b.data for b in bodies])
+            nested.check(raw)
             found = normalize(raw, self._rules)
         except BadPayload as error:
             if len(bodies) == 1:

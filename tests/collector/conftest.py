@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 from analysis.assemble import assemble
 from collector import otlp_grpc, otlp_http
 from collector.config import CollectorSettings, PrivacySettings
+from collector.http_protocol import GuardedProtocol
 from collector.pipeline import Pipeline
 from collector.store import open_store
 from collector.writer import Writer
@@ -196,7 +197,9 @@ def collecting(path: Path, *, privacy: PrivacySettings | None = None, **settings
             grpc_server = otlp_grpc.server(pipeline.writer, limit)
             grpc_port = grpc_server.add_insecure_port("127.0.0.1:0")
             await grpc_server.start()
-            config = uvicorn.Config(Starlette(routes=otlp_http.routes(pipeline.writer, limit)), port=0, lifespan="off", log_config=None, ws="none")
+            chosen = CollectorSettings(**{"max_body_mib": 1, "max_decompressed_mib": 1, **settings})
+            app = Starlette(routes=otlp_http.Receiver(pipeline.writer, chosen).routes())
+            config = uvicorn.Config(app, port=0, lifespan="off", log_config=None, ws="none", http=GuardedProtocol)
             http_server = uvicorn.Server(config)
             http_server.capture_signals = _no_signals  # type: ignore[method-assign]
             running = asyncio.create_task(http_server.serve())

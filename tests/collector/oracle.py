@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from collector import privacy
 from collector.decode import any_value
 from collector.dialects import Dialect, Field, Mark, load
-from collector.normalize import INT_COLUMNS, MAX_ATTRIBUTES, MAX_NAME, TEXT_COLUMNS, Rules
+from collector.limits import Limits
+from collector.normalize import INT_COLUMNS, MAX_NAME, TEXT_COLUMNS, Rules
 from collector.quarantine import MAX_DURATION_NS
 from collector.readers import MAX_TOKENS, SLACK_NS, finish_reason, provider
 
@@ -31,7 +32,10 @@ _LAST_NS = 2**63 - 1
 
 @dataclass(slots=True)
 class Row:
-    """One span as it should be stored. `said` is the set of (role, stage) that the strongest rules say (more than one if they tie)."""
+    """One span as it should be stored (`aside`: in the quarantine, for its times cannot be).
+
+    `said` is the set of (role, stage) that the strongest rules say (more than one if they tie).
+    """
 
     body: int
     ok: bool
@@ -42,6 +46,7 @@ class Row:
     events: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
     links: list[tuple[bytes, bytes, dict[str, Any]]] = field(default_factory=list)
     source: dict[str, Any] = field(default_factory=dict)
+    aside: bool = False
 
 
 def rows(bodies: Sequence[bytes], rules: Rules) -> list[Row]:
@@ -52,8 +57,15 @@ def rows(bodies: Sequence[bytes], rules: Rules) -> list[Row]:
         for resource_spans in request.resource_spans:
             for scope_spans in resource_spans.scope_spans:
                 source = _source(resource_spans, scope_spans, rules)
-                out.extend(_row(body, span, scope_spans.scope.name, source, rules) for span in scope_spans.spans)
+                for span in scope_spans.spans:
+                    out.append(_row(body, span, scope_spans.scope.name, source, rules))
+                    out[-1].aside = _impossible(span.start_time_unix_nano, span.end_time_unix_nano)
     return out
+
+
+def _impossible(start: int, end: int) -> bool:
+    year_2200 = int(datetime(2200, 1, 1, tzinfo=UTC).timestamp()) * 10**9
+    return not (0 < start <= end < year_2200 and end - start <= MAX_DURATION_NS)
 
 
 # --- values ---
@@ -317,14 +329,14 @@ def name_of(span: Span, rules: Rules) -> str:
 
 
 def kept(attributes: Sequence[KeyValue], taken: set[int], rules: Rules) -> dict[str, Any]:
-    """The attributes that stay in the map: each key once (its first), not taken by a column, private text left out, at most MAX_ATTRIBUTES."""
+    """The attributes that stay in the map: each key once (its first), not taken by a column, private text left out, within the limits."""
     out: dict[str, Any] = {}
     seen = set()
     for i, attribute in enumerate(attributes):
         if attribute.key in seen:
             continue
         seen.add(attribute.key)
-        if i in taken or len(out) == MAX_ATTRIBUTES:
+        if i in taken or len(attribute.key) > 256 or len(out) == Limits().attributes:
             continue
         text = stored_text(attribute.key, attribute.value, rules)
         if text is not None:

@@ -12,7 +12,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from collector import decode, decode_upb
 from collector.layout import ESCAPE, SEPARATOR
-from collector.normalize import MAX_ATTRIBUTES, MAX_NAME, Normalized, Rules, normalize
+from collector.limits import Limits
+from collector.normalize import MAX_NAME, Normalized, Rules, normalize
 from collector.stages import ROLES, STAGES
 from tests.collector import oracle
 from tests.collector import oracle_otlp as otlp
@@ -44,10 +45,11 @@ def _check(stored: Normalized, bodies: Sequence[bytes], rules: Rules) -> None:
         if not row.ok:
             rejected[row.body] = rejected.get(row.body, 0) + 1
     assert stored.rejected == rejected
+    aside = [] if stored.aside is None else stored.aside.to_pylist()
     spans = stored.spans.to_pylist()
-    assert len(spans) == len(good)
+    assert (len(spans), len(aside)) == (len([r for r in good if not r.aside]), len([r for r in good if r.aside]))
     sources = dict(stored.sources)
-    for span, row in zip(spans, good, strict=True):
+    for span, row in zip([*spans, *aside], sorted(good, key=lambda r: r.aside), strict=True):
         wrong = {c: (span[c], v) for c, v in row.columns.items() if not _same(span[c], v)}
         assert not wrong, (row.columns["name"], wrong)
         assert (ROLES[span["role"]], STAGES[span["stage"]]) in row.said
@@ -170,8 +172,8 @@ def test_of_a_repeated_key_the_first_readable_value_counts() -> None:
 
 
 def test_a_span_keeps_as_many_attributes_as_opentelemetrys_own_limit() -> None:
-    found = row(*((f"k{i}", i) for i in range(MAX_ATTRIBUTES + 50)), (TOKENS, 5))
-    assert found["rest"] == {f"k{i}": str(i) for i in range(MAX_ATTRIBUTES)}
+    found = row(*((f"k{i}", i) for i in range(Limits().attributes + 50)), (TOKENS, 5))
+    assert found["rest"] == {f"k{i}": str(i) for i in range(Limits().attributes)}
     # A canonical field is none of them, wherever it stood.
     assert found["input_tokens"] == 5
 
@@ -184,9 +186,10 @@ def test_names_are_cut_by_characters_not_bytes() -> None:
     assert [len(t) for t in stored.spans.column("trace_state").to_pylist()] == [512]
 
 
-def test_a_span_that_ended_before_it_began_lasted_no_time() -> None:
+def test_a_span_that_ended_before_it_began_is_set_aside_and_lasted_no_time() -> None:
     stored = normalize(decode.decode_spans([body(Made(1, "x", 10, 0))]), RULES)
-    assert stored.spans.column("duration_ns").to_pylist() == [0]
+    assert stored.aside is not None
+    assert (stored.spans.num_rows, stored.aside.column("duration_ns").to_pylist()) == (0, [0])
 
 
 def test_chunk_times_at_both_ends_of_the_clock_do_not_overflow() -> None:

@@ -41,7 +41,7 @@ def test_spans_are_stored_before_the_answer(collector: Collector, channel: grpc.
     service = f"grpc-{compression}"
     answer = TraceServiceStub(channel).Export(request([span(1, 1), span(1, 2, 1)], {"service.name": service}), compression=compression, timeout=30)
     assert not answer.HasField("partial_success")
-    assert collector.rows(f"select count(*) from spans join sources using (source_id) where service = '{service}'") == [(2,)]
+    assert collector.rows(f"select count(*) from stored_spans join sources using (source_id) where service = '{service}'") == [(2,)]
 
 
 def test_metrics_are_stored_before_the_answer(collector: Collector, channel: grpc.Channel) -> None:
@@ -119,7 +119,7 @@ def test_many_senders_at_once_are_all_stored(collector: Collector, channel: grpc
     with ThreadPoolExecutor(16) as pool:
         sent = [pool.submit(export, request([span(trace, 1), span(trace, 2, 1)], {"service.name": "crowd"}), timeout=60) for trace in range(100, 200)]
         assert all(not s.result().HasField("partial_success") for s in sent)
-    assert collector.rows("select count(*) from spans join sources using (source_id) where service = 'crowd'") == [(200,)]
+    assert collector.rows("select count(*) from stored_spans join sources using (source_id) where service = 'crowd'") == [(200,)]
 
 
 @pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])

@@ -1,10 +1,12 @@
 """OTLP over HTTP: what a sender is answered, for good bodies, bad ones, and ones that must wait."""
 
+import contextlib
 import gzip
 import json
 import logging
 import socket
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +28,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from tests.collector.conftest import JSON, Collector, body, held, plain_body, request, span, trace_id
+from collector import http_protocol
+from tests.collector.conftest import JSON, PROTOBUF, Collector, attributes, body, held, plain_body, request, span, trace_id
 
 MIB = 1 << 20
 
@@ -354,11 +357,128 @@ def test_another_content_encoding_is_415(collector: Collector) -> None:
     assert (answer.status_code, "'br'" in status_of(answer)[1]) == (415, True)
 
 
-def test_another_path_is_404_and_another_method_405(collector: Collector) -> None:
-    assert collector.post("profiles", b"").status_code == 404
-    for method in ("GET", "PUT", "DELETE"):
-        answer = httpx.request(method, f"{collector.http}/v1/traces", trust_env=False, verify=False)
-        assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+@pytest.mark.parametrize("form", [PROTOBUF, JSON])
+def test_another_path_is_404_and_another_method_405_in_the_encoding_of_the_request(collector: Collector, form: dict[str, str]) -> None:
+    for path in ("profiles", "traces/", "traces/v1/traces", ""):
+        answer = collector.post(path, b"", content_type=form["content-type"])
+        assert (answer.status_code, answer.headers["content-type"]) == (404, form["content-type"])
+        assert "/v1/traces" in status_of(answer)[1]
+    for method in ("GET", "PUT", "DELETE", "OPTIONS", "HEAD"):
+        answer = httpx.request(method, f"{collector.http}/v1/traces", headers=form, trust_env=False, verify=False)
+        assert (answer.status_code, answer.headers["allow"], answer.headers["content-type"]) == (405, "POST", form["content-type"])
+        assert method == "HEAD" or "use POST" in status_of(answer)[1]
+
+
+@pytest.mark.parametrize("nested", [["aXb"], {"k": "aXb"}, {"aXb": 1}, [[{"k": ["aXb"]}]]], ids=str)
+@pytest.mark.parametrize("where", ["span", "event", "link", "resource"])
+def test_invalid_utf8_deep_inside_a_value_is_400_too(collector: Collector, nested: Any, where: str) -> None:
+    held = request([span(1_511, 1)], {"service.name": "shop"} | ({"deep": nested} if where == "resource" else {}))
+    made = held.resource_spans[0].scope_spans[0].spans[0]
+    if where != "resource":
+        holder = {"span": made, "event": made.events.add() if where == "event" else made, "link": made.links.add() if where == "link" else made}[where]
+        holder.attributes.extend(attributes({"deep": nested}))
+    answer = collector.post("traces", held.SerializeToString().replace(b"aXb", b"a\xffb"))
+    assert (answer.status_code, "UTF-8" in status_of(answer)[1]) == (400, True)
+    assert stored(collector, 1_511) == 0
+
+
+def test_every_refusal_is_counted_with_its_reason(collector: Collector) -> None:
+    def counted(**labels: str) -> int:
+        return collector.writer.tally.value("refused_requests", protocol="http", **labels)
+
+    asked = [
+        ("traces", b"\xff", {}, "bad_payload"),
+        ("metrics", b"\xff", {}, "bad_payload"),
+        ("logs", b"\xff", {}, "bad_payload"),
+        ("traces", b"{", JSON_HEADER, "bad_payload"),
+        ("traces", b"x", {"content_encoding": "gzip"}, "bad_payload"),
+        ("traces", b"", {"content_type": "text/plain"}, "unsupported_media"),
+        ("traces", b"x" * (MIB + 1), {}, "too_large"),
+    ]
+    for signal, content, headers, reason in asked:
+        before = counted(signal=signal, reason=reason)
+        collector.post(signal, content, **headers)
+        assert counted(signal=signal, reason=reason) == before + 1
+    before = counted(reason="no_such_path")
+    collector.post("profiles", b"")
+    assert counted(reason="no_such_path", signal="none") == before + 1
+
+
+# --- slow senders ---
+
+
+def open_to(collector: Collector) -> socket.socket:
+    host, port = collector.http.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def everything(connection: socket.socket) -> bytes:
+    """What comes until the other side closes."""
+    out = b""
+    while piece := connection.recv(4_096):
+        out += piece
+    return out
+
+
+def test_a_body_that_does_not_come_is_408_and_the_connection_is_closed(start_collector: Callable[..., Collector]) -> None:
+    collector = start_collector(body_timeout_s=0.2)
+    with open_to(collector) as connection:
+        connection.sendall(b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 9\r\n\r\nabc")
+        assert everything(connection).startswith(b"HTTP/1.1 408")
+    assert collector.writer.tally.value("refused_requests", reason="too_slow") == 1
+    assert collector.post("traces", plain_body()).status_code == 200
+
+
+def test_a_head_that_does_not_end_is_closed_by_its_time_or_its_size(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_to(collector) as connection:
+        connection.sendall(b"POST /v1/traces HTTP/1.1\r\nX-Long: ")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(40):
+                connection.sendall(b"a" * 8_192)
+            assert everything(connection).startswith(b"HTTP/1.1 431")
+    monkeypatch.setattr(http_protocol, "HEAD_TIMEOUT_S", 0.2)
+    for begun in (b"", b"POST /v1/traces HTTP/1.1\r\nX-Slow: ", b"GET /v1/traces HTTP/1.1\r\n\r\nPOST /v1"):
+        with open_to(collector) as connection:
+            connection.sendall(begun)
+            assert b"HTTP/1.1 408" in everything(connection)
+    assert collector.post("traces", plain_body()).status_code == 200
+
+
+def test_bodies_that_arrive_at_once_are_bounded_together(start_collector: Callable[..., Collector]) -> None:
+    collector = start_collector(queue_mib=1, max_body_mib=2)
+    with open_to(collector) as slow:
+        slow.sendall(b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: 1100000\r\n\r\n" + b"x" * 1_000_000)
+        until = time.monotonic() + 30
+        while (answer := collector.post("traces", b"x" * 200_000)).status_code != 503 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert "arriving" in status_of(answer)[1]
+    until = time.monotonic() + 30
+    while (answer := collector.post("traces", b"x" * 200_000)).status_code == 503 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert answer.status_code == 200
+
+
+# --- browsers ---
+
+
+def test_no_page_may_send_unless_its_origin_is_listed(collector: Collector, start_collector: Callable[..., Collector]) -> None:
+    page, other = "https://app.example.com", "https://evil.example"
+    asks = {"access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+
+    def preflight(to: Collector, origin: str) -> httpx.Response:
+        return httpx.options(f"{to.http}/v1/traces", headers={"origin": origin, **asks}, trust_env=False, verify=False)
+
+    closed = [preflight(collector, page), collector.post("traces", plain_body(), origin=page)]
+    assert [a.status_code for a in closed] == [405, 200]
+    assert not any(name.startswith("access-control") for a in closed for name in a.headers)
+    open_ = start_collector(cors_origins=(page,))
+    answers = [preflight(open_, page), open_.post("traces", plain_body(), origin=page), open_.post("traces", b"\xff", origin=page)]
+    for answer, status in zip(answers, (204, 200, 400), strict=True):
+        assert (answer.status_code, answer.headers["access-control-allow-origin"], answer.headers["vary"]) == (status, page, "origin")
+    assert "content-type" in preflight(open_, page).headers["access-control-allow-headers"]
+    refused = [preflight(open_, other), open_.post("traces", plain_body(), origin=other)]
+    assert not any(name.startswith("access-control") for a in refused for name in a.headers)
 
 
 # --- come again ---
@@ -461,7 +581,7 @@ def test_an_sdk_that_was_told_503_comes_again_and_is_counted_once(collector: Col
     with flaky(f"{collector.http}/v1/traces", refusals=1) as (url, answered):
         export(OTLPSpanExporter(endpoint=url), 5, "patient")
     assert answered == [503, 200]
-    assert collector.rows("select count(*) from spans join sources using (source_id) where service = 'patient'") == [(10,)]
+    assert collector.rows("select count(*) from stored_spans join sources using (source_id) where service = 'patient'") == [(10,)]
 
 
 def test_an_sdk_waits_out_a_full_queue_of_ours(start_collector: Callable[..., Collector], caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,73 @@
+"""How much of one item is stored? Limits on what a sender may put into a span, event, link, resource or data point; what they cut is counted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from collector.config import CollectorSettings
+from collector.tally import Tally
+
+MAX_KEY = 256  # characters of an attribute's key; a longer one is no name, and the attribute is left out
+
+
+def _uncounted(what: str, by: int) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of the settings; `count(what, n)` is told of everything that they cut."""
+
+    attributes: int = 128
+    value_length: int = 16_384
+    depth: int = 16
+    count: Callable[[str, int], None] = _uncounted
+
+    @classmethod
+    def of(cls, settings: CollectorSettings, tally: Tally) -> Limits:
+        """The limits of the settings, counted as `cut{what=...}`."""
+        return cls(settings.max_attributes, settings.max_attribute_length, settings.max_depth, lambda what, by: tally.count("cut", by, what=what))
+
+    def printed(self, value: Any) -> str:
+        """A decoded AnyValue as text: arrays and maps as JSON, bytes as hex, nothing as ""; what is nested too deeply is null."""
+        if value is None:
+            return ""
+        if isinstance(value, bytes):
+            return value.hex()
+        if isinstance(value, list | dict):
+            value = self._shallow(value, 0)
+        return json.dumps(value, ensure_ascii=False, default=_hex, separators=(",", ":"))
+
+    def _shallow(self, value: Any, depth: int) -> Any:
+        if not isinstance(value, list | dict):
+            return value
+        if depth >= self.depth:
+            self.count("depth", 1)
+            return None
+        if isinstance(value, list):
+            return [self._shallow(item, depth + 1) for item in value]
+        return {key: self._shallow(item, depth + 1) for key, item in value.items()}
+
+    def short(self, text: str) -> str:
+        """One value, cut to its length."""
+        if len(text) > self.value_length:
+            self.count("value_length", 1)
+            return text[: self.value_length]
+        return text
+
+    def shorten(self, values: pa.StringArray) -> pa.StringArray:
+        """As `short`, for a column."""
+        if not len(values) or (pc.max(pc.binary_length(values)).as_py() or 0) <= self.value_length:
+            return values
+        self.count("value_length", pc.sum(pc.greater(pc.utf8_length(values), self.value_length)).as_py() or 0)
+        return pc.utf8_slice_codeunits(values, 0, self.value_length)
+
+
+def _hex(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,44 @@
+"""How often did it happen? Labelled counters of this process, and their Prometheus text. Safe from any thread."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+_HELP = {
+    "refused_requests": "Requests that were answered with an error, by protocol, signal and reason.",
+    "cut": "What of telemetry was cut by a limit and not stored: attributes over the count, keys and values over the length, values over the depth.",
+}
+
+
+class Tally:
+    """Counters by name and labels."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+
+    def count(self, name: str, by: int = 1, /, **labels: str) -> None:
+        """Add to one counter. Labels are words of ours, never text from outside."""
+        if by:
+            with self._lock:
+                self._counts[name, tuple(labels.items())] += by
+
+    def value(self, name: str, /, **labels: str) -> int:
+        """The sum of a counter over every set of labels that has these."""
+        with self._lock:
+            return sum(n for (known, have), n in self._counts.items() if known == name and labels.items() <= dict(have).items())
+
+    def lines(self) -> list[str]:
+        """Prometheus text, one family per name."""
+        with self._lock:
+            counts = sorted(self._counts.items())
+        out: list[str] = []
+        last = ""
+        for (name, labels), n in counts:
+            if name != last:
+                out += [f"# HELP overrun_{name}_total {_HELP.get(name, name)}", f"# TYPE overrun_{name}_total counter"]
+                last = name
+            shown = ",".join(f'{key}="{value}"' for key, value in labels)
+            out.append(f"overrun_{name}_total{{{shown}}} {n}" if shown else f"overrun_{name}_total {n}")
+        return out
