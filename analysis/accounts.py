@@ -39,8 +39,8 @@ class Errors(msgspec.Struct, kw_only=True):
 class Retries(msgspec.Struct, kw_only=True):
     """Attempts of all model calls where they are recorded, and what those cost that served nobody.
 
-    `wasted_ms` and `wasted_tokens` are of failed calls that a later call of the same trace replaced; `on_slow` of them ended by a time limit or a cancel,
-    `on_error` by an error.
+    `wasted_ms` and `wasted_tokens` are of failed calls that a later call of the same trace replaced, and of attempts inside a call that are known
+    one by one; `on_slow` of them ended by a time limit or a cancel, `on_error` by an error.
     """
 
     attempts: int | None
@@ -88,8 +88,12 @@ def retries(con: duckdb.DuckDBPyConnection, window: Window) -> Retries:
     if counts["calls"] == 0:
         return Retries(attempts=None, wasted_ms=None, wasted_tokens=None, on_slow=None, on_error=None,
                        reasons=dict.fromkeys(("attempts", *fields), "no model call in the window"))
-    # Without a failed call nothing was replaced, and the look at whole traces is spared.
-    lost = con.sql(query("retries"), params=filter_of(window)).pl().to_dicts()[0] if counts["failed"] else _NOTHING_LOST
+    # Without a failed call nothing was replaced by another call, and the look at whole traces is spared.
+    replaced = con.sql(query("retries"), params=filter_of(window)).pl().to_dicts()[0] if counts["failed"] else _NOTHING_LOST
+    inside = {
+        "wasted": counts["inside"], "wasted_ms": counts["inside_ms"], "wasted_tokens": counts["inside_tokens"], "tokens_unknown": counts["inside_unknown"],
+        "on_slow": counts["inside_slow"], "on_error": counts["inside"] - counts["inside_slow"]}
+    lost = {name: value + inside[name] for name, value in replaced.items()}
     reasons = {}
     if counts["counted"] == 0:
         reasons["attempts"] = "attempts are not recorded: retries inside a client are hidden"

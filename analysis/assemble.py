@@ -2,7 +2,8 @@
 
 Pure: an Arrow table of spans (columns of collector/sql/quiet_spans.sql, sorted by trace and span id) becomes Arrow tables. Engine spans are
 put under the client call that they served: by parent link, else by response id, also across traces; a trace that only held such an engine
-span is then no request of its own. Times are integer nanoseconds; the stage times of a request sum to its E2E exactly.
+span is then no request of its own. A call that two instrumentations report is one call (doubles.py), and so are its attempts (attempts.py).
+Times are integer nanoseconds; the stage times of a request sum to its E2E exactly.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analysis import attempts, doubles
 from analysis import critical_path as cp
 from analysis.critical_path import Bools, Forest, Ints, Paths
+from analysis.doubles import is_below
 from collector.pipeline import Assembled
 from collector.stages import STAGES as STAGE_NAMES
 
@@ -34,6 +37,7 @@ def assemble(spans: pa.Table) -> Assembled:
     if not spans.num_rows:
         return _nothing(spans)
     batch = _Batch(spans)
+    batch.join_doubles()
     batch.join_engines()
     batch.walk()
     calls = _Calls(batch)
@@ -43,6 +47,7 @@ def assemble(spans: pa.Table) -> Assembled:
 def walk_trace(spans: pa.Table) -> tuple[pa.Table, Paths]:
     """The spans of one request (repeats dropped, in the order of the paths' rows) and its critical path, for the waterfall."""
     batch = _Batch(_once(spans.combine_chunks()))
+    batch.join_doubles()
     batch.join_engines()
     return batch.spans, batch.walk()
 
@@ -99,6 +104,21 @@ class _Batch:
         self.start: Ints = _ints(spans, "start_ns")
         self.end: Ints = self.start + _ints(spans, "duration_ns")
 
+    def join_doubles(self) -> None:
+        """Put the spans of one call, reported by several instrumentations, under one another."""
+        s = self.spans
+        clients = np.flatnonzero((self.role == cp.LLM) & (_ints(s, "output_tokens") >= 0))
+        if len(clients) < 2:
+            return
+        process, scope = _codes(s.column("service"), s.column("instance")), _codes(s.column("scope_name"))
+        tokens = _ints(s, "input_tokens"), _ints(s, "output_tokens")
+        known = clients[s.column("response_id").is_valid().to_numpy()[clients]]
+        groups = doubles.pairs_by_id(known, _codes(s.column("response_id")), self.start, self.end)
+        groups += doubles.pairs_by_tokens(clients, process, scope, tokens, self.start, self.end)
+        doubles.nest(groups, self.parent, self.trace, self.start, self.end)
+        if (np.diff(self.trace) < 0).any():
+            self._sort()
+
     def join_engines(self) -> None:
         """Put engine spans under their client calls, also across traces, and bring the rows of each resulting request together."""
         engines = np.flatnonzero(self.role == cp.ENGINE)
@@ -132,7 +152,18 @@ class _Batch:
             role=self.role, stage=_ints(s, "stage"), kind=_ints(s, "kind"), domain=_codes(s.column("service"), s.column("instance")),
             has_tokens=_ints(s, "output_tokens") >= 0, ttft=_ints(s, "ttft_ns"), queue=_ints(s, "queue_ns"),
             prefill=_ints(s, "prefill_ns"), decode=_ints(s, "decode_ns")))
+        self._find_retries()
         return self.paths
+
+    def _find_retries(self) -> None:
+        """Find attempts in spans of their own; the pause before the next one is waiting for a turn, not the framework's own time."""
+        paths = self.paths
+        calls = np.flatnonzero((paths.call == np.arange(len(paths.call))) & (paths.role == cp.LLM))
+        failed = _numpy(self.spans, "status") == _ERROR
+        self.retried = attempts.follow(self.spans.column("operation").combine_chunks(), paths.parent, calls, failed, paths.start, paths.end)
+        for row, begin, end in attempts.waits(self.retried, paths.parent, paths.start, paths.end):
+            paused = (paths.piece_row == row) & (paths.piece_from >= begin) & (paths.piece_to <= end)
+            paths.piece_stage[paused] = cp.QUEUE
 
 
 def _parent_rows(bounds: Ints, span_id: Any, parent_id: Any) -> Ints:
@@ -147,26 +178,15 @@ def _join_by_id(engines: Ints, clients: Ints, response: Ints, parent: Ints, trac
     at_safe = np.minimum(at, len(order) - 1) if len(order) else at
     found = (response[order[at_safe]] == response[engines]) if len(order) else np.zeros(len(engines), dtype=bool)
     for engine, client in zip(engines[found].tolist(), order[at_safe[found]].tolist(), strict=True):
-        if _under(engine, client, parent):
+        if is_below(engine, client, parent):
             continue
         if trace[engine] != trace[client]:
             # Only a trace that this engine span roots is the engine's own; the rest of it comes along.
             if parent[engine] >= 0:
                 continue
             trace[trace == trace[engine]] = trace[client]
-        if not _under(client, engine, parent):
+        if not is_below(client, engine, parent):
             parent[engine] = client
-
-
-def _under(row: int, ancestor: int, parent: Ints) -> bool:
-    """Whether `ancestor` is above `row` (or `row` itself); chains are cut at 10,000 against cycles."""
-    for _ in range(10_000):
-        if row < 0:
-            return False
-        if row == ancestor:
-            return True
-        row = int(parent[row])
-    return False
 
 
 def _join_siblings(engines: Ints, clients: Ints, parent: Ints, trace: Ints, start: Ints, end: Ints, role: Ints) -> None:
@@ -192,7 +212,7 @@ class _Calls:
     def __init__(self, batch: _Batch) -> None:
         self.batch = batch
         paths, s = batch.paths, batch.spans
-        is_call = (paths.call == np.arange(len(paths.call))) & ((paths.role == cp.LLM) | (paths.role == cp.ENGINE))
+        is_call = (paths.call == np.arange(len(paths.call))) & ((paths.role == cp.LLM) | (paths.role == cp.ENGINE)) & (batch.retried.later < 0)
         self.row: Ints = np.flatnonzero(is_call)
         rows = self.row
         self.trace: Ints = batch.trace[rows]
@@ -235,6 +255,8 @@ class _Calls:
         self.engine_e2e = np.where(self._engine_value(_ints(s, "engine_e2e_ns")) >= 0, self._engine_value(_ints(s, "engine_e2e_ns")),
                                    self._engine_value(_ints(s, "duration_ns")))
         self._token_times()
+        engine = np.where(self.alone, -1, self.engine)
+        self.attempts = attempts.count(s, self.batch.paths, self.batch.retried, rows, engine, (self.ttft_client, self.ttft_engine))
 
     def _phase_times(self) -> dict[int, Ints]:
         """Per call, the summed time of an engine's own phase spans per stage (SGLang); absent where there are none."""
@@ -281,6 +303,10 @@ class _Calls:
         plain = {c: s.column(c).combine_chunks().take(rows) for c in ("service", "instance", "turn", "prefix_hash", "streaming", "temperature", "http_status")}
         engine_row = pa.array(self.engine, mask=self.engine < 0)
         of_root = {c: pc.coalesce(s.column(c).combine_chunks().take(rows), s.column(c).combine_chunks().take(trace_row)) for c in (*_ROOT_TEXT, "route")}
+        # As the request's: named by its root where nothing names the route.
+        root_name = s.column("name").combine_chunks().take(trace_row)
+        engine_root = pa.array(self.batch.paths.role[self.batch.paths.root[self.trace]] == cp.ENGINE)
+        of_root["route"] = pc.coalesce(of_root["route"], pc.if_else(engine_root, pa.scalar(None, pa.string()), root_name))
         return pa.table({
             "trace_hi": s.column("trace_hi").combine_chunks().take(trace_row), "trace_lo": s.column("trace_lo").combine_chunks().take(trace_row),
             "span_id": s.column("span_id").combine_chunks().take(rows), "engine_span_id": s.column("span_id").combine_chunks().take(engine_row),
@@ -294,12 +320,23 @@ class _Calls:
             "itl_source": pa.array(np.where(self.chunked, "chunk", "").tolist(), mask=~self.chunked), "tpot_reason": self.tpot_reason,
             "queue_ns": _nullable(self.queue), "prefill_ns": _nullable(self.prefill), "decode_ns": _nullable(self.decode),
             "finish_reason": self.text("finish_reason"), "error": self.failed, "error_type": self.text("error_type"),
-            "attempts": pa.nulls(len(self.row), pa.int32()),
+            **self._attempts(),
         })
+
+    def _attempts(self) -> dict[str, pa.Array]:
+        made = self.attempts
+        return {
+            "attempts": pa.array(made.number, pa.int32(), mask=made.number < 0),
+            "attempts_source": _named(attempts.SOURCES, made.source), "wasted_ns": _nullable(made.wasted_ns),
+            "wasted_tokens": _nullable(made.wasted_tokens), "retry_cause": _named(attempts.CAUSES, made.cause)}
 
 
 def _nullable(values: Ints) -> pa.Array:
     return pa.array(values, pa.int64(), mask=values < 0)
+
+
+def _named(names: tuple[str, ...], codes: Ints) -> pa.Array:
+    return pa.array(names, pa.string()).take(pa.array(codes, mask=codes == 0))
 
 
 def _floats(values: Any) -> pa.Array:
@@ -320,13 +357,21 @@ def _requests(batch: _Batch, calls: _Calls) -> pa.Table:
         **_first_tokens(batch, calls, answer),
         **_token_sums(calls, traces),
         "start_ns": paths.start[root], "e2e_ns": stage_ns.sum(axis=1), "llm_calls": count.astype(np.int32), "tool_calls": _tool_calls(batch).astype(np.int32),
-        "attempts": pa.nulls(traces, pa.int32()), "truncated": _truncated(calls, traces),
+        "attempts": _attempts_of(calls, count), "truncated": _truncated(calls, traces),
         "spans": np.diff(batch.bounds).astype(np.int32), "inferred_ns": _inferred(batch), "wait_user_ns": wait_ns,
         "clipped_spans": np.bincount(batch.trace[paths.clipped & ~paths.skipped], minlength=traces).astype(np.int32),
         "skewed_spans": np.bincount(batch.trace[paths.shifted], minlength=traces).astype(np.int32),
         **{f"{name}_ns": stage_ns[:, code] for code, name in enumerate(STAGE_NAMES) if name != "wait_user"},
     }
     return pa.table(columns).filter(pa.array((count > 0) | server))
+
+
+def _attempts_of(calls: _Calls, count: Ints) -> pa.Array:
+    """Attempts of all calls of a request; null if one of them hides its own."""
+    number = calls.attempts.number
+    unknown = np.bincount(calls.trace[number < 0], minlength=len(count)) > 0
+    total = np.bincount(calls.trace, weights=np.maximum(number, 0), minlength=len(count)).astype(np.int32)
+    return pa.array(total, pa.int32(), mask=unknown | (count == 0))
 
 
 def _stage_sums(batch: _Batch, until: Ints | None) -> tuple[Any, Ints]:

@@ -42,7 +42,7 @@ class Assembled:
     covered: pa.Table
 
 
-# The spans of the quiet traces and of those joined to them by a response id (columns of sql/quiet_spans.sql) -> their rows.
+# The spans of the quiet traces and of those that tell of the same model calls (columns of sql/quiet_spans.sql) -> their rows.
 Assemble = Callable[[pa.Table], Assembled]
 
 

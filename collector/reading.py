@@ -13,14 +13,30 @@ from collector.store import sql
 LOOK_BACK_NS = 600 * 10**9
 
 
+# A call's partners may have partners of their own (a request whose calls are all reported twice, one trace each).
+_HOPS = 3
+
+
 def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table) -> pa.Table:
-    """The stored spans of these traces (trace_hi, trace_lo, start_ns), and of traces that share a model response with them."""
-    start = quiet.column("start_ns").to_numpy()
-    cursor.register("quiet", quiet)
+    """The stored spans of these traces (trace_hi, trace_lo, start_ns), and of traces that tell of the same model calls."""
+    floor = {"floor": int(quiet.column("start_ns").to_numpy().min()) - LOOK_BACK_NS}
+    wanted = fresh = quiet.select(["trace_hi", "trace_lo"])
+    for _ in range(_HOPS):
+        fresh = _asked(cursor, "partner_traces", floor, wanted=wanted, fresh=fresh)
+        if not fresh.num_rows:
+            break
+        wanted = pa.concat_tables([wanted, fresh])
+    return _asked(cursor, "quiet_spans", floor, wanted=wanted)
+
+
+def _asked(cursor: duckdb.DuckDBPyConnection, query: str, params: dict[str, int], **tables: pa.Table) -> pa.Table:
+    for name, table in tables.items():
+        cursor.register(name, table)
     try:
-        return cursor.sql(sql("quiet_spans"), params={"floor": int(start.min()) - LOOK_BACK_NS}).to_arrow_table()
+        return cursor.sql(sql(query), params=params).to_arrow_table()
     finally:
-        cursor.unregister("quiet")
+        for name in tables:
+            cursor.unregister(name)
 
 
 def trace_spans(cursor: duckdb.DuckDBPyConnection, trace_id: str) -> pa.Table:

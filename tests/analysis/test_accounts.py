@@ -59,6 +59,17 @@ def test_attempts_that_a_client_hides_are_unknown_and_not_zero() -> None:
     assert "2 further attempts" in counted.reasons["wasted_ms"]
 
 
+def test_attempts_inside_a_call_cost_what_is_known_of_them() -> None:
+    con = store()
+    call(con, 1, 0.0, 700.0, attempts=2)
+    call(con, 2, 0.0, 700.0, attempts=3)
+    con.execute("update llm_calls set wasted_ns = 127_000_000, wasted_tokens = 0, retry_cause = 'error' where attempts = 2")
+    con.execute("update llm_calls set wasted_ns = 5_000_000_000, wasted_tokens = 40, retry_cause = 'slow' where attempts = 3")
+    found = retries(con, Window())
+    assert (found.attempts, found.wasted_ms, found.wasted_tokens, found.on_slow, found.on_error) == (5, 5_127.0, 40, 2, 1)
+    assert not found.reasons
+
+
 @pytest.mark.parametrize("field", ["attempts", "wasted_ms", "wasted_tokens", "on_slow", "on_error"])
 def test_no_call_gives_reasons(field: str) -> None:
     assert field in retries(store(), Window()).reasons

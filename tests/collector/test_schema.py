@@ -160,7 +160,7 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyCon
 @pytest.mark.parametrize("path", QUERIES, ids=lambda p: f"{p.parent.parent.name}/{p.stem}")
 def test_every_query_prepares_against_the_current_schema(con: duckdb.DuckDBPyConnection, path: Path) -> None:
     text = path.read_text()
-    needed = {"quiet": "create temp table quiet (trace_hi ubigint, trace_lo ubigint, start_ns bigint)"}
+    needed = {name: f"create temp table {name} (trace_hi ubigint, trace_lo ubigint)" for name in ("wanted", "fresh")}
     for name, ddl in needed.items():
         if re.search(rf"\b{name}\b", text):
             con.execute(ddl.replace("create temp table", "create or replace temp table"))

@@ -1,0 +1,77 @@
+"""One model call that several spans tell of counts once; calls that are only alike count each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.analysis.test_assemble import assembled, root
+from tests.collector.oracle_build import Made, chat
+
+OUTER, INNER = "openinference.instrumentation.langchain", "openinference.instrumentation.openai"
+
+
+def twin(id: int, start: float, end: float, **more: Any) -> Made:
+    """The call as the client library's own instrumentation saw it, alone in trace 2."""
+    return chat(id, start, end, 0, **{"ttft": 50, "trace": 2, "scope": INNER, **more})
+
+
+def counted(*made: Made) -> tuple[int, int]:
+    """Requests and calls."""
+    requests, calls = assembled(*made)
+    return len(requests), len(calls)
+
+
+def test_a_call_reported_again_in_a_trace_of_its_own_is_one_call_of_the_request() -> None:
+    requests, calls = assembled(root(1000), chat(2, 100, 700, scope=OUTER), twin(9, 110, 695))
+    assert len(requests) == 1
+    assert [(c["span_id"], c["trace_lo"], c["ttft_ns"]) for c in calls] == [(9, 1, 50_000_000)]
+    # The first token that only the inner one saw is the request's.
+    assert requests[0]["ttft_ns"] == 160_000_000
+
+
+@pytest.mark.parametrize("other", [
+    {"scope": OUTER},  # one instrumentation reports a call once: two judges, best of two
+    {"out": 11},  # another answer
+    {"service": "other"},  # another process
+    {"out": None},  # nothing to tell it by
+])
+def test_calls_that_are_only_alike_are_two_calls(other: dict[str, Any]) -> None:
+    assert counted(root(1000), chat(2, 100, 700, scope=OUTER), twin(9, 110, 695, **other)) == (2, 2)
+
+
+@pytest.mark.parametrize(("start", "end"), [(600, 1300), (750, 1000), (1200, 1210)])
+def test_calls_at_other_times_are_two_calls(start: float, end: float) -> None:
+    assert counted(root(1000), chat(2, 100, 700, scope=OUTER), twin(9, start, end))[1] == 2
+
+
+def test_three_reports_of_one_call_are_one_call() -> None:
+    assert counted(root(1000), chat(2, 100, 700, scope=OUTER), twin(9, 110, 695), twin(8, 112, 690, trace=3, scope="traceloop")) == (1, 1)
+
+
+def test_each_report_has_one_partner() -> None:
+    made = [root(1000), chat(2, 100, 700, scope=OUTER), chat(3, 105, 705, scope=OUTER), twin(8, 110, 695), twin(9, 112, 700, trace=3)]
+    assert counted(*made) == (1, 2)
+
+
+def test_reports_beside_each_other_in_one_trace_are_one_call() -> None:
+    assert counted(root(1000), chat(2, 100, 700, scope=OUTER), chat(9, 110, 695, scope=INNER)) == (1, 1)
+
+
+def test_the_longer_report_takes_the_shorter_ones_place_if_it_stands_alone() -> None:
+    requests, calls = assembled(root(1000), chat(2, 110, 690, scope=INNER, ttft=50), twin(9, 100, 700, scope=OUTER, ttft=None))
+    assert (len(requests), len(calls)) == (1, 1)
+    assert (requests[0]["trace_lo"], calls[0]["span_id"]) == (1, 2)
+
+
+def test_calls_within_two_requests_stay_apart() -> None:
+    other = Made(7, "POST /chat", 90, 800, kind=2, trace=2)
+    assert counted(root(1000), chat(2, 100, 700, scope=OUTER), other, chat(9, 110, 695, 7, trace=2, scope=INNER)) == (2, 2)
+
+
+def test_one_response_id_at_one_time_is_one_call_and_later_it_is_another() -> None:
+    same = {"attributes": {"gen_ai.response.id": "chatcmpl-1"}}
+    gateway = {"service": "gateway", "scope": "litellm", "out": 12, **same}  # counts tokens in its own way
+    assert counted(root(1000), chat(2, 100, 700, **same), twin(9, 150, 650, **gateway)) == (1, 1)
+    assert counted(root(1000), chat(2, 100, 700, **same), twin(9, 2150, 2650, **gateway)) == (2, 2)
