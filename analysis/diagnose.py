@@ -33,7 +33,7 @@ from analysis.budget import (
 from analysis.case import Case, Lookups, Period
 from analysis.checklist import Step, checklist
 from analysis.finding import MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_ms, say_ratio
-from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, goodput, judge, wilson
+from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, goodput, judge, weights_of, wilson
 from analysis.incident import Affected, Changed, Trend, to_us
 from analysis.latency import min_n, sorted_quantile
 from analysis.ranking import Ranked, run_rules
@@ -160,7 +160,7 @@ def diagnose(
     """
     budgets_for(slo, next(iter(slo.limits())), budgets)  # a wrong budget is refused even where nothing is judged
     judged = judge(frame.rows, slo)
-    good = goodput(judged, frame.seconds)
+    good = goodput(judged, frame.seconds, weights_of(frame.rows))
     stop = _without_latency(frame, slo, judged, good, baseline)
     if stop is not None:
         return Diagnosed(stop, good, _named_baseline(baseline), [], [], checklist(frame, slo, None), {})

@@ -12,6 +12,7 @@ import polars as pl
 from analysis.slo import METRICS, Slo
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
+FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 # One-sided 95 % normal quantile: a share is called below its target only when chance alone would rarely show it.
 Z_ONE_SIDED: Final = 1.645
@@ -75,12 +76,19 @@ def judge(rows: pl.DataFrame, slo: Slo) -> Judged:
     return Judged(measurable & ~missed, error | (measurable & missed), ~error & ~measurable, error, misses, known)
 
 
-def goodput(judged: Judged, seconds: float) -> Goodput:
-    """Return goodput over a window of `seconds`.
+def weights_of(rows: pl.DataFrame) -> FloatArray | None:
+    """Return for how many requests each row stands (the sampler's inverse probability), None where every row stands for itself."""
+    weights: FloatArray = rows["sample_weight"].to_numpy()
+    return weights if (weights != 1.0).any() else None
 
-    Ratio and rps are null with their reason where nothing could be judged.
+
+def goodput(judged: Judged, seconds: float, weights: FloatArray | None = None) -> Goodput:
+    """Return goodput over a window of `seconds`; `weights` as in `weights_of`.
+
+    Counts are of stored requests, ratio and rps of those that they stand for; null with their reason where nothing could be judged.
     """
     good, bad, unmeasurable = (int(part.sum()) for part in (judged.good, judged.bad, judged.unmeasurable))
+    met, missed = (float(part.sum() if weights is None else weights[part].sum()) for part in (judged.good, judged.bad))
     measurable = judged.good | judged.bad
     failed = {metric: int((judged.misses[metric] & measurable).sum()) for metric in METRICS if metric in judged.misses}
     reasons = {}
@@ -95,8 +103,8 @@ def goodput(judged: Judged, seconds: float) -> Goodput:
     elif seconds <= 0.0:
         reasons = {"rps": "the window has no length"}
     return Goodput(
-        ratio=good / (good + bad) if good + bad else None,
-        rps=good / seconds if good + bad and seconds > 0.0 else None,
+        ratio=met / (met + missed) if good + bad else None,
+        rps=met / seconds if good + bad and seconds > 0.0 else None,
         good=good,
         bad=bad,
         unmeasurable=unmeasurable,

@@ -20,7 +20,9 @@ CONFIDENCE: Final = 0.95
 MIN_N: Final = {50.0: 6, 75.0: 11, 90.0: 29, 95.0: 59, 99.0: 299, 99.9: 2995}
 # Fewest samples for a two-sided 95 % interval: no order statistic lies far enough above the percentile below these.
 MIN_N_INTERVAL: Final = {50.0: 6, 95.0: 72, 99.0: 368}
+Z_95: Final = 1.96
 _FIELDS: Final = {50.0: "p50", 75.0: "p75", 90.0: "p90", 95.0: "p95", 99.0: "p99", 99.9: "p99_9"}
+_NULLS: Final = (*_FIELDS.values(), "p50_interval", "p95_interval", "p99_interval", "max", "source")
 
 _WHY_EMPTY: Final = {
     "ttft": "no successful request carries a time to first token: stream the answers and record the first chunk",
@@ -66,30 +68,42 @@ class Latency(msgspec.Struct, kw_only=True):
     e2e_ms: Percentiles
 
 
-def latency(rows: pl.DataFrame, *, raw: bool = False) -> Latency:
-    """Return TTFT, ITL, TPOT and E2E percentiles of the successful requests in `rows`; `raw` as in `percentiles`."""
-    ok = rows.filter(~pl.col("error"))
+def latency(rows: pl.DataFrame, *, raw: bool = False, weights: FloatArray | None = None) -> Latency:
+    """Return TTFT, ITL, TPOT and E2E percentiles of the successful requests in `rows`; `raw` and `weights` as in `percentiles`."""
+    succeeded = ~rows["error"]
+    ok = rows.filter(succeeded)
+    if weights is not None:
+        weights = weights[succeeded.to_numpy()]
     parts = {}
     for metric, empty in _WHY_EMPTY.items():
-        values = ok[f"{metric}_ms"].drop_nulls().to_numpy()
-        parts[f"{metric}_ms"] = percentiles(values, source=_source(ok, metric, len(values)), empty=empty, raw=raw)
+        column = ok[f"{metric}_ms"]
+        values = column.drop_nulls().to_numpy()
+        mine = None if weights is None else weights[column.is_not_null().to_numpy()]
+        parts[f"{metric}_ms"] = percentiles(values, source=_source(ok, metric, len(values)), empty=empty, raw=raw, weights=mine)
     return Latency(**parts)
 
 
+def no_latency(why: str, n: int = 0) -> Latency:
+    """Return four latencies that are null for one reason."""
+    return Latency(**{f"{metric}_ms": Percentiles(n=n, reasons=dict.fromkeys(_NULLS, why)) for metric in _WHY_EMPTY})
+
+
 def percentiles(
-    values: FloatArray, *, source: str | None = None, empty: str = "no sample", raw: bool = False
+    values: FloatArray, *, source: str | None = None, empty: str = "no sample", raw: bool = False, weights: FloatArray | None = None
 ) -> Percentiles:
     """Return percentiles and intervals of a 1-d array of finite milliseconds, in any order.
 
     A percentile that n cannot support is null with its reason. `raw=True` gives every percentile from one sample on:
-    for back-tests, which compare like with like, never for people.
+    for back-tests, which compare like with like, never for people. `weights` say for how many requests each value stands: where they differ, the
+    percentiles are weighted and the intervals those of the effective sample size (sum w)^2 / sum w^2 (Kish, Survey Sampling, 1965).
     """
+    if weights is not None and len(values) and (weights != weights[0]).any():
+        return _weighted(values, weights, source)
     ordered = np.sort(values)
     n = len(ordered)
     stats = Percentiles(n=n, source=source if n else None, reasons={})
     if n == 0:
-        nulls = (*_FIELDS.values(), "p50_interval", "p95_interval", "p99_interval", "max", "source")
-        stats.reasons = dict.fromkeys(nulls, empty)
+        stats.reasons = dict.fromkeys(_NULLS, empty)
         return stats
     stats.max = float(ordered[-1])
     for percentile, name in _FIELDS.items():
@@ -105,6 +119,31 @@ def percentiles(
             setattr(stats, name, quantile_interval(ordered, percentile / 100.0))
         else:
             stats.reasons[name] = f"a 95 % interval of P{percentile:g} needs at least {needed} requests, there are {n}"
+    return stats
+
+
+def _weighted(values: FloatArray, weights: FloatArray, source: str | None) -> Percentiles:
+    order = np.argsort(values, kind="stable")
+    ordered, w = values[order], weights[order]
+    middle = (np.cumsum(w) - 0.5 * w) / w.sum()
+    effective = float(w.sum() ** 2 / (w**2).sum())
+    stats = Percentiles(n=len(values), source=source, reasons={}, max=float(ordered[-1]))
+
+    def at(p: float) -> float:
+        return float(np.interp(p, middle, ordered))
+
+    for percentile, name in _FIELDS.items():
+        p = percentile / 100.0
+        if effective < MIN_N[percentile]:
+            stats.reasons[name] = f"P{percentile:g} needs at least {MIN_N[percentile]} requests, the {len(values)} sampled ones are worth {effective:.0f}"
+        else:
+            setattr(stats, name, at(p))
+        if percentile in MIN_N_INTERVAL:
+            half = Z_95 * math.sqrt(p * (1.0 - p) / effective)
+            if effective >= MIN_N_INTERVAL[percentile] and p + half < 1.0:
+                setattr(stats, f"{name}_interval", (at(p - half), at(p + half)))
+            else:
+                stats.reasons[f"{name}_interval"] = f"the {len(values)} sampled requests are worth {effective:.0f}, too few for an interval of P{percentile:g}"
     return stats
 
 

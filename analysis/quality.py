@@ -1,7 +1,8 @@
 """Can these numbers be trusted? One check per way in which telemetry misleads, each with what to do about it."""
 
 from collections.abc import Callable
-from typing import Final, Literal
+from dataclasses import replace
+from typing import Final
 
 import duckdb
 import msgspec
@@ -10,10 +11,13 @@ import polars as pl
 
 from analysis.finding import printable, say_ms, say_ratio
 from analysis.latency import min_n
+from analysis.quality_calls import call_checks
+from analysis.quality_load import closed_loop
+from analysis.quality_metrics import metric_checks
+from analysis.sampling import Sampling, assess
 from analysis.slo import Slo
+from analysis.trust import FEW, MOST, ONE_PERCENT, Check, Grade
 from analysis.window import SCRAPE_GRACE, RequestFrame, Window, load
-
-Grade = Literal["ok", "warn", "fail"]
 
 # Unfinished requests are the slowest ones: once 1 % of them is missing, P99 is a number about the others.
 MOST_WAITING: Final = 0.01
@@ -23,24 +27,12 @@ QUEUE_MATTERS: Final = 0.1
 # 3,000 tokens/s to one user, this is 5,000. Where the count is unknown, TTFT within 1 ms of the end is the same sign.
 FASTEST_TOKEN_MS: Final = 0.2
 SAME_MS: Final = 1.0
-# Shares from which a spoiled minority is said (warn) and from which the metric is no longer one (fail); own defaults.
-FEW: Final = 0.05
-MOST: Final = 0.5
 # Uninstrumented time above this share hides causes; own default.
 MOST_UNATTRIBUTED: Final = 0.3
 # Time that rests on guessed parents above this share makes stage times unreliable; own default.
 MOST_INFERRED: Final = 0.05
-# One percent of traces is enough to move a P99.
-ONE_PERCENT: Final = 0.01
-
-
-class Check(msgspec.Struct, kw_only=True):
-    """One check: `fail` spoils the numbers it names, `warn` bends them; `detail` has the figure and what to do."""
-
-    check: str
-    status: Grade
-    detail: str
-
+# Requests of one route that tell what is usual there.
+_LEAST_PEERS: Final = 20
 
 class Quality(msgspec.Struct, kw_only=True):
     """All checks of one window, worst first; `requests` were looked at."""
@@ -52,14 +44,26 @@ class Quality(msgspec.Struct, kw_only=True):
 def quality(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> Quality:
     """Check a window's data."""
     frame = load(con, window)
-    return Quality(requests=frame.rows.height, checks=checks(frame, slo))
+    return Quality(requests=frame.rows.height, checks=checks(con, frame, slo, assess(con, frame)))
 
 
-def checks(frame: RequestFrame, slo: Slo) -> list[Check]:
+def checks(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, sampled: Sampling) -> list[Check]:
     """Return every check of a window, worst first; what cannot be checked for want of data is not listed as ok."""
     found = [check for part in _CHECKS for check in [part(frame, slo)] if check is not None]
+    loop = closed_loop(frame.rows)
+    found += [*_sampling(frame, sampled), *([loop] if loop is not None else [])]
+    found += [*call_checks(con, frame.window), *metric_checks(con, frame, slo)]
     order = {"fail": 0, "warn": 1, "ok": 2}
     return sorted(found, key=lambda check: order[check.status])
+
+
+def without_spoiled(frame: RequestFrame, found: list[Check]) -> tuple[RequestFrame, dict[str, str]]:
+    """Return the frame without the metrics that a failed check has spoiled, and per spoiled metric why."""
+    spoiled = {metric: check.detail for check in found if check.status == "fail" for metric in _SPOILS.get(check.check, ())}
+    if not spoiled or frame.rows.is_empty():
+        return frame, {}
+    nothing = {f"{metric}_ms": pl.lit(None, pl.Float64) for metric in spoiled}
+    return replace(frame, rows=frame.rows.with_columns(**nothing)), spoiled
 
 
 def waiting_at_end(frame: RequestFrame) -> float | None:
@@ -198,20 +202,38 @@ def _skew(frame: RequestFrame, slo: Slo) -> Check | None:
     return Check(check="clock_skew", status="warn", detail=detail)
 
 
-def _sampling(frame: RequestFrame, slo: Slo) -> Check | None:
+def _sampling(frame: RequestFrame, sampled: Sampling) -> list[Check]:
+    if frame.rows.is_empty():
+        return []
+    if not sampled.refused:
+        return [Check(check="sampling", status="ok" if sampled.kind == "all" else "warn", detail=sampled.detail)]
+    detail = f"{sampled.detail}: percentiles, shares and rates are not given; keep every trace, or sample by probability"
+    return [Check(check="sampling", status="fail", detail=detail)]
+
+
+def _missing_children(frame: RequestFrame, slo: Slo) -> Check | None:
+    """Requests with less than half of their route's usual spans that spend most of their time without one: children were lost."""
+    rows = frame.rows.filter(pl.col("llm_calls") > 0)
+    usual = rows.group_by("service", "route").agg(pl.col("spans").median().alias("usual"), pl.len().alias("n"))
+    compared = rows.join(usual, on=["service", "route"], nulls_equal=True).filter((pl.col("n") >= _LEAST_PEERS) & (pl.col("usual") > 2))
+    if compared.is_empty():
+        return None
+    lost = int(((compared["spans"] * 2 < compared["usual"]) & (compared["other_ms"] * 2 > compared["e2e_ms"])).sum())
+    share = lost / compared.height
+    detail = f"{lost:,} of {compared.height:,} requests have less than half of the spans that are usual on their route ({say_ratio(share)})"
+    if share > ONE_PERCENT:
+        detail += ": child spans are lost; look for full export queues and services that do not propagate context"
+    return Check(check="missing_children", status="ok" if share <= ONE_PERCENT else "fail" if share > MOST else "warn", detail=detail)
+
+
+def _outliving(frame: RequestFrame, slo: Slo) -> Check | None:
     if frame.rows.is_empty():
         return None
-    kinds = (
-        frame.rows.drop_nulls("sampling").group_by("sampling").len().sort("len", "sampling", descending=[True, False])
-    )
-    if kinds.is_empty():
-        return Check(check="sampling", status="ok", detail="no sign of sampling in the traces")
-    detail = (
-        f"{int(kinds['len'].sum()):,} of {frame.rows.height:,} requests come from a sampler "
-        f"({printable(kinds['sampling'][0])}): shares, rates and percentiles hold for what was kept; "
-        "keep every trace or sample by probability"
-    )
-    return Check(check="sampling", status="warn", detail=detail)
+    share = float((frame.rows["clipped_spans"] > 0).mean() or 0.0)  # type: ignore[arg-type]
+    detail = f"in {say_ratio(share)} of {frame.rows.height:,} requests a span runs on after its parent and is cut there"
+    if share > FEW:
+        detail += ": work after the answer, or spans ended late; link background work instead of parenting it"
+    return Check(check="outliving_spans", status="ok" if share <= FEW else "warn", detail=detail)
 
 
 def _engine_only(frame: RequestFrame, slo: Slo) -> Check | None:
@@ -222,15 +244,20 @@ def _engine_only(frame: RequestFrame, slo: Slo) -> Check | None:
 
 
 def _outliers(frame: RequestFrame, slo: Slo) -> Check | None:
-    """Times that no request can have point at a unit clash (milliseconds read as seconds)."""
-    negative = int((frame.rows["e2e_ms"] < 0.0).sum()) + int((frame.rows["ttft_ms"] < 0.0).sum())
-    longer = int((frame.rows["ttft_ms"] > frame.rows["e2e_ms"] + SAME_MS).sum())
-    if negative + longer == 0:
+    """Times that no request can have point at a unit clash: milliseconds read as seconds, or seconds read as milliseconds."""
+    timed = frame.rows.filter(pl.col("ttft_ms").is_not_null())
+    if timed.is_empty():
         return None
-    most = frame.rows["ttft_ms"].drop_nulls().to_numpy()
-    detail = f"{negative + longer:,} requests have a TTFT longer than themselves or a negative time"
-    detail += f" (largest TTFT {say_ms(float(most.max()))})" if len(most) else ""
-    return Check(check="impossible_times", status="warn", detail=detail + ": an instrumentation mixes units or clocks")
+    negative = int((frame.rows["e2e_ms"] < 0.0).sum()) + int((timed["ttft_ms"] < 0.0).sum())
+    longer = int((timed["ttft_ms"] > timed["e2e_ms"] + SAME_MS).sum())
+    # A first token within a millisecond of a request that takes a second or more is a number in seconds.
+    instant = int(((timed["ttft_ms"] < SAME_MS) & (timed["ttft_ms"] > 0.0) & (timed["e2e_ms"] > 1000.0 * SAME_MS)).sum())
+    wrong, share = negative + longer + instant, (negative + longer + instant) / timed.height
+    if wrong == 0:
+        return Check(check="impossible_times", status="ok", detail=f"every TTFT of {timed.height:,} requests is one that a request can have")
+    most = float(timed["ttft_ms"].to_numpy().max())
+    detail = f"{wrong:,} of {timed.height:,} requests have a TTFT longer than themselves, below a millisecond, or negative (largest {say_ms(most)})"
+    return Check(check="impossible_times", status="fail" if share > MOST else "warn", detail=detail + ": an instrumentation mixes units or clocks")
 
 
 def _answered(frame: RequestFrame) -> pl.DataFrame:
@@ -247,6 +274,11 @@ _CHECKS: Final[tuple[Callable[[RequestFrame, Slo], Check | None], ...]] = (
     _incomplete,
     _inferred,
     _skew,
-    _sampling,
+    _missing_children,
+    _outliving,
     _engine_only,
 )
+# Which latencies a failed check makes worthless: the report then gives none instead of a wrong one.
+_SPOILS: Final = {
+    "ttft_equals_duration": ("ttft", "tpot"), "impossible_times": ("ttft", "tpot"), "early_role_chunk": ("ttft", "tpot"),
+}

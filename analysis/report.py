@@ -10,19 +10,23 @@ from typing import Final, Literal
 
 import duckdb
 import msgspec
+import numpy as np
 
 from analysis.accounts import Errors, Retries, errors, retries
 from analysis.baseline import choose
-from analysis.budget import StageRow
+from analysis.budget import StageRow, budgets_for
 from analysis.case import Lookups
-from analysis.checklist import Step
+from analysis.checklist import Step, checklist
 from analysis.diagnose import Baseline, Diagnosed, Verdict, diagnose
+from analysis.engine_only import EngineOnly, engine_only
 from analysis.errors import AnalysisError
 from analysis.finding import Finding
-from analysis.goodput import Goodput
-from analysis.latency import Latency, latency
-from analysis.quality import Check, checks
+from analysis.goodput import FailedBy, Goodput, goodput, judge
+from analysis.latency import Latency, latency, no_latency
+from analysis.quality import checks, without_spoiled
+from analysis.sampling import Sampling, assess
 from analysis.slo import Slo
+from analysis.trust import Check
 from analysis.window import RequestFrame, Window, load, load_evidence_calls, load_evidence_spans, load_stage_spans, load_trace_ids
 
 SCHEMA: Final = "overrun.report/1"
@@ -95,6 +99,17 @@ def build(
         BudgetError: an unknown stage or group in `budgets`.
     """
     frame = load(con, window)
+    engine = engine_only(con, frame, slo) if frame.rows.is_empty() else None
+    if engine is not None:
+        budgets_for(slo, next(iter(slo.limits())), budgets)
+        return _of_engine(frame, engine, slo)
+    sampled = assess(con, frame)
+    if sampled.refused:
+        budgets_for(slo, next(iter(slo.limits())), budgets)
+        return _refused(con, frame, sampled, slo)
+    doubts = checks(con, frame, slo, sampled)
+    whole = frame
+    frame, spoiled = without_spoiled(frame, doubts)
     lookups = Lookups(
         trace_ids=lambda rows: load_trace_ids(con, rows),
         spender=lambda traces, stage: _spender(con, traces, stage),
@@ -104,11 +119,14 @@ def build(
     found = diagnose(
         frame, slo, lookups, baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings
     )
+    times = latency(frame.rows, weights=sampled.weights)
+    for metric, why in spoiled.items():
+        setattr(times, f"{metric}_ms", no_latency(why, whole.rows.height).ttft_ms)
     return Report(
         window=_window_facts(frame),
         baseline=found.baseline,
         slo=slo,
-        latency=latency(frame.rows),
+        latency=times,
         goodput=found.goodput,
         stages=found.stages,
         errors=errors(frame.rows),
@@ -117,14 +135,61 @@ def build(
         verdict=found.verdict,
         findings=found.findings,
         indicators=[],
-        data_quality=checks(frame, slo),
+        data_quality=doubts,
         reasons=_reasons(frame, found, with_findings=with_findings),
     )
 
 
+def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo) -> Report:
+    """The report of a window that holds engine metrics and no request."""
+    none = "the engine's histograms give each latency alone: whether one request met every limit is not known"
+    facts = _window_facts(frame)
+    if facts.start is None or facts.end is None:
+        facts.start, facts.end, facts.reasons = engine.start, engine.end, {}
+    return Report(
+        window=facts, baseline=None, slo=slo, latency=engine.latency,
+        goodput=Goodput(ratio=None, rps=None, good=0, bad=0, unmeasurable=0, failed_by=FailedBy(), reasons=dict.fromkeys(("ratio", "rps"), none)),
+        stages=[], errors=_no_errors("no spans"), retries=_no_retries("no spans"), checklist=checklist(frame, slo, None), verdict=engine.verdict,
+        findings=[], indicators=[], data_quality=engine.checks,
+        reasons=dict.fromkeys(("baseline", "findings", "stages"), "metrics alone: no request has spans"))
+
+
+def _refused(con: duckdb.DuckDBPyConnection, frame: RequestFrame, sampled: Sampling, slo: Slo) -> Report:
+    """The report of requests that do not stand for all: what is in the store, and no percentile, share or rate."""
+    why = f"the requests do not stand for all: {sampled.detail}"
+    judged = goodput(judge(frame.rows, slo), frame.seconds)
+    judged.ratio = judged.rps = None
+    judged.reasons = dict.fromkeys(("ratio", "rps"), why)
+    nulls = ("metric", "stage", "cause", "onset", "trend", "affected", "owner", "mitigation", "rollback", "recheck_after_s")
+    sentence = (f"Not enough data to judge: {sampled.detail}. Percentiles, goodput and rates of such a selection would be fiction: "
+                "keep every trace, or sample by probability.")
+    return Report(
+        window=_window_facts(frame), baseline=None, slo=slo, latency=no_latency(why, frame.rows.height), goodput=judged, stages=[], errors=_no_errors(why),
+        retries=_no_retries(why), checklist=checklist(frame, slo, None),
+        verdict=Verdict(status="not_enough_data", sentence=sentence, reasons=dict.fromkeys(nulls, why)), findings=[], indicators=[],
+        data_quality=checks(con, frame, slo, sampled), reasons=dict.fromkeys(("baseline", "findings", "stages"), why))
+
+
+def _no_errors(why: str) -> Errors:
+    nulls = ("ratio", "abandoned_ratio", "truncated_ratio", "abandoned_after_ms")
+    return Errors(ratio=None, abandoned_ratio=None, truncated_ratio=None, reasons=dict.fromkeys(nulls, why))
+
+
+def _no_retries(why: str) -> Retries:
+    nulls = ("attempts", "wasted_ms", "wasted_tokens", "on_slow", "on_error")
+    return Retries(attempts=None, wasted_ms=None, wasted_tokens=None, on_slow=None, on_error=None, reasons=dict.fromkeys(nulls, why))
+
+
 def to_json(report: Report) -> bytes:
     """Encode a report as UTF-8 JSON; times as RFC 3339 in UTC, no NaN."""
-    return msgspec.json.encode(report)
+    return msgspec.json.encode(report, enc_hook=_plain)
+
+
+def _plain(value: object) -> object:
+    """A numpy scalar in a finding's evidence as the Python number that it is."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise NotImplementedError(f"{type(value).__name__} is no part of a report")
 
 
 def from_json(data: bytes) -> Report:

@@ -76,6 +76,7 @@ DIALECT = Dialect(
     text_keys=("gen_ai.prompt", "gen_ai.completion", "gen_ai.system_instructions", "gen_ai.tool.definitions", "gen_ai.retrieval.query.text",
                "gen_ai.retrieval.documents", "gen_ai.tool.description", "gen_ai.request.stop_sequences"),
     metrics=(
+        Metric("gen_ai.client.operation.duration", "client_e2e", where=(("gen_ai.operation.name", "chat"),)),
         Metric("gen_ai.server.request.duration", "e2e"),
         Metric("gen_ai.server.time_to_first_token", "ttft"),
         Metric("gen_ai.server.time_per_output_token", "tpot"),

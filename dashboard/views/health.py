@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from analysis.quality import Check
 from analysis.report import Report
+from analysis.trust import Check
 from dashboard import data, nav, state, states, ui
 from dashboard.theme import say_age, say_ratio, say_time
 

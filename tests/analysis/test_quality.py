@@ -2,19 +2,31 @@
 
 from typing import Any
 
+import duckdb
 import numpy as np
 import polars as pl
 import pytest
 
-from analysis.quality import checks, waiting_at_end
+from analysis import quality
+from analysis.quality import waiting_at_end
+from analysis.quality_calls import call_checks
+from analysis.quality_metrics import metric_checks
+from analysis.report import build
+from analysis.sampling import assess
 from analysis.slo import DEFAULT, Slo
-from analysis.window import Window, load
-from tests.analysis.builders import at, frame_of, gauge, insert, requests, store
+from analysis.trust import Check
+from analysis.window import RequestFrame, Window, load
+from tests.analysis.builders import T0_NS, at, frame_of, gauge, insert, requests, store
 
 
 def good(n: int = 100, **columns: Any) -> pl.DataFrame:
-    values = {"prefill_ms": 100.0, "decode_ms": 900.0, "ttft_prefill_ms": 100.0} | columns
+    values = {"prefill_ms": 100.0, "decode_ms": 900.0, "ttft_prefill_ms": 100.0, "every_s": 2.0} | columns
     return requests(n, **values)
+
+
+def checks(frame: RequestFrame, slo: Slo, con: duckdb.DuckDBPyConnection | None = None) -> list[Check]:
+    con = con or store()
+    return quality.checks(con, frame, slo, assess(con, frame))
 
 
 def status(rows: pl.DataFrame, check: str, slo: Slo = DEFAULT) -> str | None:
@@ -33,12 +45,17 @@ def test_clean_data_passes_every_check() -> None:
         ("ttft_missing", {"ttft_ms": None, "ttft_prefill_ms": None}, "fail"),
         ("ttft_equals_duration", {"ttft_ms": [1000.0] * 10 + [100.0] * 90}, "warn"),
         ("ttft_equals_duration", {"ttft_ms": 1000.0}, "fail"),
-        ("impossible_times", {"ttft_ms": 900_000.0}, "warn"),
+        ("impossible_times", {"ttft_ms": 900_000.0}, "fail"),  # milliseconds read as seconds
+        ("impossible_times", {"ttft_ms": [900_000.0] * 3 + [100.0] * 97}, "warn"),
+        ("impossible_times", {"ttft_ms": 0.1, "ttft_prefill_ms": None, "decode_ms": 2_000.0}, "fail"),  # seconds read as milliseconds
+        ("missing_children", {"spans": [2] * 5 + [9] * 95, "other_ms": [3_000.0] * 5 + [0.0] * 95}, "warn"),
+        ("outliving_spans", {"clipped_spans": [1] * 8 + [0] * 92}, "warn"),
         ("unattributed_time", {"other_ms": 500.0}, "warn"),
         ("incomplete_traces", {"complete": [False] * 5 + [True] * 95}, "warn"),
         ("inferred_parents", {"inferred_ms": 60.0}, "warn"),
         ("clock_skew", {"skewed_spans": [1] * 2 + [0] * 98}, "warn"),
-        ("sampling", {"sampling": "tail"}, "warn"),
+        ("sampling", {"sampling": "tail"}, "fail"),
+        ("sampling", {"sampling": "th:e6666666666668", "sample_weight": 10.0}, "warn"),
     ],
 )
 def test_spoiled_data_is_graded(check: str, columns: dict[str, Any], grade: str) -> None:
@@ -56,6 +73,11 @@ def test_spoiled_data_is_graded(check: str, columns: dict[str, Any], grade: str)
         ("incomplete_traces", {"complete": [False] + [True] * 99}),
         ("inferred_parents", {"inferred_ms": 50.0}),
         ("clock_skew", {"skewed_spans": [1] + [0] * 99}),
+        ("impossible_times", {"ttft_ms": 100.0}),
+        ("missing_children", {"spans": [2] * 5 + [9] * 95}),  # a short request whose time is all accounted for
+        ("missing_children", {"spans": 2, "other_ms": 3_000.0}),  # as usual on its route
+        ("outliving_spans", {"clipped_spans": [1] * 5 + [0] * 95}),
+        ("sampling", {"sampling": "th:0", "sample_weight": 1.0}),
     ],
 )
 def test_twin_that_differs_in_one_fact_passes(check: str, columns: dict[str, Any]) -> None:
@@ -68,7 +90,7 @@ def test_missing_ttft_matters_only_where_it_is_limited() -> None:
 
 def test_requests_still_waiting_at_the_end_are_told_with_their_number() -> None:
     con = store()
-    insert(con, good())
+    insert(con, good(every_s=1.0))
     gauge(con, "queue_depth", {40.0: 0.0, 95.0: 30.0, 101.0: 40.0, 140.0: 2.0}, instance="a")
     gauge(con, "queue_depth", {99.0: 5.0}, instance="b")
     frame = load(con, Window())
@@ -82,7 +104,7 @@ def test_requests_still_waiting_at_the_end_are_told_with_their_number() -> None:
 
 def test_empty_queue_at_the_end_passes() -> None:
     con = store()
-    insert(con, good())
+    insert(con, good(every_s=1.0))
     gauge(con, "queue_depth", {40.0: 50.0, 99.0: 0.0})
     assert {c.check: c.status for c in checks(load(con, Window()), DEFAULT)}["requests_waiting_at_end"] == "ok"
 
@@ -94,3 +116,131 @@ def test_queue_time_without_a_gauge_is_said() -> None:
 
 def test_empty_window_has_no_check_that_passes() -> None:
     assert [(c.check, c.status) for c in checks(load(store(), Window()), DEFAULT)] == [("too_few_samples", "fail")]
+
+
+def loop(workers: int, n: int, seed: int, think_s: float = 0.0) -> pl.DataFrame:
+    """`workers` clients, each sending its next request when the last one has ended."""
+    rng = np.random.default_rng(seed)
+    free, starts, latency = np.zeros(workers), np.zeros(n), rng.lognormal(0.0, 0.5, n)
+    for i in range(n):
+        worker = int(np.argmin(free))
+        starts[i] = free[worker] + (0.002 if i >= workers else 0.0)
+        free[worker] = starts[i] + latency[i] + think_s
+    return requests(n, start_s=starts, prefill_ms=latency * 1000.0, ttft_prefill_ms=100.0)
+
+
+@pytest.mark.parametrize("workers", [1, 4, 16])
+def test_load_that_waits_for_answers_is_told(workers: int) -> None:
+    assert status(loop(workers, 400, workers), "closed_loop_load") == "warn"
+
+
+@pytest.mark.parametrize("rate", [0.3, 3.0, 15.0])
+def test_load_that_does_not_wait_passes(rate: float) -> None:
+    rng = np.random.default_rng(5)
+    latency = rng.lognormal(0.0, 0.5, 400)
+    rows = requests(400, start_s=np.cumsum(rng.exponential(1.0 / rate, 400)), prefill_ms=latency * 1000.0, ttft_prefill_ms=100.0)
+    assert status(rows, "closed_loop_load") == "ok"
+
+
+def test_spoiled_first_tokens_are_left_out_of_the_report_with_the_reason() -> None:
+    con = store()
+    insert(con, good(ttft_ms=1000.0))
+    report = build(con, Window(), DEFAULT)
+    assert (report.latency.ttft_ms.p50, report.latency.tpot_ms.p50) == (None, None)
+    assert "TTFT equals the whole duration" in report.latency.ttft_ms.reasons["p50"]
+    assert report.goodput.ratio is None
+    assert report.latency.e2e_ms.p50 == 1000.0
+    insert(fine := store(), good())
+    assert build(fine, Window(), DEFAULT).latency.ttft_ms.p50 == 100.0
+
+
+CALL: dict[str, Any] = {"ttft_client_ms": 300.0, "ttft_engine_ms": None, "tpot_ms": 10.0, "output_tokens": 11, "e2e_ms": 400.0, "attempts": 1}
+
+
+def calls(con: duckdb.DuckDBPyConnection, n: int, **columns: Any) -> None:
+    """Insert n model calls; milliseconds as `<name>_ms`."""
+    for i in range(n):
+        row = {name: value[i] if isinstance(value, list) else value for name, value in (CALL | columns).items()}
+        row = {f"{k.removesuffix('_ms')}_ns" if k.endswith("_ms") else k: round(v * 1e6) if k.endswith("_ms") and v is not None else v for k, v in row.items()}
+        row["duration_ns"] = row.pop("e2e_ns")
+        names = ", ".join(f"${name} as {name}" for name in row)
+        con.execute(
+            f"""insert into llm_calls by name select 1::ubigint as trace_hi, $i::ubigint as trace_lo, 1::ubigint as span_id, true as on_path,
+                $start as start_ns, 'chat' as service, 'm' as model, 1::utinyint as ttft_source, $error_type is not null as error, {names}""",
+            {"i": i, "start": T0_NS + i * 10**9, "error_type": None} | row)
+
+
+def call_status(check: str, n: int = 100, **columns: Any) -> str | None:
+    con = store()
+    calls(con, n, **columns)
+    return {found.check: found.status for found in call_checks(con, Window())}.get(check)
+
+
+@pytest.mark.parametrize(
+    ("check", "columns", "grade"),
+    [
+        ("early_role_chunk", {"ttft_client_ms": [13.0] * 5 + [300.0] * 95}, "warn"),  # the time is missing behind it: e2e stays 400 ms
+        ("early_role_chunk", {"ttft_client_ms": 20.0, "ttft_engine_ms": 300.0}, "fail"),
+        ("hidden_retries", {"ttft_engine_ms": [50.0] * 3 + [280.0] * 97, "attempts": None}, "warn"),
+        ("hidden_retries", {"attempts": None, "error_type": ["RateLimitError"] * 2 + [None] * 98}, "warn"),
+        ("hidden_reasoning", {"reasoning_tokens": 50, "tpot_reason": ["hidden_reasoning"] * 5 + [None] * 95}, "warn"),
+        ("cached_token_convention", {"input_tokens": 100, "cached_tokens": [900] * 5 + [50] * 95}, "warn"),
+    ],
+)
+def test_calls_that_mislead_are_graded(check: str, columns: dict[str, Any], grade: str) -> None:
+    assert call_status(check, **columns) == grade
+
+
+@pytest.mark.parametrize(
+    ("check", "columns"),
+    [
+        ("early_role_chunk", {"ttft_client_ms": [13.0] * 5 + [300.0] * 95, "e2e_ms": [113.0] * 5 + [400.0] * 95}),  # a cache hit is fast to the end
+        ("early_role_chunk", {"ttft_client_ms": 310.0, "ttft_engine_ms": 300.0}),
+        ("hidden_retries", {"ttft_engine_ms": [50.0] * 3 + [280.0] * 97, "attempts": [2] * 3 + [1] * 97}),
+        ("hidden_retries", {"attempts": 1, "error_type": ["RateLimitError"] * 2 + [None] * 98}),
+        ("hidden_reasoning", {"reasoning_tokens": 50}),
+        ("cached_token_convention", {"input_tokens": 1000, "cached_tokens": [900] * 5 + [50] * 95}),
+    ],
+)
+def test_calls_that_differ_in_one_fact_pass(check: str, columns: dict[str, Any]) -> None:
+    assert call_status(check, **columns) == "ok"
+
+
+def histogram(con: duckdb.DuckDBPyConnection, indicator: str, bounds: list[float], samples: dict[float, list[float]], total: float | None = None) -> None:
+    """Insert cumulative histogram samples {seconds after T0: counts}."""
+    for second, counts in samples.items():
+        con.execute(
+            """insert into points by name select 1 as batch, 1::ubigint as source_id, $time as time_ns, 0 as start_ns, $name as name, 's' as unit,
+               3::utinyint as kind, 2::utinyint as temporality, true as monotonic, hash($name) as series, 'gpu-0' as instance, $indicator as indicator,
+               $bounds::double[] as bounds, $counts::double[] as counts, $sum::double as sum, $count::double as count, map {} as attributes""",
+            {"time": T0_NS + int(second * 1e9), "name": f"vllm:{indicator}", "indicator": indicator, "bounds": bounds, "counts": counts,
+             "sum": None if total is None else total * second, "count": sum(counts)})
+
+
+def metric_status(check: str, con: duckdb.DuckDBPyConnection, slo: Slo) -> str | None:
+    return {found.check: found.status for found in metric_checks(con, load(con, Window(at(0), at(100))), slo)}.get(check)
+
+
+@pytest.mark.parametrize(
+    ("counts", "limit_ms", "grade"),
+    [([0, 90, 0, 10], 1_000.0, "fail"), ([0, 90, 10, 0], 2_000.0, "warn"), ([0, 90, 10, 0], 1_000.0, "ok"), ([90, 10, 0, 0], 1_000.0, "ok")],
+)
+def test_bucket_edges_that_cannot_answer_are_told(counts: list[float], limit_ms: float, grade: str) -> None:
+    con = store()
+    histogram(con, "ttft", [0.5, 1.0, 5.0], {0.0: [0, 0, 0, 0], 100.0: counts})
+    assert metric_status("ttft_histogram_edges", con, Slo(ttft_ms=limit_ms)) == grade
+
+
+@pytest.mark.parametrize(("bounds", "expected"), [([0.0, 5.0, 10.0, 25.0], "fail"), ([0.0, 0.5, 1.0, 5.0], None)])
+def test_buckets_of_another_unit_are_told(bounds: list[float], expected: str | None) -> None:
+    con = store()
+    histogram(con, "ttft", bounds, {0.0: [0] * 5, 100.0: [0, 100, 0, 0, 0]}, total=0.3)
+    assert metric_status("histogram_unit_clash", con, Slo(ttft_ms=5_000.0)) == expected
+
+
+@pytest.mark.parametrize(("last", "expected"), [(30, "warn"), (95, "ok")])
+def test_metric_that_stops_while_its_instance_reports_on_is_told(last: int, expected: str) -> None:
+    con = store()
+    gauge(con, "running", {float(s): 1.0 for s in range(0, 100, 5)})
+    gauge(con, "kv_cache_usage", {float(s): 0.5 for s in range(0, last + 1, 5)})
+    assert metric_status("vanished_metric", con, DEFAULT) == expected

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.errors import AnalysisError, BudgetError
+from analysis.finding import Finding
 from analysis.report import Report, build, from_json, to_json
 from analysis.slo import DEFAULT, parse_slo
 from analysis.text import render
@@ -170,6 +171,14 @@ def _nulls(value: Any, path: str = "") -> list[str]:
 def test_json_comes_back_as_the_same_report(overloaded: Report) -> None:
     assert from_json(to_json(overloaded)) == overloaded
     assert b"NaN" not in to_json(overloaded)
+
+
+def test_numpy_numbers_in_evidence_are_numbers() -> None:
+    report = build(store(), Window(), DEFAULT)
+    evidence = {"growth": np.float64(2.5), "n": np.int64(3)}
+    finding = Finding(rule="r", stage="queue", service=None, severity="info", confidence=0.5, headline="h", evidence=evidence, exemplars=[], fix=None)
+    report.findings.append(finding)
+    assert json.loads(to_json(report))["findings"][0]["evidence"] == {"growth": 2.5, "n": 3}
 
 
 def test_other_json_is_refused() -> None:

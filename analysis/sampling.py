@@ -1,0 +1,137 @@
+"""Do the stored requests stand for all? Sampling marks of the traces, and spans against what engines and clients counted themselves.
+
+Consistent probability sampling (tracestate `ot=th`) can be weighted; a sampler that keeps what is slow or failed makes every percentile, share and
+rate a number about its own choice, and no arithmetic repairs that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import duckdb
+import msgspec
+import numpy as np
+import polars as pl
+
+from analysis.finding import printable, say_ms, say_ratio
+from analysis.goodput import FloatArray, weights_of
+from analysis.histograms import Increments, load
+from analysis.incident import from_us
+from analysis.window import SCRAPE_GRACE, RequestFrame, query
+
+Kind = Literal["all", "weighted", "biased", "unknown"]
+
+# Below this part of the counted requests the stored ones are a selection; the rest of a tenth covers the edges of the counters' intervals.
+LEAST_COVERAGE: Final = 0.9
+# Fewest counted requests to compare with: at 50, a coverage of 0.9 has a standard error of 4 points.
+LEAST_COUNTED: Final = 50
+# Coverage may differ by this factor between a latency bucket and all before the sampling is called biased by latency; with fewer counted, chance does it.
+UNEVEN: Final = 1.5
+_LEAST_IN_BUCKET: Final = 10
+_PROBABILITY: Final = "th:"
+
+
+class Coverage(msgspec.Struct, kw_only=True):
+    """Stored model calls against a counter of the sender: in one latency bucket (ms, `to_ms` null: no upper edge), or in all (both null)."""
+
+    source: str
+    from_ms: float | None
+    to_ms: float | None
+    counted: int
+    stored: float
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the window's requests were chosen, in a sentence. `weights` (one per row) where some count for more than themselves, else None."""
+
+    kind: Kind
+    detail: str
+    weights: FloatArray | None
+    coverage: list[Coverage]
+
+    @property
+    def refused(self) -> bool:
+        """Whether percentiles, shares and rates of these requests say nothing about all."""
+        return self.kind in ("biased", "unknown")
+
+
+def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> Sampling:
+    """Say how the requests of a window were sampled."""
+    rows = frame.rows
+    if rows.is_empty():
+        return Sampling("all", "no request to judge", None, [])
+    weights = weights_of(rows)
+    marks = rows["sampling"].drop_nulls()
+    others = marks.filter(~marks.str.starts_with(_PROBABILITY))
+    if len(others):
+        name = printable(others.value_counts(sort=True)["sampling"][0])
+        return Sampling("biased", f"{len(others):,} of {rows.height:,} requests come from a sampler that chooses by what happened ({name})", None, [])
+    mean_weight = float(weights.mean()) if weights is not None else 1.0
+    coverage = _coverage(con, frame, mean_weight)
+    short = [c for c in coverage if c.from_ms is None and c.to_ms is None and c.ratio < LEAST_COVERAGE]
+    if short:
+        uneven = _uneven(coverage, short[0])
+        what = f"{short[0].stored:,.0f} of the {short[0].counted:,} requests that {short[0].source} counted have spans ({say_ratio(short[0].ratio)})"
+        return Sampling("biased" if uneven else "unknown", what + (f", {uneven}" if uneven else ""), None, coverage)
+    if weights is not None:
+        low, high = 1.0 / weights.max(), 1.0 / weights.min()
+        share = say_ratio(low) if low == high else f"{say_ratio(low)} to {say_ratio(high)}"
+        detail = f"{rows.height:,} requests were kept with a known probability of {share} and count for {weights.sum():,.0f}"
+        return Sampling("weighted", detail, weights, coverage)
+    seen = next((c for c in coverage if c.from_ms is None and c.to_ms is None), None)
+    known = f"; {say_ratio(min(1.0, seen.ratio))} of the {seen.counted:,} requests that {seen.source} counted have spans" if seen else ""
+    return Sampling("all", f"no sign of sampling in the traces{known}", None, coverage)
+
+
+def _coverage(con: duckdb.DuckDBPyConnection, frame: RequestFrame, weight: float) -> list[Coverage]:
+    """Compare stored calls with the engines' E2E histogram per bucket, and with the clients' own count."""
+    if frame.start is None or frame.end is None:
+        return []
+    # Without a bound of its own the window ends with its last request, and the scrape that counts it comes a little later.
+    until = frame.window.end or frame.end + SCRAPE_GRACE
+    found = load(con, frame.window.start, until, ("e2e", "client_e2e"), frame.window.model)
+    out: list[Coverage] = []
+    for name, made in found.items():
+        if made.n < LEAST_COUNTED:
+            continue
+        start, end = (from_us(int(edge)) for edge in (made.from_us.min(), made.to_us.max()))
+        calls = con.sql(query("finished_calls"), params={"start": start, "end": end, "model": frame.window.model}).pl()
+        out += _by_bucket(calls, made, weight) if name == "e2e" else [_whole("its clients", made, weight * calls.height)]
+    return out
+
+
+def _whole(source: str, made: Increments, stored: float) -> Coverage:
+    return Coverage(source=source, from_ms=None, to_ms=None, counted=made.n, stored=stored, ratio=stored / made.n)
+
+
+def _by_bucket(calls: pl.DataFrame, made: Increments, weight: float) -> list[Coverage]:
+    times = calls["engine_e2e_ms"].drop_nulls().to_numpy()
+    # Without any span of the engine itself its counter may hold the requests of other applications.
+    if not len(times):
+        return []
+    source = f"the engine ({', '.join(made.names)[:80]})"
+    edges_ms = 1000.0 * made.edges
+    stored = weight * np.bincount(np.searchsorted(edges_ms, times, side="left"), minlength=len(edges_ms) + 1)
+    counted = made.counts.sum(axis=0)
+    out = [_whole(source, made, float(stored.sum()))]
+    for i, n in enumerate(counted):
+        if n >= _LEAST_IN_BUCKET:
+            low, high = float(edges_ms[i - 1]) if i else 0.0, float(edges_ms[i]) if i < len(edges_ms) else None
+            out.append(Coverage(source=source, from_ms=low, to_ms=high, counted=round(float(n)), stored=float(stored[i]), ratio=float(stored[i] / n)))
+    return out
+
+
+def _uneven(coverage: list[Coverage], whole: Coverage) -> str | None:
+    """Say which latency bucket is kept more often than all, None where coverage is even within chance."""
+    parts = [c for c in coverage if c.source == whole.source and c.from_ms is not None]
+    if not parts:
+        return None
+    most = max(parts, key=lambda c: c.ratio)
+    chance = 3.0 * (whole.ratio * (1.0 - whole.ratio) / most.counted) ** 0.5
+    if most.ratio < UNEVEN * whole.ratio or most.ratio - whole.ratio < chance:
+        return None
+    upper = f" to {say_ms(most.to_ms)}" if most.to_ms is not None else ""
+    return f"but {say_ratio(min(1.0, most.ratio))} of those that took {say_ms(most.from_ms or 0.0)}{upper}"

@@ -1,0 +1,97 @@
+"""One recording four ways: all of it, 10 % by a known probability, only what is slow, only what failed. Right, weighted, refused, refused."""
+
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.latency import percentiles
+from analysis.report import Report, build
+from analysis.slo import Slo
+from analysis.window import Window
+from tests.analysis.builders import T0_NS, insert, requests, store
+from tests.analysis.test_quality import histogram
+
+N = 4_000
+EDGES = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
+SLO = Slo(e2e_ms=2_000.0)
+RNG = np.random.default_rng(11)
+LATENCY = RNG.lognormal(6.3, 0.8, N)
+ERROR = RNG.random(N) < 0.02
+START = np.sort(RNG.uniform(0.0, 590.0, N))
+
+
+def recorded(kept: np.ndarray[Any, Any], *, counters: bool = True, **columns: Any) -> Report:
+    """The recording with the requests that a sampler kept, beside the engine's own counts of all of them."""
+    con = store()
+    n = int(kept.sum())
+    insert(con, requests(n, start_s=START[kept], prefill_ms=LATENCY[kept], error=ERROR[kept], error_type=pl.Series([None] * n, dtype=pl.String), **columns))
+    _calls(con, kept)
+    if counters:
+        counts = np.histogram(LATENCY / 1000.0, [0.0, *EDGES, np.inf])[0]
+        histogram(con, "e2e", EDGES, {-1.0: [0.0] * 7, 615.0: counts.tolist()})
+    return build(con, Window(), SLO)
+
+
+def _calls(con: duckdb.DuckDBPyConnection, kept: np.ndarray[Any, Any]) -> None:
+    start, duration = T0_NS + (START[kept] * 1e9).astype(np.int64), (LATENCY[kept] * 1e6).astype(np.int64)
+    calls = pl.DataFrame({"trace_lo": np.arange(len(start)), "start_ns": start, "duration_ns": duration})
+    con.execute(
+        """insert into llm_calls by name select 1::ubigint as trace_hi, trace_lo, 1::ubigint as span_id, true as on_path, start_ns, duration_ns,
+           'chat' as service, 'm' as model, 3::utinyint as ttft_source, duration_ns as engine_e2e_ns, false as error from calls""")
+    del calls
+
+
+ALL = np.ones(N, np.bool_)
+HEAD = RNG.random(N) < 0.1
+SLOW = LATENCY > 1_500.0
+
+
+def test_all_of_it_is_right() -> None:
+    report = recorded(ALL)
+    assert report.latency.e2e_ms.p95 == pytest.approx(np.quantile(LATENCY[~ERROR], 0.95), rel=1e-6)
+    assert report.goodput.ratio == pytest.approx(((LATENCY <= 2_000.0) & ~ERROR).mean())
+    assert {c.check: c.status for c in report.data_quality}["sampling"] == "ok"
+
+
+def test_a_tenth_with_its_probability_is_weighted() -> None:
+    report, whole = recorded(HEAD, sampling="th:e6666666666668", sample_weight=10.0), recorded(ALL)
+    low, high = report.latency.e2e_ms.p95_interval or (0.0, 0.0)
+    assert low < np.quantile(LATENCY[~ERROR], 0.95) < high
+    assert report.goodput.ratio == pytest.approx(whole.goodput.ratio, abs=0.04)
+    assert report.goodput.rps == pytest.approx(whole.goodput.rps, rel=0.1)
+    assert "10%" in next(c.detail for c in report.data_quality if c.check == "sampling")
+
+
+@pytest.mark.parametrize("kept", [SLOW, ERROR])
+def test_keeping_what_is_slow_or_failed_is_refused(kept: np.ndarray[Any, Any]) -> None:
+    report = recorded(kept)
+    assert (report.verdict.status, report.goodput.ratio, report.goodput.rps) == ("not_enough_data", None, None)
+    assert (report.latency.e2e_ms.p50, report.errors.ratio) == (None, None)
+    assert "spans" in report.latency.e2e_ms.reasons["p95"]
+    assert {c.check: c.status for c in report.data_quality}["sampling"] == "fail"
+
+
+def test_what_a_sampler_says_of_itself_is_enough_to_refuse() -> None:
+    report = recorded(SLOW, counters=False, sampling="tail:latency")
+    assert (report.verdict.status, report.latency.e2e_ms.p95) == ("not_enough_data", None)
+    assert "tail:latency" in report.verdict.sentence
+
+
+def test_half_of_it_without_a_word_is_refused_as_unknown() -> None:
+    report = recorded(RNG.random(N) < 0.5)
+    assert report.verdict.status == "not_enough_data"
+    assert "of the 4,000 requests" in report.verdict.sentence
+
+
+def test_weighted_percentiles_are_those_of_the_repeated_values() -> None:
+    values = RNG.lognormal(0, 1, 900)
+    weights = np.where(RNG.random(900) < 0.5, 1.0, 5.0)
+    found = percentiles(values, weights=weights)
+    repeated = np.repeat(values, weights.astype(int))
+    assert found.p50 == pytest.approx(np.quantile(repeated, 0.5), rel=0.02)
+    assert found.p95 == pytest.approx(np.quantile(repeated, 0.95), rel=0.05)
+    assert found.p99_interval is not None
+    assert percentiles(values, weights=np.full(900, 7.0)) == percentiles(values)
