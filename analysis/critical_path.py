@@ -455,6 +455,10 @@ def _profile(v, start, end, role, stage, engine, phases, ttft, queue, prefill, d
         if queue < 0 and prefill < 0 and ttft < 0 and decode < 0:
             kind[0] = GENERATION
             return 1
+        if prefill < 0 and ttft < 0 and decode < 0:
+            edge[0], kind[0] = start + queue, QUEUE
+            kind[1] = GENERATION  # TGI: prefill and decode are one number, and no first token is said
+            return 2
         q, p = max(queue, 0), max(prefill, 0)
         front = max(ttft - q - p, 0) if (ttft >= 0 and prefill >= 0) else 0
         edge[0], kind[0] = start + front, OTHER

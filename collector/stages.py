@@ -145,8 +145,9 @@ def of_name(scope: str, name: str) -> Verdict | None:
     """What scope and name say: an engine's own span names first, then whole words of the field."""
     for rule, pattern in _span_names():
         # A scope rule holds for the scope itself and what is below it (`vllm` covers `vllm.tracing.otel`).
-        if rule.scope and (scope == rule.scope or scope.startswith(rule.scope + ".")) and pattern.fullmatch(name):
-            return _verdict({"folded": RANK_FOLDED, "phase": RANK_PHASE}.get(rule.role, RANK_NAME), rule.role, rule.stage)
+        if (not rule.scope or scope == rule.scope or scope.startswith(rule.scope + ".")) and pattern.fullmatch(name):
+            ranks = {"folded": RANK_FOLDED, "engine": RANK_ENGINE, "phase": RANK_PHASE, "write": RANK_ATTRIBUTE}
+            return _verdict(ranks.get(rule.role, RANK_NAME), rule.role, rule.stage)
     if _HTTP_NOISE.fullmatch(name) or name == "raw_gen_ai_request":
         return _verdict(RANK_FOLDED, "folded", "other")
     if _HTTP_PHASES.fullmatch(name):

@@ -59,7 +59,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class SpanName:
-    """A span whose name matches `pattern` (a regular expression, whole string) under scope `scope` has this role and stage."""
+    """A span whose name matches `pattern` (a regular expression, whole string) under scope `scope` (or any, if empty) has this role and stage."""
 
     pattern: str
     role: str

@@ -19,6 +19,10 @@ DIALECT = Dialect(
     marks=(
         Mark("asgi.event.type", "folded", "other"),
         Mark("mcp.method.name", "plain", "tool", frozenset({"tools/call"})),
+        Mark("mcp.method.name", "plain", "retrieval", frozenset({"resources/read"})),
+        Mark("mcp.method.name", "plain", "prompt", frozenset({"prompts/get"})),
+        Mark("messaging.operation.type", "plain", "queue", frozenset({"receive"})),
+        Mark("messaging.operation", "plain", "queue", frozenset({"receive"})),
         Mark("db.system.name", "plain", "retrieval"),
         Mark("db.system", "plain", "retrieval"),
         Mark("db.vector.query.top_k", "plain", "retrieval"),

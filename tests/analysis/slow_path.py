@@ -254,6 +254,8 @@ def _edges(node: Node) -> list[tuple[int, int]]:
     if node.role == cp.LLM and node.stage != cp.GUARDRAIL and node.engine is None and node.ttft is not None:
         return [(node.start + node.ttft, cp.FIRST_TOKEN)]
     if node.role == cp.ENGINE and not node.has_phases and not _says_nothing(node):
+        if _says_only_queue(node):
+            return [(node.start + (node.queue or 0), cp.QUEUE)]
         queue, prefill = node.queue or 0, node.prefill or 0
         known = node.ttft is not None and node.prefill is not None
         front = max((node.ttft or 0) - queue - prefill, 0) if known else 0
@@ -273,11 +275,15 @@ def _says_nothing(node: Node) -> bool:
     return node.queue is None and node.prefill is None and node.ttft is None and node.decode is None
 
 
+def _says_only_queue(node: Node) -> bool:
+    return node.queue is not None and node.prefill is None and node.ttft is None and node.decode is None
+
+
 def _last_stage(node: Node) -> int:
     if node.role == cp.LLM and node.stage != cp.GUARDRAIL:
         if node.engine is not None:
             return cp.NETWORK
         return cp.GENERATION if node.ttft is None else cp.DECODE
     if node.role == cp.ENGINE:
-        return cp.GENERATION if not node.has_phases and _says_nothing(node) else cp.OTHER
+        return cp.GENERATION if not node.has_phases and (_says_nothing(node) or _says_only_queue(node)) else cp.OTHER
     return node.stage

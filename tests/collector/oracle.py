@@ -393,8 +393,8 @@ def sayings(span: Span, scope: str) -> Iterator[tuple[int, str, str]]:
 
 def _name_says(name: str, scope: str) -> Iterator[tuple[int, str, str]]:
     for rule in (r for d in DIALECTS for r in d.names):
-        if rule.scope and (scope == rule.scope or scope.startswith(f"{rule.scope}.")) and re.fullmatch(rule.pattern, name):
-            yield {"folded": FOLDED, "phase": PHASE}.get(rule.role, NAME), rule.role, rule.stage
+        if (not rule.scope or scope == rule.scope or scope.startswith(f"{rule.scope}.")) and re.fullmatch(rule.pattern, name):
+            yield {"folded": FOLDED, "engine": ENGINE, "phase": PHASE, "write": ATTRIBUTE}.get(rule.role, NAME), rule.role, rule.stage
             return
     if name == "raw_gen_ai_request" or re.fullmatch(r"\S+ \S+ (http|websocket) (send|receive)", name):
         yield FOLDED, "folded", "other"

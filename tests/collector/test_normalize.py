@@ -108,7 +108,7 @@ def test_any_spans_are_stored_as_the_oracle_reads_them(requests: list[ExportTrac
 
 def row(*attributes: tuple[str, Any], **more: Any) -> dict[str, Any]:
     """The stored row of one span with these attributes (a key may repeat); `rest` is what no column took."""
-    request = ExportTraceServiceRequest.FromString(body(Made(1, "x", 0, 10, **more)))
+    request = ExportTraceServiceRequest.FromString(body(Made(1, more.pop("name", "x"), 0, 10, **more)))
     span = request.resource_spans[0].scope_spans[0].spans[0]
     for key, value in attributes:
         span.attributes.extend(pairs({key: value}))
