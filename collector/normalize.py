@@ -790,8 +790,13 @@ def _chunk_columns(raw: RawSpans, is_chunk: Bools, n: int) -> dict[str, Any]:
     return {"chunks": pa.array(count, mask=none), "chunk_span_ns": pa.array(total, mask=none), "chunk_gap_max_ns": pa.array(worst, mask=none)}
 
 
+_NONE = pa.table({})  # no rows of any table
+
+
 def _event_rows(raw: RawSpans, grouped: Grouped, trace: Any, span_id: Any, ok: Bools, rules: Rules) -> pa.Table:
     owner = raw.events.owner
+    if not len(owner):
+        return _NONE
     attributes = rest_of(grouped, len(owner), rules).packed()
     table = pa.table({
         "trace_hi": trace[owner, 0], "trace_lo": trace[owner, 1], "span_id": span_id[owner], "time_ns": raw.events.time_ns,
@@ -801,6 +806,8 @@ def _event_rows(raw: RawSpans, grouped: Grouped, trace: Any, span_id: Any, ok: B
 
 def _link_rows(raw: RawSpans, trace: Any, span_id: Any, ok: Bools, rules: Rules) -> pa.Table:
     owner = raw.links.owner
+    if not len(owner):
+        return _NONE
     linked, trace_ok = fixed(raw.links.trace_id, 16)
     linked_span, span_ok = fixed(raw.links.span_id, 8)
     attributes = rest_of(Grouped(raw.links.attributes, rules.limits), len(owner), rules).packed()
