@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.compiled import njit
+from collector.compiled import njit
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]

@@ -55,7 +55,7 @@ class Shapes:
         seq = pa.array(np.arange(first_seq, first_seq + spans.num_rows, dtype=np.int64))
         numbers, new = self._number(spans, keys)
         rows = spans.select(list(SPAN_COLUMNS)).append_column("seq", seq).append_column("shape", pa.array(numbers))
-        rows = rows.append_column("attribute_values", packed(spans.column("attribute_values").combine_chunks()))
+        rows = rows.append_column("attribute_values", spans.column("attribute_values"))
         columns = [name for name in VALUE_COLUMNS if spans.column(name).null_count < spans.num_rows]
         some: Any = np.zeros(spans.num_rows, dtype=bool)
         for name in columns:
@@ -105,6 +105,13 @@ def _text_hashes(column: pa.Array) -> Any:
 def text_hash(text: str) -> int:
     """64 bits of BLAKE2b."""
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+
+
+def unpacked(text: str | None) -> list[str]:
+    """The texts packed into one."""
+    if text is None:
+        return []
+    return [part.replace(ESCAPE + "1", SEPARATOR).replace(ESCAPE + "0", ESCAPE) for part in text.split(SEPARATOR)]
 
 
 def packed(lists: pa.ListArray) -> pa.StringArray:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector import privacy, quarantine, readers, stages
+from collector import packing, privacy, quarantine, readers, stages
 from collector.decode import Attributes, Bools, Ints, RawSpans, Source, nested, plain, to_ns
 from collector.dialects import EventField, Field
 from collector.layout import packed, text_hash
@@ -88,6 +88,15 @@ class Grouped:
         value = attributes.value
         self.strings, self.ints, self.doubles, self.bools = (value.field(f"{kind}_value") for kind in ("string", "int", "double", "bool"))
         self.arrays, self.maps, self.bytes = (value.field(f"{kind}_value") for kind in ("array", "kvlist", "bytes"))
+        self.kind = np.full(len(value), packing.NOTHING, dtype=np.uint8)
+        members = (self.strings, self.ints, self.doubles, self.bools, self.arrays, self.maps, self.bytes)
+        for code, member in zip((1, 2, 3, 4, 5, 5, 5), members, strict=True):
+            if member.null_count < len(member):
+                self.kind[member.is_valid().to_numpy(zero_copy_only=False)] = code
+        # Numbers and booleans: nobody's words.
+        self.is_number: Bools = (self.kind >= packing.INT) & (self.kind <= packing.BOOL)
+        self.int_values: Ints = self.ints.fill_null(0).to_numpy()
+        self.bool_values: Bools = self.bools.fill_null(False).to_numpy(zero_copy_only=False)
         encoded = attributes.key.dictionary_encode()
         self.keys: list[str] = encoded.dictionary.to_pylist()
         self.key_array = encoded.dictionary
@@ -127,12 +136,6 @@ class Grouped:
             rest = positions[missing.to_numpy(zero_copy_only=False)]
             out = pc.replace_with_mask(out, missing, pa.array([self._printed(i) for i in rest.tolist()], pa.string()))
         return out
-
-    def is_number(self, positions: Ints) -> Bools:
-        """Which values are numbers or booleans: nobody's words."""
-        at = pa.array(positions)
-        valid: list[Bools] = [member.take(at).is_valid().to_numpy(zero_copy_only=False) for member in (self.ints, self.doubles, self.bools)]
-        return np.asarray(valid[0] | valid[1] | valid[2])
 
     def _printed(self, i: int) -> str:
         members = {"array_value": self.arrays[i].as_py(), "kvlist_value": self.maps[i].as_py(), "bytes_value": self.bytes[i].as_py()}
@@ -426,50 +429,17 @@ def dialect_column(raw: RawSpans, grouped: Grouped) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Attributes that no column took: `counts` per owner, then key codes and values of all owners, one after the other."""
+    """Attributes that no column took: per owner their values as one text (collector/layout.py) and a hash of its sequence of keys; `keys` of each hash."""
 
-    keys: pa.StringArray
-    counts: Ints
-    codes: Ints
     values: pa.StringArray
+    shape: Any
+    keys: dict[int, list[str]]
 
-    def offsets(self) -> pa.Array:
-        """Arrow list offsets, one per owner and one more."""
-        return pa.array(np.concatenate(([0], np.cumsum(self.counts))).astype(np.int32))
-
-    def packed(self) -> dict[str, pa.Array]:
-        """Keys and values, one text each per owner (collector/layout.py)."""
-        keys = self.keys.take(pa.array(self.codes))
-        lists = (pa.ListArray.from_arrays(self.offsets(), texts) for texts in (keys, self.values))
-        return dict(zip(("attribute_keys", "attribute_values"), map(packed, lists), strict=True))
-
-    def shapes(self) -> tuple[Any, dict[int, list[str]]]:
-        """A hash per owner of its sequence of keys, and the keys behind each hash.
-
-        Spans of one kind have the same keys: storing the values as a list beside a small number for the keys takes half of a map's time.
-        """
-        of_key = np.array([text_hash(key) for key in self.keys.to_pylist()] or [0], dtype=np.uint64)
-        ends = np.cumsum(self.counts)
-        first = ends - self.counts
-        place = np.arange(len(self.codes)) - np.repeat(first, self.counts)
-        parts = np.concatenate((np.zeros(1, np.uint64), np.cumsum(of_key[self.codes] * _ODD_POWERS[place], dtype=np.uint64)))
-        hashes = parts[ends] - parts[first]
-        distinct, where = np.unique(hashes, return_index=True)
-        keys = self.keys.to_pylist()
-        found = {int(h): [keys[c] for c in self.codes[first[w] : ends[w]].tolist()] for h, w in zip(distinct.tolist(), where.tolist(), strict=True)}
-        return hashes, found
-
-
-def _odd_powers() -> Any:
-    powers = np.empty(MAX_ATTRIBUTES, dtype=np.uint64)
-    value = 1
-    for i in range(MAX_ATTRIBUTES):
-        powers[i] = value
-        value = value * 6364136223846793005 % 2**64  # the odd multiplier of Knuth's MMIX generator
-    return powers
-
-
-_ODD_POWERS = _odd_powers()
+    def columns(self) -> dict[str, pa.Array]:
+        """Keys and values as one text each."""
+        shapes, inverse = np.unique(self.shape, return_inverse=True)
+        lists = pa.array([self.keys[shape] for shape in shapes.tolist()], pa.list_(pa.string()))
+        return {"attribute_keys": packed(lists).take(pa.array(inverse)), "attribute_values": self.values}
 
 
 def rest_of(grouped: Grouped, n: int, rules: Rules) -> Rest:
@@ -478,32 +448,53 @@ def rest_of(grouped: Grouped, n: int, rules: Rules) -> Rest:
     repeats = grouped.duplicates()
     if repeats is not None:
         keep &= ~repeats
-    actions = np.array([privacy.KEEP if rules.store_text else privacy.action(key) for key in grouped.keys] or [0], dtype=np.int64)
-    dropped = np.flatnonzero(keep & (actions == privacy.DROP)[grouped.codes])
-    keep[dropped[~grouped.is_number(dropped)]] = False
-    long_keys = [code for code, key in enumerate(grouped.keys) if len(key) > MAX_KEY]
+    keys = grouped.keys
+    actions = np.array([privacy.KEEP if rules.store_text else privacy.action(key) for key in keys] or [0], dtype=np.int64)
+    if (actions == privacy.DROP).any():
+        keep &= (actions != privacy.DROP)[grouped.codes] | grouped.is_number
+    # A user id beside the one that became `user_hash`, or one of a sender whose vocabulary is not known, is hashed even if it is a number.
+    users = np.array([rules.hash_users and privacy.is_user(key) for key in keys] or [False], dtype=bool)
+    actions[users] = privacy.KEEP
+    long_keys = [code for code, key in enumerate(keys) if len(key) > MAX_KEY]
     if long_keys:
         over = keep & np.isin(grouped.codes, long_keys)
         rules.limits.count("key_length", int(over.sum()))
         keep &= ~over
-    at = np.flatnonzero(keep)
-    counts = np.bincount(grouped.owner[at], minlength=n)
-    limit = rules.limits.attributes
-    if len(counts) and counts.max() > limit:
-        place = np.arange(len(at)) - (np.cumsum(counts) - counts)[grouped.owner[at]]
-        rules.limits.count("attributes", int((place >= limit).sum()))
-        at = at[place < limit]
-        counts = np.minimum(counts, limit)
+    look = np.where(users, 2, actions != privacy.KEEP).astype(np.uint8)
+    may_be_long = np.array([privacy.allows_long(key) or key in rules.keep_long for key in keys] or [False], dtype=bool)
+    strings = packing.text_buffers(grouped.strings)
+    longest = -1 if rules.store_text else privacy.MAX_UNKNOWN_TEXT
+    how = packing.examine(keep, grouped.codes, grouped.kind, *strings, look, may_be_long, longest, rules.limits.value_length)
+    looked, fractions = np.flatnonzero(how == packing.TEXT), np.flatnonzero(how == packing.FRACTION)
+    ready = pa.concat_arrays([_looked_at(grouped, looked, users, actions, rules), pc.cast(grouped.doubles.take(pa.array(fractions)), pa.string())])
+    ready_at = np.zeros(len(grouped.codes), dtype=np.int32)
+    ready_at[np.concatenate((looked, fractions))] = np.arange(len(ready), dtype=np.int32)
+    hashes = np.array([text_hash(key) for key in keys] or [0], dtype=np.uint64)
+    data, ends, shape, counts, cut = packing.pack(keep, grouped.owner, grouped.codes, grouped.kind, how, *strings, grouped.int_values, grouped.bool_values,
+                                                ready_at, *packing.text_buffers(ready), hashes, n, rules.limits.attributes)
+    if cut:
+        rules.limits.count("attributes", cut)
+    return Rest(packing.packed_text(data, ends, counts), shape, _keys_of_shapes(grouped, keep, shape, counts))
+
+
+def _keys_of_shapes(grouped: Grouped, keep: Bools, shape: Any, counts: Ints) -> dict[int, list[str]]:
+    """The keys behind each hash, from the first owner that has it."""
+    kept = np.flatnonzero(keep)
+    shapes, first = np.unique(shape, return_index=True)
+    begins = np.searchsorted(grouped.owner[kept], first)
+    runs = zip(shapes.tolist(), begins.tolist(), counts[first].tolist(), strict=True)
+    return {s: [grouped.keys[c] for c in grouped.codes[kept[b : b + n]].tolist()] for s, b, n in runs}
+
+
+def _looked_at(grouped: Grouped, at: Ints, users: Bools, actions: Ints, rules: Rules) -> pa.StringArray:
+    """The text of these attributes as it may be stored."""
     values = grouped.text(at)
-    users = np.array([rules.hash_users and privacy.is_user(key) for key in grouped.keys] or [False], dtype=bool)
-    if users.any():
-        # A second user id beside the one that became `user_hash`, or one of a sender whose vocabulary is not known.
-        named = np.flatnonzero(users[grouped.codes[at]])
+    named = np.flatnonzero(users[grouped.codes[at]])
+    if len(named):
         values = _replaced(values, named, pa.array([t and privacy.user_hash(t, rules.salt) for t in values.take(pa.array(named)).to_pylist()], pa.string()))
-        actions = np.where(users, privacy.KEEP, actions)
     if not rules.store_text:
         values = _redacted(grouped, at, values, actions, rules.keep_long)
-    return Rest(grouped.key_array, counts, grouped.codes[at].astype(np.int64), rules.limits.shorten(values))
+    return rules.limits.shorten(values)
 
 
 def _redacted(grouped: Grouped, at: Ints, values: pa.StringArray, actions: Ints, keep_long: frozenset[str]) -> pa.StringArray:
@@ -518,7 +509,7 @@ def _redacted(grouped: Grouped, at: Ints, values: pa.StringArray, actions: Ints,
         long = long & ~limits[grouped.codes[at]]
     replace = np.flatnonzero(long | (of == privacy.REDACT) | _holding_text(values))
     if len(replace):
-        replace = replace[~grouped.is_number(at[replace])]
+        replace = replace[~grouped.is_number[at[replace]]]
         values = _replaced(values, replace, pa.array([privacy.redacted(t) for t in values.take(pa.array(replace)).to_pylist()], pa.string()))
     return values
 
@@ -591,8 +582,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
         "dialect": dialect_column(raw, grouped), **columns,
     }
     rest = rest_of(grouped, n, rules)
-    shape, shapes = rest.shapes()
-    spans = pa.table({**table, "shape": shape, "attribute_values": pa.ListArray.from_arrays(rest.offsets(), rest.values)})
+    spans = pa.table({**table, "shape": rest.shape, "attribute_values": rest.values})
     events = _event_rows(raw, event_attributes, trace, span_id[:, 0], ok, rules)
     links = _link_rows(raw, trace, span_id[:, 0], ok, rules)
     aside = quarantine.rows(spans, verdict, *times, ok)
@@ -603,7 +593,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
         rejected = dict(zip(bodies.tolist(), counts.tolist(), strict=True))
     if rejected or aside is not None:
         spans = spans.filter(pa.array(ok & (verdict == 0)))
-    return Normalized(spans, events, links, source_rows, shapes, rejected, aside, warned)
+    return Normalized(spans, events, links, source_rows, rest.keys, rejected, aside, warned)
 
 
 def _span_names(names: pa.StringArray, rules: Rules) -> pa.StringArray:
@@ -797,7 +787,7 @@ def _event_rows(raw: RawSpans, grouped: Grouped, trace: Any, span_id: Any, ok: B
     owner = raw.events.owner
     if not len(owner):
         return _NONE
-    attributes = rest_of(grouped, len(owner), rules).packed()
+    attributes = rest_of(grouped, len(owner), rules).columns()
     table = pa.table({
         "trace_hi": trace[owner, 0], "trace_lo": trace[owner, 1], "span_id": span_id[owner], "time_ns": raw.events.time_ns,
         "name": _short(raw.events.name), **attributes})
@@ -810,7 +800,7 @@ def _link_rows(raw: RawSpans, trace: Any, span_id: Any, ok: Bools, rules: Rules)
         return _NONE
     linked, trace_ok = fixed(raw.links.trace_id, 16)
     linked_span, span_ok = fixed(raw.links.span_id, 8)
-    attributes = rest_of(Grouped(raw.links.attributes, rules.limits), len(owner), rules).packed()
+    attributes = rest_of(Grouped(raw.links.attributes, rules.limits), len(owner), rules).columns()
     table = pa.table({
         "trace_hi": trace[owner, 0], "trace_lo": trace[owner, 1], "span_id": span_id[owner],
         "linked_trace_hi": linked[:, 0], "linked_trace_lo": linked[:, 1], "linked_span_id": linked_span[:, 0], **attributes})

@@ -26,7 +26,7 @@ from collector import nested
 from collector.config import CollectorSettings
 from collector.decode import decode_spans
 from collector.errors import BadPayload, CollectorError, QueueFull, StoreUnavailable
-from collector.layout import BATCH_BITS, Shapes, shape_rows
+from collector.layout import BATCH_BITS, Shapes, shape_rows, unpacked
 from collector.limits import Limits
 from collector.normalize import MAP_TYPE, Normalized, Rules, normalize
 from collector.points import Points, decode_points
@@ -401,7 +401,9 @@ def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table, ba
 
 def _with_keys(spans: pa.Table, shapes: dict[int, list[str]]) -> pa.Table:
     keys = [shapes[shape] for shape in spans.column("shape").to_pylist()]
-    return spans.drop_columns(["shape"]).append_column("keys", pa.array(keys, pa.list_(pa.string())))
+    values = [unpacked(text) for text in spans.column("attribute_values").to_pylist()]
+    key_lists, value_lists = (pa.array(texts, pa.list_(pa.string())) for texts in (keys, values))
+    return spans.drop_columns(["shape", "attribute_values"]).append_column("keys", key_lists).append_column("attribute_values", value_lists)
 
 
 def _rollback(connection: duckdb.DuckDBPyConnection) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from analysis.compiled import njit
+from collector.compiled import njit
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from collector import decode, decode_upb
-from collector.layout import ESCAPE, SEPARATOR
+from collector.layout import unpacked
 from collector.limits import Limits
 from collector.normalize import MAX_NAME, Normalized, Rules, normalize
 from collector.stages import ROLES, STAGES
@@ -32,9 +32,7 @@ def _same_map(stored: Sequence[tuple[str, str]], expected: dict[str, str]) -> bo
 
 
 def _unpacked(row: dict[str, Any]) -> list[tuple[str, str]]:
-    texts = ((row[c] or "").split(SEPARATOR) if row[c] is not None else [] for c in ("attribute_keys", "attribute_values"))
-    keys, values = ([t.replace(ESCAPE + "1", SEPARATOR).replace(ESCAPE + "0", ESCAPE) for t in part] for part in texts)
-    return list(zip(keys, values, strict=True))
+    return list(zip(unpacked(row["attribute_keys"]), unpacked(row["attribute_values"]), strict=True))
 
 
 def _check(stored: Normalized, bodies: Sequence[bytes], rules: Rules) -> None:
@@ -54,7 +52,7 @@ def _check(stored: Normalized, bodies: Sequence[bytes], rules: Rules) -> None:
         assert not wrong, (row.columns["name"], wrong)
         assert (ROLES[span["role"]], STAGES[span["stage"]]) in row.said
         assert span["dialect"] in row.dialects
-        rest = list(zip(stored.shapes[span["shape"]], span["attribute_values"], strict=True))
+        rest = list(zip(stored.shapes[span["shape"]], unpacked(span["attribute_values"]), strict=True))
         assert _same_map(rest, row.attributes), (rest, row.attributes)
         source = sources[span["source_id"]]
         assert {c: source[c] for c in row.source} == row.source
@@ -116,7 +114,7 @@ def row(*attributes: tuple[str, Any], **more: Any) -> dict[str, Any]:
     stored = normalize(decode.decode_spans(sent), RULES)
     _check(stored, sent, RULES)
     out: dict[str, Any] = stored.spans.to_pylist()[0]
-    return out | {"rest": dict(zip(stored.shapes[out["shape"]], out["attribute_values"], strict=True))}
+    return out | {"rest": dict(zip(stored.shapes[out["shape"]], unpacked(out["attribute_values"]), strict=True))}
 
 
 TOKENS = "gen_ai.usage.input_tokens"

@@ -1,0 +1,153 @@
+"""How do a batch's attributes become one packed text per span? Compiled loops over the flat columns of `Grouped` (normalize.py).
+
+Strings, whole numbers and flags are written straight from where they stand; what has to be looked at as text first (redaction, nested values,
+fractions) is handed in, written by Python. One pass costs about 0.3 us a span of 10 attributes; takes, casts and joins of Arrow cost 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from collector.compiled import njit
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+
+NOTHING, STRING, INT, DOUBLE, BOOL, OTHER = range(6)  # which member of an AnyValue is set
+PLAIN, TEXT, FRACTION = range(3)  # how an attribute is written: from its column, from text handed in, from a printed fraction
+_SEPARATOR, _ESCAPE = 0x1F, 0x1B  # as in collector/layout.py
+
+
+def _odd_powers(n: int) -> Any:
+    powers = np.empty(n, dtype=np.uint64)
+    value = 1
+    for i in range(n):
+        powers[i] = value
+        value = value * 6364136223846793005 % 2**64  # the odd multiplier of Knuth's MMIX generator
+    return powers
+
+
+MOST = 1_024  # attributes of one owner
+_ODD_POWERS = _odd_powers(MOST)
+
+
+def text_buffers(column: pa.StringArray) -> tuple[Any, Any]:
+    """Offsets (n + 1) and bytes of a text column, as they lie in memory."""
+    _, offsets, data = column.buffers()
+    if offsets is None:
+        return np.zeros(len(column) + 1, dtype=np.int32), np.zeros(1, dtype=np.uint8)
+    return (np.frombuffer(offsets, dtype=np.int32)[column.offset : column.offset + len(column) + 1],
+            np.frombuffer(data, dtype=np.uint8) if data is not None and data.size else np.zeros(1, dtype=np.uint8))
+
+
+@njit(cache=True, nogil=True)
+def examine(keep, codes, kind, offsets, data, look, may_be_long, max_text, max_bytes):  # type: ignore[no-untyped-def]
+    """PLAIN, TEXT or FRACTION per attribute. `look` of a key says that its strings are always looked at, 2 that its numbers are, too.
+
+    A string that is longer than `max_text` characters (unless its key may be) or `max_bytes` bytes, or that may be a document, is looked at as well.
+    """
+    how = np.zeros(len(codes), dtype=np.uint8)
+    for i in range(len(codes)):
+        if not keep[i]:
+            continue
+        code = codes[i]
+        if kind[i] == STRING:
+            first, end = offsets[i], offsets[i + 1]
+            if look[code]:
+                how[i] = TEXT
+            elif end > first and max_text >= 0:
+                byte = data[first]
+                if byte == 0x7B or byte == 0x5B or byte == 0x22:  # { [ "
+                    how[i] = TEXT
+                elif end - first > max_text and not may_be_long[code]:
+                    characters = 0
+                    for at in range(first, end):
+                        characters += (data[at] & 0xC0) != 0x80
+                    if characters > max_text:
+                        how[i] = TEXT
+            if end - first > max_bytes:
+                how[i] = TEXT
+        elif look[code] == 2 or kind[i] == OTHER:
+            how[i] = TEXT
+        elif kind[i] == DOUBLE:
+            how[i] = FRACTION
+    return how
+
+
+@njit(cache=True, nogil=True)
+def pack(keep, owner, codes, kind, how, offsets, data, ints, bools, ready_at, ready_offsets, ready, hashes, n, limit):  # type: ignore[no-untyped-def]
+    """Packed values of each of n owners (bytes, offsets), a hash of each one's sequence of keys, how many values each has, how many were cut.
+
+    `ready_at` of an attribute that is not PLAIN is the index of its text in `ready`. Owners ascend. Only the first `limit` values are written.
+    """
+    size = 2 * len(data) + 2 * len(ready) + 22 * len(codes) + 8
+    out = np.empty(size, dtype=np.uint8)
+    ends = np.zeros(n + 1, dtype=np.int32)
+    counts = np.zeros(n, dtype=np.int32)
+    shape = np.zeros(n, dtype=np.uint64)
+    digits = np.empty(20, dtype=np.uint8)
+    at, cut, last = 0, 0, 0
+    for i in range(len(codes)):
+        if not keep[i]:
+            continue
+        o = owner[i]
+        while last < o:
+            last += 1
+            ends[last] = at
+        if counts[o] >= limit:
+            cut += 1
+            continue
+        if counts[o]:
+            out[at] = _SEPARATOR
+            at += 1
+        shape[o] += hashes[codes[i]] * _ODD_POWERS[counts[o]]
+        counts[o] += 1
+        if how[i] != PLAIN or kind[i] == STRING:
+            if how[i] != PLAIN:
+                source, first, end = ready, ready_offsets[ready_at[i]], ready_offsets[ready_at[i] + 1]
+            else:
+                source, first, end = data, offsets[i], offsets[i + 1]
+            for b in range(first, end):
+                byte = source[b]
+                if byte == _SEPARATOR or byte == _ESCAPE:
+                    out[at] = _ESCAPE
+                    at += 1
+                    byte = np.uint8(0x31 if byte == _SEPARATOR else 0x30)
+                out[at] = byte
+                at += 1
+        elif kind[i] == INT:
+            value = ints[i]
+            rest = np.uint64(value)
+            if value < 0:
+                out[at] = 0x2D  # -
+                at += 1
+                rest = np.uint64(~rest + np.uint64(1))
+            places = 0
+            while True:
+                digits[places] = np.uint8(np.uint64(48) + rest % np.uint64(10))
+                places += 1
+                rest = rest // np.uint64(10)
+                if rest == np.uint64(0):
+                    break
+            for place in range(places - 1, -1, -1):
+                out[at] = digits[place]
+                at += 1
+        elif kind[i] == BOOL:
+            word = b"true" if bools[i] else b"false"
+            for place in range(len(word)):
+                out[at] = word[place]
+                at += 1
+    while last < n:
+        last += 1
+        ends[last] = at
+    return out[:at], ends, shape, counts, cut
+
+
+def packed_text(data: Any, ends: Any, counts: Any) -> pa.StringArray:
+    """What `pack` wrote as an Arrow column; null where an owner has no attribute."""
+    some = counts > 0
+    valid = None if some.all() else pa.py_buffer(np.packbits(some, bitorder="little"))
+    return pa.StringArray.from_buffers(len(counts), pa.py_buffer(ends), pa.py_buffer(data), valid, int((~some).sum()))
