@@ -15,16 +15,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from collector import packing, privacy, quarantine, readers, stages
-from collector.decode import Attributes, Bools, Ints, RawSpans, Source, nested, plain, to_ns
+from collector.decode import Attributes, Bools, Ints, RawSpans, Source, decode_spans, nested, plain, to_ns
 from collector.dialects import EventField, Field
 from collector.layout import packed, text_hash
 from collector.limits import MAX_KEY, Limits
 from collector.quarantine import MAX_DURATION_NS
 from collector.readers import MAX_TOKENS
 
-MAX_ATTRIBUTES = 1_024  # per span, whatever the settings allow
 MAX_NAME = 256  # characters of a span or event name
 
 TEXT_COLUMNS = ("operation", "model", "provider", "response_id", "finish_reason", "error_type", "route", "session", "tenant", "user_hash",
@@ -849,3 +850,17 @@ def clean_attributes(attributes: Iterable[tuple[str, Any]], rules: Rules) -> lis
             continue
         out[key] = limits.short(kept)
     return list(out.items())
+
+
+def warm() -> None:
+    """Load and compile what the first body would otherwise wait for (some seconds, once per machine and version; then it comes from a cache)."""
+    request = ExportTraceServiceRequest()
+    span = request.resource_spans.add().scope_spans.add().spans.add(trace_id=b"\1" * 16, span_id=b"\1" * 8, start_time_unix_nano=1, end_time_unix_nano=2)
+    values = [AnyValue(string_value="a"), AnyValue(int_value=1), AnyValue(double_value=0.5), AnyValue(bool_value=True), AnyValue()]
+    for owner in (span, span.events.add(), span.links.add()):
+        owner.attributes.extend(KeyValue(key=f"k{i}", value=value) for i, value in enumerate(values))
+    normalize(decode_spans([request.SerializeToString()]), Rules())
+
+
+if __name__ == "__main__":
+    warm()

@@ -38,13 +38,13 @@ def text_buffers(column: pa.StringArray) -> tuple[Any, Any]:
     """Offsets (n + 1) and bytes of a text column, as they lie in memory."""
     _, offsets, data = column.buffers()
     if offsets is None:
-        return np.zeros(len(column) + 1, dtype=np.int32), np.zeros(1, dtype=np.uint8)
-    return (np.frombuffer(offsets, dtype=np.int32)[column.offset : column.offset + len(column) + 1],
-            np.frombuffer(data, dtype=np.uint8) if data is not None and data.size else np.zeros(1, dtype=np.uint8))
+        offsets = bytes(4 * (len(column) + 1))
+    text = data if data is not None and data.size else b"\0"
+    return np.frombuffer(offsets, dtype=np.int32)[column.offset : column.offset + len(column) + 1], np.frombuffer(text, dtype=np.uint8)
 
 
 @njit(cache=True, nogil=True)
-def examine(keep, codes, kind, offsets, data, look, may_be_long, max_text, max_bytes):  # type: ignore[no-untyped-def]
+def examine(keep, codes, kind, offsets, data, look, may_be_long, max_text, max_bytes):
     """PLAIN, TEXT or FRACTION per attribute. `look` of a key says that its strings are always looked at, 2 that its numbers are, too.
 
     A string that is longer than `max_text` characters (unless its key may be) or `max_bytes` bytes, or that may be a document, is looked at as well.
@@ -78,7 +78,7 @@ def examine(keep, codes, kind, offsets, data, look, may_be_long, max_text, max_b
 
 
 @njit(cache=True, nogil=True)
-def pack(keep, owner, codes, kind, how, offsets, data, ints, bools, ready_at, ready_offsets, ready, hashes, n, limit):  # type: ignore[no-untyped-def]
+def pack(keep, owner, codes, kind, how, offsets, data, ints, bools, ready_at, ready_offsets, ready, hashes, n, limit):
     """Packed values of each of n owners (bytes, offsets), a hash of each one's sequence of keys, how many values each has, how many were cut.
 
     `ready_at` of an attribute that is not PLAIN is the index of its text in `ready`. Owners ascend. Only the first `limit` values are written.
@@ -112,7 +112,7 @@ def pack(keep, owner, codes, kind, how, offsets, data, ints, bools, ready_at, re
                 source, first, end = data, offsets[i], offsets[i + 1]
             for b in range(first, end):
                 byte = source[b]
-                if byte == _SEPARATOR or byte == _ESCAPE:
+                if byte in (_SEPARATOR, _ESCAPE):
                     out[at] = _ESCAPE
                     at += 1
                     byte = np.uint8(0x31 if byte == _SEPARATOR else 0x30)

@@ -28,7 +28,7 @@ from collector.decode import decode_spans
 from collector.errors import BadPayload, CollectorError, QueueFull, StoreUnavailable
 from collector.layout import BATCH_BITS, Shapes, shape_rows, unpacked
 from collector.limits import Limits
-from collector.normalize import MAP_TYPE, Normalized, Rules, normalize
+from collector.normalize import MAP_TYPE, Normalized, Rules, normalize, warm
 from collector.points import Points, decode_points
 from collector.quarantine import WARNING
 from collector.quiet import QuietTraces
@@ -191,7 +191,7 @@ class Writer:
         self._thread.join()
 
     def _run(self) -> None:
-        normalize(decode_spans([b""]), self._rules)  # loads and prepares what the first body would otherwise wait for
+        warm()
         while True:
             with self._wake:
                 while not (self._bodies or self._jobs or self._closing):
