@@ -28,6 +28,7 @@ Db = Annotated[Path | None, typer.Option("--db", help="The database file.")]
 Url = Annotated[str | None, typer.Option("--url", help=f"A running server, such as {SERVER_URL}.")]
 Config = Annotated[Path | None, typer.Option("--config", help="The settings file (overrun.toml).")]
 Output = Annotated[str, typer.Option("--output", help="text or json.")]
+ReportOutput = Annotated[str, typer.Option("--output", help="text, json, html or markdown.")]
 
 
 def _text(help_: str, *names: str) -> Any:
@@ -152,7 +153,7 @@ def report(
     tenant: Tenant = None,
     workload: Workload = None,
     slo: SloText = None,
-    output: Output = "text",
+    output: ReportOutput = "text",
     trace: Annotated[str | None, _text("Draw this request instead: 32 hex digits of a trace id.", "--trace")] = None,
     config: Config = None,
 ) -> None:
@@ -163,8 +164,10 @@ def report(
     from analysis.errors import AnalysisError
     from collector.errors import CollectorError
 
-    if output not in ("text", "json"):
-        fail(f"--output {output!r} is not known: use text or json")
+    if output not in ("text", "json", "html", "markdown"):
+        fail(f"--output {output!r} is not known: use text, json, html or markdown")
+    if trace is not None and output not in ("text", "json"):
+        fail(f"--output {output} is not known for one trace: use text or json")
     if db is not None and url is not None:
         fail("--db and --url were both given: ask the file or the server")
     settings = _settings(config, {"collector.db": str(db) if db else None})

@@ -64,7 +64,7 @@ def errors(rows: pl.DataFrame) -> Errors:
     reasons = {}
     if cut.is_empty():
         reasons["truncated_ratio"] = "no request carries a finish reason"
-    gone = rows.filter(abandoned(rows))
+    gone = failed.filter(abandoned(failed))
     unnamed = failed["error_type"].null_count()
     ratio: float | None = gone.height / n if n else None
     if n == 0:

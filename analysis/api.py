@@ -22,7 +22,9 @@ from starlette.routing import Route
 
 from analysis import export
 from analysis import report as reports
+from analysis.burn import burn
 from analysis.errors import AnalysisError, nearest
+from analysis.exposition import Background, Snapshot
 from analysis.question import PARAMETERS, Question
 from analysis.trace import UnknownTrace, load_trace
 from collector import auth
@@ -61,7 +63,7 @@ def routes(pipeline: Pipeline, settings: Settings, token: str | None = None) -> 
         Route("/api/v1/traces/{trace_id}", asked(one_trace, ())),
         *views_api.routes(pipeline, settings),
         Route("/api/v1/export/{kind}", _export(pipeline, settings)),
-        Route("/metrics", _metrics(pipeline)),
+        Route("/metrics", _metrics(pipeline, settings)),
     ]
     return [
         *(Route(r.path, _with_token(r.endpoint, token)) for r in private),
@@ -151,7 +153,16 @@ def _readyz(pipeline: Pipeline) -> Handler:
     return ready
 
 
-def _metrics(pipeline: Pipeline) -> Handler:
+def _metrics(pipeline: Pipeline, settings: Settings) -> Handler:
+    def ask() -> Snapshot:
+        now = datetime.now(UTC)
+        question = Question.read({}, settings, now=now, default_since=DEFAULT_SINCE)
+        with pipeline.store.reading() as con:
+            report = reports.build(con, question.window, question.slo, question.budgets)
+            return Snapshot(report, burn(con, question.window, question.slo, now))
+
+    judged = Background(ask)
+
     async def metrics(request: Request) -> Response:
         counters = pipeline.writer.counters
         lines = []
@@ -161,6 +172,7 @@ def _metrics(pipeline: Pipeline) -> Handler:
         for name, value in gauges.items():
             lines += [f"# TYPE overrun_{name} gauge", f"overrun_{name} {value}"]
         lines += pipeline.writer.tally.lines()
+        lines += judged.text()
         return Response("\n".join([*lines, ""]), media_type="text/plain; version=0.0.4")
 
     return metrics

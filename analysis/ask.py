@@ -19,7 +19,7 @@ import msgspec
 
 from analysis import check as gate
 from analysis import compare as comparing
-from analysis import compare_text, text
+from analysis import compare_text, page, text
 from analysis import export as exports
 from analysis import report as reports
 from analysis.assemble import assemble
@@ -79,7 +79,7 @@ def _where(db: Path | None, url: str | None) -> tuple[Path | None, str]:
 
 
 def report(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, output: str, width: int) -> str:
-    """The report as text or JSON; `parameters` are the flags (names in question.PARAMETERS).
+    """The report as text, JSON, HTML or Markdown; `parameters` are the flags (names in question.PARAMETERS).
 
     Raises:
         AnalysisError, CollectorError: bad input, or nobody to ask.
@@ -91,7 +91,10 @@ def report(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
         question = Question.read(parameters, settings, now=datetime.now(UTC))
         with _opened(path, settings) as store, store.reading() as con:
             body = reports.to_json(reports.build(con, question.window, question.slo, question.budgets))
-    return body.decode() if output == "json" else text.render(reports.from_json(body), width=width)
+    if output == "json":
+        return body.decode()
+    made = reports.from_json(body)
+    return {"html": page.to_html, "markdown": page.to_markdown}[output](made) if output in ("html", "markdown") else text.render(made, width=width)
 
 
 def compare(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, before: str, after: str, output: str) -> str:

@@ -36,7 +36,7 @@ def checklist(frame: RequestFrame, slo: Slo, lengths: tuple[FloatArray, float | 
 
 def _split_step(frame: RequestFrame, slo: Slo) -> Step:
     """TTFT against the speed after it: which of the two is over its limit."""
-    ok = frame.rows.filter(~pl.col("error"))
+    ok = frame.rows.select("error", "ttft_ms", "tpot_ms").filter(~pl.col("error"))
     parts, over = [], False
     for metric in ("ttft", "tpot"):
         values = ok[f"{metric}_ms"].drop_nulls().to_numpy()

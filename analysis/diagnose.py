@@ -188,7 +188,7 @@ def judged_metric(judged: Judged, rows: pl.DataFrame, slo: Slo) -> str | None:
     """
     scores = {}
     for metric, limit_ms in slo.limits().items():
-        values = rows.filter(~pl.col("error"))[f"{metric}_ms"].drop_nulls().to_numpy()
+        values = rows[f"{metric}_ms"].filter(~rows["error"]).drop_nulls().to_numpy()
         if len(values):
             overrun = sorted_quantile(np.sort(values), slo.percentile / 100.0) / limit_ms
             scores[metric] = (int(judged.misses[metric].sum()), overrun)

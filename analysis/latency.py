@@ -71,7 +71,7 @@ class Latency(msgspec.Struct, kw_only=True):
 def latency(rows: pl.DataFrame, *, raw: bool = False, weights: FloatArray | None = None) -> Latency:
     """Return TTFT, ITL, TPOT and E2E percentiles of the successful requests in `rows`; `raw` and `weights` as in `percentiles`."""
     succeeded = ~rows["error"]
-    ok = rows.filter(succeeded)
+    ok = rows.select("ttft_source", *(f"{metric}_ms" for metric in _WHY_EMPTY)).filter(succeeded)
     if weights is not None:
         weights = weights[succeeded.to_numpy()]
     parts = {}

@@ -213,7 +213,7 @@ def _sampling(frame: RequestFrame, sampled: Sampling) -> list[Check]:
 
 def _missing_children(frame: RequestFrame, slo: Slo) -> Check | None:
     """Requests with less than half of their route's usual spans that spend most of their time without one: children were lost."""
-    rows = frame.rows.filter(pl.col("llm_calls") > 0)
+    rows = frame.rows.select("service", "route", "spans", "other_ms", "e2e_ms", "llm_calls").filter(pl.col("llm_calls") > 0)
     usual = rows.group_by("service", "route").agg(pl.col("spans").median().alias("usual"), pl.len().alias("n"))
     compared = rows.join(usual, on=["service", "route"], nulls_equal=True).filter((pl.col("n") >= _LEAST_PEERS) & (pl.col("usual") > 2))
     if compared.is_empty():
@@ -245,7 +245,7 @@ def _engine_only(frame: RequestFrame, slo: Slo) -> Check | None:
 
 def _outliers(frame: RequestFrame, slo: Slo) -> Check | None:
     """Times that no request can have point at a unit clash: milliseconds read as seconds, or seconds read as milliseconds."""
-    timed = frame.rows.filter(pl.col("ttft_ms").is_not_null())
+    timed = frame.rows.select("ttft_ms", "e2e_ms").filter(pl.col("ttft_ms").is_not_null())
     if timed.is_empty():
         return None
     negative = int((frame.rows["e2e_ms"] < 0.0).sum()) + int((timed["ttft_ms"] < 0.0).sum())
@@ -261,7 +261,7 @@ def _outliers(frame: RequestFrame, slo: Slo) -> Check | None:
 
 
 def _answered(frame: RequestFrame) -> pl.DataFrame:
-    return frame.rows.filter(~pl.col("error") & (pl.col("llm_calls") > 0))
+    return frame.rows.select("ttft_ms", "e2e_ms", "output_tokens", "error", "llm_calls").filter(~pl.col("error") & (pl.col("llm_calls") > 0))
 
 
 _CHECKS: Final[tuple[Callable[[RequestFrame, Slo], Check | None], ...]] = (

@@ -11,9 +11,9 @@ with passed as (
         and ($workload::varchar is null or workload = $workload)
         and not list_contains($without::varchar[], workload)),
 ranked as (
-    select *, start < max(start) over (partition by trace_id, model) as replaced
+    select *, start < max(start) over (partition by trace_key, model) as replaced
     from passed
-    where trace_id in (select trace_id from passed where error)),
+    where trace_key in (select trace_key from passed where error)),
 wasted as (
     select e2e_ms, coalesce(input_tokens, 0) + coalesce(output_tokens, 0) as tokens, input_tokens is null and output_tokens is null as unknown_tokens,
         regexp_matches(lower(coalesce(error_type, '')), 'time.?out|deadline|cancel|abort|disconnect') or coalesce(http_status, 0) in (408, 499, 504) as waited

@@ -1,0 +1,178 @@
+"""The report as one file: a self-contained HTML page that opens without a network, and Markdown for tickets and chats.
+
+Every string that came in with telemetry is escaped; the page loads nothing and runs nothing.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from analysis.budget import StageRow
+from analysis.finding import Finding, printable, say_ms, say_ratio
+from analysis.latency import Percentiles
+from analysis.report import Report
+from analysis.slo import METRICS
+from analysis.window import rfc3339
+
+_STYLE: Final = """
+:root{color-scheme:light dark;--ink:#1a1a1a;--soft:#5c5c5c;--line:#d9d9d9;--bad:#b3261e;--ok:#1b6e3a;--bar:#c9d6e8;--over:#e8b4b0}
+@media(prefers-color-scheme:dark){:root{--ink:#ececec;--soft:#a8a8a8;--line:#3d3d3d;--bad:#ff8a80;--ok:#7bd69a;--bar:#33475f;--over:#6b2f2b}body{background:#161616}}
+body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);max-width:62rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.1rem;letter-spacing:.04em}h2{font-size:1rem;margin:2rem 0 .5rem}.lead{font-size:1.25rem}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}td,th{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:right}
+td:first-child,th:first-child{text-align:left}small,.soft{color:var(--soft)}.bad{color:var(--bad)}.ok{color:var(--ok)}.wide{overflow-x:auto}
+.bar{display:inline-block;height:.7rem;background:var(--bar)}.bar.over{background:var(--over)}pre{white-space:pre-wrap}
+@media print{body{margin:0;max-width:none}}
+"""
+_HEAD: Final = ("", "n", "P50", "P90", "P95", "95 % interval", "P99", "max", "limit", "source")
+
+
+def to_html(report: Report) -> str:
+    """Return the report as one HTML document without scripts, links to other hosts or external styles."""
+    verdict = report.verdict
+    status = verdict.status.replace("_", " ")
+    tone = "ok" if verdict.status == "within_budget" else "bad" if verdict.status in ("over_budget", "failing", "traffic_lost") else "soft"
+    parts = [
+        f"<h1><span class={tone}>{_esc(status.upper())}</span> <small>{_esc(_window(report))}</small></h1>", f"<p class=lead>{_esc(verdict.sentence)}</p>",
+        "".join(f"<p>{_esc(line)}</p>" for line in _situation(report)),
+        "<h2>Latency of successful requests</h2>", _table(_HEAD, _latency_rows(report)), f"<p>{_esc(_goodput(report))}</p>",
+        "<h2>Stages</h2>" + _stage_table(report) if report.stages else "",
+        "<h2>Findings</h2>" + "".join(_finding(finding) for finding in report.findings) if report.findings else "",
+        "<h2>Checklist</h2>", _table(("step", "status", "detail"), [(s.step, s.status, s.detail) for s in report.checklist]) if report.checklist else "",
+        "<h2>Data quality</h2>", _table(("check", "status", "detail"), [(c.check, c.status, c.detail) for c in report.data_quality]),
+    ]
+    title = _esc(f"Overrun: {status}")
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    return (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}"><title>{title}</title><style>{_STYLE}</style></head>\n<body>\n'
+            + "\n".join(part for part in parts if part) + "\n</body></html>\n")
+
+
+def to_markdown(report: Report) -> str:
+    """Return the report as GitHub-flavoured Markdown, ending in a newline."""
+    verdict = report.verdict
+    lines = [f"## {verdict.status.replace('_', ' ').upper()} ({_window(report)})", "", _md(verdict.sentence), ""]
+    lines += [f"- {_md(line)}" for line in _situation(report)]
+    lines += ["", *_md_table(_HEAD, _latency_rows(report)), "", _md(_goodput(report))]
+    if report.stages:
+        lines += ["", "### Stages", "", *_md_table(("stage", "budget", "typical", "slow", "P95", "overrun", ""), [_stage_cells(row) for row in report.stages])]
+    if report.findings:
+        lines += ["", "### Findings", ""]
+        lines += [f"{rank}. {_md(_headline(finding))}" + "".join(f"\n   - {_md(text)}" for text in _advice(finding))
+                  for rank, finding in enumerate(report.findings, 1)]
+    doubts = [check for check in report.data_quality if check.status != "ok"]
+    lines += ["", f"### Data quality: {len(doubts)} to look at, {len(report.data_quality) - len(doubts)} passed", ""]
+    lines += [f"- **{check.status}** {_md(check.check)}: {_md(check.detail)}" for check in doubts]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _window(report: Report) -> str:
+    window = report.window
+    if window.start is None or window.end is None:
+        return "no window"
+    return f"{rfc3339(window.start)} to {rfc3339(window.end)}, {window.requests:,} requests"
+
+
+def _situation(report: Report) -> list[str]:
+    verdict, lines = report.verdict, []
+    if verdict.onset is not None:
+        lines.append(f"Since {rfc3339(verdict.onset)}" + (f", {verdict.trend}." if verdict.trend else "."))
+    if report.baseline is not None:
+        span = f"{rfc3339(report.baseline.start)} to {rfc3339(report.baseline.end)}"
+        lines.append(f"Baseline: {report.baseline.requests:,} requests, {span} ({report.baseline.choice}).")
+    if verdict.affected is not None:
+        who = (("route", verdict.affected.routes), ("tenant", verdict.affected.tenants))
+        shares = [f"{kind} {share.name} {say_ratio(share.ratio)} bad" for kind, values in who for share in values[:2]]
+        lines.append(f"Affected: {verdict.affected.requests:,} requests" + (f"; {', '.join(shares)}." if shares else "."))
+    lines += [f"Changed: {change.what} {', '.join(change.before)} -> {change.after} at {rfc3339(change.at)}." for change in verdict.changed[:4]]
+    lines += [f"Do now: {verdict.mitigation}"] if verdict.mitigation else []
+    return lines
+
+
+def _latency_rows(report: Report) -> list[tuple[str, ...]]:
+    rows = []
+    for metric in METRICS:
+        stats: Percentiles = getattr(report.latency, f"{metric}_ms")
+        limit = report.slo.limits().get(metric)
+        if stats.n or limit is not None:
+            interval = f"{_ms(stats.p95_interval[0])} to {_ms(stats.p95_interval[1])}" if stats.p95_interval else "-"
+            cells = (_ms(value) for value in (stats.p50, stats.p90, stats.p95))
+            rows.append((metric.upper(), f"{stats.n:,}", *cells, interval, _ms(stats.p99), _ms(stats.max), _ms(limit), printable(stats.source or "-", 120)))
+    return rows
+
+
+def _goodput(report: Report) -> str:
+    good = report.goodput
+    limits = ", ".join(f"{name.upper()} {say_ms(limit)}" for name, limit in report.slo.limits().items())
+    if good.ratio is None:
+        return f"Goodput unknown: {good.reasons.get('ratio', 'nothing to judge')} (limits {limits})."
+    rate = f", {good.rps:.2f} good requests/s" if good.rps is not None else ""
+    return (f"Goodput {say_ratio(good.ratio)} of {good.good + good.bad:,} requests meet {limits} at once "
+            f"(target {say_ratio(report.slo.goodput_target)}){rate}; errors {good.failed_by.error:,}, unmeasurable {good.unmeasurable:,}.")
+
+
+def _stage_cells(row: StageRow) -> tuple[str, ...]:
+    share = say_ratio(row.breach_share) if row.breach_share is not None else "-"
+    return (row.stage or row.group, *(_ms(value) for value in (row.budget_ms, row.typical_ms, row.tail_ms, row.p95_ms)), share, "OVER" if row.over else "")
+
+
+def _stage_table(report: Report) -> str:
+    widest = max((row.tail_ms or 0.0 for row in report.stages), default=0.0) or 1.0
+    body = []
+    for row in report.stages:
+        name, *cells, over = _stage_cells(row)
+        width = 16.0 * (row.tail_ms or 0.0) / widest
+        bar = f'<span class="bar{" over" if row.over else ""}" style="width:{width:.2f}rem"></span>'
+        label = f"&emsp;{_esc(name)}" if row.stage else f"<b>{_esc(name)}</b>"
+        body.append(f"<tr><td>{label}</td>" + "".join(f"<td>{_esc(cell)}</td>" for cell in cells) + f"<td style=text-align:left>{bar} {_esc(over)}</td></tr>")
+    head = "".join(f"<th>{_esc(cell)}</th>" for cell in ("stage", "budget", "typical", f"slow (P{report.slo.percentile:g})", "P95", "share of overrun", ""))
+    return f"<div class=wide><table><tr>{head}</tr>{''.join(body)}</table></div>"
+
+
+def _headline(finding: Finding) -> str:
+    return f"{finding.rule} ({finding.severity}, confidence {say_ratio(finding.confidence)}): {finding.headline}"
+
+
+def _advice(finding: Finding) -> list[str]:
+    lines = []
+    if finding.fix is not None:
+        lines.append(f"Fix: {finding.fix.title}. {finding.fix.detail}")
+        gain = finding.fix.predicted
+        if gain is not None:
+            interval = f" (95 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})" if gain.interval else ""
+            lines.append(f"Gain: {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} -> {say_ms(gain.after)}{interval}, "
+                         f"if {finding.fix.assumption}; {finding.fix.method}")
+    if finding.exemplars:
+        lines.append(f"Traces: {', '.join(printable(trace, 32) for trace in finding.exemplars)}")
+    return lines
+
+
+def _finding(finding: Finding) -> str:
+    return f"<p><b>{_esc(_headline(finding))}</b></p><ul>{''.join(f'<li>{_esc(text)}</li>' for text in _advice(finding))}</ul>"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    cells = "".join(f"<th>{_esc(cell)}</th>" for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{_esc(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<div class=wide><table><tr>{cells}</tr>{body}</table></div>"
+
+
+def _md_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(_md(cell) for cell in row)} |" for row in rows)]
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else say_ms(value)
+
+
+def _esc(text: str) -> str:
+    return html.escape(printable(text, 2000))
+
+
+def _md(text: str) -> str:
+    """Text that Markdown shows as it is: no links, no images, no raw HTML, no table breaks."""
+    kept = printable(text, 2000) if text else ""
+    kept = "".join(f"\\{char}" if char in "\\`*_|#!~" else char for char in kept)
+    return kept.replace("<", "&lt;").replace(">", "&gt;").replace("://", "&#58;//")
