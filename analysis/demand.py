@@ -58,7 +58,7 @@ def demand(case: Case) -> Demand | None:
     work0, work1 = cost_in * new0 + cost_out * out0, cost_in * new1 + cost_out * out1
     if work0 <= 0.0:
         return None
-    seconds = [max(side.of("start_s").max() - side.of("start_s").min(), 1e-3) for side in (before, now)]
+    seconds = [max(float(np.ptp(side.of("start_s"))), 1e-3) for side in (before, now)]
     rates = [len(side) / s for side, s in zip((before, now), seconds, strict=True)]
     requests = [max(side.frame["trace_key"].n_unique(), 1) / s for side, s in zip((before, now), seconds, strict=True)]
     each = [rates[i] / requests[i] for i in range(2)]

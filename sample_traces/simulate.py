@@ -39,6 +39,7 @@ class Job:
     severity: str = "medium"
     seed: int = 1
     client_only: bool = False
+    metrics_only: bool = False
     confounders: bool = True
     sampling: float = 1.0
     duration_s: float = DURATION_S
@@ -60,15 +61,15 @@ def make(job: Job) -> Made:
         raise ValueError(f"there is no scenario {job.scenario!r}; known: {', '.join([*SCENARIOS, *HEALTHY])}")
     if job.severity not in SEVERITIES:
         raise ValueError(f"severity is {job.severity!r}, it must be one of {', '.join(SEVERITIES)}")
-    onset_s = round(job.duration_s * (0.45 + 0.1 * random.Random(f"onset/{job.seed}").random()), 3)
-    telemetry = Telemetry(engine_spans=not job.client_only, engine_metrics=not job.client_only, sampling=job.sampling)
+    onset_s = round(job.duration_s * (0.45 + 0.1 * random.Random(f"onset/{job.scenario}/{job.seed}").random()), 3)
+    telemetry = Telemetry(engine_spans=not job.client_only, engine_metrics=not job.client_only, traces=not job.metrics_only, sampling=job.sampling)
     scenario = SCENARIOS.get(job.scenario)
     plan = _plan(job, onset_s)
     names: tuple[str, ...] = ()
     if scenario is not None:
         telemetry = replace(telemetry, chunk_events=scenario.chunk_events)
     if job.confounders and (scenario is not None or job.scenario == "healthy"):
-        confounded = confound(plan, telemetry, job.seed, growth_allowed=scenario is not None and scenario.id not in _GROWING)
+        confounded = confound(plan, telemetry, f"{job.scenario}/{job.seed}", growth_allowed=scenario is not None and scenario.id not in _GROWING)
         plan, telemetry, names = confounded.plan, confounded.telemetry, confounded.names
     window = simulate(plan, duration_s=job.duration_s, seed=job.seed, telemetry=telemetry, start_ns=_ns(START))
     truth = _facts(job, window, telemetry, onset_s, names)
@@ -151,12 +152,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True, help="folder for the OTLP files and truth.json")
     parser.add_argument("--client-only", action="store_true", help="no engine spans and no engine metrics")
+    parser.add_argument("--metrics-only", action="store_true", help="engine metrics and no spans")
     parser.add_argument("--no-confounders", action="store_true", help="nothing but the fault changes")
     parser.add_argument("--no-fixes", action="store_true", help="do not simulate what the fixes would do")
     parser.add_argument("--sampling", type=float, default=1.0, help="share of traces kept by their heads")
     parser.add_argument("--duration", type=float, default=DURATION_S, help="seconds; the onset is near the middle")
     given = parser.parse_args(arguments)
-    job = Job(scenario=given.scenario, severity=given.severity, seed=given.seed, client_only=given.client_only, confounders=not given.no_confounders,
+    job = Job(scenario=given.scenario, severity=given.severity, seed=given.seed, client_only=given.client_only, metrics_only=given.metrics_only,
+              confounders=not given.no_confounders,
               sampling=given.sampling, duration_s=given.duration, fixes=not given.no_fixes)
     try:
         made = make(job)

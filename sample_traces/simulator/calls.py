@@ -78,7 +78,7 @@ class Caller:
         if not s.pooled:
             # Name lookup, TCP and TLS; Python's instrumentations have no span for them.
             yield lognormal(s.handshake_ms, s.handshake_sigma, request.z[traffic.CONNECT]) / 1000.0
-        proxy = self._proxy(s, span) if s.gateway_slots else None
+        proxy = self._proxy(span) if s.gateway_slots else None
         places = self._pool("gateway", s.gateway_slots)
         if places:
             yield s.gateway_ms / 1000.0
@@ -87,7 +87,7 @@ class Caller:
         if s.provider or shape.model:
             asked = yield from self._provider(request, s, span, shape, nth, patience)
         else:
-            asked = yield from self._engine(request, s, parent, span, shape, nth, patience)
+            asked = yield from self._engine(request, s, proxy or parent, span, shape, nth, patience)
         yield s.rtt_ms / 2000.0
         if places:
             places.give()
@@ -239,7 +239,7 @@ class Caller:
         if shape.reasoning_tokens:
             span.attributes["gen_ai.usage.reasoning.output_tokens"] = shape.reasoning_tokens
 
-    def _proxy(self, s: Settings, span: Span) -> Span:
+    def _proxy(self, span: Span) -> Span:
         now = self.clock.now
         return Span(span.trace, self.book.span_id(), span.id, "POST /v1/chat/completions", sp.SERVER, now, now, "llm-gateway/1.106.2/0", sp.PROXY, {
             "http.request.method": "POST", "url.path": "/v1/chat/completions", "http.route": "/v1/chat/completions", "url.scheme": "http"})

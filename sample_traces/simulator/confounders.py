@@ -26,7 +26,7 @@ class Confounded:
     names: tuple[str, ...]
 
 
-def confound(plan: Plan, telemetry: Telemetry, seed: int, *, growth_allowed: bool) -> Confounded:
+def confound(plan: Plan, telemetry: Telemetry, seed: str, *, growth_allowed: bool) -> Confounded:
     """Add each confounder with one chance in four; `growth_allowed` is False where growth is what the scenario is about."""
     dice = random.Random(f"confounders/{seed}")
     chosen = tuple(name for name in NAMES if dice.random() < _EACH)

@@ -448,7 +448,7 @@ class Engine:
         seconds += _EAGER_S * (decoding > s.graph_limit)
         seconds *= 1.0 + _DRAFT_COST * s.draft_tokens * bool(decoding)
         slow = s.slow[self.index] if self.index < len(s.slow) else 1.0
-        seconds *= slow * s.speed * self._cold() * self.dice.lognormvariate(0.0, _NOISE)
+        seconds *= slow * s.throttled * self._cold() * self.dice.lognormvariate(0.0, _NOISE)
         if self.dice.random() < _STALL_SHARE:
             seconds += self.dice.expovariate(1.0 / _STALL_S) / max(1, min(4, decoding))
         return seconds

@@ -5,6 +5,7 @@ Spans of all services pass one OpenTelemetry Collector with a batch processor, o
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -43,7 +44,13 @@ def value_of(value: Value) -> AnyValue:
 
 def attributes_of(values: dict[str, Value]) -> list[KeyValue]:
     """Attributes in their order."""
-    return [KeyValue(key=key, value=value_of(value)) for key, value in values.items()]
+    return [_text(key, value) if isinstance(value, str) else KeyValue(key=key, value=value_of(value)) for key, value in values.items()]
+
+
+@functools.lru_cache(maxsize=4096)
+def _text(key: str, value: str) -> KeyValue:
+    """A text attribute; most spans carry the same ones, and a message copies faster than it is made."""
+    return KeyValue(key=key, value=AnyValue(string_value=value))
 
 
 def seen(spans: Iterable[Span], telemetry: Telemetry, seed: int) -> list[Span]:
@@ -53,7 +60,7 @@ def seen(spans: Iterable[Span], telemetry: Telemetry, seed: int) -> list[Span]:
     kept = []
     for span in sorted(spans, key=lambda s: (s.end, s.id)):
         engine = span.resource.startswith("engine/")
-        if (engine and not telemetry.engine_spans) or span.trace % 2**_RANDOM_BITS < floor:
+        if not telemetry.traces or (engine and not telemetry.engine_spans) or span.trace % 2**_RANDOM_BITS < floor:
             continue
         if dice.random() < telemetry.lost_spans and span.parent:
             continue

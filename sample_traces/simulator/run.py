@@ -12,7 +12,7 @@ from sample_traces.simulator.calls import Caller
 from sample_traces.simulator.clock import Clock, Process
 from sample_traces.simulator.engine import Engine
 from sample_traces.simulator.provider import Provider
-from sample_traces.simulator.scrape import Scraper
+from sample_traces.simulator.scrape import Scraper, scrape_gpu
 from sample_traces.simulator.settings import Settings, Telemetry
 from sample_traces.simulator.spans import Book, Span
 from sample_traces.simulator.traffic import Plan
@@ -81,5 +81,6 @@ def _scraping(engines: list[Engine], every_s: float, duration_s: float, start_ns
     elapsed = 0.0
     while elapsed < duration_s:
         out.append([scrapers.setdefault(engine.index, Scraper(engine)).scrape(start_ns) for engine in engines])
+        out[-1] += [scrape_gpu(engine, start_ns) for engine in engines]
         yield every_s
         elapsed += every_s

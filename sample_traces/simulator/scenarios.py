@@ -123,5 +123,8 @@ HEALTHY: Final = {h.id: h for h in (
             lambda settings: changed(settings, other_share=0.2)),
     Healthy("healthy_bursts", "Bursts that the engines take", RAG, RAG_SLO,
             lambda settings: changed(settings, burst_every_s=30.0, burst_s=4.0, burst_factor=1.8)),
+    Healthy("healthy_hosted", "A provider that answers as ever", HOSTED, RAG_SLO),
+    Healthy("healthy_busy", "Engines at two thirds of their capacity, their users served in time", changed(TIGHT, growth=1.25), RAG_SLO),
+    Healthy("healthy_batch", "A nightly job beside the users", changed(RAG, batch_rps=0.1), "ttft:2000 e2el:3500"),
     Healthy("healthy_deploy", "A deploy that changes nothing", AGENT, AGENT_SLO, lambda settings: changed(settings, version="2.5.0")),
 )}

@@ -100,6 +100,26 @@ class Scraper:
             bucket_counts=counts, explicit_bounds=bounds)
 
 
+def scrape_gpu(engine: Engine, start_ns: int) -> ResourceMetrics:
+    """What NVIDIA's DCGM exporter says of the accelerator under a replica: utilisation, clock, power, temperature."""
+    now_ns = start_ns + round(engine.clock.now * 1e9)
+    host = engine_instance(engine.index).split(".")[0]
+    out = ResourceMetrics(resource=Resource(attributes=attributes_of({
+        "service.name": "dcgm-exporter", "server.address": f"{host}.gpu.svc", "service.instance.id": f"{host}.gpu.svc:9400", "server.port": "9400",
+        "url.scheme": "http"})))
+    scope = out.scope_metrics.add()
+    scope.scope.name, scope.scope.version = _SCOPE
+    labels = {"gpu": "0", "UUID": f"GPU-{engine.index:08x}", "device": "nvidia0", "modelName": "NVIDIA L40S", "Hostname": host, "namespace": "inference",
+              "pod": host}
+    hot = engine.settings.throttled
+    busy = engine.load > 0
+    for name, value in (("DCGM_FI_DEV_GPU_UTIL", 96.0 if busy else 0.0), ("DCGM_FI_DEV_SM_CLOCK", round(2490.0 / hot)),
+                        ("DCGM_FI_DEV_POWER_USAGE", 60.0 + 250.0 * busy / hot), ("DCGM_FI_DEV_GPU_TEMP", 61.0 if hot == 1.0 else 88.0),
+                        ("DCGM_FI_DEV_XID_ERRORS", 0.0), ("DCGM_FI_DEV_FB_USED", 41_200.0)):
+        _gauge(scope, name, value, labels, now_ns)
+    return out
+
+
 def _observed(s: Sequence) -> dict[str, float]:
     seen = {
         "vllm:time_to_first_token_seconds": s.first_token - s.arrived, "vllm:e2e_request_latency_seconds": s.finished - s.arrived,

@@ -106,7 +106,7 @@ class Settings:
     cold_s: float = 0.0
     draft_tokens: int = 0
     acceptance: float = 0.7
-    speed: float = 1.0  # factor on every iteration
+    throttled: float = 1.0  # factor on every iteration while the accelerators' clocks are down
 
     # Provider.
     provider_ttft_ms: float = 320.0
@@ -126,6 +126,7 @@ class Telemetry:
 
     engine_spans: bool = True
     engine_metrics: bool = True
+    traces: bool = True
     scrape_s: float = 15.0
     sampling: float = 1.0  # of heads
     lost_spans: float = 0.0

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from sample_traces.simulate import Job
 from tests.benchmarks import fault_tables, faults
@@ -22,11 +23,12 @@ def result(**changes: Any) -> Result:
     return msgspec.structs.replace(found, **changes)
 
 
-def test_a_fault_is_found_from_its_telemetry_alone(tmp_path: Path) -> None:
-    found = run(Job(scenario="slow_dependency", severity="easy", seed=102, duration_s=160.0), Options(), tmp_path)
+@pytest.mark.parametrize(("scenario", "stage"), [("slow_dependency", "retrieval"), ("under_capacity", "queue")])
+def test_a_fault_is_found_from_its_telemetry_alone(tmp_path: Path, scenario: str, stage: str) -> None:
+    found = run(Job(scenario=scenario, severity="easy", seed=102, duration_s=160.0), Options(), tmp_path)
     assert found.breach is not None
     assert found.breach > 0.15
-    assert (found.status, found.stage, found.cause) == ("over_budget", "retrieval", "slow_dependency")
+    assert (found.status, found.stage, found.cause) == ("over_budget", stage, scenario)
     assert found.cause_right(1)
     assert found.stage_right(1)
     assert not list(tmp_path.iterdir())
