@@ -1,14 +1,22 @@
-"""What if no answer were longer than a cap? Exact arithmetic on each request's own speed.
+"""What if no answer were longer than a cap? Simulated, because shorter answers free the engine for everyone else.
 
-A bound on the remaining time from above: shorter answers also free the engine for everyone else, which is not
-modelled here.
+Without engine data it is exact arithmetic on each call's own speed, a bound on the remaining time from above.
 """
 
+from dataclasses import replace
+from typing import Annotated
+
 import numpy as np
+from msgspec import Meta
 
 from analysis.budget import FloatArray, StageTimes
 from analysis.finding import Predicted
+from analysis.whatif.calibrate import Engine
 from analysis.whatif.effect import effect
+from analysis.whatif.facts import Facts
+from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
+from analysis.whatif.shorter import output_saved_ms
+from analysis.whatif.simulate import Change, predict_simulated
 
 
 def cap(
@@ -36,3 +44,23 @@ def cap(
     after = times.total_ms - np.where(cut, saved, 0.0)
     cost = {"truncated_ratio": float(cut.mean())}
     return effect(times.total_ms, after, metric=metric, percentile=percentile, cost=cost, rng=rng)
+
+
+def predict(facts: Facts, *, max_tokens: Annotated[int, Meta(ge=1, le=10_000_000, description="the most output tokens of an answer")]) -> Prediction:
+    """Return the answer with `cost.truncated_ratio`, the share of calls whose answer the cap cuts, and `cost.tokens_saved_ratio` of output tokens."""
+    fix = Fix("cap", f"Cap answers at {max_tokens:,} tokens", f"an answer cut at {max_tokens:,} tokens is still of use", {"max_tokens": max_tokens})
+    tokens = facts.call("output_tokens")[facts.request_of >= 0]
+    tokens = tokens[~np.isnan(tokens)]
+    cost = {"truncated_ratio": float((tokens > max_tokens).mean()) if len(tokens) else 0.0,
+            "tokens_saved_ratio": float(np.maximum(tokens - max_tokens, 0.0).sum() / tokens.sum()) if len(tokens) else 0.0}
+
+    def change(engine: Engine) -> Change:
+        calls = engine.pool.calls
+        return Change(replace(calls, output_tokens=np.minimum(calls.output_tokens, max_tokens)), engine.setup)
+
+    def bound() -> Prediction:
+        _, e2e = facts.per_request(-output_saved_ms(facts, np.full(facts.calls.height, float(max_tokens))), np.zeros(facts.calls.height))
+        old = recorded(facts)
+        return predict_times(facts, fix, Times(old.ttft, old.e2e + e2e, old.tpot), method="exact")
+
+    return predict_simulated(facts, fix, change, bound=bound, cost=cost)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 import numpy as np
@@ -18,6 +18,9 @@ import polars as pl
 from analysis.latency import FloatArray
 from analysis.slo import Slo
 from analysis.window import Window, filter_of, query
+
+if TYPE_CHECKING:
+    from analysis.whatif.calibrate import Engine
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
@@ -48,6 +51,7 @@ class Facts:
     failed: int = 0
     left_out: int = 0
     load_spans: Callable[[], pl.DataFrame] = field(default=pl.DataFrame, repr=False)
+    progress: Callable[[float], None] = field(default=lambda share: None, repr=False)
 
     @property
     def percentile(self) -> float:
@@ -91,6 +95,16 @@ class Facts:
     def spans(self) -> pl.DataFrame:
         """The spans of the requests (columns of sql/whatif_spans.sql), loaded at first use."""
         return self.load_spans()
+
+    @cached_property
+    def engines(self) -> tuple[list[Engine], str | None]:
+        """The engines behind the calls, calibrated by replay at first use (seconds), and why there is none that can be used (or None)."""
+        from analysis.whatif.calibrate import fit
+        from analysis.whatif.pool import pools
+
+        found, lacking = pools(self)
+        fitted = [fit(pool, progress=self.progress) for pool in found]
+        return fitted, lacking or next((engine.gate for engine in fitted if engine.gate), None)
 
     def per_request(self, call_delta_ms: FloatArray, ttft_delta_ms: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
         """Return what changes of the calls' E2E and TTFT (ms, shape of the calls) do to each request's (TTFT, E2E), shape (n,) each.

@@ -1,0 +1,250 @@
+"""What does a step of this engine cost? Fits the simulator to the recording by replaying its arrivals, and says how well that went.
+
+The settings that no telemetry tells (scheduler, token budget, seats) and the coefficients of the step are chosen so that the replay gives the
+recorded TTFT, decode time and E2E: mean absolute log error over calls and over their quantiles, by Nelder and Mead from two starts. Regression on
+span totals alone is biased by a third on TTFT, because the batches that a call met are not in its span; it is one of the starts.
+
+Three figures say how far to trust it: the identity replay (the recording through the fitted engine), the hold-out (fitted on the first two
+thirds, scored on the rest), and refits on resampled blocks of time, whose answers to a what-if spread as the coefficients are uncertain.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from analysis.latency import FloatArray
+from analysis.whatif.engine import Bools, Costs, Ints, Run, Setup, simulate
+from analysis.whatif.facts import SEED
+from analysis.whatif.limits import with_limits
+from analysis.whatif.pool import Pool
+from analysis.whatif.regress import regression
+from analysis.whatif.simplex import minimise
+
+# Evaluations of the replay: from each start, each alternative setting, last search, polish on the whole recording, hold-out, each refit. In tests
+# against another cost law the error falls until about a thousand in all.
+FIRST, ALTERNATIVE, LAST, POLISH, HOLDOUT, REFIT = 240, 70, 300, 80, 240, 80
+REFITS: Final = 8
+BLOCKS: Final = 12
+# An alternative setting must lower the error by this part to be believed over the default.
+BETTER: Final = 0.9
+# Calls that a search replays: enough for its quantiles, few enough for seconds. Longer recordings are searched on their busiest stretch.
+STRETCH: Final = 3000
+# The gate of the identity replay: E2E quantiles within 10 %, TTFT P99 within 20 %.
+E2E_GATE: Final = 0.10
+TTFT_GATE: Final = 0.20
+TOKEN_BUDGETS: Final = (512, 1024, 2048, 4096, 8192, 16_384)
+_QUANTILES: Final = np.array([0.5, 0.75, 0.9, 0.95, 0.99])
+_LEAST_S: Final = 1e-4
+# Pulls coefficients that the data does not settle towards their start, too weakly to move the others.
+_PRIOR: Final = 0.002
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A calibrated pool. `identity` is the replay of the recording, `refits` other coefficients that fit resampled recordings about as well.
+
+    `identity_error` and `holdout_error` are |replay / recorded - 1| by name (`e2e_p50`, ..., `ttft_p99`); `gate` says why the engine must not be
+    used, None when it passed.
+    """
+
+    pool: Pool
+    setup: Setup
+    costs: Costs
+    refits: tuple[Costs, ...]
+    identity: Run
+    identity_error: dict[str, float]
+    holdout_error: dict[str, float]
+    gate: str | None
+    seconds: float
+
+
+class Replay:
+    """The error of a replay against some calls of the recording (`rows`, repeats count): the function that calibration makes small.
+
+    Mean absolute log error of TTFT, decode time and E2E over calls, plus that of the quantiles of TTFT and E2E.
+    """
+
+    def __init__(self, pool: Pool, rows: Ints) -> None:
+        self._pool, self._rows = pool, rows
+        ttft, e2e = pool.ttft_s[rows], pool.e2e_s[rows]
+        self._true = np.log(np.maximum(np.stack([ttft, e2e - ttft, e2e]), _LEAST_S))
+        self._at = np.round(_QUANTILES * (len(rows) - 1)).astype(np.int64)
+        self._quantiles = np.sort(self._true[[0, 2]], axis=1)[:, self._at]
+
+    def error(self, setup: Setup, costs: Costs) -> float:
+        """Replay with these settings and coefficients."""
+        run = simulate(self._pool.calls, setup, costs)
+        ttft, e2e = run.ttft_s[self._rows], run.e2e_s[self._rows]
+        ours = np.log(np.maximum(np.stack([ttft, e2e - ttft, e2e]), _LEAST_S))
+        each = np.abs(ours - self._true).mean(axis=1).sum()
+        quantiles = np.sort(ours[[0, 2]], axis=1)[:, self._at]
+        total = float(each + np.abs(quantiles - self._quantiles).mean(axis=1).sum())
+        return total if np.isfinite(total) else 1e6
+
+
+def fit(pool: Pool, *, rows: Ints | None = None, progress: Callable[[float], None] = lambda share: None, refits: int = REFITS) -> Engine:
+    """Calibrate one pool on some of its calls (all of them by default); seconds on one core. `progress` is told the share done."""
+    begun = time.perf_counter()
+    rng = np.random.default_rng(SEED)
+    every = np.arange(len(pool)) if rows is None else rows
+    part, inside = _stretch(pool, every)
+    search = _Search(part, inside)
+    setup, at = search.settings(progress)
+    setup = replace(setup, speed=_speeds(part, setup, costs_of(at)))
+    at, _ = search.minimise(Replay(part, inside), setup, at, 0.25, LAST)
+    if part is not pool:
+        at, _ = search.minimise(Replay(pool, every), setup, at, 0.1, POLISH)
+    progress(0.6)
+    seen, unseen = _parted(part, inside)
+    trained = search.from_starts(Replay(part, seen), setup, HOLDOUT)[0]
+    holdout = errors(part, simulate(part.calls, setup, costs_of(trained)), unseen)
+    progress(0.7)
+    others = []
+    for k in range(refits):
+        others.append(costs_of(search.minimise(Replay(part, _resampled(part, inside, rng)), setup, at, 0.15, REFIT)[0]))
+        progress(0.7 + 0.3 * (k + 1) / refits)
+    identity = simulate(pool.calls, setup, costs_of(at))
+    error = errors(pool, identity, every)
+    return Engine(pool, setup, costs_of(at), tuple(others), identity, error, holdout, _gate(error), time.perf_counter() - begun)
+
+
+def errors(pool: Pool, run: Run, rows: Ints) -> dict[str, float]:
+    """Return |replay / recorded - 1| of E2E and TTFT quantiles over some calls of the pool."""
+    out = {}
+    for name, ours, true in (("e2e", run.e2e_s, pool.e2e_s), ("ttft", run.ttft_s, pool.ttft_s)):
+        for percentile in (50, 95, 99):
+            got, wanted = np.nanpercentile(ours[rows], percentile), np.percentile(true[rows], percentile)
+            out[f"{name}_p{percentile}"] = float(abs(got / max(wanted, _LEAST_S) - 1.0))
+    return out
+
+
+def costs_of(at: FloatArray) -> Costs:
+    """The coefficients at a point of the search, whose axes are their logarithms."""
+    return Costs(*np.exp(np.clip(at, -40.0, 5.0)).tolist())
+
+
+def _gate(error: dict[str, float]) -> str | None:
+    for name, most in (("e2e_p50", E2E_GATE), ("e2e_p95", E2E_GATE), ("e2e_p99", E2E_GATE), ("ttft_p99", TTFT_GATE)):
+        if not error[name] <= most:
+            metric, percentile = name.upper().split("_")
+            return (f"the calibrated engine replays the recording's {metric} {percentile} {100.0 * error[name]:.0f} % off (at most {100.0 * most:.0f} % is "
+                    "accepted): something that the simulator does not know shapes these times")
+    return None
+
+
+class _Search:
+    """The search for settings and coefficients of one pool on `rows`, from two starts: moments of the recording, and a regression."""
+
+    def __init__(self, pool: Pool, rows: Ints) -> None:
+        self._pool = pool
+        self._replay = Replay(pool, rows)
+        read = regression(pool)
+        self._starts = [_moments(pool), *([] if read is None else [_log(read)])]
+
+    def minimise(self, replay: Replay, setup: Setup, at: FloatArray, width: float, evaluations: int) -> tuple[FloatArray, float]:
+        """Nelder and Mead from `at`, with a weak pull to the last start."""
+        centre = self._starts[-1]
+
+        def value(point: FloatArray) -> float:
+            return replay.error(setup, costs_of(point)) + _PRIOR * float((((point - centre) / 2.0) ** 2).sum())
+
+        return minimise(value, at, np.full(len(at), width), evaluations)
+
+    def from_starts(self, replay: Replay, setup: Setup, evaluations: int) -> tuple[FloatArray, float]:
+        """The better of the two searches, looked at once more with a fresh simplex (one that has shrunk early does not come back)."""
+        found = [self.minimise(replay, setup, self._scaled(replay, setup, start), 0.4, evaluations) for start in self._starts]
+        return self.minimise(replay, setup, min(found, key=lambda one: one[1])[0], 0.3, evaluations)
+
+    def _scaled(self, replay: Replay, setup: Setup, start: FloatArray) -> FloatArray:
+        """The start with all step times multiplied by the factor that suits best: near capacity everything hangs on it."""
+        steps = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.0])
+        tried = [start + shift * steps for shift in np.linspace(-0.4, 0.4, 9)]
+        return min(tried, key=lambda point: replay.error(setup, costs_of(point)))
+
+    def settings(self, progress: Callable[[float], None]) -> tuple[Setup, FloatArray]:
+        """Fit the coefficients with the default settings, then try others and keep what lowers the error clearly."""
+        setup = with_limits(self._pool, self._pool.setup())
+        at, worth = self.from_starts(self._replay, setup, FIRST)
+        progress(0.25)
+        for change in _schedulers(self._pool):
+            other = change(setup)
+            if other == setup:
+                continue
+            near, found = self.minimise(self._replay, other, at, 0.4, ALTERNATIVE)
+            if found < BETTER * worth:
+                setup, at, worth = other, near, found
+        progress(0.5)
+        return setup, at
+
+
+def _schedulers(pool: Pool) -> Iterator[Callable[[Setup], Setup]]:
+    yield lambda s: replace(s, prefill_first=True, token_budget=max(8192, int(pool.calls.prompt_tokens.max())))
+    for budget in TOKEN_BUDGETS:
+        yield lambda s, b=budget: s if s.prefill_first else replace(s, token_budget=b)  # type: ignore[misc]
+
+
+def _moments(pool: Pool) -> FloatArray:
+    """Log coefficients to begin with: a step from the quickest tenth of token times, a prompt token from calls that did not wait."""
+    tokens = pool.calls.output_tokens
+    decoding = tokens > 1
+    token_s = (pool.e2e_s - pool.ttft_s)[decoding] / (tokens[decoding] - 1) if decoding.any() else np.array([0.01])
+    step = max(_LEAST_S, float(np.quantile(token_s, 0.1)) * 0.8)
+    fresh = np.maximum(1, pool.calls.prompt_tokens - pool.calls.cached_tokens)
+    reading = np.maximum(pool.ttft_s - pool.queue_s, _LEAST_S)
+    prefill = max(1e-8, float(np.quantile(reading / fresh, 0.3)))
+    context = float(pool.calls.prompt_tokens.mean()) + 1.0
+    batch = max(1.0, pool.most_running / 2.0)
+    return _log(Costs(prefill, 0.1 * prefill / context, step, 0.2 * step / (batch * context), 0.05 * step / batch, 0.3 * step))
+
+
+def _log(costs: Costs) -> FloatArray:
+    at: FloatArray = np.log(np.array([costs.prefill_token, costs.attention, costs.step, costs.kv_token, costs.sequence, costs.call]))
+    return at
+
+
+def _speeds(pool: Pool, setup: Setup, costs: Costs) -> tuple[float, ...]:
+    """How much longer each replica's steps take than the median replica's: the median ratio of recorded to simulated decode time."""
+    if setup.replicas == 1:
+        return (1.0,)
+    run = simulate(pool.calls, setup, costs)
+    ours, true = run.end_s - run.first_s, pool.e2e_s - pool.ttft_s
+    known = (pool.calls.output_tokens > 1) & (ours > 0.0) & (true > 0.0)
+    factor = np.ones(setup.replicas)
+    for r in range(setup.replicas):
+        mine = known & (pool.calls.replica == r)
+        if int(mine.sum()) >= 10:
+            factor[r] = float(np.median(true[mine] / ours[mine]))
+    return tuple((factor / np.median(factor)).tolist())
+
+
+def _stretch(pool: Pool, rows: Ints) -> tuple[Pool, Ints]:
+    """The pool itself, or the stretch of `STRETCH` calls that waited longest, each beginning where few calls were in flight; and the rows to score."""
+    n = len(pool)
+    if n <= STRETCH or len(rows) < n:
+        return pool, rows
+    begun = pool.arrived_s
+    order = np.argsort(begun, kind="stable")
+    ended = np.sort(pool.ended_s)
+    in_flight = np.arange(n) - np.searchsorted(ended, begun[order])
+    starts = [int(block[np.argmin(in_flight[block])]) for block in np.array_split(np.arange(n - STRETCH + 1), 8)]
+    first = max(starts, key=lambda at: float(pool.queue_s[order[at : at + STRETCH]].mean()) + 1e-9 * at)
+    chosen = np.sort(order[first : first + STRETCH])
+    return pool.take(chosen), np.arange(len(chosen))
+
+
+def _parted(pool: Pool, rows: Ints) -> tuple[Ints, Ints]:
+    """The rows that ended in the first two thirds, and the others."""
+    ended = pool.ended_s[rows]
+    early: Bools = ended <= np.quantile(ended, 2.0 / 3.0)
+    return rows[early], rows[~early]
+
+
+def _resampled(pool: Pool, rows: Ints, rng: np.random.Generator) -> Ints:
+    """Rows of `BLOCKS` blocks of time drawn with replacement: neighbours share their batches, so they are drawn together."""
+    blocks = np.array_split(rows[np.argsort(pool.ended_s[rows], kind="stable")], BLOCKS)
+    return np.concatenate([blocks[k] for k in rng.integers(0, BLOCKS, BLOCKS)])

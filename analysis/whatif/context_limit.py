@@ -1,0 +1,43 @@
+"""What if no prompt were longer than a limit? Longer ones are trimmed to it; simulated, because everyone's batches get shorter.
+
+Trimming takes content away: summarise instead where it matters, and add the summariser's own call. Sending long ones to a lane of their own
+is `routing`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from analysis.whatif.calibrate import Engine
+from analysis.whatif.facts import Facts
+from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
+from analysis.whatif.shorter import input_saved_ms
+from analysis.whatif.simulate import Change, predict_simulated
+
+
+def predict(facts: Facts, *, max_input_tokens: Annotated[int, Meta(ge=1, le=10_000_000, description="the most input tokens of a call")]) -> Prediction:
+    """Return the answer with `cost.trimmed_ratio`, the share of calls that lose input."""
+    fix = Fix("context_limit", f"Limit prompts to {max_input_tokens:,} tokens", "what is trimmed was not needed for the answer",
+              {"max_input_tokens": max_input_tokens})
+    tokens = facts.call("input_tokens")
+    own = tokens[(facts.request_of >= 0) & ~np.isnan(tokens)]
+    cost = {"trimmed_ratio": float((own > max_input_tokens).mean()) if len(own) else 0.0}
+
+    def change(engine: Engine) -> Change:
+        calls = engine.pool.calls
+        prompt = np.minimum(calls.prompt_tokens, max_input_tokens)
+        # The head of a prompt is what is cached; trimming takes from what comes behind it.
+        return Change(replace(calls, prompt_tokens=prompt, cached_tokens=np.minimum(calls.cached_tokens, prompt - 1)), engine.setup)
+
+    def bound() -> Prediction:
+        fresh = np.minimum(tokens, max_input_tokens) - np.nan_to_num(facts.call("cached_tokens"))
+        delta = -input_saved_ms(facts, fresh)
+        ttft, e2e = facts.per_request(delta)
+        old = recorded(facts)
+        return predict_times(facts, fix, Times(old.ttft + ttft, old.e2e + e2e, old.tpot), method="exact")
+
+    return predict_simulated(facts, fix, change, bound=bound, cost=cost)

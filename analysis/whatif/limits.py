@@ -1,0 +1,63 @@
+"""What did calls wait for? Reads off the recording whether seats or KV blocks were full while calls queued, and how many there are.
+
+A call that waits longer than a few steps waits for a seat when its replica runs as many sequences as ever whenever someone waits, for KV when the
+tokens held then are always about the same; otherwise only for its turn in the token budget.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from analysis.latency import FloatArray
+from analysis.whatif.engine import Setup
+from analysis.whatif.pool import Pool
+from analysis.whatif.regress import ramp
+
+# A wait counts from this many usual steps on: shorter ones are a turn in the token budget.
+_STEPS: Final = 5.0
+_LEAST_WAITS: Final = 20
+# Part of the waits during which a limit must have been met, and how near to it; own defaults.
+_PART: Final = 0.8
+_NEAR_KV: Final = 0.85
+
+
+def with_limits(pool: Pool, setup: Setup) -> Setup:
+    """Return the setup with the limit that the waits show, or as it is."""
+    decoding = pool.calls.output_tokens > 1
+    token_s = (pool.e2e_s - pool.ttft_s)[decoding] / (pool.calls.output_tokens[decoding] - 1)
+    waits = pool.queue_s > _STEPS * max(1e-3, float(np.median(token_s)) if len(token_s) else 0.0)
+    if int(waits.sum()) < _LEAST_WAITS:
+        return setup
+    running, held = np.zeros(len(pool)), np.zeros(len(pool))
+    most = np.zeros(len(pool))
+    for r in np.unique(pool.calls.replica):
+        mine = pool.calls.replica == r
+        at = (pool.arrived_s + 0.5 * pool.queue_s)[mine]
+        begin, end = (pool.arrived_s + pool.queue_s)[mine], pool.ended_s[mine]
+        fresh = (pool.calls.prompt_tokens - pool.calls.cached_tokens)[mine].astype(np.float64)
+        output = pool.calls.output_tokens[mine].astype(np.float64)
+        running[mine] = _inside(begin, end, np.ones(len(begin)), at)
+        grown = ramp((pool.arrived_s + pool.ttft_s)[mine], end, output, at) - _since(end, output, at)
+        held[mine] = _inside(begin, end, fresh, at) + grown + 0.5 * setup.block * running[mine]
+        most[mine] = running[mine].max()
+    if float((running[waits] >= most[waits] - 1.0).mean()) >= _PART:
+        return replace(setup, max_sequences=int(most[waits].max()))
+    capacity = float(np.quantile(held[waits], 0.95))
+    if pool.kv_tokens is None and float((held[waits] >= _NEAR_KV * capacity).mean()) >= _PART:
+        return replace(setup, kv_tokens=int(capacity))
+    return setup
+
+
+def _inside(begin: FloatArray, end: FloatArray, amount: FloatArray, at: FloatArray) -> FloatArray:
+    """Sum of `amount` over the intervals that contain each time."""
+    return _since(begin, amount, at) - _since(end, amount, at)
+
+
+def _since(begin: FloatArray, amount: FloatArray, at: FloatArray) -> FloatArray:
+    """Sum of `amount` over what began by each time."""
+    order = np.argsort(begin, kind="stable")
+    total: FloatArray = np.concatenate([[0.0], np.cumsum(amount[order])])[np.searchsorted(begin[order], at, side="right")]
+    return total

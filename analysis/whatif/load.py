@@ -1,0 +1,33 @@
+"""What if the load were multiplied by a factor? Simulated: the same calls arrive in a shorter or a longer time.
+
+Above 1 the recorded order and lengths come faster, below 1 slower (what rate limits or less traffic would do). The shape of bursts is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from analysis.whatif.calibrate import Engine
+from analysis.whatif.facts import Facts
+from analysis.whatif.prediction import Fix, Prediction
+from analysis.whatif.simulate import Change, predict_simulated
+
+# Log units of extra width per doubling: a heavier load visits batches that the recording does not show.
+_PER_DOUBLING = 0.05
+
+
+def predict(facts: Facts, *, factor: Annotated[float, Meta(gt=0.01, lt=100, description="load over today's, such as 1.3 or 0.8")]) -> Prediction:
+    """Return the answer; the fix takes nothing away, someone else brings the load."""
+    fix = Fix("load", f"Multiply the load by {factor:g}", "the mix of lengths stays", {"factor": factor})
+
+    def change(engine: Engine) -> Change:
+        calls = engine.pool.calls
+        # What waits for another call of its request keeps its gap; only arrivals from outside move together.
+        arrival = np.where(calls.after >= 0, calls.arrival_s, calls.arrival_s / factor)
+        return Change(replace(calls, arrival_s=arrival), engine.setup)
+
+    return predict_simulated(facts, fix, change, worse=_PER_DOUBLING * abs(float(np.log2(factor))))

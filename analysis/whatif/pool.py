@@ -1,0 +1,204 @@
+"""Which calls shared one set of engines, and what do we know about its settings? From calls with engine times to what the simulator runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from analysis.finding import say_ratio
+from analysis.latency import FloatArray
+from analysis.whatif.engine import Calls, Ints, Setup
+from analysis.whatif.facts import Facts
+
+# Least calls to fit six coefficients and two settings from; own default, ten per fitted number and room for the hold-out.
+MIN_CALLS: Final = 100
+# Below this share of the traffic the missing calls' batches are missing too: rules that need every co-batched request refuse there.
+MIN_COVERAGE: Final = 0.9
+UNLIMITED_KV: Final = 1 << 40
+# More replicas than this are simulated as drawn from the recording: the event loop scans them.
+MOST_REPLICAS: Final = 256
+# The default of vLLM's max_num_seqs; taken where no limit was ever met.
+DEFAULT_SEQUENCES: Final = 1024
+# KV usage samples below this say more about rounding than about capacity.
+_LEAST_USAGE: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Calls of one model on equal replicas, with what was recorded of them (seconds, arrays of shape (n,)).
+
+    `rows` are the rows in `facts.calls`; `arrived_s` when each reached the engine, `ttft_s` and `e2e_s` are the engine's, from then on. `kv_tokens` is a
+    replica's capacity where gauges tell it, `most_running` the most calls seen in a replica at once.
+    """
+
+    model: str | None
+    rows: Ints
+    calls: Calls
+    arrived_s: FloatArray
+    ttft_s: FloatArray
+    e2e_s: FloatArray
+    queue_s: FloatArray
+    instances: tuple[str, ...]
+    kv_tokens: int | None
+    most_running: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def ended_s(self) -> FloatArray:
+        """When each call ended, as recorded."""
+        ended: FloatArray = self.arrived_s + self.e2e_s
+        return ended
+
+    @property
+    def replicas(self) -> int:
+        """How many engines were seen."""
+        return max(1, len(self.instances))
+
+    def take(self, rows: Ints) -> Pool:
+        """Some of the calls, as if the others had never come; what followed a call that is not among them arrives when it did."""
+        place = np.full(len(self), -1, dtype=np.int64)
+        place[rows] = np.arange(len(rows))
+        calls, cut = self.calls, self.calls.after[rows]
+        after = np.where(cut >= 0, place[cut], -1)
+        own = {name: getattr(calls, name)[rows] for name in calls.__slots__}
+        own["after"] = after
+        own["arrival_s"] = np.where((cut >= 0) & (after < 0), self.arrived_s[rows], own["arrival_s"])
+        recorded = {name: getattr(self, name)[rows] for name in ("rows", "ttft_s", "e2e_s", "queue_s", "arrived_s")}
+        return replace(self, calls=Calls(**own), **recorded)
+
+    def setup(self) -> Setup:
+        """The settings to begin the search with."""
+        return Setup(replicas=self.replicas, kv_tokens=self.kv_tokens or UNLIMITED_KV, max_sequences=max(DEFAULT_SEQUENCES, self.most_running),
+                     speed=(1.0,) * self.replicas)
+
+
+def pools(facts: Facts) -> tuple[list[Pool], str | None]:
+    """Return the pools that can be simulated, and why there is none (or None).
+
+    A pool is a model with at least `MIN_CALLS` calls of which 90 % carry engine times and token counts.
+    """
+    calls = facts.calls.with_row_index("row")
+    if calls.is_empty():
+        return [], "the window holds no model call"
+    usable = (~pl.col("error").fill_null(False) & pl.col("engine_e2e_ms").is_not_null() & (pl.col("input_tokens") > 0) & (pl.col("output_tokens") > 0)
+              & (pl.col("ttft_engine_ms").is_not_null() | pl.col("prefill_ms").is_not_null()))
+    calls = calls.with_columns(usable=usable.fill_null(False))
+    if not calls["usable"].any():
+        return [], ("the calls carry no engine times (queue, prefill, decode), so what load does cannot be told from here: "
+                    "switch tracing on in the inference server; against a provider only exact, resampled and estimated answers are possible")
+    found, lacking = [], []
+    for (model,), group in calls.group_by("model", maintain_order=True):
+        served = group.filter(~pl.col("error").fill_null(False))
+        with_times = served.filter("usable")
+        if with_times.height < MIN_CALLS:
+            lacking.append(f"{with_times.height} calls with engine times, at least {MIN_CALLS} are needed: widen the window")
+            continue
+        seen = min(with_times.height / served.height, _coverage(facts, with_times))
+        if seen < MIN_COVERAGE:
+            lacking.append(f"only {say_ratio(seen)} of the engine's traffic is recorded, at least {say_ratio(MIN_COVERAGE)} is needed to know its batches: "
+                           "turn sampling off for the engine's spans")
+            continue
+        found.append(_pool(facts, None if model is None else str(model), with_times))
+    return found, None if found else lacking[0]
+
+
+def _coverage(facts: Facts, calls: pl.DataFrame) -> float:
+    """Output tokens of the calls over those that the engines' own counters tell, over the time that both cover; 1 without counters."""
+    counted = facts.points.filter(pl.col("indicator") == "output_tokens").sort("time_us")
+    if counted["time_us"].n_unique() < 3:
+        return 1.0
+    begin, end = float(counted["time_us"].min()), float(counted["time_us"].max())  # type: ignore[arg-type]
+    total = 0.0
+    for (_instance,), one in counted.group_by("instance"):
+        at, rate = one["time_us"].to_numpy(), one["value"].to_numpy()
+        total += float((rate[1:] * np.diff(at)).sum()) / 1e6
+    start, whole = calls["start_us"].to_numpy().astype(np.float64), calls["e2e_ms"].to_numpy() * 1000.0
+    first = start + np.nan_to_num(calls["ttft_engine_ms"].cast(pl.Float64).fill_null(0.0).to_numpy()) * 1000.0
+    inside = (np.clip(start + whole, begin, end) - np.clip(first, begin, end)) / np.maximum(start + whole - first, 1.0)
+    ours = float((calls["output_tokens"].to_numpy() * np.clip(inside, 0.0, 1.0)).sum())
+    return min(1.0, ours / total) if total > 0.0 else 1.0
+
+
+def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
+    n = calls.height
+    ms = {name: calls[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in (
+        "e2e_ms", "engine_e2e_ms", "ttft_ms", "ttft_client_ms", "ttft_engine_ms", "queue_ms", "prefill_ms")}
+    ttft = np.where(np.isnan(ms["ttft_engine_ms"]), np.nan_to_num(ms["queue_ms"]) + ms["prefill_ms"], ms["ttft_engine_ms"])
+    e2e = np.maximum(ms["engine_e2e_ms"], ttft)
+    # The way to the engine: half of what the client saw beyond the engine's own time.
+    way = np.maximum(ms["e2e_ms"] - ms["engine_e2e_ms"], 0.0) / 2.0
+    start = calls["start_us"].to_numpy() / 1e6
+    arrival = start - start.min() + way / 1000.0
+    names = calls.select(pl.coalesce("engine_instance", "instance").fill_null("")).to_series()
+    instances = tuple(sorted(names.unique().to_list()))[:MOST_REPLICAS]
+    replica = np.array([instances.index(name) if name in instances else -1 for name in names.to_list()], dtype=np.int64)
+    rows = calls["row"].to_numpy().astype(np.int64)
+    after, gap = _chains(facts, rows, arrival, arrival + e2e / 1000.0)
+    tokens = {name: calls[name].cast(pl.Int64).fill_null(0).to_numpy() for name in ("input_tokens", "output_tokens", "cached_tokens")}
+    cached = np.clip(tokens["cached_tokens"], 0, tokens["input_tokens"] - 1)
+    queue_s = np.nan_to_num(ms["queue_ms"]) / 1000.0
+    made = Calls(
+        arrival_s=np.where(after >= 0, gap, arrival), after=after, prompt_tokens=tokens["input_tokens"], cached_tokens=cached,
+        output_tokens=tokens["output_tokens"], replica=replica, pool_from=np.zeros(n, dtype=np.int64), pool_to=np.full(n, MOST_REPLICAS, dtype=np.int64),
+        weight=np.ones(n), gated=np.zeros(n, np.bool_))
+    ttft_s, e2e_s = ttft / 1000.0, e2e / 1000.0
+    running = max(_most_at_once(arrival[replica == r] + queue_s[replica == r], arrival[replica == r] + e2e_s[replica == r]) for r in np.unique(replica))
+    fresh = tokens["input_tokens"] - cached
+    kv = _kv_tokens(facts, model, start, arrival + start.min(), queue_s, ttft_s, e2e_s, fresh, tokens["output_tokens"], len(instances))
+    return Pool(model, rows, made, arrival, ttft_s, e2e_s, queue_s, instances, kv, running)
+
+
+def _chains(facts: Facts, rows: Ints, arrival: FloatArray, end: FloatArray) -> tuple[Ints, FloatArray]:
+    """For each call the one of the same request that it waited for (-1: none), and the gap between that one's end and its own arrival in seconds."""
+    after, gap = np.full(len(rows), -1, dtype=np.int64), np.zeros(len(rows))
+    request, on_path = facts.request_of[rows], facts.on_path[rows]
+    last: dict[int, int] = {}
+    for i in np.argsort(arrival, kind="stable"):
+        key = int(request[i])
+        if key < 0 or not on_path[i]:
+            continue
+        before = last.get(key)
+        if before is not None and end[before] <= arrival[i]:
+            after[i], gap[i] = before, arrival[i] - end[before]
+        last[key] = int(i)
+    return after, gap
+
+
+def _most_at_once(begin: FloatArray, end: FloatArray) -> int:
+    """The most intervals that overlap at one time."""
+    if not len(begin):
+        return 0
+    change = np.concatenate([np.ones(len(begin)), -np.ones(len(end))])
+    order = np.lexsort((change, np.concatenate([begin, end])))
+    return int(np.cumsum(change[order]).max())
+
+
+def _kv_tokens(facts: Facts, model: str | None, start: FloatArray, arrival: FloatArray, queue_s: FloatArray, ttft_s: FloatArray, e2e_s: FloatArray,
+               prompt: Ints, output: Ints, replicas: int) -> int | None:
+    """A replica's KV capacity in tokens: as its gauge says, else tokens in use by the calls over the usage gauge; None without either."""
+    points = facts.points.filter(pl.col("model").is_null() | (pl.col("model") == model) | pl.lit(model is None))
+    told = points.filter(pl.col("indicator") == "kv_capacity")["value"]
+    if len(told):
+        return int(np.median(told.to_numpy()))
+    usage = points.filter(pl.col("indicator") == "kv_cache_usage").group_by("time_us").agg(pl.col("value").mean()).sort("time_us")
+    at, used = usage["time_us"].to_numpy() / 1e6, usage["value"].to_numpy()
+    keep = (used > _LEAST_USAGE) & (at > start.min()) & (at < (arrival + e2e_s).max())
+    if int(keep.sum()) < 5:
+        return None
+    tokens = [float(_in_use(t, arrival, queue_s, ttft_s, e2e_s, prompt, output).sum()) for t in at[keep]]
+    return int(np.median(np.array(tokens) / used[keep] / max(1, replicas)))
+
+
+def _in_use(t: float, arrival: FloatArray, queue_s: FloatArray, ttft_s: FloatArray, e2e_s: FloatArray, prompt: Ints, output: Ints) -> FloatArray:
+    """KV tokens that each call holds at time t: its prompt from admission on, and its answer as it grows."""
+    inside = (t >= arrival + queue_s) & (t < arrival + e2e_s)
+    share = np.clip((t - arrival - ttft_s) / np.maximum(e2e_s - ttft_s, 1e-9), 0.0, 1.0)
+    held: FloatArray = np.where(inside, prompt + output * share, 0.0)
+    return held
+
+

@@ -1,0 +1,57 @@
+"""What if every prompt were shorter by so many tokens, such as a trimmed system prompt or fewer raw turns? Simulated.
+
+The tokens are taken from what is read anew first: a cached system prompt costs little, so trimming it gains little.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from analysis.whatif.calibrate import Engine
+from analysis.whatif.engine import Ints
+from analysis.whatif.facts import Facts
+from analysis.whatif.prediction import Fix, Prediction, Times, WhatIfError, predict_times, recorded
+from analysis.whatif.shorter import input_saved_ms
+from analysis.whatif.simulate import Change, predict_simulated
+
+
+def predict(
+    facts: Facts,
+    *,
+    tokens: Annotated[int, Meta(ge=0, le=10_000_000, description="input tokens taken from every call")] = 0,
+    ratio: Annotated[float, Meta(ge=0, lt=1, description="part of every call's input that is taken away, 0..1")] = 0.0,
+) -> Prediction:
+    """Return the answer with `cost.input_saved_ratio` of input tokens.
+
+    Raises:
+        WhatIfError: neither tokens nor ratio was given.
+    """
+    if tokens == 0 and ratio == 0.0:
+        raise WhatIfError("prompt_trim needs tokens or ratio above 0: say how much of the prompt goes")
+    title = " and ".join([*([f"{tokens:,} tokens"] if tokens else []), *([f"{100 * ratio:.0f} %"] if ratio else [])])
+    fix = Fix("prompt_trim", f"Trim {title} from every prompt", "what is trimmed was not needed for the answer", {"tokens": tokens, "ratio": ratio})
+
+    def kept(prompt: Ints) -> Ints:
+        left: Ints = np.maximum(1, np.floor(prompt * (1.0 - ratio)).astype(np.int64) - tokens)
+        return left
+
+    def change(engine: Engine) -> Change:
+        calls = engine.pool.calls
+        prompt = kept(calls.prompt_tokens)
+        return Change(replace(calls, prompt_tokens=prompt, cached_tokens=np.minimum(calls.cached_tokens, prompt - 1)), engine.setup)
+
+    own = np.nan_to_num(facts.call("input_tokens")[facts.request_of >= 0]).astype(np.int64)
+    cost = {"input_saved_ratio": float((own - np.minimum(own, kept(own))).sum() / max(1, own.sum()))}
+
+    def bound() -> Prediction:
+        left = kept(np.nan_to_num(facts.call("input_tokens")).astype(np.int64)).astype(np.float64)
+        fresh = left - np.nan_to_num(facts.call("cached_tokens"))
+        ttft, e2e = facts.per_request(-input_saved_ms(facts, fresh))
+        old = recorded(facts)
+        return predict_times(facts, fix, Times(old.ttft + ttft, old.e2e + e2e, old.tpot), method="exact")
+
+    return predict_simulated(facts, fix, change, bound=bound, cost=cost)

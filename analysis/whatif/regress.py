@@ -1,0 +1,85 @@
+"""What do a step's parts cost at first sight? A least-squares split of each call's decode time over what else its replica did meanwhile.
+
+It reads the batches off the recording instead of simulating them, so it is a robust place to begin a replay fit from, and biased as an answer:
+a call's own span says when it was in a batch but not how the batches were cut.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analysis.latency import FloatArray
+from analysis.whatif.engine import Costs
+from analysis.whatif.pool import Pool
+
+_LEAST: float = 1e-12
+
+
+def regression(pool: Pool) -> Costs | None:
+    """Return the coefficients of a linear step, None when fewer than 30 calls decode.
+
+    decode_i = step x (n_i - 1) + prefill_token x (prompt tokens read meanwhile) + sequence x (n_i - 1) x (mean batch) + kv_token x (n_i - 1) x (mean
+    KV), none below 0, weighted by 1 / decode_i.
+    """
+    calls = pool.calls
+    decoding = np.flatnonzero((calls.output_tokens > 1) & (calls.after < 0) & (pool.e2e_s > pool.ttft_s))
+    if len(decoding) < 30:
+        return None
+    columns, target = [], []
+    for r in np.unique(calls.replica[decoding]):
+        mine = np.flatnonzero((calls.replica == r) & (calls.after < 0))
+        rows = decoding[calls.replica[decoding] == r]
+        scheduled = calls.arrival_s + pool.queue_s
+        first, end = calls.arrival_s + pool.ttft_s, calls.arrival_s + pool.e2e_s
+        fresh = (calls.prompt_tokens - calls.cached_tokens).astype(np.float64)
+        held = calls.prompt_tokens + calls.output_tokens / 2.0
+        took = (end - first)[rows]
+        read = ramp(scheduled[mine], first[mine], fresh[mine], end[rows]) - ramp(scheduled[mine], first[mine], fresh[mine], first[rows])
+        batch = _area(first[mine], end[mine], np.ones(len(mine)), first[rows], end[rows]) / took
+        kv = _area(first[mine], end[mine], held[mine], first[rows], end[rows]) / took
+        steps = calls.output_tokens[rows] - 1.0
+        columns.append(np.column_stack([steps, read, steps * batch, steps * kv]))
+        target.append(took)
+    x, y = np.concatenate(columns), np.concatenate(target)
+    step, prefill, sequence, kv_token = _least_squares(x / y[:, None], np.ones(len(y)))
+    return Costs(max(prefill, _LEAST), max(0.05 * prefill / max(1.0, float(calls.prompt_tokens.mean())), _LEAST), max(step, _LEAST),
+                 max(kv_token, _LEAST), max(sequence, _LEAST), 0.3 * max(step, 1e-3))
+
+
+def ramp(begin: FloatArray, end: FloatArray, amount: FloatArray, at: FloatArray) -> FloatArray:
+    """Sum over intervals of `amount` x the part of the interval that has passed at each time `at`."""
+    length = np.maximum(end - begin, 1e-9)
+    return _ramps(begin, amount / length, at) - _ramps(begin + length, amount / length, at)
+
+
+def _ramps(begin: FloatArray, slope: FloatArray, at: FloatArray) -> FloatArray:
+    """Sum of slope x max(0, at - begin), by sorting once."""
+    order = np.argsort(begin, kind="stable")
+    slopes = np.concatenate([[0.0], np.cumsum(slope[order])])
+    offsets = np.concatenate([[0.0], np.cumsum((slope * begin)[order])])
+    upto = np.searchsorted(begin[order], at, side="right")
+    total: FloatArray = slopes[upto] * at - offsets[upto]
+    return total
+
+
+def _area(begin: FloatArray, end: FloatArray, height: FloatArray, start: FloatArray, stop: FloatArray) -> FloatArray:
+    """Area under the sum of boxes (height over [begin, end]) between start and stop."""
+    def upto(at: FloatArray) -> FloatArray:
+        return _ramps(begin, height, at) - _ramps(end, height, at)
+
+    return upto(stop) - upto(start)
+
+
+def _least_squares(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Non-negative least squares by cyclic coordinate descent (four columns: a few hundred rounds settle it)."""
+    scale = np.sqrt((x**2).sum(axis=0))
+    scale[scale == 0.0] = 1.0
+    a = x / scale
+    gram, wanted = a.T @ a, a.T @ y
+    beta = np.zeros(x.shape[1])
+    for _ in range(2000):
+        for j in range(len(beta)):
+            if gram[j, j] > 0.0:
+                beta[j] = max(0.0, beta[j] + (wanted[j] - gram[j] @ beta) / gram[j, j])
+    found: FloatArray = beta / scale
+    return found

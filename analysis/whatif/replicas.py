@@ -1,0 +1,34 @@
+"""What if there were another number of equal replicas? Simulated with a router that gives each call to the replica with the fewest calls.
+
+New replicas are as quick as the median of those seen. They start with empty prefix caches and must be warm; neither is in the figure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from analysis.whatif.calibrate import Engine
+from analysis.whatif.engine import LEAST_LOAD, ROUND_ROBIN
+from analysis.whatif.facts import Facts
+from analysis.whatif.prediction import Fix, Prediction
+from analysis.whatif.simulate import Change, predict_simulated
+
+
+def predict(
+    facts: Facts,
+    *,
+    replicas: Annotated[int, Meta(ge=1, le=256, description="how many equal replicas there are in all")],
+    router: Annotated[Literal["least_load", "round_robin"], Meta(description="how calls are shared out: fewest calls, or in turn")] = "least_load",
+) -> Prediction:
+    """Return the answer with `cost.replicas_factor`, replicas over those seen."""
+    fix = Fix("replicas", f"Run {replicas} replicas", "they are equal, and any of them can serve any call", {"replicas": replicas, "router": router})
+
+    def change(engine: Engine) -> Change:
+        rule = LEAST_LOAD if router == "least_load" else ROUND_ROBIN
+        setup = replace(engine.setup, replicas=replicas, router=rule, speed=engine.setup.speed[:replicas])
+        return Change(engine.pool.calls, setup, cost={"replicas_factor": replicas / engine.setup.replicas})
+
+    return predict_simulated(facts, fix, change)

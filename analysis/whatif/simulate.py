@@ -1,0 +1,230 @@
+"""What would the requests have met with the fix in place? Replays the recorded arrivals through the calibrated engines, changed as the fix says.
+
+Per call the change is simulated with the fix minus simulated without; it is put on the recorded request, so what the simulator does not know (the
+application, the network) stays as recorded. Quantiles are then corrected by how far the identity replay is off, and their interval carries the
+spread of the refits, the hold-out error, and a part of the size of the effect: the further from the recording, the less it vouches for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from analysis.latency import sorted_quantile
+from analysis.whatif.calibrate import Engine
+from analysis.whatif.engine import Calls, Costs, Setup, simulate
+from analysis.whatif.facts import Bools, Facts
+from analysis.whatif.pool import UNLIMITED_KV
+from analysis.whatif.prediction import (
+    METRICS,
+    PERCENTILES,
+    Z90,
+    Effect,
+    Fitted,
+    Fix,
+    Prediction,
+    Times,
+    blank,
+    curves,
+    goodput_ratio,
+    recorded,
+    refuse,
+    set_headline,
+)
+
+# Shares of an interval's width, see docs/BENCHMARKS.md (what-ifs): of the hold-out error, of the logarithm of the effect, and at the least.
+HOLDOUT_SHARE: Final = 1.0
+EFFECT_SHARE: Final = 0.05
+LEAST: Final = {"e2e": 0.01, "ttft": 0.03, "tpot": 0.015}
+# A request counts as touched when the fix moves its time by more than this part.
+TOUCHED: Final = 0.01
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a fix makes of one pool. `removed` calls (see `without`) take no time any more, `cost` is by name."""
+
+    calls: Calls
+    setup: Setup
+    costs: Callable[[Costs], Costs] = lambda costs: costs
+    removed: Bools | None = None
+    cost: Mapping[str, float] = field(default_factory=dict)
+
+
+def predict_simulated(
+    facts: Facts,
+    fix: Fix,
+    change: Callable[[Engine], Change],
+    *,
+    bound: Callable[[], Prediction] | None = None,
+    cost: Mapping[str, float] | None = None,
+    worse: float = 0.0,
+    needs_kv: bool = False,
+) -> Prediction:
+    """Return the simulated answer, the exact bound where the engine cannot be simulated, or a refusal with the reason.
+
+    `worse` (log units) widens the interval where the fix leaves what the calibration has seen; `needs_kv` refuses where no engine's KV capacity is
+    known. `cost` stands beside what the changes cost.
+    """
+    engines, why = facts.engines
+    if why is None and needs_kv and all(engine.setup.kv_tokens >= UNLIMITED_KV for engine in engines):
+        why = ("the KV capacity is not known and never filled: scrape the engines' metrics (cache usage, or vllm:cache_config_info), "
+               "or nothing waits for KV here")
+    if why is not None:
+        if bound is None:
+            return _with_engines(refuse(facts, fix, "simulated", f"what-if not available: {why}"), engines)
+        answer = bound()
+        answer.cost |= dict(cost or {})
+        answer.bound = True
+        answer.reasons["simulated"] = f"not simulated, so this is a bound that leaves the load as it was: {why}"
+        return _with_engines(answer, engines)
+    changes = [change(engine) for engine in engines]
+    before, identity, after = recorded(facts), _replayed(facts, engines, None, None), _replayed(facts, engines, changes, None)
+    draws = [(_replayed(facts, engines, None, k), _replayed(facts, engines, changes, k)) for k in range(len(engines[0].refits))]
+    percentiles = sorted({*PERCENTILES, facts.percentile})
+    effects = [_effect(facts, engines, before, identity, after, draws, metric, p, worse) for metric in METRICS for p in percentiles]
+    corrected = _corrected(before, identity, after)
+    rejected = np.isnan(after.e2e) & ~np.isnan(before.e2e)
+    spent = dict(cost or {}) | _cost(engines, changes) | ({"rejected_ratio": float(rejected.mean())} if rejected.any() else {})
+    answer = Prediction(
+        fix=fix.id, title=fix.title, method="simulated", assumption=fix.assumption, parameters=dict(fix.parameters), requests=len(facts), effects=effects,
+        curves=curves(before, corrected), cost=spent, goodput_before=goodput_ratio(facts, before), goodput_after=_good_after(facts, corrected, rejected))
+    _with_engines(answer, engines)
+    set_headline(answer, facts, _touched(identity, after), _backtest(engines, facts), "the hold-out has no such quantile")
+    return answer
+
+
+def _good_after(facts: Facts, corrected: Times, rejected: Bools) -> float | None:
+    """Requests that are turned away miss the SLO."""
+    good = goodput_ratio(facts, corrected)
+    return None if good is None else good * float(1.0 - rejected.mean())
+
+
+def _replayed(facts: Facts, engines: list[Engine], changes: list[Change] | None, draw: int | None) -> Times:
+    """The requests' times with simulated calls in place of the recorded ones; the recording's own settings where there is no change."""
+    n = facts.calls.height
+    whole, first = np.zeros(n), np.zeros(n)
+    token_ms = facts.call("tpot_ms").copy()
+    lost = np.zeros(len(facts), np.bool_)
+    for at, engine in enumerate(engines):
+        change = Change(engine.pool.calls, engine.setup) if changes is None else changes[at]
+        costs = change.costs(engine.costs if draw is None else engine.refits[draw])
+        run = simulate(change.calls, change.setup, costs)
+        pool, rows = engine.pool, engine.pool.rows
+        whole[rows] = 1000.0 * (run.e2e_s - pool.e2e_s)
+        first[rows] = 1000.0 * (run.ttft_s - pool.ttft_s)
+        tokens = change.calls.output_tokens
+        with np.errstate(divide="ignore", invalid="ignore"):
+            token_ms[rows] = np.where(tokens > 1, 1000.0 * (run.end_s - run.first_s) / (tokens - 1), np.nan)
+        gone = np.isnan(run.end_s)
+        if change.removed is not None:
+            whole[rows[change.removed]], first[rows[change.removed]] = -1000.0 * pool.e2e_s[change.removed], -1000.0 * pool.ttft_s[change.removed]
+            gone &= ~change.removed
+        requests = facts.request_of[rows[gone]]
+        lost[requests[requests >= 0]] = True
+    ttft_delta, e2e_delta = facts.per_request(whole, first)
+    old = recorded(facts)
+    answering = facts.answering
+    tpot = np.where((answering >= 0) & ~np.isnan(old.tpot), token_ms[answering], np.nan)
+    times = Times(np.maximum(old.ttft + ttft_delta, 0.0), np.maximum(old.e2e + e2e_delta, 0.0), tpot)
+    for metric in METRICS:
+        times.of(metric)[lost] = np.nan
+    return times
+
+
+def _quantile(times: Times, metric: str, q: float) -> float:
+    values = times.of(metric)
+    return max(1e-3, sorted_quantile(np.sort(values[~np.isnan(values)]), q))
+
+
+def _effect(
+    facts: Facts, engines: list[Engine], before: Times, identity: Times, after: Times, draws: list[tuple[Times, Times]], metric: str, percentile: float,
+    worse: float,
+) -> Effect:
+    effect = blank(metric, percentile, *(int((~np.isnan(times.of(metric))).sum()) for times in (before, after)))
+    if effect.reasons:
+        return effect
+    q = percentile / 100.0
+    old, same, new = (_quantile(times, metric, q) for times in (before, identity, after))
+    best = new * _correction(old, same, new)
+    others = np.array([np.log(_quantile(b, metric, q)) - np.log(_quantile(a, metric, q)) for a, b in draws])
+    spread = float(np.std(others - np.log(new / same))) if len(others) else 0.0
+    holdout = max(engine.holdout_error.get(f"{'e2e' if metric == 'tpot' else metric}_p{_nearest(percentile)}", 0.0) for engine in engines)
+    sd = float(np.sqrt(spread**2 + (HOLDOUT_SHARE * holdout / Z90) ** 2 + (EFFECT_SHARE * np.log(new / same)) ** 2 + LEAST[metric] ** 2 + worse**2))
+    effect.before, effect.after = old, best
+    effect.interval = (best * float(np.exp(-Z90 * sd)), best * float(np.exp(Z90 * sd)))
+    return effect
+
+
+def _nearest(percentile: float) -> int:
+    return min((50, 95, 99), key=lambda known: abs(known - percentile))
+
+
+def _correction(old: float, same: float, new: float) -> float:
+    """How far the identity replay is off, as a factor on the prediction."""
+    return old / same
+
+
+def _corrected(before: Times, identity: Times, after: Times) -> Times:
+    """The requests' times after the fix with their quantiles corrected as the effects are, for curves and goodput."""
+    out = []
+    for metric in METRICS:
+        new = after.of(metric).copy()
+        known = ~np.isnan(new)
+        old, same = (np.sort(times.of(metric)[~np.isnan(times.of(metric))]) for times in (before, identity))
+        if len(old) and known.any():
+            rank = (np.argsort(np.argsort(new[known], kind="stable")) + 0.5) / known.sum()
+            new[known] *= np.quantile(old, rank) / np.maximum(np.quantile(same, rank), 1e-3)
+        out.append(new)
+    return Times(*out)
+
+
+def _touched(identity: Times, after: Times) -> float:
+    changed = np.zeros(len(identity.e2e), np.bool_)
+    for metric in ("ttft", "e2e"):
+        old, new = identity.of(metric), after.of(metric)
+        changed |= (np.isnan(old) != np.isnan(new)) | (np.abs(new - old) > TOUCHED * old)
+    return float(changed.mean()) if len(changed) else 0.0
+
+
+def _cost(engines: list[Engine], changes: list[Change]) -> dict[str, float]:
+    """Costs of the pools together: shares weighted by their calls."""
+    total = sum(len(engine.pool) for engine in engines)
+    out: dict[str, float] = {}
+    for engine, change in zip(engines, changes, strict=True):
+        for name, value in change.cost.items():
+            share = len(engine.pool) / total if name.endswith("_ratio") else 1.0
+            out[name] = out.get(name, 0.0) + share * value
+    return out
+
+
+def _backtest(engines: list[Engine], facts: Facts) -> float | None:
+    metric = "e2e" if facts.metric == "tpot" else facts.metric
+    found = [engine.holdout_error[f"{metric}_p{_nearest(facts.percentile)}"] for engine in engines if metric in ("e2e", "ttft")]
+    return max(found) if found else None
+
+
+def _with_engines(answer: Prediction, engines: list[Engine]) -> Prediction:
+    answer.engine = [_fitted(engine) for engine in engines]
+    return answer
+
+
+def _fitted(engine: Engine) -> Fitted:
+    setup = engine.setup
+    return Fitted(
+        model=engine.pool.model, replicas=setup.replicas, calls=len(engine.pool), scheduler="prefill first" if setup.prefill_first else "chunked prefill",
+        token_budget=setup.token_budget, max_sequences=setup.max_sequences, kv_tokens=setup.kv_tokens if setup.kv_tokens < UNLIMITED_KV else None,
+        identity_error=engine.identity_error, holdout_error=engine.holdout_error, seconds=engine.seconds)
+
+
+def without(calls: Calls, removed: Bools) -> Calls:
+    """The calls without some: those never arrive, and what waited for one of them follows what it had waited for."""
+    arrival, after = calls.arrival_s.copy(), calls.after.copy()
+    for i in np.flatnonzero(removed):
+        for child in np.flatnonzero(after == i):
+            after[child], arrival[child] = after[i], arrival[child] + arrival[i]
+        after[i] = -1
+    return replace(calls, arrival_s=np.where(removed, np.inf, arrival), after=after)

@@ -1,0 +1,166 @@
+"""How right are the simulated what-ifs, how honest are their intervals, and how long do they take?
+
+Run `python -m tests.benchmarks.whatif [errors|speed|real FOLDER]`. `errors` records traffic on another engine (`whatif_truth`, whose cost law the
+product does not know), asks the product about fixes, and compares with the same arrivals and lengths recorded on that engine with the fix in place.
+`real FOLDER` fits real vLLM runs (the vLLM examples of casys-kaist/LLMServingSim, MIT: `*.requests.jsonl` and `*.meta.json`) on their first half and
+predicts the second. `speed` times 10,000 requests on one core.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from analysis.slo import Slo
+from analysis.whatif import cap, chunked_prefill, context_limit, kv_size, load, max_sequences, prefix_cache, replicas
+from analysis.whatif.calibrate import errors, fit
+from analysis.whatif.facts import Facts
+from analysis.whatif.pool import pools
+from analysis.whatif.prediction import Prediction
+from tests.benchmarks.whatif_truth import Server, Traffic, record, traffic
+
+Fixed = Callable[[Traffic, Server], tuple[Traffic, Server]]
+
+
+def facts_of(load_: Traffic, seen: np.ndarray) -> Facts:
+    """The recording as the product reads it from the spans of an engine: one call per request."""
+    n = len(load_.arrival)
+    start_us = (1.76e15 + load_.arrival * 1e6).astype(np.int64)
+    ttft, e2e, queue = seen[:, 1] * 1000.0, seen[:, 2] * 1000.0, seen[:, 0] * 1000.0
+    tpot = np.where(load_.output > 1, (e2e - ttft) / np.maximum(load_.output - 1, 1), np.nan)
+    text: dict[str, Any] = {"model": "m", "service": "vllm", "route": "/chat", "provider": None, "tenant": None, "session": None, "error_type": None}
+    both = {name: pl.lit(value, pl.String) for name, value in text.items()}
+    numbers = pl.DataFrame({
+        "trace_id": [f"{k:032x}" for k in range(n)], "start_us": start_us, "ttft_ms": ttft, "e2e_ms": e2e, "tpot_ms": tpot, "queue_ms": queue,
+        "input_tokens": load_.prompt, "output_tokens": load_.output, "cached_tokens": load_.cached}, nan_to_null=True)
+    none = {name: pl.lit(None, pl.Float64) for name in ("reasoning_tokens", "max_tokens", "attempts", "ttft_client_ms", "decode_ms")}
+    calls = numbers.with_columns(
+        **both, **none, span_id=pl.lit("0"), end_us=pl.col("start_us") + (pl.col("e2e_ms") * 1000).cast(pl.Int64),
+        instance=pl.Series(seen[:, 3].astype(int)).cast(pl.String), engine_instance=pl.lit(None, pl.String),
+        ttft_engine_ms=pl.col("ttft_ms"), engine_e2e_ms=pl.col("e2e_ms"),
+        prefill_ms=pl.col("ttft_ms") - pl.col("queue_ms"), error=pl.lit(False), on_path=pl.lit(True), request=pl.int_range(n, dtype=pl.Int64))
+    empty = pl.DataFrame(schema={"time_us": pl.Int64, "instance": pl.String, "model": pl.String, "indicator": pl.String, "value": pl.Float64})
+    return Facts(numbers.with_columns(**both, error=pl.lit(False)), calls, empty, Slo(ttft_ms=1500.0, e2e_ms=20_000.0, percentile=99.0), "e2e")
+
+
+def _capped(tokens: int) -> Fixed:
+    return lambda t, s: (replace(t, output=np.minimum(t.output, tokens)), s)
+
+
+def _limited(tokens: int) -> Fixed:
+    return lambda t, s: (replace(t, prompt=np.minimum(t.prompt, tokens)), s)
+
+
+def _cached(ratio: float) -> Fixed:
+    return lambda t, s: (replace(t, cached=np.minimum((t.prompt * ratio).astype(np.int64), t.prompt - 1)), s)
+
+
+def _server(**changes: Any) -> Fixed:
+    return lambda t, s: (t, replace(s, **changes))
+
+
+FIXES: list[tuple[str, ModuleType, dict[str, Any], Fixed]] = [
+    ("cap 512", cap, {"max_tokens": 512}, _capped(512)),
+    ("cap 256", cap, {"max_tokens": 256}, _capped(256)),
+    ("context 2k", context_limit, {"max_input_tokens": 2000}, _limited(2000)),
+    ("cached 50 %", prefix_cache, {"hit_ratio": 0.5}, _cached(0.5)),
+    ("budget 512", chunked_prefill, {"token_budget": 512}, _server(budget=512)),
+    ("32 seats", max_sequences, {"sequences": 32}, _server(seats=32)),
+    ("2 replicas, in turn", replicas, {"replicas": 2, "router": "round_robin"}, _server(replicas=2)),
+    ("3 replicas, least load", replicas, {"replicas": 3}, _server(replicas=3, least_loaded=True)),
+    ("load x 0.8", load, {"factor": 0.8}, lambda t, s: (replace(t, arrival=t.arrival / 0.8), s)),
+    ("load x 1.2", load, {"factor": 1.2}, lambda t, s: (replace(t, arrival=t.arrival / 1.2), s)),
+]
+LITTLE_KV: list[tuple[str, ModuleType, dict[str, Any], Fixed]] = [("KV x 2", kv_size, {"factor": 2.0}, lambda t, s: (t, replace(s, kv=2 * s.kv)))]
+SITUATIONS: list[tuple[str, float, Server, dict[str, float]]] = [
+    ("half load", 4.5, Server(), {}),
+    ("busy", 6.5, Server(), {}),
+    ("near capacity", 7.8, Server(), {}),
+    ("past capacity", 10.0, Server(), {}),
+    ("bursts", 6.0, Server(), {"burst": 0.9}),
+    ("64 seats", 6.0, Server(seats=64), {}),
+    ("little KV", 7.0, Server(kv=60_000), {}),
+    ("prompts first", 6.0, Server(prefill_first=True, budget=8192), {}),
+    ("long prompts", 3.5, Server(), {"prompt": 2000.0}),
+    ("quick, smooth law", 12.0, Server(prompt_cost=4e-5, power=1.0, step=0.006, noise=0.03), {}),
+]
+
+
+def quantiles(seen: np.ndarray) -> dict[str, float]:
+    """The truth's figures by name, ms."""
+    return {f"{name}_p{p}": float(np.percentile(seen[:, column], p) * 1000.0) for name, column in (("ttft", 1), ("e2e", 2)) for p in (50, 95, 99)}
+
+
+def compare(answer: Prediction, truth: dict[str, float]) -> list[dict[str, Any]]:
+    """One row per predicted quantile: signed error, whether the interval holds the truth, before and truth."""
+    rows = []
+    for effect in answer.effects:
+        name = f"{effect.metric}_p{round(100 * effect.quantile)}"
+        if name in truth and effect.after is not None and effect.interval is not None:
+            rows.append({"name": name, "error": effect.after / truth[name] - 1.0, "inside": effect.interval[0] <= truth[name] <= effect.interval[1],
+                         "before": effect.before, "after": effect.after, "truth": truth[name], "width": effect.interval[1] / effect.interval[0]})
+    return rows
+
+
+def run_errors(n: int, seeds: list[int]) -> list[dict[str, Any]]:
+    """Every situation with every fix."""
+    rows: list[dict[str, Any]] = []
+    for seed in seeds:
+        for name, rate, server, shape in SITUATIONS:
+            came = traffic(n, rate, seed=seed, **shape)
+            facts = facts_of(came, record(came, server, seed=seed + 1))
+            engines, why = facts.engines
+            sys.stderr.write(f"{name}, seed {seed}: {why or 'fitted'} in {sum(e.seconds for e in engines):.1f} s\n")
+            for title, module, parameters, fixed in FIXES + (LITTLE_KV if server.kv < 100_000 else []):
+                truth = quantiles(record(*fixed(came, server), seed=seed + 1))
+                answer: Prediction = module.predict(facts, **parameters)
+                if answer.method != "simulated" or answer.predicted is None:
+                    rows.append({"situation": name, "fix": title, "seed": seed, "refused": answer.reasons.get("simulated") or answer.reasons.get("predicted")})
+                    continue
+                rows += [{"situation": name, "fix": title, "seed": seed} | row for row in compare(answer, truth)]
+    return rows
+
+
+def real(folder: Path) -> None:
+    """Calibrate on the calls that ended in the first half of each real run, predict the others."""
+    for path in sorted(folder.glob("*.requests.jsonl")):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        at = np.array([[r["queued_ts"], r["scheduled_ts"], r["first_token_ts"], r["last_token_ts"]] for r in rows])
+        came = Traffic(at[:, 0] - at[:, 0].min(), np.array([r["input_toks"] for r in rows]), np.zeros(len(rows), np.int64),
+                       np.array([r["output_toks"] for r in rows]), np.zeros(len(rows), np.int64))
+        seen = np.column_stack([at[:, 1] - at[:, 0], at[:, 2] - at[:, 0], at[:, 3] - at[:, 0], np.zeros(len(rows))])
+        [pool], _ = pools(facts_of(came, seen))
+        meta = json.loads(path.with_name(path.name.replace("requests.jsonl", "meta.json")).read_text())
+        pool = replace(pool, kv_tokens=meta.get("kv_cache", {}).get("num_kv_tokens"))
+        half = at[:, 3] <= np.median(at[:, 3])
+        engine = fit(pool, rows=np.flatnonzero(half))
+        error = errors(pool, engine.identity, np.flatnonzero(~half))
+        sys.stdout.write(f"| {path.name.split('.')[0]}, {len(rows)} requests | " + " | ".join(f"{100 * error[k]:.1f} %" for k in sorted(error)) + " |\n")
+
+
+def main() -> None:
+    """Print what was asked for."""
+    what = sys.argv[1] if len(sys.argv) > 1 else "errors"
+    if what == "real":
+        real(Path(sys.argv[2]))
+    elif what == "errors":
+        rows = run_errors(int(sys.argv[2]) if len(sys.argv) > 2 else 1500, [int(s) for s in sys.argv[3:]] or [0])
+        Path(sys.argv[0]).with_suffix("")
+        sys.stdout.write(json.dumps(rows))
+    else:
+        came = traffic(10_000, 7.0)
+        facts = facts_of(came, record(came, Server()))
+        begun = time.process_time()
+        fit(pools(facts)[0][0])
+        sys.stdout.write(f"{time.process_time() - begun:.1f}\n")
+
+
+if __name__ == "__main__":
+    main()
