@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -22,6 +23,24 @@ app = typer.Typer(
     help="Which stage of an LLM application overran the latency budget, why, and what each fix would buy.")
 config_app = typer.Typer(no_args_is_help=True, help="Look at the settings.")
 app.add_typer(config_app, name="config")
+
+
+class _Fixes(typer.core.TyperGroup):
+    """One sub-command per fix of analysis/whatif, made when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        from analysis.whatif.command_line import names
+
+        return names()
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        from analysis.whatif.command_line import command
+
+        return command(cmd_name, _COMMON, _whatif)
+
+
+whatif_app = typer.Typer(cls=_Fixes, no_args_is_help=True, rich_markup_mode=None, help="What would one fix buy? Latency before and after, cost and interval.")
+app.add_typer(whatif_app, name="whatif")
 
 SERVER_URL = "http://127.0.0.1:4318"
 Db = Annotated[Path | None, typer.Option("--db", help="The database file.")]
@@ -45,6 +64,11 @@ RouteName = Annotated[str | None, _text("Only this route.", "--route")]
 Tenant = Annotated[str | None, _text("Only this tenant.", "--tenant")]
 Workload = Annotated[str | None, _text("Only this workload; all for every one (default: all but batch and eval).", "--workload")]
 SloText = Annotated[str | None, _text("A preset (chat, code, voice, batch) or limits such as 'ttft:1000 e2el:5000' in ms.", "--slo")]
+
+_COMMON: dict[str, Any] = {
+    "db": Db, "url": Url, "since": Since, "from_": From, "to": To, "service": Service, "model": Model, "route": RouteName, "tenant": Tenant,
+    "workload": Workload, "slo": SloText, "metric": Annotated[str | None, _text("ttft, e2e or tpot: what the headline is about.", "--metric")],
+    "output": Annotated[str | None, _text("text or json.", "--output")], "config": Config}
 
 
 def fail(message: str, code: int = 2) -> NoReturn:
@@ -257,6 +281,37 @@ def check(
         fail(str(error))
     print(msgspec.json.encode(result).decode() if output == "json" else result.sentence)
     raise typer.Exit(0 if result.passed else 1)
+
+
+@whatif_app.callback()
+def whatif() -> None:
+    """What would one fix buy? Latency before and after, cost and interval."""
+
+
+def _whatif(fix: str, own: Mapping[str, str | None], common: Mapping[str, Any]) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from analysis import ask
+    from analysis.errors import AnalysisError
+    from collector.errors import CollectorError
+
+    db, url, output = common["db"], common["url"], common["output"] or "text"
+    if output not in ("text", "json"):
+        fail(f"--output {output!r} is not known: use text or json")
+    if db is not None and url is not None:
+        fail("--db and --url were both given: ask the file or the server")
+    settings = _settings(common["config"], {"collector.db": str(db) if db else None})
+    parameters = {"since": common["since"], "from": common["from_"], "to": common["to"]} | {
+        name: common[name] for name in ("service", "model", "route", "tenant", "workload", "slo")}
+    try:
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("what if", total=1.0)
+            answer = ask.whatif(fix, own, parameters, settings, db=db, url=url, output=output, metric=common["metric"],
+                                progress=lambda share: bar.update(task, completed=share))
+    except (AnalysisError, CollectorError) as error:
+        fail(str(error))
+    print(answer)
 
 
 @app.command()

@@ -47,7 +47,7 @@ class ApiError(msgspec.Struct, kw_only=True):
 
 def routes(pipeline: Pipeline, settings: Settings, token: str | None = None) -> list[Route]:
     """The read side of the server; with a `token`, whoever asks must carry it (health checks excepted)."""
-    from analysis import views_api  # it wraps its answers with `asked` below
+    from analysis import views_api, whatif_api  # they wrap their answers with `asked` below
 
     def report(parameters: Mapping[str, str]) -> bytes:
         question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
@@ -62,6 +62,7 @@ def routes(pipeline: Pipeline, settings: Settings, token: str | None = None) -> 
         Route("/api/v1/report", asked(report, PARAMETERS)),
         Route("/api/v1/traces/{trace_id}", asked(one_trace, ())),
         *views_api.routes(pipeline, settings),
+        *whatif_api.routes(pipeline, settings),
         Route("/api/v1/export/{kind}", _export(pipeline, settings)),
         Route("/metrics", _metrics(pipeline, settings)),
     ]

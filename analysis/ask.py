@@ -135,6 +135,34 @@ def check(
             return gate.check(reports.build(con, question.window, question.slo, question.budgets, with_findings=False), min_goodput)
 
 
+def whatif(
+    fix: str, texts: Mapping[str, str | None], parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, output: str,
+    metric: str | None, progress: Callable[[float], None],
+) -> str:
+    """What one fix would buy, as text or JSON; `texts` are the fix's own flags. `progress` is told the part of a calibration that is done.
+
+    Raises:
+        AnalysisError, CollectorError: bad input, or nobody to ask.
+    """
+    from analysis.whatif import fixes
+    from analysis.whatif.answer import gather
+    from analysis.whatif.prediction import Prediction
+    from analysis.whatif.text import render
+
+    fixes.read(fix, texts)
+    path, server = _where(db, url)
+    if path is None:
+        given = {k: v for k, v in {**parameters, **texts, "metric": metric}.items() if v}
+        body = _get(f"{server}/api/v1/whatif/{fix}", given)
+        return body.decode() if output == "json" else render(msgspec.json.decode(body, type=Prediction))
+    question = Question.read(parameters, settings, now=datetime.now(UTC))
+    with _opened(path, settings) as store, store.reading() as con:
+        facts = gather(con, question, metric)
+        facts.progress = progress
+        answer = fixes.ask(facts, fix, texts)
+    return msgspec.json.encode(answer).decode() if output == "json" else render(answer)
+
+
 def trace(trace_id: str, settings: Settings, *, db: Path | None, url: str | None, output: str, width: int) -> str:
     """One request as a waterfall or as JSON.
 

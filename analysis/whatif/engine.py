@@ -136,7 +136,7 @@ def simulate(calls: Calls, setup: Setup, costs: Costs) -> Run:
     return Run(out[0], out[1], out[2] + costs.call, out[3] + costs.call, replica, preempted)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _push(keys, rows, size, key, row):
     """Put into a binary heap (least key first) that holds `size` entries."""
     i = size
@@ -150,7 +150,7 @@ def _push(keys, rows, size, key, row):
     return size + 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _pop(keys, rows, size):
     """Take the least out of the heap; returns the new size."""
     size -= 1
@@ -170,7 +170,7 @@ def _pop(keys, rows, size):
     return size
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _route(i, router, recorded, low, high, load, turn):
     """The replica for a call: where it ran, the next in turn, or the one with the least load among those that may serve it."""
     if router == 0 and recorded[i] >= 0 and recorded[i] < len(load):
@@ -191,7 +191,7 @@ def _route(i, router, recorded, low, high, load, turn):
     return best
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _run(order, arrival, after, prompt, cached, outputs, recorded, pool_from, pool_to, weight, gated, settings, law, speed,
          arrived, scheduled, first, ended, replica, preempted):
     """The event loop: the next arrival or the next end of a step, whichever is first. Rows of the outputs are those of the calls."""

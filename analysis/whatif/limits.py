@@ -19,9 +19,10 @@ from analysis.whatif.regress import ramp
 # A wait counts from this many usual steps on: shorter ones are a turn in the token budget.
 _STEPS: Final = 5.0
 _LEAST_WAITS: Final = 20
-# Part of the waits during which a limit must have been met, and how near to it; own defaults.
+# Part of the time waited during which a limit must have been met, and how near to it; own defaults.
 _PART: Final = 0.8
 _NEAR_KV: Final = 0.85
+_NEAR_SEATS: Final = 0.9
 
 
 def with_limits(pool: Pool, setup: Setup) -> Setup:
@@ -32,7 +33,6 @@ def with_limits(pool: Pool, setup: Setup) -> Setup:
     if int(waits.sum()) < _LEAST_WAITS:
         return setup
     running, held = np.zeros(len(pool)), np.zeros(len(pool))
-    most = np.zeros(len(pool))
     for r in np.unique(pool.calls.replica):
         mine = pool.calls.replica == r
         at = (pool.arrived_s + 0.5 * pool.queue_s)[mine]
@@ -42,13 +42,21 @@ def with_limits(pool: Pool, setup: Setup) -> Setup:
         running[mine] = _inside(begin, end, np.ones(len(begin)), at)
         grown = ramp((pool.arrived_s + pool.ttft_s)[mine], end, output, at) - _since(end, output, at)
         held[mine] = _inside(begin, end, fresh, at) + grown + 0.5 * setup.block * running[mine]
-        most[mine] = running[mine].max()
-    if float((running[waits] >= most[waits] - 1.0).mean()) >= _PART:
-        return replace(setup, max_sequences=int(most[waits].max()))
-    capacity = float(np.quantile(held[waits], 0.95))
-    if pool.kv_tokens is None and float((held[waits] >= _NEAR_KV * capacity).mean()) >= _PART:
+    # Weighted by the time waited: many short turns in the budget must not hide a few long waits for a limit.
+    weight = pool.queue_s[waits] / pool.queue_s[waits].sum()
+    seats = _weighted(running[waits], weight, 0.5)
+    if seats >= _NEAR_SEATS * running.max() and float(weight[np.abs(running[waits] - seats) <= max(1.0, 0.03 * seats)].sum()) >= _PART:
+        return replace(setup, max_sequences=int(seats))
+    capacity = _weighted(held[waits], weight, 0.95)
+    if pool.kv_tokens is None and float(weight[held[waits] >= _NEAR_KV * capacity].sum()) >= _PART:
         return replace(setup, kv_tokens=int(capacity))
     return setup
+
+
+def _weighted(values: FloatArray, weight: FloatArray, q: float) -> float:
+    """The q-quantile of values with weights that sum to 1."""
+    order = np.argsort(values, kind="stable")
+    return float(values[order][min(len(order) - 1, int(np.searchsorted(np.cumsum(weight[order]), q)))])
 
 
 def _inside(begin: FloatArray, end: FloatArray, amount: FloatArray, at: FloatArray) -> FloatArray:

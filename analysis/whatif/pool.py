@@ -181,7 +181,7 @@ def _most_at_once(begin: FloatArray, end: FloatArray) -> int:
 def _kv_tokens(facts: Facts, model: str | None, start: FloatArray, arrival: FloatArray, queue_s: FloatArray, ttft_s: FloatArray, e2e_s: FloatArray,
                prompt: Ints, output: Ints, replicas: int) -> int | None:
     """A replica's KV capacity in tokens: as its gauge says, else tokens in use by the calls over the usage gauge; None without either."""
-    points = facts.points.filter(pl.col("model").is_null() | (pl.col("model") == model) | pl.lit(model is None))
+    points = facts.points if model is None else facts.points.filter(pl.col("model").is_null() | (pl.col("model") == model))
     told = points.filter(pl.col("indicator") == "kv_capacity")["value"]
     if len(told):
         return int(np.median(told.to_numpy()))

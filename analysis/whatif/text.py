@@ -1,0 +1,65 @@
+"""How does a what-if read in a terminal? The headline, a table of quantiles before and after, what it costs, and how far to trust it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from analysis.finding import say_ms, say_ratio
+from analysis.whatif.prediction import Effect, Fitted, Prediction
+
+_NAMES: Final = {"ttft": "TTFT", "e2e": "E2E", "tpot": "TPOT"}
+_METHODS: Final = {
+    "exact": "exact arithmetic on the recorded requests",
+    "simulated": "simulated by replaying the arrivals through the calibrated engine",
+    "resampled": "resampled from recorded calls",
+    "estimate": "an estimate from the factor that you gave",
+}
+
+
+def render(answer: Prediction) -> str:
+    """Return the answer as lines of text."""
+    lines = [f"What if: {answer.title}?", ""]
+    gain = answer.predicted
+    if gain is None:
+        lines += [f"No answer: {answer.reasons.get('predicted', 'nothing to predict')}."]
+        return "\n".join(lines + _engines(answer))
+    band = f" (90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})" if gain.interval else ""
+    lines.append(f"{_NAMES.get(gain.metric, gain.metric)} P{100 * gain.quantile:g}: {say_ms(gain.before)} -> {say_ms(gain.after)}{band}, "
+                 f"{say_ratio(gain.touched_ratio)} of {answer.requests:,} requests touched.")
+    if answer.goodput_before is not None and answer.goodput_after is not None:
+        lines.append(f"Successful requests within the SLO: {say_ratio(answer.goodput_before)} -> {say_ratio(answer.goodput_after)}.")
+    lines += ["", f"{'':14}{'before':>12}{'after':>12}   90 % interval"]
+    lines += [_row(effect) for effect in answer.effects]
+    lines += ["", f"How: {_METHODS[answer.method]}{', a bound' if answer.bound else ''}.", f"Holds if {answer.assumption}."]
+    if answer.cost:
+        lines.append("Cost: " + ", ".join(_cost(name, value) for name, value in answer.cost.items()) + ".")
+    if gain.backtest_error_ratio is not None:
+        lines.append(f"Back-test: on calls that calibration had not seen, P{100 * gain.quantile:g} was {say_ratio(gain.backtest_error_ratio)} off.")
+    lines += [f"Note: {why}." for name, why in answer.reasons.items() if name != "predicted"]
+    return "\n".join(lines + _engines(answer))
+
+
+def _row(effect: Effect) -> str:
+    name = f"{_NAMES[effect.metric]} P{100 * effect.quantile:g}"
+    if effect.before is None or effect.after is None:
+        return f"{name:14}{'-':>12}{'-':>12}   {effect.reasons.get('before', '')}"
+    band = f"{say_ms(effect.interval[0])} to {say_ms(effect.interval[1])}" if effect.interval else "-"
+    return f"{name:14}{say_ms(effect.before):>12}{say_ms(effect.after):>12}   {band}"
+
+
+def _cost(name: str, value: float) -> str:
+    words = name.rpartition("_")
+    if words[2] == "ratio":
+        return f"{words[0].replace('_', ' ')} {say_ratio(value)}"
+    return f"{name.replace('_', ' ')} {value:,.6g}"
+
+
+def _engines(answer: Prediction) -> list[str]:
+    return [_engine(one) for one in answer.engine]
+
+
+def _engine(one: Fitted) -> str:
+    kv = f"{one.kv_tokens:,} KV tokens" if one.kv_tokens else "KV never full"
+    seen = max(one.identity_error.values())
+    return (f"Engine {one.model or ''}: {one.replicas} x {one.scheduler}, {one.token_budget:,} tokens a step, {one.max_sequences:,} seats, {kv}; fitted to "
+            f"{one.calls:,} calls in {one.seconds:.1f} s, replays their quantiles within {say_ratio(seen)}.")

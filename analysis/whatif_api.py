@@ -1,0 +1,79 @@
+"""What would each fix buy? What-ifs over HTTP: the list of fixes with their parameters, and the answer of one, computed in the worker process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from analysis.api import DEFAULT_SINCE, asked
+from analysis.errors import nearest
+from analysis.question import PARAMETERS, Question
+from analysis.whatif import fixes
+from analysis.whatif.answer import gather
+from analysis.whatif.prediction import WhatIfError
+from analysis.whatif.worker import Worker
+from collector.config import Settings
+from collector.pipeline import Pipeline
+
+
+class ParameterInfo(msgspec.Struct, kw_only=True):
+    """One parameter of a fix. `kind` is int, float, str or bool; `default` is null where it must be given."""
+
+    name: str
+    kind: str
+    help: str
+    required: bool
+    default: Any = None
+
+
+class FixInfo(msgspec.Struct, kw_only=True):
+    """One fix that can be asked for: its question in a sentence, and what it may be given."""
+
+    fix: str
+    question: str
+    parameters: list[ParameterInfo]
+
+
+def listed() -> list[FixInfo]:
+    """Return every fix with its parameters."""
+    return [FixInfo(fix=fix, question=fixes.summary(fix), parameters=[
+        ParameterInfo(name=p.name, kind=p.kind.__name__, help=p.help, required=p.required, default=p.default) for p in fixes.parameters(fix)])
+        for fix in fixes.fixes()]
+
+
+def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
+    """The endpoints under /api/v1/whatif."""
+    worker = Worker()
+
+    def answer(parameters: Mapping[str, str]) -> bytes:
+        fix = parameters["fix"]
+        own = {parameter.name for parameter in fixes.parameters(fix)}
+        known = (*PARAMETERS, "metric", *own)
+        unknown = [name for name in parameters if name.replace("-", "_") not in known and name != "fix"]
+        if unknown:
+            raise WhatIfError(f"unknown parameter {unknown[0][:64]!r}: {nearest(unknown[0], known)}")
+        given = {name.replace("-", "_"): value for name, value in parameters.items() if name.replace("-", "_") in own}
+        fixes.read(fix, given)
+        # A fix may have a parameter of a filter's name (tenant): it is then the fix's.
+        question = Question.read(
+            {name: value for name, value in parameters.items() if name not in own}, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
+        with pipeline.store.reading() as con:
+            facts = gather(con, question, parameters.get("metric") or None)
+            if getattr(fixes.find(fix), "NEEDS_SPANS", False):
+                _ = facts.spans
+        return msgspec.json.encode(worker.ask(facts, fix, given))
+
+    async def one(request: Request) -> Response:
+        # Each fix has parameters of its own: what is unknown is found once the fix is known.
+        return await asked(answer, tuple(request.query_params))(request)
+
+    return [
+        Route("/api/v1/whatif", asked(lambda parameters: msgspec.json.encode(listed()), ())),
+        Route("/api/v1/whatif/{fix}", one),
+    ]

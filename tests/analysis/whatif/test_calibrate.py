@@ -1,0 +1,100 @@
+"""Calibration: a known engine is found again, its hold-out is honest, and what the simulator does not know is refused."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.whatif.calibrate import fit
+from analysis.whatif.engine import Setup
+from analysis.whatif.limits import with_limits
+from analysis.whatif.pool import pools
+from tests.analysis.whatif.recording import COSTS, arrivals, recorded
+
+
+def test_a_known_engine_is_found_again() -> None:
+    [pool], lacking = pools(recorded(arrivals()))
+    told: list[float] = []
+    engine = fit(pool, progress=told.append, refits=2)
+    assert lacking is None
+    assert engine.gate is None
+    assert max(engine.identity_error[f"e2e_p{p}"] for p in (50, 95, 99)) < 0.03
+    assert max(engine.identity_error[f"ttft_p{p}"] for p in (50, 95, 99)) < 0.1
+    assert max(engine.holdout_error[f"e2e_p{p}"] for p in (50, 95, 99)) < 0.05
+    assert engine.costs.step == pytest.approx(COSTS.step, rel=0.3)
+    assert told == sorted(told)
+    assert told[-1] == pytest.approx(1.0)
+
+
+def test_times_that_no_engine_makes_do_not_pass_the_gate() -> None:
+    came = arrivals(200)
+    noise = np.random.default_rng(1).lognormal(7.0, 2.0, 200)
+    facts = recorded(came, e2e_ms=noise + 10.0, engine_e2e_ms=noise + 10.0, ttft_ms=noise / 2.0, ttft_engine_ms=noise / 2.0)
+    _, why = facts.engines
+    assert why is not None
+    assert "% off" in why
+
+
+@pytest.mark.parametrize(("setup", "attribute", "true"), [(Setup(max_sequences=24), "max_sequences", 24), (Setup(kv_tokens=20_000), "kv_tokens", 20_000)])
+def test_what_calls_wait_for_is_read_off_the_recording(setup: Setup, attribute: str, true: int) -> None:
+    [pool], _ = pools(recorded(arrivals(600, rate=14.0), setup))
+    found = with_limits(pool, pool.setup())
+    assert getattr(found, attribute) == pytest.approx(true, rel=0.05)
+
+
+def test_nothing_is_limited_where_nobody_waits() -> None:
+    [pool], _ = pools(recorded(arrivals(200, rate=1.0)))
+    assert with_limits(pool, pool.setup()) == pool.setup()
+
+
+def test_kv_capacity_comes_from_the_usage_gauge() -> None:
+    facts = recorded(arrivals(300), Setup(kv_tokens=50_000))
+    start = facts.calls["start_us"].to_numpy()
+    end = start + 1000.0 * facts.call("e2e_ms")
+    first = start + 1000.0 * facts.call("ttft_ms")
+    queue = start + 1000.0 * facts.call("queue_ms")
+    at = np.arange(start.min() + 5e6, start.max(), 1e6)
+    held = [(np.where((t >= queue) & (t < end), facts.call("input_tokens") + facts.call("output_tokens") * np.clip((t - first) / (end - first), 0, 1), 0)).sum()
+            for t in at]
+    points = pl.DataFrame({"time_us": at.astype(np.int64), "instance": "gpu", "model": "m", "indicator": "kv_cache_usage", "value": np.array(held) / 50_000})
+    facts.points = points
+    [pool], _ = pools(facts)
+    assert pool.kv_tokens == pytest.approx(50_000, rel=0.05)
+
+
+def test_without_engine_times_there_is_no_pool_and_it_says_what_to_switch_on() -> None:
+    facts = recorded(arrivals(), engine_e2e_ms=None, ttft_engine_ms=None, prefill_ms=None)
+    found, why = pools(facts)
+    assert found == []
+    assert why is not None
+    assert "tracing" in why
+
+
+def test_a_sampled_recording_is_refused() -> None:
+    came = arrivals(400)
+    seen = np.arange(400) % 10 == 0
+    facts = recorded(came)
+    part = pl.when(pl.Series(seen)).then(pl.col("engine_e2e_ms")).otherwise(None)
+    facts.calls = facts.calls.with_columns(engine_e2e_ms=part)
+    assert "at least 100" in (pools(facts)[1] or "")
+    facts.calls = facts.calls.with_columns(engine_e2e_ms=pl.when(pl.int_range(400) < 200).then(pl.col("e2e_ms")).otherwise(None))
+    assert "50% of the engine's traffic" in (pools(facts)[1] or "")
+
+
+def test_counters_of_the_engine_show_sampling_too() -> None:
+    came = arrivals(400)
+    facts = recorded(came)
+    start = float(facts.calls["start_us"].min())  # type: ignore[arg-type]
+    seconds = np.arange(0.0, 80.0, 5.0)
+    rate = 3.0 * came.output_tokens.sum() / 70.0
+    facts.points = pl.DataFrame({"time_us": (start + 1e6 * seconds).astype(np.int64), "instance": "gpu", "model": "m", "indicator": "output_tokens",
+                                 "value": np.full(len(seconds), rate)})
+    assert "of the engine's traffic is recorded" in (pools(facts)[1] or "")
+
+
+def test_calls_of_one_request_follow_each_other() -> None:
+    came = arrivals(300)
+    facts = recorded(came, request=np.arange(300) // 2, start_s=np.arange(300) * 10.0)
+    [pool], _ = pools(facts)
+    assert (pool.calls.after[1::2] == np.arange(0, 300, 2)).all()
+    assert (pool.calls.after[::2] == -1).all()
+    np.testing.assert_allclose(pool.calls.arrival_s[1::2], 10.0 - pool.e2e_s[::2], atol=1e-5)

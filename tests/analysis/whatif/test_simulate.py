@@ -1,0 +1,87 @@
+"""Simulated fixes against the same engine with the fix in place; bounds and refusals where it cannot be simulated."""
+
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from analysis.whatif import cap, context_limit, hardware, kv_size, load, max_sequences, prefix_cache, prompt_trim, replicas
+from analysis.whatif.engine import LEAST_LOAD, Calls, Costs, Setup, simulate
+from analysis.whatif.facts import Facts
+from tests.analysis.whatif.recording import COSTS, arrivals, recorded
+
+CAME = arrivals(400, rate=8.0)
+
+
+@pytest.fixture(scope="module")
+def facts() -> Facts:
+    """One recording, calibrated once."""
+    return recorded(CAME)
+
+
+def truth(came: Calls, setup: Setup | None = None, costs: Costs = COSTS) -> float:
+    return float(np.quantile(simulate(came, setup or Setup(), costs).e2e_s, 0.95) * 1000.0)
+
+
+@pytest.mark.parametrize(("fix", "parameters", "after"), [
+    (cap, {"max_tokens": 100}, truth(replace(CAME, output_tokens=np.minimum(CAME.output_tokens, 100)))),
+    (context_limit, {"max_input_tokens": 500}, truth(replace(CAME, prompt_tokens=np.minimum(CAME.prompt_tokens, 500)))),
+    (prompt_trim, {"ratio": 0.5}, truth(replace(CAME, prompt_tokens=np.maximum(1, CAME.prompt_tokens // 2)))),
+    (prefix_cache, {"hit_ratio": 0.5}, truth(replace(CAME, cached_tokens=CAME.prompt_tokens // 2))),
+    (max_sequences, {"sequences": 16}, truth(CAME, Setup(max_sequences=16))),
+    (replicas, {"replicas": 2}, truth(CAME, Setup(replicas=2, router=LEAST_LOAD))),
+    (load, {"factor": 0.5}, truth(replace(CAME, arrival_s=CAME.arrival_s * 2.0))),
+    (hardware, {"time_factor": 0.5}, truth(CAME, costs=COSTS.scaled(0.5))),
+], ids=lambda value: value.__name__.rpartition(".")[2] if isinstance(value, ModuleType) else "")
+def test_the_prediction_is_near_the_engine_with_the_fix(facts: Facts, fix: ModuleType, parameters: dict[str, Any], after: float) -> None:
+    answer = fix.predict(facts, **parameters)
+    assert answer.predicted is not None
+    assert answer.predicted.after == pytest.approx(after, rel=0.08)
+    low, high = answer.predicted.interval
+    assert low < answer.predicted.after < high
+    assert answer.method == ("estimate" if fix is hardware else "simulated")
+    assert answer.predicted.backtest_error_ratio is not None
+    assert answer.engine[0].calls == 400
+
+
+def test_curves_are_bounded_and_fall_with_the_fix(facts: Facts) -> None:
+    answer = cap.predict(facts, max_tokens=50)
+    curves = {curve.metric: curve for curve in answer.curves}
+    assert set(curves) == {"ttft", "e2e", "tpot"}
+    for curve in curves.values():
+        assert len(curve.exceeded) == len(curve.before_ms) == len(curve.after_ms) <= 80
+        assert curve.exceeded == sorted(curve.exceeded, reverse=True)
+        assert curve.before_ms == sorted(curve.before_ms)
+    assert all(after <= before + 1e-6 for before, after in zip(curves["e2e"].before_ms, curves["e2e"].after_ms, strict=True))
+
+
+def test_the_cost_of_a_cap_is_what_it_cuts(facts: Facts) -> None:
+    assert cap.predict(facts, max_tokens=100).cost["truncated_ratio"] == float((CAME.output_tokens > 100).mean())
+
+
+def test_without_an_engine_the_cap_is_a_bound_and_says_so() -> None:
+    facts = recorded(CAME, engine_e2e_ms=None, ttft_engine_ms=None, prefill_ms=None)
+    answer = cap.predict(facts, max_tokens=100)
+    assert answer.bound
+    assert answer.method == "exact"
+    assert answer.predicted is not None
+    assert answer.predicted.after < answer.predicted.before
+    assert "not simulated" in answer.reasons["simulated"]
+
+
+def test_without_an_engine_replicas_are_refused() -> None:
+    answer = replicas.predict(recorded(CAME, engine_e2e_ms=None, ttft_engine_ms=None, prefill_ms=None), replicas=2)
+    assert answer.predicted is None
+    assert "what-if not available" in answer.reasons["predicted"]
+
+
+def test_kv_that_never_filled_is_no_fix(facts: Facts) -> None:
+    assert "KV capacity is not known" in kv_size.predict(facts, factor=2.0).reasons["predicted"]
+
+
+def test_the_engine_is_calibrated_once_for_all_questions(facts: Facts) -> None:
+    engines, _ = facts.engines
+    cap.predict(facts, max_tokens=100)
+    assert facts.engines[0] is engines
