@@ -15,9 +15,11 @@ import msgspec
 from analysis.errors import AnalysisError
 
 if TYPE_CHECKING:
+    from analysis.budget_view import BudgetView
     from analysis.burn import Burn
     from analysis.cohorts import Cohorts
     from analysis.compare import Comparison
+    from analysis.engine_view import EngineView
     from analysis.heatmap import Heatmap
     from analysis.parts import Stages
     from analysis.quality import Quality
@@ -127,6 +129,18 @@ class Client:
         from analysis.burn import Burn
 
         return self._get("burn", parameters, Burn)
+
+    def budget(self, parameters: Mapping[str, str | None] | None = None) -> BudgetView:
+        """Responsibility for the breaches, derived budgets, and the split of the model part."""
+        from analysis.budget_view import BudgetView
+
+        return self._get("budget", parameters, BudgetView)
+
+    def indicators(self, parameters: Mapping[str, str | None] | None = None) -> EngineView:
+        """Engine indicators over time, which of them warned, knees and headroom."""
+        from analysis.engine_view import EngineView
+
+        return self._get("indicators", parameters, EngineView)
 
     def quality(self, parameters: Mapping[str, str | None] | None = None) -> Quality:
         """Every data-quality check of the window, worst first."""

@@ -19,10 +19,12 @@ from analysis.case import Lookups
 from analysis.checklist import Step, checklist
 from analysis.diagnose import Baseline, Diagnosed, Verdict, diagnose
 from analysis.engine_only import EngineOnly, engine_only
+from analysis.engine_view import indicators
 from analysis.errors import AnalysisError
 from analysis.finding import Finding
 from analysis.goodput import FailedBy, Goodput, goodput, judge
 from analysis.latency import Latency, latency, no_latency
+from analysis.leading import Indicator
 from analysis.quality import checks, without_spoiled
 from analysis.sampling import Sampling, assess
 from analysis.slo import Slo
@@ -45,17 +47,6 @@ class WindowFacts(msgspec.Struct, kw_only=True):
     spans: int
     incomplete: int
     reasons: dict[str, str] = {}
-
-
-class Indicator(msgspec.Struct, kw_only=True):
-    """How well one engine indicator warned of breaches on this data."""
-
-    indicator: str
-    threshold: float
-    precision: float
-    recall: float
-    lead_s_median: float | None
-    events: int
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -119,6 +110,7 @@ def build(
     found = diagnose(
         frame, slo, lookups, baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings
     )
+    learned, why_none = indicators(frame, slo) if with_findings else ([], "not asked for")
     times = latency(frame.rows, weights=sampled.weights)
     for metric, why in spoiled.items():
         setattr(times, f"{metric}_ms", no_latency(why, whole.rows.height).ttft_ms)
@@ -134,9 +126,9 @@ def build(
         checklist=found.checklist,
         verdict=found.verdict,
         findings=found.findings,
-        indicators=[],
+        indicators=learned,
         data_quality=doubts,
-        reasons=_reasons(frame, found, with_findings=with_findings),
+        reasons=_reasons(frame, found, why_none, with_findings=with_findings),
     )
 
 
@@ -217,8 +209,8 @@ def _window_facts(frame: RequestFrame) -> WindowFacts:
     )
 
 
-def _reasons(frame: RequestFrame, found: Diagnosed, *, with_findings: bool) -> dict[str, str]:
-    reasons = {"indicators": "leading indicators are not learned from this data"}
+def _reasons(frame: RequestFrame, found: Diagnosed, why_none: str | None, *, with_findings: bool) -> dict[str, str]:
+    reasons = {} if why_none is None else {"indicators": why_none}
     if found.baseline is None:
         asked = frame.window.baseline
         reasons["baseline"] = (

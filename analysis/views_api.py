@@ -15,9 +15,11 @@ from starlette.routing import Route
 
 from analysis import report as reports
 from analysis.api import DEFAULT_SINCE, asked
+from analysis.budget_view import budget_view
 from analysis.burn import burn
 from analysis.cohorts import Cohorts, cohorts, parse_box
 from analysis.compare import Comparison, compare, read_sides
+from analysis.engine_view import engine_view
 from analysis.errors import AnalysisError
 from analysis.heatmap import heatmap
 from analysis.parts import Stages, stages_of
@@ -52,6 +54,8 @@ def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
         Route("/api/v1/compare", asked(over(_compare), (*PARAMETERS, "before", "after"))),
         Route("/api/v1/burn", asked(over(lambda con, q, p: burn(con, q.window, q.slo, datetime.now(UTC))), PARAMETERS)),
         Route("/api/v1/quality", asked(over(lambda con, q, p: quality(con, q.window, q.slo)), PARAMETERS)),
+        Route("/api/v1/budget", asked(over(lambda con, q, p: budget_view(con, q.window, q.slo, q.budgets)), PARAMETERS)),
+        Route("/api/v1/indicators", asked(over(lambda con, q, p: engine_view(con, q.window, q.slo)), PARAMETERS)),
         Route("/api/v1/holdings", asked(over(lambda con, q, p: holdings(con, q.window)), PARAMETERS)),
     ]
 

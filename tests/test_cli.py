@@ -199,7 +199,7 @@ def test_check_ends_with_0_1_or_2(db: Path, tmp_path: Path) -> None:
     assert here("check", tmp_path / "nothing").exit_code == 2
 
 
-@pytest.mark.parametrize("question", ["cohorts", "burn", "quality", "compare?before=-2h..-1h&after=-1h..now"])
+@pytest.mark.parametrize("question", ["cohorts", "burn", "quality", "budget", "indicators", "compare?before=-2h..-1h&after=-1h..now"])
 def test_the_server_answers_every_question_of_the_pages(server: ServerProcess, question: str) -> None:
     answer = httpx.get(f"{server.http}/api/v1/{question}", timeout=30)
     assert answer.status_code == 200, answer.text

@@ -1,0 +1,101 @@
+"""Who is responsible for the breaches, what should each stage be allowed, and why is the model slow? The answers of the budget page, from one window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import duckdb
+import msgspec
+import polars as pl
+
+from analysis import incident
+from analysis.baseline import choose
+from analysis.budget import budgets_for, path_of, stage_times
+from analysis.diagnose import judged_metric
+from analysis.goodput import Z_ONE_SIDED, judge, wilson
+from analysis.latency import min_n
+from analysis.model_split import ModelSplit, model_split
+from analysis.responsibility import Derived, Responsibility, derive, responsibility
+from analysis.slo import Slo
+from analysis.tail import attribute
+from analysis.window import RequestFrame, Window, load
+
+
+class BudgetView(msgspec.Struct, kw_only=True):
+    """Responsibility, derived budgets and the split of the model part, on the path of `metric` (null, with the reason, where nothing can be judged).
+
+    `derived_from` says which healthy requests the derived budgets stand on.
+    """
+
+    metric: str | None
+    path: str | None
+    limit_ms: float | None
+    percentile: float
+    n: int
+    budget_ms: dict[str, float]
+    responsibility: Responsibility | None
+    derived: Derived | None
+    derived_from: str | None
+    model: ModelSplit | None
+    model_reference: str | None
+    reasons: dict[str, str] = {}
+
+
+def budget_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, configured: Mapping[str, float] | None = None) -> BudgetView:
+    """Answer for the metric that the report judges.
+
+    Raises:
+        BudgetError: an unknown stage or group in `configured`.
+    """
+    frame = load(con, window)
+    judged = judge(frame.rows, slo)
+    metric = judged_metric(judged, frame.rows, slo)
+    out = BudgetView(metric=metric, path=None, limit_ms=None, percentile=slo.percentile, n=0, budget_ms={}, responsibility=None, derived=None,
+                     derived_from=None, model=None, model_reference=None)
+    if metric is None:
+        why = "no request carries a limited metric"
+        out.reasons = dict.fromkeys(("metric", "path", "limit_ms", "responsibility", "derived", "derived_from", "model", "model_reference"), why)
+        return out
+    limit_ms, path = slo.limits()[metric], path_of(metric)
+    ok = _with(frame.rows, metric)
+    times, budgets = stage_times(ok, path), budgets_for(slo, metric, configured)
+    out.path, out.limit_ms, out.n, out.budget_ms = path, limit_ms, ok.height, dict(budgets.group_ms)
+    if metric in ("ttft", "e2e"):
+        out.responsibility = responsibility(times, budgets, limit_ms, slo.percentile)
+        healthy, out.derived_from = _healthy(con, frame, slo, metric)
+        if healthy is None:
+            out.reasons |= dict.fromkeys(("derived", "derived_from"), "no healthy window to derive budgets from: name one with baseline=FROM..TO")
+        else:
+            out.derived = derive(stage_times(healthy, path), slo.percentile, limit_ms)
+    else:
+        out.reasons |= dict.fromkeys(("responsibility", "derived", "derived_from"), f"{metric.upper()} has no stage budgets")
+    tail = attribute(ok[f"{metric}_ms"].to_numpy(), times, slo.percentile, limit_ms=limit_ms)
+    if tail is None:
+        out.reasons |= dict.fromkeys(("model", "model_reference"), "no successful request")
+    else:
+        index = tail.reference_index
+        out.model, out.model_reference = model_split(ok, times, tail.tail_index, ok[index], times.take(index)), tail.reference
+    return out
+
+
+def _with(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
+    return rows.filter(~pl.col("error") & pl.col(f"{metric}_ms").is_not_null())
+
+
+def _healthy(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, metric: str) -> tuple[pl.DataFrame | None, str | None]:
+    """Return requests of a healthy time and which: the baseline, else what came before the onset, else the window itself if it meets the SLO."""
+    judged = judge(frame.rows, slo)
+    good, bad = int(judged.good.sum()), int(judged.bad.sum())
+    if good + bad >= min_n(slo.percentile) and wilson(good, good + bad, Z_ONE_SIDED)[1] >= slo.goodput_target:
+        return _with(frame.rows, metric), "this window, which meets the SLO"
+    chosen = choose(con, replace(frame, window=replace(frame.window)), slo)
+    if chosen is not None:
+        rows = _with(chosen.frame.rows, metric)
+        return (rows, chosen.choice) if rows.height >= min_n(slo.percentile) else (None, None)
+    since = incident.onset(frame, judged.error | judged.misses[metric], 1.0 - slo.goodput_target)
+    if since is not None:
+        rows = _with(frame.rows.filter(pl.col("start_us") < incident.to_us(since)), metric)
+        if rows.height >= min_n(slo.percentile):
+            return rows, "what came before the onset in this window"
+    return None, None

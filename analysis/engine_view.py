@@ -1,0 +1,156 @@
+"""What did the engines do over time, which of it warned, where is the knee, and how much room is left? Everything for a page about the engine.
+
+Reads gauges, rates and histograms through a cursor that is passed in.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+import duckdb
+import msgspec
+import numpy as np
+import polars as pl
+
+from analysis.diagnose import judged_metric
+from analysis.goodput import judge
+from analysis.headroom import Room, headroom
+from analysis.histograms import load as load_histograms
+from analysis.incident import from_us
+from analysis.knee import Knee, knee
+from analysis.latency import FloatArray
+from analysis.leading import Indicator, breaches, learn
+from analysis.slo import Slo
+from analysis.window import RequestFrame, Window, load, query
+
+# As many points as a sparkline has pixels.
+MOST_POINTS: Final = 120
+_SHOWN: Final = (
+    "queue_depth", "running", "kv_cache_usage", "preemptions", "prefix_cache_hit_rate", "spec_accept_rate", "prompt_tokens", "output_tokens", "swapped",
+    "gpu_util", "mem_bw_util", "rejections", "aborts", "up")
+# A gauge this old no longer says what a request met.
+_STALE_US: Final = 60_000_000
+_SEED: Final = 20_251
+
+
+class EnginePoint(msgspec.Struct, kw_only=True):
+    """One step of one indicator: mean and highest sample, in the indicator's unit."""
+
+    time: datetime
+    mean: float
+    max: float
+
+
+class EngineSeries(msgspec.Struct, kw_only=True):
+    """One indicator of one instance over the window. `n` samples behind `points`; `p95` and `deviation` (standard deviation) are over all samples.
+
+    Units are SI: ratios 0..1, requests, tokens/s, seconds. `iteration_time` is the mean time of an engine step between two scrapes.
+    """
+
+    indicator: str
+    unit: str
+    instance: str | None
+    n: int
+    mean: float
+    p95: float
+    max: float
+    deviation: float
+    points: list[EnginePoint]
+
+
+class EngineView(msgspec.Struct, kw_only=True):
+    """Series per indicator and instance, learned indicators (best first), knees of TPOT and TTFT against running requests, and the room left."""
+
+    start: datetime | None
+    end: datetime | None
+    series: list[EngineSeries]
+    indicators: list[Indicator]
+    knees: list[Knee]
+    headroom: list[Room]
+    reasons: dict[str, str] = {}
+
+
+def engine_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> EngineView:
+    """Return everything that is known of the engines in a window."""
+    frame = load(con, window)
+    start, end = frame.start or window.start, frame.end or window.end
+    samples = con.sql(query("engine_samples"), params={"start": start, "end": end, "model": window.model, "indicators": list(_SHOWN)}).pl()
+    series = [_series(rows) for _, rows in samples.partition_by(["indicator", "instance"], as_dict=True, maintain_order=True).items()]
+    iterations = _iterations(con, start, end, window.model)
+    series += [_series(iterations)] if iterations is not None else []
+    found, why = indicators(frame, slo)
+    rooms = _headroom(frame, slo)
+    reasons = {}
+    if not series:
+        reasons["series"] = "no engine indicator in the window: scrape the engines' /metrics"
+    if why is not None:
+        reasons["indicators"] = why
+    if not rooms:
+        reasons["headroom"] = "no request carries a limited metric"
+    return EngineView(start=start, end=end, series=series, indicators=found, knees=knees(frame), headroom=rooms, reasons=reasons)
+
+
+def indicators(frame: RequestFrame, slo: Slo) -> tuple[list[Indicator], str | None]:
+    """Return the indicators learned in a window, best first, or none and why."""
+    rows = frame.rows
+    if rows.is_empty():
+        return [], "no request in the window"
+    origin = int(rows["start_us"].to_numpy().min())
+    found = breaches(rows["start_us"].to_numpy(), judge(rows, slo).bad, 1.0 - slo.goodput_target, origin)
+    return learn(frame.points, found, origin)
+
+
+def knees(frame: RequestFrame) -> list[Knee]:
+    """Return the knees of TPOT and TTFT against the running requests that a request met when it began."""
+    ok = frame.rows.select("start_us", "end_us", "error", "tpot_ms", "ttft_ms").filter(~pl.col("error"))
+    load_ = _running(frame.points, ok)
+    rng = np.random.default_rng(_SEED)
+    out = []
+    for metric in ("tpot", "ttft"):
+        values = ok[f"{metric}_ms"].fill_null(float("nan")).to_numpy()
+        known = ~np.isnan(values) & ~np.isnan(load_)
+        out.append(knee(load_[known], values[known], metric, rng))
+    return out
+
+
+def _running(points: pl.DataFrame, ok: pl.DataFrame) -> FloatArray:
+    """Return the running requests per instance at each request's start by the gauge, NaN where none is fresh; without a gauge, requests in flight."""
+    gauge = points.filter(pl.col("indicator") == "running").group_by("time_us").agg(pl.col("value").mean()).sort("time_us")
+    start = ok["start_us"].to_numpy()
+    if gauge.is_empty():
+        return (np.searchsorted(np.sort(start), start) - np.searchsorted(np.sort(ok["end_us"].to_numpy()), start)).astype(np.float64)
+    times = gauge["time_us"].to_numpy()
+    at = np.searchsorted(times, start, side="right") - 1
+    fresh = (at >= 0) & (start - times[np.maximum(at, 0)] < _STALE_US)
+    return np.where(fresh, gauge["value"].to_numpy()[np.maximum(at, 0)], np.nan)
+
+
+def _headroom(frame: RequestFrame, slo: Slo) -> list[Room]:
+    metric = judged_metric(judge(frame.rows, slo), frame.rows, slo) if not frame.rows.is_empty() else None
+    return [] if metric is None else headroom(frame.rows, slo, metric)
+
+
+def _iterations(con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None, model: str | None) -> pl.DataFrame | None:
+    """Return the mean time of an engine step between scrapes: a histogram of tokens per step counts the steps."""
+    made = load_histograms(con, start, end, ("batch_tokens",), model).get("batch_tokens")
+    if made is None:
+        return None
+    steps, length_s = made.counts.sum(axis=1), (made.to_us - made.from_us) / 1e6
+    busy = (steps > 0.0) & (length_s > 0.0)
+    if not busy.any():
+        return None
+    n = int(busy.sum())
+    return pl.DataFrame({
+        "time_us": made.to_us[busy], "indicator": ["iteration_time"] * n, "unit": ["s"] * n, "instance": [", ".join(made.instances)] * n,
+        "value": length_s[busy] / steps[busy]})
+
+
+def _series(rows: pl.DataFrame) -> EngineSeries:
+    times, values = rows["time_us"].to_numpy(), rows["value"].to_numpy()
+    parts = [part for part in np.array_split(np.arange(len(values)), min(MOST_POINTS, len(values))) if len(part)]
+    points = [EnginePoint(time=from_us(int(times[part[0]])), mean=float(values[part].mean()), max=float(values[part].max())) for part in parts]
+    instance = rows["instance"][0]
+    return EngineSeries(
+        indicator=str(rows["indicator"][0]), unit=str(rows["unit"][0]), instance=None if instance is None else str(instance), n=len(values),
+        mean=float(values.mean()), p95=float(np.percentile(values, 95.0)), max=float(values.max()), deviation=float(values.std()), points=points)

@@ -1,0 +1,125 @@
+"""What warned before a breach: planted warnings are learned with their lead, what lags or is noise is said so."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.engine_view import engine_view, indicators
+from analysis.headroom import headroom
+from analysis.knee import knee
+from analysis.leading import Indicator
+from analysis.slo import Slo
+from analysis.window import Window, load
+from tests.analysis.builders import frame_of, gauge, insert, requests, store
+
+SLO = Slo(e2e_ms=1_000.0)
+ONSETS = (600.0, 1_500.0, 2_400.0, 3_300.0)
+
+
+def window(**gauges: Any) -> dict[str, Indicator]:
+    """An hour with four breaches of a minute; each gauge is sampled every 5 s by a function of time."""
+    con = store()
+    seconds = np.arange(0.0, 3_600.0, 0.5)
+    slow = np.zeros(len(seconds), np.bool_)
+    for onset in ONSETS:
+        slow |= (seconds >= onset) & (seconds < onset + 60.0)
+    insert(con, requests(len(seconds), start_s=seconds, prefill_ms=np.where(slow, 4_000.0, 100.0)))
+    for name, value in gauges.items():
+        gauge(con, name, {float(s): float(value(s)) for s in np.arange(0.0, 3_600.0, 5.0)})
+    found, why = indicators(load(con, Window()), SLO)
+    assert why is None or not gauges
+    return {i.indicator: i for i in found}
+
+
+def near(second: float, before: float, length: float) -> bool:
+    return any(onset - before <= second < onset - before + length for onset in ONSETS)
+
+
+def test_planted_warning_is_learned_with_its_lead_against_random_alerts() -> None:
+    rng = np.random.default_rng(1)
+    found = window(kv_cache_usage=lambda s: 0.95 if near(s, 30.0, 60.0) else 0.5 + 0.1 * rng.random(), running=lambda s: 5.0 + rng.integers(0, 3))
+    kv = found["kv_cache_usage"]
+    assert (kv.precision, kv.recall, kv.events, kv.alerts) == (1.0, 1.0, 4, 4)
+    assert kv.lead_s_median == pytest.approx(30.0, abs=5.0)
+    assert 0.5 < kv.threshold < 0.95
+    assert kv.null_precision is not None
+    assert kv.null_precision < 0.2
+    assert not kv.lags
+    assert next(iter(found)) == "kv_cache_usage"
+
+
+def test_what_rises_after_the_breach_is_said_to_lag() -> None:
+    found = window(queue_depth=lambda s: 20.0 if near(s, -20.0, 60.0) else 0.0)
+    assert found["queue_depth"].lags
+    assert found["queue_depth"].recall == 0.0
+
+
+def test_falling_hit_rate_warns_too() -> None:
+    found = window(prefix_cache_hit_rate=lambda s: 0.1 if near(s, 40.0, 80.0) else 0.8 + 0.01 * (s % 7))
+    assert (found["prefix_cache_hit_rate"].falling, found["prefix_cache_hit_rate"].recall) == (True, 1.0)
+
+
+def test_too_few_breaches_teach_nothing_and_say_so() -> None:
+    found, why = indicators(frame_of(requests(200, prefill_ms=100.0)), SLO)
+    assert found == []
+    assert "0 breaches" in (why or "")
+
+
+def curve(n: int, seed: int, top: float, at: float | None) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    load_ = rng.integers(1, int(top), n).astype(float)
+    cost = 20.0 + 0.1 * load_ + (0.0 if at is None else 1.0) * np.maximum(0.0, load_ - (at or 0.0))
+    return load_, cost * rng.lognormal(0.0, 0.05, n)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_knee_is_found_where_it_was_planted(seed: int) -> None:
+    found = knee(*curve(800, seed, 60, 30.0), "tpot", np.random.default_rng(0))
+    assert found.at is not None
+    assert found.interval is not None
+    assert abs(found.at - 30.0) < 4.0
+    assert found.interval[0] - 1.0 <= 30.0 <= found.interval[1] + 1.0
+    assert found.slope_after_ms == pytest.approx(1.1, rel=0.2)
+    assert found.utilisation == pytest.approx((found.load_p95 or 0.0) / found.at)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_knee_is_told_where_load_never_passed_one(seed: int) -> None:
+    straight = knee(*curve(800, seed, 60, None), "tpot", np.random.default_rng(0))
+    assert straight.at is None
+    assert "never passed" in straight.reasons["at"]
+    assert knee(*curve(800, seed, 8, 30.0), "tpot", np.random.default_rng(0)).at is None
+    assert "factor" in knee(np.repeat(np.arange(20.0, 30.0), 10), np.ones(100), "tpot", np.random.default_rng(0)).reasons["at"]
+
+
+def test_headroom_says_where_the_budget_breaks_and_which_stage_goes_first() -> None:
+    rng = np.random.default_rng(2)
+    tokens = rng.integers(10, 400, 4_000)
+    rows = requests(4_000, decode_ms=tokens * 10.0, retrieval_ms=rng.lognormal(4, 0.3, 4_000), output_tokens=tokens, input_tokens=500)
+    rooms = {room.quantity: room for room in headroom(frame_of(rows).rows, Slo(e2e_ms=2_500.0), "e2e")}
+    breaks = rooms["output_tokens"].breaks_between
+    assert breaks is not None
+    assert breaks[0] < 245.0 < breaks[1] + 20.0
+    assert rooms["output_tokens"].first_stage == "decode"
+    assert rooms["input_tokens"].breaks_between is None
+    assert rooms["load"].reasons["breaks_between"]
+
+
+def test_headroom_that_was_never_used_up_is_not_extrapolated() -> None:
+    rows = requests(1_000, decode_ms=100.0, output_tokens=pl.Series(range(1_000)))
+    room = headroom(frame_of(rows).rows, Slo(e2e_ms=2_500.0), "e2e")[2]
+    assert room.breaks_between is None
+    assert "stays within the limit" in room.reasons["breaks_between"]
+
+
+def test_view_of_the_engine_has_series_and_reasons() -> None:
+    con = store()
+    insert(con, requests(100, prefill_ms=100.0))
+    gauge(con, "running", {float(s): s / 10 for s in range(0, 100, 5)})
+    view = engine_view(con, Window(), SLO)
+    assert [(s.indicator, s.n, s.unit) for s in view.series] == [("running", 20, "requests")]
+    assert view.series[0].max == 9.5
+    assert "indicators" in view.reasons
+    assert engine_view(store(), Window(), SLO).reasons["series"]
