@@ -2,8 +2,9 @@
 
 As one folder without pickle: `manifest.json` (what it is, where it has skill, the hash of everything else), per quantile
 an ONNX, a UBJ and a flat-tree JSON file, `history.json` (recent outputs per route, the fallback), `conformal.json` (how far
-to move each quantile) and `golden.jsonl` (inputs with the answers of the training library). Written by `models.train`, read
-by `models.predict`; this module needs the standard library alone.
+to move each quantile), `ngram_ridge.f16` (the verbosity score's weights, if prompts were opted in) and `golden.jsonl`
+(inputs with the answers of the training library). Written by `models.train`, read by `models.predict`; this module needs
+the standard library alone.
 """
 
 import hashlib
@@ -21,6 +22,7 @@ SCHEMA: Final = "overrun.predictor/1"
 MANIFEST: Final = "manifest.json"
 HISTORY: Final = "history.json"
 CONFORMAL: Final = "conformal.json"
+VERBOSITY: Final = "ngram_ridge.f16"
 GOLDEN: Final = "golden.jsonl"
 # The quantiles of an answer, ascending; an artifact holds a model for each.
 QUANTILES: Final = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99}

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from collector.prompt_shape import hashed_words, shape, words_of
 from models.censored import completed
 from models.errors import SourceError, TooFewRowsError
 from models.replay import Record
@@ -53,7 +54,8 @@ class Dataset:
     `outputs` is what was generated, `completed` what would have been without a token limit (`models.censored`).
     `limits` is max_tokens; for an answer that was cut, the length at which it was. `dropped` rows lacked a time or
     output tokens, or were older than the newest `max_rows`. `truncated_ratio` is the share of cut answers among those
-    that give a finish reason; None when none does. `digest` is a hash of all of it.
+    that give a finish reason; None when none does. `bins` are the hashed words of each prompt, None without one.
+    `digest` is a hash of all of it.
     """
 
     records: list[Record]
@@ -65,6 +67,7 @@ class Dataset:
     split: Split
     dropped: int
     truncated_ratio: float | None
+    bins: list[list[int] | None]
     digest: bytes
 
     @property
@@ -113,6 +116,7 @@ def prepare(frame: pl.DataFrame, *, min_rows: int, max_rows: int, test_share: fl
         split=Split.of(usable.height, test_share),
         dropped=frame.height - usable.height,
         truncated_ratio=float(truncated.sum()) / reasons.count() if reasons.count() else None,
+        bins=[None if prompt is None else hashed_words(words_of(prompt)) for prompt in usable.get_column("prompt").to_list()],
         digest=hashlib.blake2b(repr(records).encode(), digest_size=16).digest(),
     )
 
@@ -124,11 +128,12 @@ def _records(frame: pl.DataFrame) -> list[Record]:
         name: frame.get_column(name).cast(pl.Float64).fill_null(MISSING).to_list() for name in _NUMBERS
     }
     columns |= {name: [value or None for value in frame.get_column(name).to_list()] for name in _TEXTS}
+    shapes = [() if prompt is None else shape(prompt, words_of(prompt)) for prompt in frame.get_column("prompt").to_list()]
     outputs = frame.get_column("output_tokens").to_list()
     durations = frame.get_column("e2e_ms").to_list()
     return [
         Record(
-            Request(time_s=float(times[row]), **{name: values[row] for name, values in columns.items()}),
+            Request(time_s=float(times[row]), shape=shapes[row], **{name: values[row] for name, values in columns.items()}),
             int(outputs[row]),
             None if durations[row] is None else durations[row] / 1000.0,
         )

@@ -1,8 +1,8 @@
 """Which numbers describe a request to the length model?
 
 One function for training and serving. The names in `FEATURES`, in this order, are the only things a model may see:
-request metadata and causal history (`models.history`). Server load is left out on purpose: how long an answer gets does
-not depend on it. Prompt text is never read.
+request metadata, causal history (`models.history`), and numbers about an opted-in prompt. Server load is left out on
+purpose: how long an answer gets does not depend on it. Prompt text never comes here.
 """
 
 import math
@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from collector.prompt_shape import SHAPE
 from models.history import Window
 from models.request import MISSING, Request
 
@@ -67,6 +68,8 @@ FEATURES: Final = (
     ),
     *_of_caller("session", "the session's"),
     *_of_caller("prefix", "the same prompt prefix's"),
+    *(Feature(name, "a count or share of the opted-in prompt") for name in SHAPE),
+    Feature("verbosity", "how long an answer the opted-in prompt's words ask for"),
 )
 FEATURE_NAMES: Final = tuple(feature.name for feature in FEATURES)
 
@@ -97,6 +100,8 @@ def feature_values(request: Request, windows: Mapping[str, Window]) -> list[floa
         _log_quantile(windows.get("same_size"), 0.5),
         *_caller_values(windows.get("session"), request, prior),
         *_caller_values(windows.get("prefix"), request, prior),
+        *(request.shape or _NO_SHAPE),
+        request.verbosity,
     ]
 
 
@@ -149,4 +154,5 @@ def _caller_values(window: Window | None, request: Request, prior: float) -> tup
     )
 
 
+_NO_SHAPE: Final = (MISSING,) * len(SHAPE)
 _NO_CALLER: Final = (MISSING,) * len(_of_caller("", ""))

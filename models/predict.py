@@ -17,12 +17,14 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as onnx_errors
 
-from models.artifact import CONFORMAL, GOLDEN, HISTORY, MANIFEST, QUANTILES, Artifact, load_artifact, model_file
+from collector.prompt_shape import SHAPE, hashed_words, shape, words_of
+from models.artifact import CONFORMAL, GOLDEN, HISTORY, MANIFEST, QUANTILES, VERBOSITY, Artifact, load_artifact, model_file
 from models.conformal import Calibration
 from models.errors import ArtifactError, RequestError
 from models.features import FEATURE_NAMES, feature_values
 from models.history import History, Window
-from models.request import Request, parse_output_tokens, parse_request
+from models.request import MISSING, Request, parse_output_tokens, parse_request
+from models.verbosity import TABLE_SIZE, score
 
 # Float32 sums over some hundred trees differ by about 1e-5 between libraries; a wrong conversion is off by whole units
 # (the multi-quantile conversion of onnxmltools: 6.2).
@@ -78,6 +80,8 @@ class Predictor:
         self._edges: tuple[float, ...] = tuple(artifact.manifest["bucket_edges"])
         self._history = History.from_payload(artifact.json_file(HISTORY))
         self._calibration = Calibration.from_payload(artifact.json_file(CONFORMAL))
+        self._table = _table(artifact)
+        self._wants_shape = any(name in SHAPE for name in artifact.manifest["features"])
         self._pending: OrderedDict[str, list[float]] = OrderedDict()
         self._observed = False
         if self._history.window("global", ()) is None:
@@ -100,7 +104,15 @@ class Predictor:
         Raises:
             RequestError: a field has the wrong type or an impossible value.
         """
+<<<<<<< HEAD
         return self.predict_batch([row])[0]
+=======
+        request = self._parse(row)
+        windows = self._history.windows_of(request)
+        skill = self._skill(request)
+        logs = None if skill == "none" else self._raw([(request, windows)])[0]
+        return self._answer(row, request, windows, skill, logs)
+>>>>>>> 834a814 (Prompts become counts and a verbosity score, never text)
 
     def predict_batch(self, rows: Sequence[Mapping[str, Any]]) -> list[Prediction]:
         """Return one answer per row, in order.
@@ -108,7 +120,7 @@ class Predictor:
         Raises:
             RequestError: a field of some row has the wrong type or an impossible value; no row is answered then.
         """
-        requests = [parse_request(row) for row in rows]
+        requests = [self._parse(row) for row in rows]
         windows = [self._history.windows_of(request) for request in requests]
         skills = [self._skill(request) for request in requests]
         chosen = [index for index, skill in enumerate(skills) if skill != "none"]
@@ -137,7 +149,7 @@ class Predictor:
         Raises:
             RequestError: a field has the wrong type or an impossible value.
         """
-        request, generated = parse_request(row), parse_output_tokens(output_tokens)
+        request, generated = self._parse(row), parse_output_tokens(output_tokens)
         logs = self._pending.pop(str(row["id"]), None) if row.get("id") is not None else None
         if logs is None:
             logs = self._raw([(request, self._history.windows_of(request))])[0]
@@ -146,6 +158,16 @@ class Predictor:
         self._calibration.observe(request.route, residuals)
         self._history.observe(request, generated)
         self._observed = True
+
+    def _parse(self, row: Mapping[str, Any]) -> Request:
+        """Return the request of a row; a prompt becomes numbers here, if the models take any, and goes no further."""
+        request = parse_request(row)
+        prompt = row.get("prompt")
+        if not isinstance(prompt, str) or not (self._wants_shape or self._table is not None):
+            return request
+        words = words_of(prompt)
+        verbosity = MISSING if self._table is None else score(self._table, hashed_words(words))
+        return request._replace(shape=shape(prompt, words), verbosity=verbosity)
 
     def _skill(self, request: Request) -> Skill:
         """Return the skill measured for this route: with live history once one request was observed, else without."""
@@ -260,6 +282,16 @@ def _answer_line(predictor: Predictor, line: str | bytes, number: int) -> Predic
         return predictor.predict(row)
     except RequestError as error:
         return {"error": str(error), "line": number}
+
+
+def _table(artifact: Artifact) -> NDArray[np.float32] | None:
+    """Return the weights of the verbosity score, None if the artifact has none."""
+    data = artifact.files.get(VERBOSITY)
+    if data is None:
+        return None
+    if len(data) != 2 * TABLE_SIZE:
+        raise ArtifactError(f"{artifact.folder / VERBOSITY} is {len(data):,} bytes, wanted {2 * TABLE_SIZE:,}: train the artifact again")
+    return np.frombuffer(data, dtype="<f2").astype(np.float32)
 
 
 def _columns(artifact: Artifact) -> list[int]:

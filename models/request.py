@@ -18,7 +18,8 @@ _MAX_COUNT: Final = 1e9
 class Request(NamedTuple):
     """One request as the predictor sees it; a missing number is NaN, a missing name None.
 
-    `time_s` is in seconds since 1970 UTC, the token counts in tokens, `stream` 0 or 1.
+    `time_s` is in seconds since 1970 UTC, the token counts in tokens, `stream` 0 or 1. `shape` are the numbers of
+    `collector.prompt_shape.SHAPE` (empty without a prompt), `verbosity` is the score of `models.verbosity`.
     """
 
     time_s: float = MISSING
@@ -32,12 +33,15 @@ class Request(NamedTuple):
     session: str | None = None
     tenant: str | None = None
     prefix_hash: str | None = None
+    shape: tuple[float, ...] = ()
+    verbosity: float = MISSING
 
 
 def parse_request(row: Mapping[str, Any]) -> Request:
     """Return the request described by one JSON object; every field may be absent or null, unknown fields are ignored.
 
-    `time` is RFC 3339 text, a datetime, or seconds since 1970. `prompt` is accepted and not looked at.
+    `time` is RFC 3339 text, a datetime, or seconds since 1970. `prompt` is accepted and
+    not looked at: `models.predict` turns it into numbers where the artifact wants them.
 
     Raises:
         RequestError: a field has the wrong type or an impossible value; names the field, what was seen and what is

@@ -20,7 +20,7 @@ from models.errors import SourceError
 
 _TIME: Final = pl.Datetime("us", "UTC")
 # What training reads. Only time, input_tokens and output_tokens must be present; the others are null where the source
-# does not say.
+# does not say. A prompt is turned into numbers as soon as it has been read (`models.dataset`).
 COLUMNS: Final[Mapping[str, pl.DataType]] = {
     "time": _TIME,
     "route": pl.String(),
@@ -36,6 +36,7 @@ COLUMNS: Final[Mapping[str, pl.DataType]] = {
     "prefix_hash": pl.String(),
     "finish_reason": pl.String(),
     "e2e_ms": pl.Float64(),
+    "prompt": pl.String(),
 }
 
 

@@ -6,7 +6,7 @@ was proved. The shipped models are then taught by all rows, the judged ones incl
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ import polars as pl
 import xgboost
 
 from models import trees
-from models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, canonical_json, golden_lines, model_file, write_artifact
+from models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, VERBOSITY, canonical_json, golden_lines, model_file, write_artifact
 from models.conformal import LEVELS, Calibration
 from models.dataset import Dataset, Floats, prepare
 from models.evaluate import Baselines, Verdict, judge
@@ -29,6 +29,9 @@ from models.predict import Predictor
 from models.replay import Replay, frozen, replay, span_s
 from models.scoring import Forecasts, RouteReport, Scorecard, bounded, previous_outputs, score_test
 from models.trees import Boosters, Matrix, Recipe
+from models.verbosity import learn as learn_verbosity
+from models.verbosity import out_of_fold
+from models.verbosity import score as score_verbosity
 
 Progress = Callable[[str, float], None]
 
@@ -176,19 +179,27 @@ def train_to_folder(
     tell("reading", 0.0)
     data = prepare(frame, min_rows=settings.min_rows, max_rows=settings.max_rows, test_share=settings.test_share, seed=settings.seed)
     walked = replay(data.records, data.split.train, lambda share: tell("replaying history", 0.05 + 0.3 * share), _salt(data))
+    groups = [(record.request.route, record.request.model) for record in data.records]
+    _score_prompts(walked.features, data, groups, data.split.train)
     learned = _learn(data, walked, settings, tell)
     tell("scoring", 0.7)
     judged = _judge(data, walked, learned, settings)
     curve = _curve(data, learned, settings, tell)
     tell("training", 0.9)
-    final = learned.judged
+    final, rows = learned.judged, data.split.train
     if settings.learn_all:
+        rows = data.split.rows
+        _score_prompts(walked.features, data, groups, rows)
+        learned = replace(learned, inputs=_columns(learned.names, walked.features))
         final = trees.fit(learned.inputs, learned.targets, learned.recipe, eta=settings.learning_rate, seed=settings.seed)
     tell("writing", 0.95)
     files = _model_files(final, learned) | {
         HISTORY: canonical_json(walked.history.to_payload()),
         CONFORMAL: canonical_json(judged.calibration.to_payload()),
     }
+    table = learn_verbosity(data.bins[:rows], learned.targets[:rows], groups[:rows])
+    if table is not None:
+        files[VERBOSITY] = table.astype("<f2").tobytes()
     manifest = _manifest(learned, data, judged.card, settings)
     artifact = write_artifact(Path(out_dir), manifest, files, check=Predictor.load)
     tell("done", 1.0)
@@ -227,6 +238,16 @@ class _Judged:
 
     card: Scorecard
     calibration: Calibration
+
+
+def _score_prompts(features: Matrix, data: Dataset, groups: list[Any], rows: int) -> None:
+    """Fill in the verbosity score: out of fold for the first `rows`, which teach the table, by that table for the rest."""
+    targets = np.log1p(data.completed[:rows])
+    column = features[:, FEATURE_NAMES.index("verbosity")]
+    column[:rows] = out_of_fold(data.bins[:rows], targets, groups[:rows])
+    table = learn_verbosity(data.bins[:rows], targets, groups[:rows])
+    if table is not None:
+        column[rows:] = [np.nan if bins is None else score_verbosity(table, bins) for bins in data.bins[rows:]]
 
 
 def _salt(data: Dataset) -> bytes:
@@ -268,6 +289,7 @@ def _judge(data: Dataset, walked: Replay, learned: _Learned, settings: TrainSett
     live_raw = learned.judged.log_tokens(learned.inputs[split.train :])
     raw = np.vstack([learned.early.log_tokens(learned.inputs[split.fit : split.train]), live_raw])
     frozen_features, frozen_past = frozen(data.records[split.train :], walked.stored_at_split)
+    frozen_features[:, FEATURE_NAMES.index("verbosity")] = walked.features[split.train :, FEATURE_NAMES.index("verbosity")]
     frozen_raw = learned.judged.log_tokens(_columns(learned.names, frozen_features))
     live_offsets, frozen_offsets, calibration = _rolling(raw, data, walked)
     known = np.quantile(data.outputs[: split.train], list(QUANTILES.values()))

@@ -81,6 +81,7 @@ def test_our_own_names_are_read_from_json_lines(tmp_path: Path) -> None:
         "prefix_hash": "p",
         "finish_reason": "stop",
         "e2e_ms": 10.5,
+        "prompt": "p q",
         "a column nobody needs": [1],
     }
     text = json.dumps(row) + "\n\n" + json.dumps(row | {"output_tokens": None, "session": "line\u2028break"}) + "\n"

@@ -1,0 +1,52 @@
+"""Numbers about a prompt: exact on a small one, bounded on a hostile one, and nothing that could be read back."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.prompt_shape import BINS_BITS, MAX_CHARACTERS, SHAPE, hashed_words, shape, words_of
+
+PROMPT = 'Please write a 300-word story about "Ada", with 3 examples:\n- one\n- two\n\nCould you explain why?'
+
+
+def numbers(prompt: str) -> dict[str, float]:
+    return dict(zip(SHAPE, shape(prompt, words_of(prompt)), strict=True))
+
+
+def test_what_is_counted_is_exact() -> None:
+    seen = numbers(PROMPT)
+    expected = {
+        "shape_characters": len(PROMPT), "shape_words": 17, "shape_lines": 5, "shape_paragraphs": 1, "shape_questions": 1, "shape_commas": 1, "shape_colons": 1,
+        "shape_numbers": 2, "shape_capitals": 3, "shape_quotes": 2, "shape_bullets": 2, "shape_max_number": 300, "shape_ends_with_question": 1,
+        "shape_wanted_words": 300, "shape_wanted_items": 3, "shape_you": 1, "cue_creative": 1, "cue_list": 1, "cue_explain": 2, "cue_brief": 1, "cue_math": 0,
+    }  # fmt: skip
+    assert {name: seen[name] for name in expected} == expected
+
+
+def test_an_asked_for_length_is_told_in_words() -> None:
+    assert numbers("in 2 paragraphs, at most 50 words")["shape_wanted_words"] == 200
+    assert numbers("no numbers at all")["shape_wanted_words"] == 0
+
+
+@given(st.text(max_size=300))
+def test_any_text_gives_one_finite_number_per_name(prompt: str) -> None:
+    words = words_of(prompt)
+    values = shape(prompt, words)
+    assert len(values) == len(SHAPE)
+    assert all(math.isfinite(value) for value in values)
+    bins = hashed_words(words)
+    assert bins == sorted(set(bins))
+    assert all(0 <= number < 1 << BINS_BITS for number in bins)
+
+
+def test_only_both_ends_of_a_long_prompt_are_looked_at() -> None:
+    middle = " ".join(f"w{number}" for number in range(1_000))
+    assert len(words_of(middle)) == 300
+    assert numbers("x" * (MAX_CHARACTERS + 5))["shape_characters"] == MAX_CHARACTERS + 5
+    assert len(hashed_words(words_of("word " * 100_000))) <= 5
+
+
+def test_bins_do_not_change_between_runs_and_machines() -> None:
+    # CRC-32 of "hello", "world" and "hello world", as any table of test values has them.
+    assert {0x3610A686 & 0x7FFF, 0x3A771143 & 0x7FFF, 0x0D4A1185 & 0x7FFF} < set(hashed_words(["hello", "world"]))

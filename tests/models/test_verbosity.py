@@ -1,0 +1,100 @@
+"""The verbosity score: learned from words, never from the prompt it scores, and no text in the artifact."""
+
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from collector.prompt_shape import hashed_words, words_of
+from models.errors import ArtifactError
+from models.predict import Predictor
+from models.train import TrainReport, TrainSettings, train_to_folder
+from models.verbosity import MIN_PROMPTS, learn, out_of_fold, score
+from tests.models import synthetic
+
+FILLER = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda sigma".split()
+
+
+def prompts(rows: int, seed: int = 3) -> tuple[list[str], list[float]]:
+    """Prompts of random words; those that say `saga` are answered with 600 tokens, the others with 60."""
+    dice = random.Random(seed)
+    texts, lengths = [], []
+    for number in range(rows):
+        words = [*dice.sample(FILLER, 5), f"unique{number}"]
+        wordy = dice.random() < 0.4
+        if wordy:
+            words[dice.randrange(5)] = "saga"
+        texts.append(" ".join(words))
+        lengths.append((600.0 if wordy else 60.0) * dice.uniform(0.8, 1.2))
+    return texts, lengths
+
+
+def bins_of(texts: list[str]) -> list[list[int] | None]:
+    return [hashed_words(words_of(text)) for text in texts]
+
+
+def test_the_word_that_asks_for_more_raises_the_score() -> None:
+    texts, lengths = prompts(600)
+    table = learn(bins_of(texts), np.log1p(lengths), ["g"] * 600)
+    assert table is not None
+    long, short = (score(table, hashed_words(words_of(text))) for text in ("tell a saga about kappa", "tell a thing about kappa"))
+    assert long > short + 0.5
+
+
+def test_scores_are_out_of_fold_and_absent_without_a_prompt() -> None:
+    texts, _ = prompts(400)
+    noise = np.random.default_rng(0).normal(5, 1, 400)
+    bins = bins_of(texts)
+    bins[7] = None
+    scores = out_of_fold(bins, noise, ["g"] * 400)
+    assert np.isnan(scores[7])
+    known = np.delete(np.arange(400), 7)
+    # Every prompt has a word of its own: a table that had seen them would follow the noise.
+    assert abs(np.corrcoef(scores[known], noise[known])[0, 1]) < 0.25
+
+
+def test_too_few_prompts_teach_nothing() -> None:
+    texts, lengths = prompts(MIN_PROMPTS - 1)
+    assert learn(bins_of(texts), np.log1p(lengths), ["g"] * len(texts)) is None
+    assert np.isnan(out_of_fold(bins_of(texts), np.log1p(lengths), ["g"] * len(texts))).all()
+
+
+@pytest.fixture(scope="module")
+def worded(tmp_path_factory: pytest.TempPathFactory) -> TrainReport:
+    texts, lengths = prompts(900)
+    frame = synthetic.trace(900).with_columns(
+        route=pl.lit("chat"), session=pl.lit(None, dtype=pl.String), input_tokens=pl.lit(9), prompt=pl.Series(texts),
+        output_tokens=pl.Series(lengths).cast(pl.Int64), finish_reason=pl.lit("stop"))  # fmt: skip
+    settings = TrainSettings(max_trees=40, learn_all=False)
+    return train_to_folder(frame, tmp_path_factory.mktemp("worded") / "artifact", settings=settings)
+
+
+def test_prompts_bring_skill_where_metadata_has_none(worded: TrainReport) -> None:
+    (chat,) = worded.test.routes
+    assert chat.verdict.skill == "good"
+    assert chat.answered.mae < 0.5 * chat.route_median_mae
+    assert "verbosity" in worded.features
+    predictor = Predictor.load(worded.folder)
+    long = predictor.predict({"route": "chat", "prompt": "alpha saga beta gamma delta unique5000"})
+    short = predictor.predict({"route": "chat", "prompt": "alpha zeta beta gamma delta unique5000"})
+    assert long["p50"] > 3 * short["p50"]
+    assert predictor.predict({"route": "chat"})["p50"] >= 1
+
+
+def test_no_word_of_a_prompt_is_in_the_artifact(worded: TrainReport) -> None:
+    for path in worded.folder.iterdir():
+        data = path.read_bytes()
+        assert not any(word.encode() in data for word in ("saga", "epsilon", "unique"))
+
+
+def test_a_table_of_another_size_is_refused(worded: TrainReport, tmp_path: Path) -> None:
+    from tests.models.test_artifact import keep, rewrite
+
+    folder = Path(shutil.copytree(worded.folder, tmp_path / "a"))
+    (folder / "ngram_ridge.f16").write_bytes(b"\0" * 10)
+    rewrite(folder, keep)
+    with pytest.raises(ArtifactError, match=r"ngram_ridge\.f16 is 10 bytes, wanted 65,538"):
+        Predictor.load(folder)
