@@ -403,6 +403,27 @@ def predict(artifact: Annotated[Path, typer.Option("--artifact", help="The folde
         fail(str(error))
 
 
+@app.command("serve-predictor")
+def serve_predictor(
+    artifact: Annotated[Path, typer.Option("--artifact", help="The folder that `overrun train` wrote; a newer one is taken over while it runs.")],
+    host: Annotated[str, _text("Address to listen on.", "--host")] = "127.0.0.1",
+    port: Annotated[int, _text("Port to listen on (0 picks a free one).", "--port")] = 8502,
+) -> None:
+    """Answer routers over HTTP: POST /predict, POST /observe, GET /healthz."""
+    from collector.errors import CollectorError
+    from models.errors import ModelsError
+    from models.service import serve as run
+
+    try:
+        run(artifact, host, port, lambda address: print(f"ready http={address}", file=sys.stderr, flush=True))
+    except (CollectorError, ModelsError) as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{host}:{port} cannot be used ({(error.strerror or str(error)).lower()}): choose another with --host or --port")
+    except KeyboardInterrupt:
+        pass
+
+
 @app.command()
 def dashboard(
     url: Annotated[str, _text("The server to read from.", "--url")] = SERVER_URL,

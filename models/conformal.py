@@ -138,6 +138,6 @@ class Calibration:
 
 def _read(values: Sequence[float]) -> Residuals:
     own = Residuals()
-    own._arrived.extend(float(value) for value in values[-WINDOW:])
+    own._arrived.extend(map(float, values[-WINDOW:]))
     own._sorted = sorted(own._arrived)
     return own

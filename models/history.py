@@ -82,22 +82,18 @@ _FADE: Final = 0.8
 class Window:
     """The last `size` output lengths of one key, in arrival order and in sorted order (tokens).
 
-    Beside them: when the newest of these requests arrived (`last_time_s`), how long its prompt was
-    (`last_input_tokens`), and the faded sum and weight of log(1 + output) that `recent` shrinks.
+    Beside them: when the newest of these requests arrived (`last_time_s`), and how long its prompt was
+    (`last_input_tokens`).
     """
 
-    __slots__ = ("_arrived", "_faded", "_size", "_sorted", "_weight", "last_input_tokens", "last_time_s")
+    __slots__ = ("_arrived", "_size", "_sorted", "last_input_tokens", "last_time_s")
 
     def __init__(self, size: int, outputs: Iterable[int] = ()) -> None:
         self._size = size
-        self._arrived: deque[int] = deque()
-        self._sorted: list[int] = []
-        self._faded = 0.0
-        self._weight = 0.0
+        self._arrived: deque[int] = deque(outputs, maxlen=size)
+        self._sorted: list[int] = sorted(self._arrived)
         self.last_time_s = MISSING
         self.last_input_tokens = MISSING
-        for output_tokens in outputs:
-            self.add(output_tokens)
 
     def __len__(self) -> int:
         return len(self._arrived)
@@ -113,8 +109,6 @@ class Window:
             del self._sorted[bisect.bisect_left(self._sorted, oldest)]
         self._arrived.append(output_tokens)
         bisect.insort(self._sorted, output_tokens)
-        self._faded = _FADE * self._faded + math.log1p(output_tokens)
-        self._weight = _FADE * self._weight + 1.0
         self.last_time_s = time_s
         self.last_input_tokens = input_tokens
 
@@ -125,7 +119,11 @@ class Window:
 
     def recent(self, prior: float) -> float:
         """Return the mean of log(1 + output), newer ones counting more, drawn to `prior` by half an output's weight."""
-        return (self._faded + 0.5 * prior) / (self._weight + 0.5)
+        total = weight = 0.0
+        for output_tokens in self._arrived:
+            total = _FADE * total + math.log1p(output_tokens)
+            weight = _FADE * weight + 1.0
+        return (total + 0.5 * prior) / (weight + 0.5)
 
     @property
     def last(self) -> int:
@@ -145,15 +143,16 @@ class History:
 
     def __init__(self, salt: bytes = b"") -> None:
         self._salt = salt
-        self._windows: dict[str, OrderedDict[Key, Window]] = {level.name: OrderedDict() for level in LEVELS}
+        # What came from an artifact stays a list of outputs until it is asked for: a router starts in milliseconds.
+        self._windows: dict[str, OrderedDict[Key, Window | list[int]]] = {level.name: OrderedDict() for level in LEVELS}
 
     def observe(self, request: Request, output_tokens: int) -> None:
         """Record that `request` has finished with `output_tokens`; call it at the end of the request, never before."""
         for name, key in keys_of(request, self._salt).items():
-            level = _LEVEL_BY_NAME[name]
             windows = self._windows[name]
-            window = windows.get(key)
+            window = self._opened(name, key)
             if window is None:
+                level = _LEVEL_BY_NAME[name]
                 if len(windows) >= level.max_keys:
                     windows.popitem(last=False)
                 window = windows[key] = Window(level.window)
@@ -163,8 +162,14 @@ class History:
 
     def window(self, level: str, key: Key) -> Window | None:
         """Return the outputs seen under `key`, or None while there are fewer than the level needs to speak."""
-        window = self._windows[level].get(key)
+        window = self._opened(level, key)
         return window if window is not None and len(window) >= _LEVEL_BY_NAME[level].min_outputs else None
+
+    def _opened(self, level: str, key: Key) -> Window | None:
+        window = self._windows[level].get(key)
+        if isinstance(window, list):
+            window = self._windows[level][key] = Window(_LEVEL_BY_NAME[level].window, window)
+        return window
 
     def windows_of(self, request: Request) -> dict[str, Window]:
         """Return what is known about requests like `request`, by level; levels with nothing to say are absent."""
@@ -196,13 +201,16 @@ class History:
             raise ArtifactError(f"the history is not readable ({error!r}); wanted salt and windows: train the artifact again") from error
         for number, entry in enumerate(entries):
             try:
-                level = _LEVEL_BY_NAME[entry["level"]]
-                key = tuple(entry["key"])
-                window = Window(level.window, (int(output) for output in entry["outputs"]))
-                history._windows[level.name][key] = window
+                history._windows[entry["level"]][tuple(entry["key"])] = [*map(_whole, entry["outputs"])]
             except (KeyError, TypeError, ValueError) as error:
                 raise ArtifactError(
                     f"history entry {number} is not readable ({error!r}); wanted level, key and outputs: "
                     "train the artifact again"
                 ) from error
         return history
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{value!r} is no token count")
+    return value

@@ -29,6 +29,8 @@ from models.verbosity import TABLE_SIZE, score
 # Float32 sums over some hundred trees differ by about 1e-5 between libraries; a wrong conversion is off by whole units
 # (the multi-quantile conversion of onnxmltools: 6.2).
 GOLDEN_TOLERANCE: Final = 1e-4
+_NAMES: Final = tuple(QUANTILES)
+_LEVELS: Final = tuple(QUANTILES.values())
 # Predictions whose outcome is awaited; older ones are forgotten.
 _MAX_PENDING: Final = 20_000
 _ONNX_FAILURES: Final = (
@@ -104,15 +106,11 @@ class Predictor:
         Raises:
             RequestError: a field has the wrong type or an impossible value.
         """
-<<<<<<< HEAD
-        return self.predict_batch([row])[0]
-=======
         request = self._parse(row)
         windows = self._history.windows_of(request)
         skill = self._skill(request)
         logs = None if skill == "none" else self._raw([(request, windows)])[0]
         return self._answer(row, request, windows, skill, logs)
->>>>>>> 834a814 (Prompts become counts and a verbosity score, never text)
 
     def predict_batch(self, rows: Sequence[Mapping[str, Any]]) -> list[Prediction]:
         """Return one answer per row, in order.
@@ -124,21 +122,9 @@ class Predictor:
         windows = [self._history.windows_of(request) for request in requests]
         skills = [self._skill(request) for request in requests]
         chosen = [index for index, skill in enumerate(skills) if skill != "none"]
-        raw = dict(zip(chosen, self._raw([(requests[index], windows[index]) for index in chosen]), strict=True))
-        answers = []
-        for index, (row, request) in enumerate(zip(rows, requests, strict=True)):
-            source: Literal["model", "route", "global"] = "model"
-            logs = raw.get(index)
-            if logs is None:
-                source = "route" if "route" in windows[index] else "global"
-                tokens = [windows[index][source].quantile(level) for level in QUANTILES.values()]
-            else:
-                offsets = self._calibration.offsets(request.route)
-                tokens = [math.expm1(log + offsets.get(name, 0.0)) for name, log in zip(QUANTILES, logs, strict=True)]
-                if row.get("id") is not None:
-                    self._remember(str(row["id"]), logs)
-            answers.append(self._answer(request, tokens, skills[index], source))
-        return answers
+        logs = dict(zip(chosen, self._raw([(requests[index], windows[index]) for index in chosen]), strict=True))
+        asked = zip(rows, requests, windows, skills, strict=True)
+        return [self._answer(*one, logs.get(index)) for index, one in enumerate(asked)]
 
     def observe(self, row: Mapping[str, Any], output_tokens: int) -> None:
         """Report that the request in `row` has finished with `output_tokens`.
@@ -178,10 +164,9 @@ class Predictor:
         """Return the models' quantiles in log tokens, before calibration, one list a request."""
         if not asked:
             return []
-        values = np.array([feature_values(*one) for one in asked], dtype=np.float32)
-        inputs = values[:, self._columns]
-        logs: list[list[float]] = np.column_stack([model.run(inputs) for model in self._models]).tolist()
-        return logs
+        rows = [feature_values(*one) for one in asked]
+        inputs = np.array([[row[column] for column in self._columns] for row in rows], dtype=np.float32)
+        return list(map(list, zip(*(model.run(inputs) for model in self._models), strict=True)))
 
     def _remember(self, identity: str, logs: list[float]) -> None:
         if len(self._pending) >= _MAX_PENDING:
@@ -189,11 +174,24 @@ class Predictor:
         self._pending[identity] = logs
 
     def _answer(
-        self, request: Request, tokens: Sequence[float], skill: Skill, source: Literal["model", "route", "global"]
+        self, row: Mapping[str, Any], request: Request, windows: Mapping[str, Window], skill: Skill, logs: list[float] | None
     ) -> Prediction:
-        """Return the quantiles in ascending order, at least one token and at most what the request may generate."""
+        """Return the answer from the model's raw log quantiles, or from the route's past if there are none.
+
+        Quantiles ascend, and are at least one token and at most what the request may generate.
+        """
+        source: Literal["model", "route", "global"] = "model"
+        if logs is None:
+            source = "route" if "route" in windows else "global"
+            past = windows[source]
+            tokens = [past.quantile(level) for level in _LEVELS]
+        else:
+            offsets = self._calibration.offsets(request.route)
+            tokens = [math.expm1(log + offsets.get(name, 0.0)) for name, log in zip(_NAMES, logs, strict=True)]
+            if row.get("id") is not None:
+                self._remember(str(row["id"]), logs)
         most = math.inf if math.isnan(request.max_tokens) else request.max_tokens
-        p10, p50, p90, p99 = sorted(min(max(round(value, 1), 1.0), most) for value in tokens)
+        p10, p50, p90, p99 = sorted([min(max(round(value, 1), 1.0), most) for value in tokens])
         return {
             "p10": p10,
             "p50": p50,
@@ -241,13 +239,13 @@ class _Model:
                 f"{self._file} does not open as a model ({type(error).__name__}): train the artifact again"
             ) from error
 
-    def run(self, inputs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return log(1 + tokens) for inputs of shape (rows, features), as shape (rows,)."""
-        outputs: NDArray[np.float32] = self._session.run(self._outputs, {self._input: inputs})[0]
-        return outputs.reshape(-1)
+    def run(self, inputs: NDArray[np.float32]) -> list[float]:
+        """Return log(1 + tokens) for inputs of shape (rows, features)."""
+        outputs: list[float] = self._session.run(self._outputs, {self._input: inputs})[0].ravel().tolist()
+        return outputs
 
     def _check(self, golden: _Golden, quantile: str) -> None:
-        difference = float(np.max(np.abs(self.run(golden.inputs) - golden.expected[quantile])))
+        difference = float(np.max(np.abs(np.array(self.run(golden.inputs)) - golden.expected[quantile])))
         # Written so that NaN fails too.
         if not difference <= GOLDEN_TOLERANCE:
             raise ArtifactError(

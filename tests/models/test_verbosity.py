@@ -15,7 +15,7 @@ from models.train import TrainReport, TrainSettings, train_to_folder
 from models.verbosity import MIN_PROMPTS, learn, out_of_fold, score
 from tests.models import synthetic
 
-FILLER = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda sigma".split()
+FILLER = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "sigma"]
 
 
 def prompts(rows: int, seed: int = 3) -> tuple[list[str], list[float]]:

@@ -1,0 +1,174 @@
+"""`overrun serve-predictor`: the predictor's own answers over HTTP, clear refusals, a newer artifact taken over while it runs."""
+
+import json
+import math
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from models.predict import Predictor
+from models.service import MAX_BATCH, MAX_BODY, Service
+from models.train import TrainReport, TrainSettings, train_to_folder
+from tests.models import synthetic
+
+ROW = {"route": "chat", "input_tokens": 800}
+
+
+class Running:
+    """The command in a process of its own, on a free port."""
+
+    def __init__(self, folder: Path, *arguments: str, token: str = "") -> None:
+        command = [sys.executable, "-m", "overrun", "serve-predictor", "--artifact", str(folder), "--port", "0", *arguments]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={"PATH": "/usr/bin:/bin", "OVERRUN_TOKEN": token})
+        assert self.process.stderr is not None
+        self.said = self.process.stderr.readline()
+        self.url = "http://" + self.said.strip().rpartition("http=")[2]
+
+    def ask(self, method: str, path: str, content: Any = None, **headers: str) -> httpx.Response:
+        body = content if isinstance(content, bytes) else json.dumps(content).encode() if content is not None else None
+        return httpx.request(method, self.url + path, content=body, headers=headers, trust_env=False, timeout=30)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(30)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return code
+
+
+@pytest.fixture(scope="module")
+def folder(small_report: TrainReport, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(small_report.folder, tmp_path_factory.mktemp("service") / "artifact"))
+
+
+@pytest.fixture(scope="module")
+def running(folder: Path) -> Iterator[Running]:
+    made = Running(folder)
+    yield made
+    assert made.stop() == 0
+
+
+def test_it_answers_like_the_predictor_in_process(running: Running, folder: Path) -> None:
+    assert running.url.startswith("http://127.0.0.1:")
+    predictor = Predictor.load(folder)
+    assert running.ask("POST", "/predict", ROW).json() == predictor.predict(ROW)
+    rows = [ROW, {"route": "noise"}, {}]
+    assert running.ask("POST", "/predict", rows).json() == predictor.predict_batch(rows)
+    assert running.ask("POST", "/predict", []).json() == []
+
+
+def test_what_has_finished_becomes_history(running: Running) -> None:
+    row = {"id": "a", "route": "fresh"}
+    before = running.ask("GET", "/healthz").json()
+    assert running.ask("POST", "/predict", row).json()["source"] == "global"
+    assert running.ask("POST", "/observe", [row | {"output_tokens": 333}] * 10).json() == {"observed": 10}
+    assert running.ask("POST", "/observe", row | {"output_tokens": 333}).json() == {"observed": 1}
+    answer = running.ask("POST", "/predict", row).json()
+    assert (answer["source"], answer["p50"]) == ("route", 333.0)
+    after = running.ask("GET", "/healthz").json()
+    assert (after["status"], after["observed"] - before["observed"], after["predicted"] - before["predicted"]) == ("ok", 11, 2)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "status", "words"),
+    [
+        ("POST", "/predict", b"{", 400, "not JSON"),
+        ("POST", "/predict", b'{"input_tokens": NaN}', 400, "not JSON"),
+        ("POST", "/predict", b"\xff\xfe", 400, "not JSON"),
+        ("POST", "/predict", b"[" * 100_000, 400, "not JSON"),
+        ("POST", "/predict", b"7", 400, "not an object"),
+        ("POST", "/predict", b"[[]]", 400, "not an object"),
+        ("POST", "/predict", {"input_tokens": "secret words"}, 400, "input_tokens is text; wanted a number"),
+        ("POST", "/predict", [{}] * (MAX_BATCH + 1), 400, "201 rows; wanted at most 200"),
+        ("POST", "/observe", {}, 400, "output_tokens is missing"),
+        ("POST", "/observe", {"output_tokens": -1}, 400, "output_tokens is out of range"),
+        ("POST", "/predict", b'"' + b"x" * MAX_BODY + b'"', 413, "over 1,048,576 bytes"),
+        ("GET", "/predict", None, 405, "with POST"),
+        ("POST", "/healthz", {}, 405, "with GET"),
+        ("GET", "/nothing", None, 404, "POST /predict, POST /observe and GET /healthz"),
+    ],
+)
+def test_bad_requests_get_a_sentence_and_hurt_nobody(running: Running, method: str, path: str, content: Any, status: int, words: str) -> None:
+    answer = running.ask(method, path, content)
+    assert (answer.status_code, words in answer.json()["error"]) == (status, True), answer.text
+    assert "secret" not in answer.text
+    assert running.ask("POST", "/predict", ROW).status_code == 200
+
+
+def test_a_newer_artifact_is_taken_over_and_a_broken_one_is_not(running: Running, folder: Path, tmp_path: Path) -> None:
+    old = running.ask("GET", "/healthz").json()["version"]
+    newer = train_to_folder(synthetic.trace(900, seed=8), tmp_path / "a", settings=TrainSettings(max_trees=10))
+    golden = (newer.folder / "golden.jsonl").read_bytes()
+    (newer.folder / "golden.jsonl").write_bytes(golden[:-1])
+    shutil.rmtree(folder)
+    newer.folder.rename(folder)
+    health = wait_for(running, lambda health: health["reload_error"])
+    assert "golden.jsonl is damaged" in health["reload_error"]
+    assert running.ask("POST", "/predict", ROW).json()["version"] == old
+    (folder / "golden.jsonl").write_bytes(golden)
+    health = wait_for(running, lambda health: health["version"] != old)
+    assert (health["version"], health["reload_error"]) == (newer.version, None)
+    assert running.ask("POST", "/predict", ROW).json()["version"] == newer.version
+
+
+def wait_for(running: Running, condition: Any) -> dict[str, Any]:
+    for _ in range(200):
+        health: dict[str, Any] = running.ask("GET", "/healthz").json()
+        if condition(health):
+            return health
+        time.sleep(0.05)
+    raise AssertionError(health)
+
+
+def test_with_a_token_only_health_is_open(small_report: TrainReport) -> None:
+    running = Running(small_report.folder, token="let-me-in")
+    try:
+        assert running.ask("POST", "/predict", ROW).status_code == 401
+        assert running.ask("POST", "/observe", ROW | {"output_tokens": 1}, authorization="Bearer guess").status_code == 401
+        assert running.ask("POST", "/predict", ROW, authorization="Bearer let-me-in").status_code == 200
+        assert running.ask("GET", "/healthz").status_code == 200
+    finally:
+        assert running.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--host", "0.0.0.0"), "lets other machines in: set OVERRUN_TOKEN"),
+        (("--artifact", "no/such"), "is not a folder"),
+        (("--port", "BUSY"), "cannot be used (address already in use"),
+    ],
+)
+def test_what_cannot_start_says_why_with_status_2(small_report: TrainReport, arguments: tuple[str, ...], words: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        given = [str(busy.getsockname()[1]) if word == "BUSY" else word for word in arguments]
+        command = [sys.executable, "-m", "overrun", "serve-predictor", "--artifact", str(small_report.folder), *given]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"PATH": "/usr/bin:/bin"})
+    assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+
+
+def test_a_new_artifact_hears_what_finished_after_its_training(small_report: TrainReport, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(small_report.folder, tmp_path / "a"))
+    service = Service(folder)
+    late, early = small_report.end.timestamp() + 60, small_report.start.timestamp()
+    for moment, route in ((late, "late"), (early, "early"), (math.nan, "timeless")):
+        row = {"route": route, "output_tokens": 5, "prompt": "not kept"} | ({} if math.isnan(moment) else {"time": moment})
+        for _ in range(10):
+            service.observe(json.dumps(row).encode())
+    assert "not kept" not in repr(service._recent)
+    assert service.reload() is False
+    newer = train_to_folder(synthetic.trace(1_500, seed=9), tmp_path / "b", settings=TrainSettings(max_trees=10))
+    shutil.rmtree(folder)
+    newer.folder.rename(folder)
+    assert service.reload() is True
+    sources = {route: json.loads(service.predict(json.dumps({"route": route}).encode()))["source"] for route in ("late", "early", "timeless")}
+    assert sources == {"late": "route", "early": "global", "timeless": "global"}
