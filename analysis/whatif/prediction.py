@@ -138,14 +138,16 @@ def predict_times(
     method: Method,
     cost: Mapping[str, float] | None = None,
     draws: Sequence[Times] = (),
+    before: Times | None = None,
     bound: bool = False,
     reasons: Mapping[str, str] | None = None,
 ) -> Prediction:
     """Return the answer of a fix whose effect on each request is known (exact) or drawn (resampled, estimate).
 
     Intervals are bootstrapped over requests; with `draws` (other outcomes of chance or of the assumption) their spread is added.
+    `before` replaces the recorded times where the user met others than those.
     """
-    before = recorded(facts)
+    before = before or recorded(facts)
     effects = [_effect(facts, before, after, draws, metric, percentile) for metric in METRICS for percentile in _percentiles(facts)]
     touched = _touched(before, after)
     answer = Prediction(

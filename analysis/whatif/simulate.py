@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from analysis.latency import sorted_quantile
+from analysis.latency import FloatArray, sorted_quantile
 from analysis.whatif.calibrate import Engine
 from analysis.whatif.engine import Calls, Costs, Setup, simulate
 from analysis.whatif.facts import Bools, Facts
@@ -45,12 +45,17 @@ TOUCHED: Final = 0.01
 
 @dataclass(frozen=True)
 class Change:
-    """What a fix makes of one pool. `removed` calls (see `without`) take no time any more, `cost` is by name."""
+    """What a fix makes of one pool. `cost` is by name.
+
+    `removed` calls (see `without`) take no time any more. `spent_s` is what each call's simulated time stands for in the recording, where that is not the
+    call's own time (an attempt that stands for all attempts).
+    """
 
     calls: Calls
     setup: Setup
     costs: Callable[[Costs], Costs] = lambda costs: costs
     removed: Bools | None = None
+    spent_s: FloatArray | None = None
     cost: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -114,14 +119,16 @@ def _replayed(facts: Facts, engines: list[Engine], changes: list[Change] | None,
         costs = change.costs(engine.costs if draw is None else engine.refits[draw])
         run = simulate(change.calls, change.setup, costs)
         pool, rows = engine.pool, engine.pool.rows
-        whole[rows] = 1000.0 * (run.e2e_s - pool.e2e_s)
-        first[rows] = 1000.0 * (run.ttft_s - pool.ttft_s)
+        spent = pool.e2e_s if change.spent_s is None else change.spent_s
+        whole[rows] = 1000.0 * (run.e2e_s - spent)
+        # What was spent beyond the call's own time lay before its first token.
+        first[rows] = 1000.0 * (run.ttft_s - pool.ttft_s - (spent - pool.e2e_s))
         tokens = change.calls.output_tokens
         with np.errstate(divide="ignore", invalid="ignore"):
             token_ms[rows] = np.where(tokens > 1, 1000.0 * (run.end_s - run.first_s) / (tokens - 1), np.nan)
         gone = np.isnan(run.end_s)
         if change.removed is not None:
-            whole[rows[change.removed]], first[rows[change.removed]] = -1000.0 * pool.e2e_s[change.removed], -1000.0 * pool.ttft_s[change.removed]
+            whole[rows[change.removed]] = first[rows[change.removed]] = -1000.0 * spent[change.removed]
             gone &= ~change.removed
         requests = facts.request_of[rows[gone]]
         lost[requests[requests >= 0]] = True

@@ -1,0 +1,33 @@
+"""What if application and model stood in one region? Exact on recorded network time: each model call's way takes what you say it would.
+
+The way of a call is what its client saw beyond the engine's own time; without the engine's spans the request's network stage is taken.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from analysis.finding import say_ms
+from analysis.whatif.facts import Facts
+from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+
+
+def predict(facts: Facts, *, network_ms: Annotated[float, Meta(ge=0, lt=1e6, description="the way of one call and back, in ms, such as 2")]) -> Prediction:
+    """Return the answer; it costs a move."""
+    fix = Fix("co_location", f"Bring the way of a model call to {say_ms(network_ms)}", "nothing but the way changes", {"network_ms": network_ms})
+    way = facts.call("e2e_ms") - facts.call("engine_e2e_ms")
+    old = recorded(facts)
+    if not np.isnan(way[facts.request_of >= 0]).all():
+        saved = np.maximum(np.nan_to_num(way) - network_ms, 0.0)
+        first = np.nan_to_num(facts.call("ttft_client_ms") - facts.call("ttft_engine_ms"))
+        ttft_delta, e2e_delta = facts.per_request(-saved, -np.minimum(saved, np.maximum(first, 0.0)))
+        return predict_times(facts, fix, Times(old.ttft + ttft_delta, old.e2e + e2e_delta, old.tpot), method="exact")
+    spent, before = np.nan_to_num(facts.ms("network_ms")), np.nan_to_num(facts.ms("ttft_network_ms"))
+    if not spent.any():
+        return refuse(facts, fix, "exact", "the way is not told apart from the model's time: record the engine's spans beside the client's")
+    calls = np.maximum(np.nan_to_num(facts.ms("llm_calls"), nan=1.0), 1.0)
+    saved = np.maximum(spent - network_ms * calls, 0.0)
+    return predict_times(facts, fix, Times(old.ttft - np.minimum(saved, before), old.e2e - saved, old.tpot), method="exact")

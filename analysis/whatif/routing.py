@@ -1,0 +1,75 @@
+"""What if calls were shared out among the replicas by another rule? Simulated with what a router can know when a call arrives.
+
+`least_load` counts calls, `by_input` their input tokens, `least_work` input and predicted output, `by_predicted_length` predicted output, `lanes` keeps
+long answers on replicas of their own. The prediction is the median answer of calls of the same route and like input, as a router without a trained
+predictor would have it; a better one does better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import numpy as np
+import polars as pl
+from msgspec import Meta
+
+from analysis.latency import FloatArray
+from analysis.whatif.calibrate import Engine
+from analysis.whatif.engine import LEAST_LOAD, ROUND_ROBIN, Calls
+from analysis.whatif.facts import Facts
+from analysis.whatif.prediction import Fix, Prediction, refuse
+from analysis.whatif.simulate import Change, predict_simulated
+
+Policy = Literal["round_robin", "least_load", "by_input", "by_predicted_length", "least_work", "lanes"]
+
+
+def predict(
+    facts: Facts, *, policy: Annotated[Policy, Meta(description="round_robin, least_load, by_input, by_predicted_length, least_work or lanes")]
+) -> Prediction:
+    """Return the answer; it refuses with a single replica, where there is nothing to choose."""
+    fix = Fix("routing", f"Route calls by {policy.replace('_', ' ')}", "the router sees every call and every end", {"policy": policy})
+    engines, why = facts.engines
+    if why is None and all(engine.setup.replicas < 2 for engine in engines):
+        return refuse(facts, fix, "simulated", "one replica was seen: there is nothing to choose between")
+    expected = predicted_tokens(facts)
+
+    def change(engine: Engine) -> Change:
+        calls, length = engine.pool.calls, expected[engine.pool.rows]
+        router = ROUND_ROBIN if policy == "round_robin" else LEAST_LOAD
+        fresh = (calls.prompt_tokens - calls.cached_tokens).astype(np.float64)
+        costs = engine.costs
+        if policy == "by_input":
+            calls = replace(calls, weight=fresh)
+        elif policy == "by_predicted_length":
+            calls = replace(calls, weight=length)
+        elif policy == "least_work":
+            # Work in seconds of a step: a prompt token costs its compute, an output token its part of a step.
+            calls = replace(calls, weight=fresh * costs.prefill_token + length * (costs.sequence + costs.step / max(1.0, engine.pool.most_running)))
+        elif policy == "lanes" and engine.setup.replicas > 1:
+            calls = _lanes(calls, length, engine.setup.replicas)
+        return Change(calls, replace(engine.setup, router=router))
+
+    return predict_simulated(facts, fix, change)
+
+
+def predicted_tokens(facts: Facts) -> FloatArray:
+    """Return the output tokens that a router would expect of each call: the median of its route and input size (powers of two)."""
+    frame = facts.calls.select(
+        pl.col("route").fill_null(""), size=pl.col("input_tokens").fill_null(1).clip(1).log(2).round(), tokens=pl.col("output_tokens").cast(pl.Float64)
+    )
+    expected: FloatArray = (
+        frame.select(pl.col("tokens").median().over("route", "size").fill_null(pl.col("tokens").median()).fill_null(1.0)).to_series().to_numpy()
+    )
+    return expected
+
+
+def _lanes(calls: Calls, length: FloatArray, replicas: int) -> Calls:
+    """Replicas are split in proportion to the predicted tokens of short and long calls, at the length that halves them."""
+    order = np.argsort(length, kind="stable")
+    half = np.searchsorted(np.cumsum(length[order]), 0.5 * length.sum())
+    short = length <= length[order[min(half, len(order) - 1)]]
+    part = float(length[short].sum() / max(1.0, length.sum()))
+    split = min(replicas - 1, max(1, round(replicas * part)))
+    low, high = np.where(short, 0, split), np.where(short, split, replicas)
+    return replace(calls, pool_from=low.astype(np.int64), pool_to=high.astype(np.int64))

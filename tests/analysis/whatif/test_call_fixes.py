@@ -1,0 +1,155 @@
+"""Fixes that act on calls and span trees: each with its arithmetic shown, and its refusal."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.whatif import (
+    cancellation,
+    co_location,
+    connection_pooling,
+    fan_out,
+    reasoning_effort,
+    response_cache,
+    route_models,
+    second_provider,
+    side_model,
+    step_cap,
+    streaming,
+    tool_cap,
+    warm_pool,
+)
+from analysis.whatif.facts import Facts
+from analysis.whatif.prediction import Prediction
+from tests.analysis.whatif.builders import START_US, calls, facts_of, requests_of
+
+
+def gain(answer: Prediction) -> tuple[float, float]:
+    assert answer.predicted is not None, answer.reasons
+    return answer.predicted.before, answer.predicted.after
+
+
+def test_side_calls_shrink_and_the_answer_stays() -> None:
+    # A guard model answers with 2 tokens in 300 ms before the answer of 1 s; a tenth of its time is 30 ms.
+    both = calls(20, start_s=np.repeat(np.arange(10) * 5.0, 2) + np.tile([0.0, 0.3], 10), e2e_ms=np.tile([300.0, 1000.0], 10),
+                 ttft_ms=np.tile([290.0, 200.0], 10),
+                 output_tokens=np.tile([2, 101], 10), request=np.arange(20) // 2, trace_id=[f"{k // 2}" for k in range(20)])
+    own = requests_of(both, start_us=both["start_us"].gather(range(0, 20, 2)), e2e_ms=1300.0, ttft_ms=500.0)
+    answer = side_model.predict(facts_of(both, requests=own), time_factor=0.1)
+    assert gain(answer) == (1300.0, pytest.approx(1030.0))
+    assert answer.cost["side_calls_ratio"] == 0.5
+
+
+def test_another_model_for_a_route_leaves_the_others() -> None:
+    facts = facts_of(calls(20, e2e_ms=1000.0, ttft_ms=200.0, route=["/a"] * 14 + ["/b"] * 6))
+    assert gain(route_models.predict(facts, route="/a", first_factor=0.5, token_factor=0.25)) == (1000.0, 300.0)
+    assert route_models.predict(facts, route="/c", first_factor=0.5, token_factor=0.25).predicted is None
+
+
+def test_hidden_reasoning_is_cut_before_the_first_token() -> None:
+    # 1,000 ms for 100 tokens, 80 of them hidden reasoning: a quarter of those kept saves 60 x 10 ms before the first token.
+    facts = facts_of(calls(10, e2e_ms=1000.0, ttft_ms=850.0, output_tokens=100, reasoning_tokens=80.0), metric="ttft")
+    assert gain(reasoning_effort.predict(facts, factor=0.25)) == (850.0, pytest.approx(250.0))
+    assert "reasoning tokens" in reasoning_effort.predict(facts_of(calls(10)), factor=0.5).reasons["predicted"]
+
+
+def test_steps_beyond_the_cap_go_with_what_lies_between() -> None:
+    # Four calls of 1 s, 200 ms apart: with two steps the second and third go, and the gaps before and between them.
+    four = calls(40, start_s=np.repeat(np.arange(10) * 20.0, 4) + np.tile([0.0, 1.2, 2.4, 3.6], 10), e2e_ms=1000.0, ttft_ms=100.0, request=np.arange(40) // 4,
+                 trace_id=[f"{k // 4}" for k in range(40)])
+    own = requests_of(four, start_us=four["start_us"].gather(range(0, 40, 4)), e2e_ms=4600.0, ttft_ms=3700.0)
+    answer = step_cap.predict(facts_of(four, requests=own), steps=2)
+    assert gain(answer) == (4600.0, pytest.approx(4600.0 - 2600.0))
+    assert answer.cost["truncated_ratio"] == 1.0
+    assert step_cap.predict(facts_of(four, requests=own), steps=4).cost["truncated_ratio"] == 0.0
+
+
+def test_failover_draws_from_the_other_provider() -> None:
+    slow, quick = calls(100, ttft_ms=8000.0, e2e_ms=9000.0, provider="a"), calls(100, ttft_ms=300.0, e2e_ms=1300.0, provider="b", request=-1)
+    facts = facts_of(pl.concat([slow, quick]).sort("start_us"), requests=requests_of(slow), metric="ttft")
+    answer = second_provider.predict(facts, provider="b", after_ms=1000.0)
+    assert gain(answer) == (8000.0, pytest.approx(1300.0))
+    assert answer.cost["moved_ratio"] == 1.0
+    assert "at least 20" in second_provider.predict(facts, provider="c").reasons["predicted"]
+
+
+def test_a_buffered_stream_shows_its_first_token_when_the_engine_made_it() -> None:
+    facts = facts_of(calls(10, ttft_ms=3900.0, ttft_client_ms=3900.0, ttft_engine_ms=200.0, e2e_ms=4000.0, engine_e2e_ms=3900.0), metric="ttft")
+    assert gain(streaming.predict(facts)) == (3900.0, pytest.approx(250.0))
+    streamed = facts_of(calls(10, ttft_ms=210.0, ttft_client_ms=210.0, ttft_engine_ms=205.0, e2e_ms=4000.0, engine_e2e_ms=3990.0))
+    assert streaming.predict(streamed).predicted is None
+
+
+def test_the_way_of_a_call_takes_what_is_asked() -> None:
+    facts = facts_of(calls(10, ttft_ms=300.0, ttft_client_ms=300.0, ttft_engine_ms=200.0, e2e_ms=1000.0, engine_e2e_ms=880.0))
+    assert gain(co_location.predict(facts, network_ms=20.0)) == (1000.0, pytest.approx(900.0))
+    assert co_location.predict(facts_of(calls(10)), network_ms=20.0).predicted is None
+
+
+def test_pooled_connections_cost_what_the_quickest_quarter_spends() -> None:
+    one = calls(10, e2e_ms=1000.0)
+    facts = facts_of(one, requests=requests_of(one, network_ms=[20.0] * 4 + [220.0] * 6))
+    assert gain(connection_pooling.predict(facts)) == (1000.0, 800.0)
+    assert connection_pooling.predict(facts_of(one)).predicted is None
+
+
+def test_cached_answers_take_the_time_of_a_hit() -> None:
+    answer = response_cache.predict(facts_of(calls(400, ttft_ms=300.0), percentile=10.0), hit_ratio=0.4, hit_ms=50.0)
+    assert gain(answer) == (1000.0, 50.0)
+    assert answer.method == "estimate"
+
+
+def test_cold_replicas_answer_as_their_warm_neighbours() -> None:
+    n = 400
+    instance = np.array(["a"] * n, dtype=object)
+    instance[200::2] = "b"
+    ttft = np.where((instance == "b") & (np.arange(n) < 260), 5000.0, 200.0)
+    facts = facts_of(calls(n, ttft_ms=ttft, e2e_ms=ttft + 500.0, instance=instance.tolist()), percentile=95.0)
+    assert gain(warm_pool.predict(facts)) == (5500.0, 700.0)
+    assert warm_pool.predict(facts_of(calls(50, ttft_ms=100.0))).predicted is None
+
+
+def test_nothing_to_cancel_is_said() -> None:
+    assert "own spans" in cancellation.predict(facts_of(calls(10))).reasons["predicted"]
+    assert "nothing to cancel" in cancellation.predict(facts_of(calls(10, engine_e2e_ms=900.0, ttft_engine_ms=100.0))).reasons["predicted"]
+
+
+def traces(n: int, rows: list[tuple[str, str | None, str, str, float, float]]) -> Facts:
+    """n requests with the spans (id, parent, stage, name, start ms, duration ms); `llm` is the model call, its first token 100 ms after its start."""
+    llm = next(row for row in rows if row[0] == "llm")
+    root = rows[0]
+    own = calls(n, start_s=np.arange(n) * 60.0 + llm[4] / 1000.0, e2e_ms=llm[5], ttft_ms=100.0, span_id=["llm"] * n)
+    requests = requests_of(own, start_us=START_US + np.arange(n) * 60_000_000, e2e_ms=root[5], ttft_ms=llm[4] + 100.0)
+    spans = pl.DataFrame([
+        {"trace_id": trace, "span_id": span, "parent_span_id": parent, "stage": stage, "name": name, "attributes": {},
+         "start_us": START_US + k * 60_000_000 + round(start * 1000), "duration_ms": took}
+        for k, trace in enumerate(own["trace_id"].to_list()) for span, parent, stage, name, start, took in rows], schema_overrides={"attributes": pl.Object})
+    return facts_of(own, requests=requests, spans=lambda: spans)
+
+
+RAG: list[tuple[str, str | None, str, str, float, float]] = [
+    ("root", None, "other", "POST /ask", 0.0, 2000.0), ("r1", "root", "retrieval", "search a", 10.0, 300.0),
+    ("r2", "root", "retrieval", "search b", 312.0, 200.0),
+    ("r3", "root", "retrieval", "search c", 514.0, 400.0), ("llm", "root", "other", "chat", 920.0, 1000.0)]
+
+
+def test_calls_side_by_side_take_the_longest_of_them() -> None:
+    # 300 + 2 + 200 + 2 + 400 ms become 400 ms: 504 ms less, before the first token as well.
+    answer = fan_out.predict(traces(10, RAG), stage="retrieval")
+    assert gain(answer) == (2000.0, pytest.approx(1496.0))
+    ttft = next(e for e in answer.effects if e.metric == "ttft" and e.quantile == 0.5)
+    assert (ttft.before, ttft.after) == (1020.0, pytest.approx(516.0))
+
+
+def test_an_embedding_is_never_moved_and_a_gap_is_no_fan_out() -> None:
+    embedded = [(i, p, s, n.replace("search b", "embed query"), a, d) for i, p, s, n, a, d in RAG]
+    assert fan_out.predict(traces(10, embedded), stage="retrieval").predicted is None
+    assert "follow each other" in fan_out.predict(traces(10, RAG), stage="tool").reasons["predicted"]
+
+
+def test_tool_calls_beyond_the_cap_are_taken_out_of_the_tree() -> None:
+    tools = [(i, p, "tool" if s == "retrieval" else s, n, a, d) for i, p, s, n, a, d in RAG]
+    # Without the second (200 ms) and third (400 ms) call; the application's own gaps stay.
+    answer = tool_cap.predict(traces(10, tools), calls=1)
+    assert gain(answer) == (2000.0, pytest.approx(1400.0))
+    assert "no request makes more than 3" in tool_cap.predict(traces(10, tools), calls=3).reasons["predicted"]

@@ -1,0 +1,101 @@
+"""Fixes that change who is served where and when: simulated against the engine that made the recording."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis.whatif import admission, cancellation, eject, retries, routing, speculation, tenant_quota
+from analysis.whatif.engine import LEAST_LOAD, ROUND_ROBIN, Setup, simulate
+from analysis.whatif.facts import Facts
+from tests.analysis.whatif.recording import COSTS, arrivals, recorded
+
+CAME = replace(arrivals(400, rate=11.0), replica=np.arange(400) % 2)
+TWO = Setup(replicas=2, speed=(1.0, 1.6))
+
+
+@pytest.fixture(scope="module")
+def two() -> Facts:
+    """Two replicas in turn, the second slower by 60 %, two tenants."""
+    return recorded(CAME, TWO, tenant=["big" if k % 4 else "small" for k in range(400)], input_tokens=CAME.prompt_tokens)
+
+
+def p95(setup: Setup) -> float:
+    return float(np.quantile(simulate(CAME, setup, COSTS).e2e_s, 0.95) * 1000.0)
+
+
+def test_the_slow_replica_is_found_and_brought_to_the_others(two: Facts) -> None:
+    answer = eject.predict(two)
+    assert answer.predicted is not None
+    assert answer.parameters["instance"] == "gpu-1"
+    assert answer.cost["slowdown_now"] > 1.15  # of the median of two, which lies between them
+    assert answer.predicted.after < answer.predicted.before
+
+
+def test_routing_by_load_spares_the_slow_replica(two: Facts) -> None:
+    answer = routing.predict(two, policy="least_load")
+    assert answer.predicted is not None
+    assert answer.predicted.after == pytest.approx(p95(replace(TWO, router=LEAST_LOAD)), rel=0.12)
+    in_turn = routing.predict(two, policy="round_robin")
+    assert in_turn.predicted is not None
+    assert in_turn.predicted.after == pytest.approx(p95(replace(TWO, router=ROUND_ROBIN)), rel=0.12)
+
+
+@pytest.mark.parametrize("policy", ["by_input", "by_predicted_length", "least_work", "lanes"])
+def test_every_policy_answers(two: Facts, policy: routing.Policy) -> None:
+    assert routing.predict(two, policy=policy).predicted is not None
+
+
+def test_one_replica_leaves_no_choice() -> None:
+    assert "nothing to choose" in routing.predict(recorded(arrivals(150)), policy="lanes").reasons["predicted"]
+
+
+def test_admission_refuses_some_and_serves_the_rest_sooner(two: Facts) -> None:
+    answer = admission.predict(two, spare_ratio=0.6)
+    assert answer.predicted is not None
+    assert 0.0 < answer.cost["rejected_ratio"] < 1.0
+    assert answer.predicted.after < answer.predicted.before
+
+
+def test_the_largest_tenant_is_held_back_by_default(two: Facts) -> None:
+    answer = tenant_quota.predict(two, share_ratio=0.1)
+    assert answer.parameters["tenant"] == "big"
+    assert answer.cost["tenant_calls_ratio"] == 0.75
+    assert "no call of that tenant" in tenant_quota.predict(two, tenant="nobody").reasons["predicted"]
+
+
+def test_speculation_is_judged_by_length_against_cost(two: Facts) -> None:
+    pays = speculation.predict(two, accepted_length=2.5, draft_cost_ratio=0.2)
+    does_not = speculation.predict(two, accepted_length=1.05, draft_cost_ratio=0.4)
+    assert pays.predicted is not None
+    assert does_not.predicted is not None
+    assert pays.predicted.after < pays.predicted.before
+    assert does_not.predicted.after > does_not.predicted.before
+    assert "accepted length is not known" in speculation.predict(two).reasons["predicted"]
+
+
+def test_a_second_attempt_is_taken_back() -> None:
+    came = arrivals(200, rate=2.0)
+    # Request k is calls 2k and 2k+1: the same prompt sent again as soon as the first attempt has ended.
+    prompt = np.repeat(came.prompt_tokens[:100], 2)
+    came = replace(came, prompt_tokens=prompt, output_tokens=np.repeat(came.output_tokens[:100], 2), after=np.where(np.arange(200) % 2, np.arange(200) - 1, -1),
+                   arrival_s=np.where(np.arange(200) % 2, 0.1, came.arrival_s))
+    facts = recorded(came, request=np.arange(200) // 2, trace_id=[f"{k // 2}" for k in range(200)])
+    first, last = facts.calls.gather_every(2), facts.calls.gather_every(2, 1)
+    both = (last["start_us"] + last["e2e_ms"] * 1000.0 - first["start_us"]) / 1000.0
+    facts.requests = facts.requests.with_columns(start_us=first["start_us"], e2e_ms=both)
+    answer = retries.predict(facts)
+    assert answer.predicted is not None
+    assert answer.cost["attempts_saved_ratio"] == 0.5
+    assert answer.predicted.after < 0.6 * answer.predicted.before
+    assert "no call was sent a second time" in retries.predict(recorded(arrivals(150))).reasons["predicted"]
+
+
+def test_what_nobody_waits_for_is_cut() -> None:
+    came = arrivals(200, rate=8.0)
+    facts = recorded(came)
+    given_up = facts.calls["e2e_ms"] * ((facts.calls["request"] % 4 == 0) * -0.5 + 1.0)
+    facts.calls = facts.calls.with_columns(e2e_ms=given_up)
+    answer = cancellation.predict(facts)
+    assert answer.cost["wasted_tokens_ratio_now"] > 0.03
+    assert answer.predicted is not None
