@@ -13,6 +13,7 @@ from analysis.case import Case
 MIN_BURSTS: Final = 3.0
 # Width of a count: arrivals expected in it. Short enough to see a burst of seconds, long enough that a count is more than 0 or 1; own default.
 PER_BIN: Final = 5.0
+WIDTHS: Final = (1.0, 2.0, 4.0, 8.0)
 # Fewest counts for a variance; own default.
 MIN_BINS: Final = 20
 
@@ -30,19 +31,28 @@ def dispersion(start_s: FloatArray, from_s: float, to_s: float, width_s: float) 
 
 
 def arrival_dispersion(case: Case) -> tuple[float | None, float | None]:
-    """Return the index of dispersion of the requests now and before, in bins of equal length."""
+    """Return the index of dispersion of the requests now and before, in bins of equal length: the length at which they differ most."""
     now = case.calls.of("start_s")
     if len(now) < MIN_BINS * PER_BIN:
         return None, None
     width = max(1.0, PER_BIN * (now.max() - now.min()) / len(now))
-    sides = []
-    for calls in (case.calls, case.calls_before):
-        start = calls.of("start_s") if calls is not None else np.empty(0)
-        sides.append(dispersion(start, float(start.min()), float(start.max()), width) if len(start) else None)
-    return sides[0], sides[1]
+    best: tuple[float | None, float | None] = (None, None)
+    # The burst's own length is not known: the width at which the two sides differ most tells.
+    for factor in WIDTHS:
+        sides = []
+        for calls in (case.calls, case.calls_before):
+            start = calls.of("start_s") if calls is not None else np.empty(0)
+            sides.append(dispersion(start, float(start.min()), float(start.max()), factor * width) if len(start) else None)
+        if sides[0] is not None and (best[0] is None or _over(sides[0], sides[1]) > _over(best[0], best[1])):
+            best = (sides[0], sides[1])
+    return best
+
+
+def _over(now: float, before: float | None) -> float:
+    return now / max(before or 1.0, 1.0)
 
 
 def burstiness(case: Case) -> float:
     """Return the dispersion now over that of the baseline (over 1, a Poisson stream's, where there is none); 1 where it cannot be told."""
     now, before = arrival_dispersion(case)
-    return 1.0 if now is None else now / max(before or 1.0, 1.0)
+    return 1.0 if now is None else _over(now, before)

@@ -34,6 +34,10 @@ class Demand(NamedTuple):
     output: float
 
 
+# Calls that carry a count of cached tokens, from which the others are taken to have none rather than not to know; own default.
+MIN_TOLD: Final = 0.1
+
+
 class Hits(NamedTuple):
     """Share of input tokens that a cache held, and where it is known from."""
 
@@ -62,19 +66,26 @@ def demand(case: Case) -> Demand | None:
     rates = [len(side) / s for side, s in zip((before, now), seconds, strict=True)]
     requests = [max(side.frame["trace_key"].n_unique(), 1) / s for side, s in zip((before, now), seconds, strict=True)]
     each = [rates[i] / requests[i] for i in range(2)]
-    hit0 = 1.0 - new0 / n_in0 if n_in0 > 0.0 else 0.0
+    lost, longer = lost_and_longer(n_in0, new0, n_in1, new1)
     parts = {
         "arrivals": max(0.0, math.log(requests[1] / requests[0])),
         "repeats": max(0.0, math.log(each[1] / each[0])),
         **_per_call(work0, work1, {
-            "input": cost_in * (n_in1 - n_in0) * (1.0 - hit0),
-            "cache": cost_in * (new1 - new0 - (n_in1 - n_in0) * (1.0 - hit0)),
+            "input": cost_in * longer,
+            "cache": cost_in * lost,
             "output": cost_out * (out1 - out0)}),
     }
     whole = sum(parts.values())
     shares = {name: part / whole if whole > 0.0 else 0.0 for name, part in parts.items()}
     return Demand(
         rates[1] * work1 / (rates[0] * work0), requests[1] / requests[0], rates[1] / rates[0], n_in1 / max(n_in0, 1.0), out1 / max(out0, 1.0), **shares)
+
+
+def lost_and_longer(n_in0: float, new0: float, n_in1: float, new1: float) -> tuple[float, float]:
+    """Split the growth of new tokens per call: those that the cache held before and holds no more, and those that were not there before."""
+    more = max(0.0, new1 - new0)
+    lost = min(more, max(0.0, (n_in0 - new0) - (n_in1 - new1)))
+    return lost, more - lost
 
 
 def _per_call(work0: float, work1: float, added: dict[str, float]) -> dict[str, float]:
@@ -121,8 +132,9 @@ def hit_ratio(case: Case) -> Hits | None:
     """Return the cached share of input tokens before and now: from the calls' own counts, else from the engine's counters."""
     now, before = case.calls, case.calls_before
     if before is not None:
-        sides = [_told(side) for side in (before, now)]
-        if sides[0] is not None and sides[1] is not None:
+        sides = [_cached(side) for side in (before, now)]
+        # A call without the attribute had nothing in the cache, where other calls say that they had.
+        if sides[0] is not None and sides[1] is not None and max(_told(before), _told(now)) >= MIN_TOLD:
             return Hits(sides[0], sides[1], "cached tokens of the calls")
     gauges = [case.gauge("prefix_cache_hit_rate", before=side) for side in (True, False)]
     if min(len(gauges[0]), len(gauges[1])) >= 2:
@@ -130,7 +142,13 @@ def hit_ratio(case: Case) -> Hits | None:
     return None
 
 
-def _told(calls: Calls) -> float | None:
-    told = known(calls.of("cached_tokens"), calls.of("input_tokens"))
-    total = float(calls.of("input_tokens")[told].sum())
-    return float(calls.of("cached_tokens")[told].sum()) / total if int(told.sum()) >= MIN_CALLS and total > 0.0 else None
+def _told(calls: Calls) -> float:
+    """Share of the calls with a count of input tokens that carry one of cached tokens too."""
+    counted = known(calls.of("input_tokens"))
+    return float(known(calls.of("cached_tokens"))[counted].mean()) if counted.any() else 0.0
+
+
+def _cached(calls: Calls) -> float | None:
+    counted = known(calls.of("input_tokens"))
+    total = float(calls.of("input_tokens")[counted].sum())
+    return float(np.nan_to_num(calls.of("cached_tokens")[counted]).sum()) / total if int(counted.sum()) >= MIN_CALLS and total > 0.0 else None

@@ -32,9 +32,10 @@ from analysis.budget import (
 )
 from analysis.case import Case, Lookups, Period
 from analysis.checklist import Step, checklist
+from analysis.departure import departure
 from analysis.finding import MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_ms, say_ratio
 from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, goodput, judge, weights_of, wilson
-from analysis.incident import Affected, Changed, Trend, to_us
+from analysis.incident import Affected, Changed, Trend, from_us, to_us
 from analysis.latency import min_n, sorted_quantile
 from analysis.ranking import Ranked, run_rules
 from analysis.rules import rules
@@ -50,6 +51,10 @@ MOST_UNATTRIBUTED: Final = 0.3
 # A stage that explains less of the excess than this is listed as ruled out; own default.
 RULED_OUT_BELOW: Final = 0.1
 RECHECK_DEFAULT_S: Final = 300
+# What is judged since an onset must be this part of the window at least: a shorter stretch is a bad moment; own default.
+MIN_SINCE: Final = 0.1
+# Requests that overlap share their fate, and the onset was chosen where it looks worst: so many count as one there; own default.
+DEPENDENT: Final = 4
 _MOST_RULED_OUT: Final = 12
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -281,6 +286,9 @@ def _facts(
     ok = _with_metric(frame.rows, metric)
     values, times = ok[f"{metric}_ms"].to_numpy(), stage_times(ok, path_of(metric))
     onset = incident.onset(frame, judged.error | judged.misses[metric], 1.0 - slo.goodput_target)
+    starts = ok["start_us"].to_numpy()
+    left = departure(starts, values, to_us(onset) if onset is not None else int(starts.max()) + 1)
+    onset = onset if left is None else from_us(left)
     base, chosen = _baseline_rows(frame, baseline, onset, metric, slo)
     against = None if base is None else (base[f"{metric}_ms"].to_numpy(), stage_times(base, path_of(metric)))
     tail = attribute(values, times, slo.percentile, limit_ms=limit_ms, baseline=against)
@@ -346,7 +354,19 @@ def _over(facts: _Facts) -> bool:
     judged, target = facts.judged, facts.slo.goodput_target
     shares = [(facts.goodput.good, facts.goodput.good + facts.goodput.bad)]
     shares += [(int((judged.known[m] & ~judged.misses[m]).sum()), int(judged.known[m].sum())) for m in judged.known]
-    return any(n > 0 and wilson(hits, n, Z_ONE_SIDED)[1] < target for hits, n in shares)
+    return any(n > 0 and wilson(hits, n, Z_ONE_SIDED)[1] < target for hits, n in shares) or _over_since(facts)
+
+
+def _over_since(facts: _Facts) -> bool:
+    """Say whether the SLO is broken since the onset, whatever healthy stretch before it dilutes the window's own share."""
+    if facts.onset is None:
+        return False
+    since = facts.frame.rows["start_us"].to_numpy() >= to_us(facts.onset)
+    known = since & (facts.judged.known[facts.metric] | facts.judged.error)
+    n, bad = int(known.sum()), int((known & (facts.judged.misses[facts.metric] | facts.judged.error)).sum())
+    if bad < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)):
+        return False
+    return wilson((n - bad) // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[1] < facts.slo.goodput_target
 
 
 def _within(facts: _Facts) -> Verdict:
@@ -432,10 +452,12 @@ def overrun_stage(metric: str, breaching: StageTimes, budgets: Budgets, tail: Ta
 
 def _sentence(facts: _Facts, stage: str, main: Diagnosis | None) -> str:
     good = facts.goodput
+    since = _since(facts)
     name, percentile = facts.metric.upper(), f"P{facts.slo.percentile:g}"
     n, failed = facts.frame.rows.height, good.failed_by.error
     missed = f"{int(facts.bad.sum()):,} of {good.good + good.bad or n:,} requests miss the SLO"
     missed += f", {failed:,} of them by an error" if failed else ""
+    missed += since
     lead = (
         f"{name} {percentile} is {say_ms(facts.observed_ms)} against a limit of {say_ms(facts.limit_ms)}, and {missed}"
         + (
@@ -449,6 +471,8 @@ def _sentence(facts: _Facts, stage: str, main: Diagnosis | None) -> str:
     else:
         spent, total = facts.excess.tail_ms.get(stage, 0.0), sum(facts.excess.tail_ms.values())
         where = f"{stage} takes {say_ms(spent)} of the {say_ms(total)} of a slow request"
+        held = max(main.claims_ms, key=lambda name: main.claims_ms[name]) if main is not None else stage
+        where += f" and holds up {held} ({say_ms(facts.excess.tail_ms.get(held, 0.0))})" if held != stage else ""
     if stage == OTHER:
         services = facts.ok[facts.excess.tail_index]["service"].value_counts(sort=True)
         return (
@@ -456,8 +480,16 @@ def _sentence(facts: _Facts, stage: str, main: Diagnosis | None) -> str:
             f"{printable(services['service'][0])} first: add spans around what it does between its recorded calls."
         )
     if main is None:
-        return f"{lead}: {where}; no cause that is known explains at least half of it, so look at the slow requests of that stage."
+        return f"{lead}: {where}; no cause that is known explains enough of it, so look at the slow requests of that stage."
     return f"{lead}: {where}, because {main.because}. {_gain(main.finding, percentile)}"
+
+
+def _since(facts: _Facts) -> str:
+    """Where the window as a whole is within its target: what the share is since the onset."""
+    if facts.onset is None or facts.goodput.ratio is None or facts.goodput.ratio < facts.slo.goodput_target:
+        return ""
+    after = facts.ok["start_us"].to_numpy() >= to_us(facts.onset)
+    return f", {say_ratio(float(facts.breaching[after].mean()))} of those since {facts.onset:%H:%M:%S} UTC"
 
 
 def _gain(finding: Finding, percentile: str) -> str:
@@ -476,7 +508,7 @@ def _why_no_cause(skipped: dict[str, str], *, with_findings: bool) -> str:
     if not with_findings:
         return "findings were not asked for"
     lacking = "; ".join(f"{rule}: {reason}" for rule, reason in skipped.items())
-    return lacking or "no rule explains at least half of the excess"
+    return lacking or "no rule explains enough of the excess"
 
 
 def _case(facts: _Facts, lookups: Lookups) -> Case:

@@ -7,8 +7,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-# A cause must explain at least this part of the excess to be the verdict's; own default.
-MIN_SHARE: Final = 0.5
+# The causes named must together explain at least this part of the excess, else none is; own default.
+MIN_SHARE: Final = 0.4
 # ...and this part to be listed at all: of two causes at once, the smaller one rarely brings less; own default.
 MIN_PART: Final = 0.25
 # Fewest breaching requests to name a cause from: the low-traffic rule of SLO burn alerts.

@@ -94,9 +94,13 @@ def find_onset(start_us: IntArray, bad: BoolArray, allowed: float) -> int | None
     edges = [0, *sorted(_splits(hits, 0, n, 3.0 * np.log(n), _MOST_SPLITS)), n]
     shares = [(int(hits[b] - hits[a]), b - a) for a, b in itertools.pairwise(edges)]
     bad_pieces = [wilson(*share)[0] > allowed for share in shares]
-    for k in range(len(shares) - 1, 0, -1):
+    for last in range(len(shares) - 1, 0, -1):
+        k = last
         (before, n_before), (after, n_after) = shares[k - 1], shares[k]
         if bad_pieces[k] and not bad_pieces[k - 1] and after / n_after > before / n_before:
+            # A fault that builds up (a queue that fills, retries that feed on themselves) began where the share first left what it was.
+            while k > 1 and wilson(*shares[k - 1])[0] > wilson(*shares[k - 2])[1]:
+                k -= 1
             return int(start_us[order[edges[k]]])
     return None
 
@@ -120,6 +124,12 @@ def _splits(hits: IntArray, first: int, last: int, least_gain: float, most: int)
     yield at
     yield from _splits(hits, first, at, least_gain, most - 1)
     yield from _splits(hits, at, last, least_gain, most - 1)
+
+
+def split(hits: IntArray) -> int | None:
+    """Return after how many requests two shares explain the running count `hits` (with its leading 0) best, None where one share does."""
+    n = len(hits) - 1
+    return next(_splits(hits, 0, n, 3.0 * np.log(max(n, 2)), 1), None)
 
 
 def _split_gain(count: IntArray, k: IntArray) -> FloatArray:

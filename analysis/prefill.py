@@ -9,7 +9,7 @@ import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.case import Case
-from analysis.demand import Demand, Hits, demand, hit_ratio, slope
+from analysis.demand import MIN_TOLD, Demand, Hits, demand, hit_ratio, lost_and_longer, slope
 from analysis.speed import decode_parts
 
 STAGES: Final = ("prefill", "first_token")
@@ -34,19 +34,19 @@ class Reading(NamedTuple):
 def reading(case: Case) -> Reading | None:
     """Split the excess of prefill (or of the unsplit first token); None where token counts are missing.
 
-    New tokens are u = n x (1 - h). With c ms for one of them, the slope of the stage's time over u among slow and reference requests:
-    c x (u1 - u0) = c x (n1 - n0) x (1 - h0) [input] + c x n1 x (h0 - h1) [cache]; what is left is slower reading.
+    With c ms for a new token, the slope of the stage's time over new tokens among slow and reference requests: c x (tokens that the cache
+    held before and holds no more) [cache] + c x (new tokens that were not there before) [input]; what is left is slower reading.
     """
     stage = case.worst(*STAGES)
     column = f"ttft_{stage}_ms" if case.times.path == "ttft" else f"{stage}_ms"
-    sides = [_side(rows, column, hits) for rows, hits in zip((case.slow, case.reference), _hits(case), strict=True)]
+    told = max(rows["cached_tokens"].count() / max(rows.height, 1) for rows in (case.slow, case.reference)) >= MIN_TOLD
+    sides = [_side(rows, column, hits, told) for rows, hits in zip((case.slow, case.reference), _hits(case), strict=True)]
     if sides[0] is None or sides[1] is None:
         return None
     (n1, h1, x1, all_n1, all_x1), (n0, h0, x0, all_n0, all_x0) = sides[0], sides[1]
     cost = slope(np.r_[all_n1, all_n0], np.r_[all_x1, all_x0])
     cost = min(cost, max(x1 / max(float(all_n1.mean()), 1.0), x0 / max(float(all_n0.mean()), 1.0)))
-    low, high = (h0 or 0.0), (h1 or 0.0)
-    longer, lost = max(0.0, cost * (n1 - n0) * (1.0 - low)), max(0.0, cost * n1 * (low - high))
+    lost, longer = (cost * tokens for tokens in lost_and_longer(n0, n0 * (1.0 - (h0 or 0.0)), n1, n1 * (1.0 - (h1 or 0.0))))
     whole = max(0.0, x1 - x0)
     shrink = min(1.0, whole / (longer + lost)) if longer + lost > 0.0 else 1.0
     return Reading(stage, longer * shrink, lost * shrink, whole - (longer + lost) * shrink, cost, n1, n0, h1, h0)
@@ -58,13 +58,12 @@ def _hits(case: Case) -> tuple[float | None, float | None]:
     return (hits.now, hits.before) if hits is not None and hits.source == "engine metrics" else (None, None)
 
 
-def _side(rows: pl.DataFrame, column: str, engine_hits: float | None) -> tuple[float, float | None, float, FloatArray, FloatArray] | None:
+def _side(rows: pl.DataFrame, column: str, engine_hits: float | None, told: bool) -> tuple[float, float | None, float, FloatArray, FloatArray] | None:
     chosen = rows.filter(rows["input_tokens"] > 0)
     if chosen.height < MIN_N:
         return None
     n_in, spent = chosen["input_tokens"].cast(pl.Float64).to_numpy(), chosen[column].fill_null(0.0).to_numpy()
-    told = chosen["cached_tokens"].null_count() <= chosen.height // 2
-    if told:
+    if engine_hits is None and told:
         cached = chosen["cached_tokens"].fill_null(0).cast(pl.Float64).to_numpy()
         hit: float | None = float(cached.sum() / n_in.sum())
         new = np.maximum(n_in - cached, 0.0)

@@ -53,7 +53,7 @@ def rank(case: Case, found: list[Diagnosis]) -> tuple[list[Diagnosis], list[Rule
     """Return the causes in order and, as ruled out, those whose share of the excess others explain already.
 
     Greedy: the cause with the largest claim (times its weight) takes its time per stage; the next is measured on what remains.
-    Where all together explain less than half of the excess, none is named.
+    Where all together explain less than two fifths of the excess, none is named.
     """
     left = {stage: max(0.0, ms) for stage, ms in case.tail.excess_ms.items()}
     total = case.tail.excess_total_ms
@@ -71,7 +71,7 @@ def rank(case: Case, found: list[Diagnosis]) -> tuple[list[Diagnosis], list[Rule
         causes.append(one)
         together += part
         for stage, ms in takes.items():
-            left[stage] -= ms
+            left[stage] = left.get(stage, 0.0) - ms
     if together < MIN_SHARE:
         few = [RuledOut(what=one.finding.rule, figure=f"{say_ratio(explained(case, one.claims_ms))} of the excess") for one in causes]
         return [], [*few, *followed]

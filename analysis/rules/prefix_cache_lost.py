@@ -76,10 +76,10 @@ def _z(now: Calls, before: Calls | None) -> float | None:
     for calls in (before, now):
         if calls is None:
             return None
-        told = known(calls.of("cached_tokens"), calls.of("input_tokens")) & (calls.of("input_tokens") > 0)
-        if int(told.sum()) < MIN_CALLS:
+        counted = known(calls.of("input_tokens")) & (calls.of("input_tokens") > 0)
+        if int(counted.sum()) < MIN_CALLS or not known(calls.of("cached_tokens")).any():
             return None
-        sides.append(np.minimum(1.0, calls.of("cached_tokens")[told] / calls.of("input_tokens")[told]))
+        sides.append(np.minimum(1.0, np.nan_to_num(calls.of("cached_tokens")[counted]) / calls.of("input_tokens")[counted]))
     error = float(np.sqrt(sum(ratio.var() / len(ratio) for ratio in sides)))
     return float(sides[0].mean() - sides[1].mean()) / error if error > 0.0 else float("inf")
 

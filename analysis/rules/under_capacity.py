@@ -53,6 +53,10 @@ STAGE: Final = "queue"
 UNEVEN: Final = 0.25
 # A tenant that brings more than this part of the added work is the cause (`noisy_tenant`); own default.
 MOST_BY_ONE: Final = 0.6
+# Requests that come this much more often are more load, not the swing of a minute or of a day; and they must be this part of the growth of
+# all work, else what grew is the work of a request; own defaults.
+MIN_ARRIVALS: Final = 1.15
+MIN_OF_GROWTH: Final = 0.35
 # Up to this growth of the mean rate, bursts that are there and were not before explain more than the mean does: 20 %, published.
 STEADY_RATIO: Final = 1.2
 # Share of the rise below which the wait counts as not yet risen; own default.
@@ -136,7 +140,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 
 def _by_demand(case: Case, load: Load, found: Demand, service_ms: float) -> Diagnosis | RuledOut | None:
     """With a baseline: the part of the waiting (and of slower tokens) that goes with more requests, not with more work in each."""
-    if found.arrivals_ratio < MIN_OFFERED_RATIO or found.growth < MIN_GROWTH:
+    if found.arrivals_ratio < MIN_ARRIVALS or found.growth < MIN_GROWTH or found.arrivals < MIN_OF_GROWTH:
         return RuledOut(what=RULE, figure=f"requests come {found.arrivals_ratio:.2f} times as often as before")
     tenant = one_tenant(case)
     if tenant is not None and tenant > MOST_BY_ONE:

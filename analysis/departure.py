@@ -1,0 +1,53 @@
+"""Since when are requests not what they were? The moment at which the judged metric left its former distribution, before any limit was missed.
+
+A fault that builds up (a cache that fills, a queue that grows) misses the limit minutes after it began; what is compared must end before it began.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from analysis.budget import FloatArray
+from analysis.incident import MIN_ONSET_SIDE, split
+
+IntArray = npt.NDArray[np.int64]
+
+# Quantiles of the first requests whose exceedance is followed: a shift of everybody shows in the lower ones, a new tail in the upper.
+LEVELS: Final = (0.5, 0.75, 0.9, 0.97)
+# The first part of the window that stands for "what they were", and fewest requests in it; own defaults.
+FIRST_PART: Final = 0.3
+MIN_FIRST: Final = 60
+# Odds of being over the level that must grow by this factor: caches and sessions that warm up move them a little at any start; own default.
+MIN_ODDS: Final = 3.0
+
+
+def departure(start_us: IntArray, values: FloatArray, onset_us: int) -> int | None:
+    """Return when the metric left its former distribution (microseconds since 1970), at the latest at the onset; None if only at the onset.
+
+    For each level the share of requests above it, up to a little behind the onset, is split where two shares explain it best (likelihood ratio
+    above 3 log n, see `incident.find_onset`); the earliest accepted split counts.
+    """
+    order = np.argsort(start_us, kind="stable")
+    start, value = start_us[order], values[order]
+    until = int(np.searchsorted(start, onset_us))
+    first = max(MIN_FIRST, int(FIRST_PART * until))
+    if until < first + MIN_ONSET_SIDE:
+        return None
+    known = value[:until]
+    found = [_split(known > float(np.quantile(known[:first], level)), first) for level in LEVELS]
+    places = [place for place in found if place is not None]
+    return int(start[min(places)]) if places else None
+
+
+def _split(over: npt.NDArray[np.bool_], first: int) -> int | None:
+    """Return the index at which the share of `over` rises for good, None where it does not, or within the part that sets the level."""
+    hits: Any = np.concatenate([[0], np.cumsum(over, dtype=np.int64)])
+    at = split(hits)
+    if at is None or at < first // 2:
+        return None
+    # Half a request is added on both sides (Haldane), so that none is no division by zero.
+    before, after = ((hit + 0.5) / (n - hit + 0.5) for hit, n in ((hits[at], at), (hits[-1] - hits[at], len(over) - at)))
+    return at if after >= MIN_ODDS * before else None

@@ -1,0 +1,78 @@
+"""Is one replica different from its peers? Pace, load and waiting per engine, compared within one model."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from analysis.budget import BoolArray, FloatArray
+from analysis.calls import Calls, known
+from analysis.demand import token_costs
+
+# Fewest calls of an engine to have a pace of its own, and fewest engines to have peers; usual least group, and one against two.
+MIN_CALLS: Final = 20
+MIN_ENGINES: Final = 2
+
+
+class Replica(NamedTuple):
+    """One engine: calls, median log pace (observed over expected time in the engine), its standard error, share of work, median wait in ms."""
+
+    name: str
+    calls: int
+    pace: float
+    error: float
+    share: float
+    wait_ms: float
+
+
+def replicas(calls: Calls) -> list[Replica]:
+    """Return the engines of the model with most calls, in order of name; empty where engines do not tell their names.
+
+    Expected time = new tokens x cost of one + (output tokens - 1) x cost of one, both fitted over all engines: the pace is free of the work mix.
+    """
+    model = calls.codes("model")
+    named = (calls.codes("engine_instance") >= 0) & calls.has_engine & known(calls.of("output_tokens"), calls.of("input_tokens"))
+    if not named.any():
+        return []
+    values, counts = np.unique(model[named], return_counts=True)
+    chosen = named & (model == values[np.argmax(counts)])
+    pace, work = _pace(calls, chosen)
+    codes, names = calls.codes("engine_instance"), calls.names("engine_instance")
+    out = []
+    total = float(work[chosen].sum())
+    for code in np.unique(codes[chosen]):
+        mine = chosen & (codes == code)
+        if int(mine.sum()) < MIN_CALLS:
+            continue
+        spread = 1.4826 * float(np.median(np.abs(pace[mine] - np.median(pace[mine]))))
+        out.append(Replica(
+            names[code], int(mine.sum()), float(np.median(pace[mine])), max(1.2533 * spread / np.sqrt(mine.sum()), 1e-4),
+            float(work[mine].sum()) / total if total > 0.0 else 0.0, float(np.nanmedian(calls.of("queue_ms")[mine]))))
+    return out
+
+
+def _pace(calls: Calls, chosen: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """Log of observed over expected engine time per call, and its work in expected ms."""
+    some = calls.where(chosen)
+    cost_in, _ = token_costs(some)
+    token = some.token_ms
+    usual = float(np.median(token[known(token)])) if known(token).any() else 1.0
+    expected = cost_in * calls.new_tokens + usual * np.maximum(np.nan_to_num(calls.of("output_tokens")) - 1.0, 0.0)
+    spent = calls.of("prefill_ms") + calls.of("decode_ms")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pace = np.log(spent / np.maximum(expected, 1.0))
+    return np.where(np.isfinite(pace), pace, 0.0), np.nan_to_num(expected)
+
+
+def gini(shares: list[float]) -> float:
+    """Return the Gini coefficient of load shares: 0 for even, (k - 1)/k where one of k has all."""
+    ordered = np.sort(np.asarray(shares, dtype=np.float64))
+    k, total = len(ordered), float(ordered.sum())
+    return float((2.0 * np.arange(1, k + 1) - k - 1.0) @ ordered / (k * total)) if k and total > 0.0 else 0.0
+
+
+def share_on(calls: Calls, engine: str) -> float:
+    """Return the part of these calls that one engine served, 0 without any."""
+    names = calls.frame["engine_instance"].drop_nulls()
+    return float((names == engine).to_numpy().mean()) if len(names) else 0.0

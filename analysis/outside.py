@@ -1,0 +1,73 @@
+"""What does a caller see of a model that tells nothing of its inside? First-token times and pace of calls without an engine, prompt length taken out."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from analysis.budget import BoolArray, FloatArray
+from analysis.calls import MIN_CALLS, Calls, known
+from analysis.case import Case
+from analysis.demand import slope
+
+# A call this many times over the usual one of its length is a spike, not spread; own default (the 99.9th percentile of a lognormal with sigma 0.5).
+SPIKE: Final = 5.0
+MINUTE_S: Final = 30.0
+
+
+class Outside(NamedTuple):
+    """First tokens (or whole calls where no first token was seen), corrected for input (and output) length, in ms, now and before."""
+
+    now_ms: FloatArray
+    before_ms: FloatArray
+    start_s: FloatArray
+    keys: FloatArray
+    first_token: bool
+
+
+def outside(case: Case) -> Outside | None:
+    """Return the corrected times of calls that no engine explains, None where there are too few of them or no baseline."""
+    before = case.calls_before
+    if before is None:
+        return None
+    sides = []
+    for calls in (case.calls, before):
+        some = calls.where(~calls.has_engine & (calls.of("error") == 0.0))
+        if len(some) < MIN_CALLS:
+            return None
+        sides.append(some)
+    now, then = sides
+    seen = float(known(now.of("ttft_ms")).mean()) > 0.5
+    (y1, x1), (y0, x0) = ((_time(side, seen), _length(side, seen)) for side in (now, then))
+    cost = slope(x0, y0)
+    usual = float(np.nanmean(x0)) if known(x0).any() else 0.0
+    keep = known(y1)
+    return Outside(
+        (y1 - cost * (np.nan_to_num(x1, nan=usual) - usual))[keep], (y0 - cost * (np.nan_to_num(x0, nan=usual) - usual))[known(y0)],
+        now.of("start_s")[keep], now.frame["trace_key"].to_numpy()[keep].astype(np.uint64).view(np.float64), seen)
+
+
+def _time(calls: Calls, seen: bool) -> FloatArray:
+    return calls.of("ttft_ms") if seen else calls.of("e2e_ms")
+
+
+def _length(calls: Calls, seen: bool) -> FloatArray:
+    return calls.new_tokens if seen else calls.of("output_tokens")
+
+
+def spikes(found: Outside) -> BoolArray:
+    """Return which calls now are spikes: over five times the usual P75 of before."""
+    mask: BoolArray = found.now_ms > SPIKE * float(np.percentile(found.before_ms, 75.0))
+    return mask
+
+
+def clustering(start_s: FloatArray, late: BoolArray) -> float:
+    """Return the dispersion of the late calls over half-minutes (variance over mean of their counts, per expected count): 1 where independent."""
+    if not late.any() or len(start_s) < MIN_CALLS:
+        return 1.0
+    slot = ((start_s - start_s.min()) / MINUTE_S).astype(np.int64)
+    n, hits = np.bincount(slot), np.bincount(slot, late.astype(np.float64))
+    expected = n * float(late.mean())
+    some = expected > 0.0
+    return float((((hits - expected) ** 2)[some] / expected[some]).sum() / max(int(some.sum()) - 1, 1))

@@ -1,0 +1,64 @@
+"""Which model calls are the same question asked again? One logical call per question, however often it was tried."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from analysis.budget import BoolArray, FloatArray
+from analysis.calls import Calls
+
+# Two calls of one session with equally many input tokens within this time are one question; own default (callers give up within it).
+AGAIN_WITHIN_S: Final = 60.0
+
+
+class Attempts(NamedTuple):
+    """Per call: whether it repeats an earlier one, whether that one had been refused, and how many ms after that one's start it began."""
+
+    repeat: BoolArray
+    after_error: BoolArray
+    after_ms: FloatArray
+    amplification: float
+
+
+def attempts(calls: Calls) -> Attempts:
+    """Find repeats: the same model and number of input tokens within one trace, or within one session in another trace.
+
+    The count of input tokens stands for the prompt, whose text is not stored: an agent's next step has read more and so has more of them.
+    """
+    frame = calls.frame.with_row_index("row").select(
+        "row", "trace_key", "session", "model", "input_tokens", "start_s", "error", "http_status", "error_type", "engine_alone")
+    frame = frame.with_columns(refused=(pl.col("error") | (pl.col("http_status") >= 400)) & ~impatient())
+    # What an engine tells of a call that its caller gave up is that call's other half, no further attempt.
+    if not frame["engine_alone"].all():
+        frame = frame.filter(~pl.col("engine_alone"))
+    repeat = np.zeros(len(calls), dtype=np.bool_)
+    failed = np.zeros(len(calls), dtype=np.bool_)
+    after = np.full(len(calls), np.nan)
+    known = frame.filter(pl.col("input_tokens").is_not_null())
+    for keys in (["trace_key", "model", "input_tokens"], ["session", "model", "input_tokens"]):
+        chosen = known.drop_nulls(keys[0]).sort("start_s").with_columns(
+            gap=pl.col("start_s").diff().over(keys), lost=pl.col("refused").shift(1).over(keys))
+        hits = chosen.filter(pl.col("gap") <= AGAIN_WITHIN_S)
+        rows = hits["row"].to_numpy()
+        repeat[rows] = True
+        failed[rows] |= hits["lost"].fill_null(False).to_numpy()
+        after[rows] = np.fmin(after[rows], hits["gap"].to_numpy() * 1e3)
+    # A call that failed says nothing of its tokens: the next one of the request repeats it.
+    chosen = frame.sort("start_s").with_columns(
+        gap=pl.col("start_s").diff().over("trace_key"), lost=pl.col("error").shift(1).over("trace_key"), no=pl.col("refused").shift(1).over("trace_key"))
+    hits = chosen.filter(pl.col("lost").fill_null(False) & (pl.col("gap") <= AGAIN_WITHIN_S))
+    rows = hits["row"].to_numpy()
+    repeat[rows] = True
+    failed[rows] |= hits["no"].fill_null(False).to_numpy()
+    after[rows] = np.fmin(after[rows], hits["gap"].to_numpy() * 1e3)
+    once = frame.height - int(repeat.sum())
+    return Attempts(repeat, failed, after, frame.height / once if once else 1.0)
+
+
+def impatient() -> pl.Expr:
+    """Say of each call whether its caller gave it up (timeout, cancellation): that is slowness, no refusal."""
+    kind = pl.col("error_type").fill_null("").str.to_lowercase().str.contains("timeout|timed.?out|cancel|deadline|abort|disconnect")
+    return kind | pl.col("http_status").is_in([408, 499, 504]).fill_null(False)

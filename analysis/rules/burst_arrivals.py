@@ -1,0 +1,84 @@
+"""burst_arrivals: requests come in bursts, and those of a burst wait for each other although the mean load fits.
+
+Detects
+    Queue time that explains the excess while the mean rate stayed within 20 % and the arrivals became bursty: variance of
+    counts over their mean, three times what it was.
+
+Why it hurts
+    An engine with room on average has none for fifty requests in one second: they queue, and the queue drains only as fast
+    as the engine works.
+
+Evidence
+    Index of dispersion now and before (1 for independent arrivals), mean rate now and before, the share of the excess in the
+    queue.
+
+Fix
+    Smooth the sender (jitter on cron jobs and retries, a token bucket), give interactive traffic priority, keep 20-30 % spare
+    capacity. The gain shown holds the wait to what it was before: a bound.
+
+False alarms
+    A diurnal swing is no burst: counts are compared with their own neighbourhood. Retries make bursts of their own
+    (`retry_storm`), and one tenant may be the burst (`noisy_tenant`).
+
+Source
+    Dispersion above 3 x the baseline with the mean within 20 %: published default. Index of dispersion for counts: Cox and
+    Lewis, The Statistical Analysis of Series of Events (1966).
+"""
+
+from typing import Final
+
+import numpy as np
+
+from analysis.bursts import MIN_BURSTS, arrival_dispersion
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.demand import demand
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut
+from analysis.prefill import spread
+from analysis.tenants import one_tenant
+
+RULE: Final = "burst_arrivals"
+STAGES: Final = ("queue", "first_token")
+# Mean rate that may differ this much and still be "the same": published 20 %.
+STEADY: Final = 1.2
+MOST_BY_ONE: Final = 0.6
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the bursts, None when arrivals are as regular as before or more of them come."""
+    stage = case.worst(*STAGES)
+    if case.excess_ms(stage) <= 0.0:
+        return None
+    now, before = arrival_dispersion(case)
+    if now is None:
+        return None
+    usual = max(before if before is not None else 1.0, 1.0)
+    if now < MIN_BURSTS * usual:
+        return RuledOut(what=RULE, figure=f"the dispersion of arrivals is {now:.1f}, {usual:.1f} {'before' if before is not None else 'for independent ones'}")
+    grown = demand(case)
+    if grown is not None and (grown.arrivals_ratio > STEADY or grown.repeats > 0.5):
+        return None
+    tenant = one_tenant(case)
+    if tenant is not None and tenant > MOST_BY_ONE and grown is not None and grown.growth > STEADY:
+        return None
+    claims = {**spread(case, 1.0), stage: case.excess_ms(stage)}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    ratio = grown.arrivals_ratio if grown is not None else None
+    limit = case.tail.reference_ms.get(stage, 0.0)
+    fix = bound_fix(
+        case, "smoothing", "Smooth the arrivals",
+        "Add jitter to whatever starts together (cron, batch clients, reconnects), put a token bucket before the engine, give interactive requests "
+        "priority (vLLM --scheduling-policy priority).",
+        f"nobody waits longer than the {limit:,.0f} ms of before", np.maximum(case.spent(stage) - limit, 0.0))
+    return named(
+        case, RULE, stage, claims,
+        Action("app", "Limit concurrency at the gateway so that bursts wait there with a short queue, interactive requests first.",
+               "Lift the limit again.", fix),
+        headline=f"arrivals come in bursts: dispersion {now:.1f}, {usual:.1f} before, at {f'{ratio:.2f} times ' if ratio else ''}the mean rate",
+        because="requests come in bursts at the same mean rate",
+        evidence={"dispersion_now": now, "dispersion_before": before, "arrivals_ratio": ratio},
+        weight=0.92)

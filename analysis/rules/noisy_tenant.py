@@ -1,0 +1,97 @@
+"""noisy_tenant: one tenant's load slows everybody else down.
+
+Detects
+    A tenant that brought most of the engine's added work and whose share of it rose, while requests of other tenants are
+    among the slow ones.
+
+Why it hurts
+    Tenants share queue, batch and KV cache: a flood of long prompts from one is a wait for all.
+
+Evidence
+    The tenant's share of engine work before and now, its part of the added work, the share of slow requests that are other
+    tenants', and the breach share with and without that tenant.
+
+Fix
+    A quota per tenant in tokens a second (not in requests), fair queueing between tenants, a lane of its own for bulk work.
+    The gain gives the other tenants' requests their former waits: a bound.
+
+False alarms
+    A tenant is judged by what it does to others: one whose own requests are slow because they are long is no noisy
+    neighbour. A small tenant that doubles is not either, unless that is most of the added work.
+
+Source
+    At least 60 % of the added work and 1.5 times its former share: own defaults; comparing attribute shares in selection
+    and rest: BubbleUp (Honeycomb). Quotas per tenant: published advice.
+"""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.demand import demand
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
+from analysis.prefill import spread
+from analysis.tenants import Noisy, noisiest
+
+RULE: Final = "noisy_tenant"
+MIN_PART: Final = 0.6
+MIN_RISE: Final = 1.5
+# Share of slow requests that must be other tenants' for it to be a neighbour's noise; own default.
+MIN_OTHERS: Final = 0.3
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the tenant that slows others, None when no tenant's work grew or only its own requests are slow."""
+    found = noisiest(case)
+    if found is None:
+        return None
+    grown = demand(case)
+    if grown is None or grown.growth < 1.1 or found.part < MIN_PART or found.share_now < MIN_RISE * found.share_before:
+        return RuledOut(what=RULE, figure=f"{printable(found.name)} brought most of the added work, {say_ratio(found.part)} of it")
+    slow = case.slow["tenant"]
+    others = float((slow.fill_null("") != found.name).to_numpy().mean())
+    if others < MIN_OTHERS:
+        return RuledOut(what=RULE, figure=f"{say_ratio(1.0 - others)} of the slow requests are {printable(found.name)}'s own")
+    growth = grown.arrivals + grown.repeats + grown.input + grown.cache + grown.output
+    claims = {name: ms * found.part * growth for name, ms in (spread(case, 1.0) | _unsplit(case)).items()}
+    claims["prefill"] = case.excess_ms("prefill") * found.part
+    if not enough(case, claims):
+        return None
+    return too_few_breaches(case) or _diagnosis(case, found, others, claims)
+
+
+def _unsplit(case: Case) -> dict[str, float]:
+    """Where no engine tells, waiting hides in the first token."""
+    return {} if case.calls.has_engine.any() else {"first_token": case.excess_ms("first_token")}
+
+
+def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]) -> Diagnosis:
+    name = printable(found.name)
+    theirs = (case.rows["tenant"].fill_null("") == found.name).to_numpy()
+    stage = max(("queue", "prefill", "decode", "first_token"), key=lambda one: claims.get(one, 0.0))
+    saved = sum(np.maximum(case.spent(one) - case.tail.reference_ms.get(one, 0.0), 0.0) for one in ("queue", "prefill", "first_token"))
+    fix = bound_fix(
+        case, "tenant_quota", f"Limit {name} to its former load",
+        f"A quota in tokens per second for {name} at the gateway ({say_ratio(found.share_before)} of the work before, {say_ratio(found.share_now)} now), "
+        "or weighted fair queueing between tenants.",
+        "the other tenants wait as before", np.where(theirs, 0.0, saved),
+        cost={"limited_ratio": float(theirs.mean())})
+    return named(
+        case, RULE, stage, claims,
+        Action("platform", f"Rate-limit {name} at the gateway (429 with Retry-After) to its former tokens per second.", f"Lift the limit on {name}.", fix),
+        headline=f"{name} has {say_ratio(found.share_now)} of the engine's work, {say_ratio(found.share_before)} before, which is {say_ratio(found.part)} of "
+        f"what was added; {say_ratio(others)} of the slow requests are others'",
+        because=f"{name} brings {say_ratio(found.share_now)} of the work, {say_ratio(found.share_before)} before, and the others wait behind it",
+        evidence={
+            "tenant": name, "share_before": found.share_before, "share_now": found.share_now, "part_of_added_work": found.part,
+            "share_of_slow_by_others": others, "breach_ratio": float(case.breaching.mean()),
+            "breach_ratio_without": float(case.breaching[~theirs].mean()) if (~theirs).any() else None, "tenants": case.rows["tenant"].n_unique()},
+        weight=0.96, among=np.flatnonzero(case.breaching & theirs))
+
+
+def tenants(rows: pl.DataFrame) -> int:
+    """Return how many tenants these requests name."""
+    return rows["tenant"].drop_nulls().n_unique()

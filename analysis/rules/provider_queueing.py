@@ -1,0 +1,92 @@
+"""provider_queueing: the provider lets calls wait before their first token, for minutes on end, whatever is asked.
+
+Detects
+    Calls to a model of somebody else (no engine telemetry) whose time to first token rose at equal prompt length for most
+    calls, or for most calls of some minutes, while tokens then come as fast as before; 429 answers support it.
+
+Why it hurts
+    The depth of a provider's queue is invisible and follows its load, not yours: your prompts, caps and retries do not
+    change it.
+
+Evidence
+    Time to first token corrected for prompt length, now and before; how strongly late calls gather in the same minutes
+    (dispersion, 1 where independent); time per token; share of 429 answers.
+
+Fix
+    Timeout and fail over to a second provider or region (the P99 to plan for is the timeout plus the other's latency),
+    reserved capacity, moving batch work to other hours. The gain gives each call its former first token: a bound.
+
+False alarms
+    Own back-off and semaphores wait before the call, not in it (`client_throttled`). Rare single spikes are another thing
+    (`provider_spikes`). From outside, queueing cannot be told from slow reading; a cache that was lost shows in cached
+    tokens.
+
+Source
+    Minute effect after adjusting for input: published advice on provider queueing, no published threshold; a median 1.3
+    times the former one or late calls that gather (dispersion above 3): own defaults.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.outside import clustering, outside, spikes
+
+RULE: Final = "provider_queueing"
+STAGES: Final = ("first_token", "generation")
+MIN_RATIO: Final = 1.3
+MIN_CLUSTER: Final = 3.0
+# Late: over the P95 of before.
+LATE: Final = 95.0
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the provider's queue, None when first tokens come as before or an engine tells more."""
+    stage = case.worst(*STAGES)
+    if case.tail.share(stage) < 0.25 or case.slow_calls.has_engine.mean() > 0.5 if len(case.slow_calls) else True:
+        return None
+    found = outside(case)
+    if found is None:
+        return NotEnoughData("a rise of the provider's first token can only be told against a baseline: widen the window to before the onset")
+    now, before = float(np.median(found.now_ms)), float(np.median(found.before_ms))
+    late = found.now_ms > float(np.percentile(found.before_ms, LATE))
+    gathered = clustering(found.start_s, late)
+    ratio = now / max(before, 1.0)
+    if ratio < MIN_RATIO and gathered < MIN_CLUSTER:
+        return RuledOut(what=RULE, figure=f"first tokens at equal prompts take {ratio:.2f} times as long, late ones gather by {gathered:.1f}")
+    spiky = spikes(found)
+    if ratio < MIN_RATIO and spiky.any() and clustering(found.start_s, spiky) < MIN_CLUSTER and spiky[late].mean() > 0.5:
+        return None
+    # What longer prompts or a lost cache added to the first token is not the provider's.
+    more = float(found.now_ms[late].mean() - np.percentile(found.before_ms, LATE)) if late.any() else 0.0
+    claims = {stage: min(case.excess_ms(stage), max(more, now - before) if found.first_token else case.excess_ms(stage))}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    limit = case.tail.reference_ms.get(stage, 0.0)
+    refused = float(np.nanmean(case.calls.frame["http_status"].fill_null(0).to_numpy() == 429)) if len(case.calls) else 0.0
+    kinds = case.calls.frame["error_type"].fill_null("").str.contains("(?i)rate.?limit|429").to_numpy()
+    refused = max(refused, float(kinds.mean()) if len(kinds) else 0.0)
+    pace = case.mine.median("tpot_ms"), case.calls_before.median("tpot_ms") if case.calls_before is not None else None
+    fix = bound_fix(
+        case, "second_provider", "Fail over to a second provider",
+        f"Time out the first token at {say_ms(2.0 * limit)} and send the call to a second provider or region; ask for reserved capacity; respect "
+        "Retry-After. The P99 to plan for is that timeout plus the second provider's.",
+        "the second provider's first token comes as the first one's did before", np.maximum(case.spent(stage) - limit, 0.0),
+        cost={"failed_over_ratio": float((case.spent(stage) > 2.0 * limit).mean())})
+    return named(
+        case, RULE, stage, claims,
+        Action("provider", "Route part of the traffic to another provider, region or model deployment.", "Route back when first tokens come as before.", fix),
+        headline=f"first tokens at equal prompts take {ratio:.2f} times as long (median {say_ms(before)} before, {say_ms(now)} now), and late ones gather "
+        f"in the same half-minutes (dispersion {gathered:.1f}); {say_ratio(refused)} of the calls were refused",
+        because=f"the provider's first token takes {ratio:.1f} times as long at the same prompts"
+        if ratio >= MIN_RATIO else "the provider lets the calls of some minutes wait",
+        evidence={
+            "first_token_ms_before": before, "first_token_ms_now": now, "ratio": ratio, "late_ratio": float(late.mean()), "dispersion": gathered,
+            "refused_ratio": refused, "tpot_ms_now": pace[0], "tpot_ms_before": pace[1]},
+        weight=0.85, why_no_service="the wait is the provider's")

@@ -1,0 +1,113 @@
+"""retry_storm: clients ask again while the first attempt still runs, and the repeats are what keeps the engine busy.
+
+Detects
+    Model calls that repeat an earlier one (same model and prompt length within one request or session) more often than
+    before, mostly without an error in between, and an engine whose added work is these repeats.
+
+Why it hurts
+    A retry of a slow call does not make it faster: it adds a second one to the queue that made it slow. Past a point the
+    load keeps itself up, even after its first cause is gone.
+
+Evidence
+    Attempts per question now and before, how many repeats followed an error and how many mere slowness, correlation of the
+    repeats of a minute with the latency of the minute before, growth of the engine's work by repeats.
+
+Fix
+    Retry on failure only (429 and 5xx), with a budget of 10 % of requests and back-off with jitter; for slowness hedge once and
+    cancel the loser. The gain takes the time lost with abandoned attempts off each request: a bound, since the engine time
+    that it frees is not modelled.
+
+False alarms
+    Retries of failed calls are right; an agent's steps are no repeats: each has read more than the one before. Retries hidden
+    inside an SDK leave one span and are not seen here.
+
+Source
+    Amplification above 1.1 with a positive lag correlation: the 10 % retry budget of SRE practice. Metastable failures:
+    Bronson et al., HotOS 2021.
+"""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from analysis.repeats import Attempts, attempts
+from analysis.calls import Calls
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.prefill import knock_on
+
+RULE: Final = "retry_storm"
+STAGES: Final = ("queue", "first_token", "prefill", "decode", "generation")
+MIN_AMPLIFICATION: Final = 1.1
+MIN_RISE: Final = 0.05
+# Repeats that follow an error are retries as they should be; above this share of them the errors are the story; own default.
+MOST_AFTER_ERROR: Final = 0.5
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the storm, None when calls are not repeated more than before, or only after errors."""
+    now = attempts(case.calls)
+    before = attempts(case.calls_before).amplification if case.calls_before is not None else 1.0
+    if now.amplification < MIN_AMPLIFICATION or now.amplification - before < MIN_RISE:
+        return RuledOut(what=RULE, figure=f"{now.amplification:.2f} attempts a question, {before:.2f} before") if len(case.calls) else None
+    refused = float(now.after_error[now.repeat].mean())
+    lost = _lost_ms(case.calls, now)
+    mean_lost = float(np.mean([lost.get(key, 0.0) for key in case.slow["trace_key"].to_list()] or [0.0]))
+    claims = _claims(case, mean_lost)
+    if not enough(case, claims) or refused > MOST_AFTER_ERROR:
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    saved = np.array([lost.get(key, 0.0) for key in case.rows["trace_key"].to_list()])
+    lag = lag_correlation(case.calls, now)
+    fix = bound_fix(
+        case, "retries_on_error", "Retry on errors only, within a budget",
+        "Retry 429 and 5xx only, at most 10 % of requests, with back-off min(2^n + U(0, 1), 60) s; drop retries on a slow first token, or hedge once "
+        "and cancel the loser. Cancel the abandoned call so that the engine stops.",
+        "the first attempt answers as fast as the last one did", np.minimum(saved, sum(case.spent(stage) for stage in STAGES)))
+    stage = case.worst(*STAGES)
+    return named(
+        case, RULE, stage, claims,
+        Action("app", "Switch retries on slowness off (raise the client's read timeout), keep those on errors.", "Restore the former timeout.", fix),
+        headline=f"{now.amplification:.2f} attempts a question, {before:.2f} before; {say_ratio(1.0 - refused)} of the repeats followed no refusal, and slow "
+        f"requests lost {say_ms(mean_lost)} with attempts that they gave up",
+        because=f"calls are tried {now.amplification:.2f} times, mostly because the first attempt was slow",
+        evidence={
+            "amplification_now": now.amplification, "amplification_before": before, "repeats": int(now.repeat.sum()), "after_error_ratio": refused,
+            "lost_ms": mean_lost, "lag_correlation": lag},
+        weight=0.95, amplifier=True)
+
+
+def _claims(case: Case, lost_ms: float) -> dict[str, float]:
+    """The repeats' part of the busier engine, and the time lost with abandoned attempts, in proportion to the stages that grew."""
+    claims = dict(knock_on(case, "repeats"))
+    grown = {stage: case.excess_ms(stage) for stage in STAGES}
+    whole = sum(grown.values())
+    for stage, ms in grown.items():
+        if whole > 0.0 and ms > 0.0:
+            claims[stage] = min(ms, claims.get(stage, 0.0) + lost_ms * ms / whole)
+    return claims
+
+
+def _lost_ms(calls: Calls, found: Attempts) -> dict[int, float]:
+    """Per request (trace key), the time between its first attempt and its last one."""
+    frame = pl.DataFrame({"key": calls.frame["trace_key"], "ms": np.where(found.repeat, found.after_ms, 0.0)})
+    return dict(frame.group_by("key").agg(pl.col("ms").fill_nan(0.0).sum()).iter_rows())
+
+
+def lag_correlation(calls: Calls, found: Attempts, width_s: float = 15.0) -> float | None:
+    """Return the correlation of the share of repeats with the latency of the interval before; None below 8 intervals."""
+    start = calls.of("start_s")
+    if not len(start):
+        return None
+    slot = ((start - start.min()) / width_s).astype(np.int64)
+    n = np.bincount(slot)
+    if len(n) < 8:
+        return None
+    share = np.bincount(slot, found.repeat.astype(np.float64)) / np.maximum(n, 1)
+    wait = np.bincount(slot, np.nan_to_num(calls.of("e2e_ms"))) / np.maximum(n, 1)
+    a, b = share[1:], wait[:-1]
+    return float(np.corrcoef(a, b)[0, 1]) if a.std() > 0.0 and b.std() > 0.0 else None

@@ -1,0 +1,101 @@
+"""straggler_replica: one replica works slower than its peers at the same work.
+
+Detects
+    An engine instance whose time for a call of given tokens is well above its peers' (and above its own past), and that
+    served most of the slow requests.
+
+Why it hurts
+    Every request that is routed to it is slow, and a router that does not look at latency sends it as many as the others.
+
+Evidence
+    Pace of each replica (observed over expected time, the work mix taken out) with a standard score, share of slow and of
+    all calls that it served, share of load.
+
+Fix
+    Take it out of rotation and look at the host (thermal throttling, a noisy neighbour, a degraded link, another process on
+    the GPU); route by latency or outstanding work. The gain replaces its pace by its peers': exact for the calls, without
+    the load that the others take over.
+
+False alarms
+    Other hardware, model version or role is a different kind of replica, not a straggler: only replicas of one model are
+    compared. A replica that gets more work is hot, not slow (`hot_replica`).
+
+Source
+    Largest standardised residual above 4 after a regression on tokens, and 25 % slower than its peers: own defaults.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from analysis.case import ENGINE_STAGES, Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
+from analysis.fleet import MIN_ENGINES, Replica, replicas, share_on
+
+RULE: Final = "straggler_replica"
+MIN_Z: Final = 4.0
+MIN_SLOWER: Final = 1.25
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the slow replica with the gain of its peers' pace, None when all keep pace."""
+    now = replicas(case.calls)
+    if len(now) < MIN_ENGINES:
+        return None
+    before = {one.name: one for one in (replicas(case.calls_before) if case.calls_before is not None else [])}
+    worst, slower, z = _slowest(now, before)
+    if slower < MIN_SLOWER or z < MIN_Z:
+        return RuledOut(what=RULE, figure=f"the slowest of {len(now)} replicas takes {slower:.2f} times its peers' time for the same work")
+    on_slow, on_all = share_on(case.slow_calls, worst.name), share_on(case.calls, worst.name)
+    part = max(0.0, (on_slow - on_all) / (1.0 - on_all)) if on_all < 1.0 else 0.0
+    claims = {stage: part * case.excess_ms(stage) for stage in ENGINE_STAGES}
+    if not enough(case, claims):
+        return None
+    return too_few_breaches(case) or _diagnosis(case, worst, slower, z, on_slow, on_all, claims, now)
+
+
+def _slowest(now: list[Replica], before: dict[str, Replica]) -> tuple[Replica, float, float]:
+    """Return the replica that lags most, how many times slower than the median of its peers, and the standard score of that.
+
+    A lag that was there before is taken off: it is not what changed.
+    """
+    best: tuple[Replica, float, float] | None = None
+    for one in now:
+        peers = [other for other in now if other is not one]
+        lag = one.pace - float(np.median([peer.pace for peer in peers]))
+        error = float(np.hypot(one.error, np.median([peer.error for peer in peers])))
+        old = before.get(one.name)
+        old_peers = [before[peer.name].pace for peer in peers if peer.name in before]
+        if old is not None and old_peers:
+            lag -= max(0.0, old.pace - float(np.median(old_peers)))
+        if best is None or lag > np.log(best[1]):
+            best = (one, float(np.exp(lag)), lag / error)
+    if best is None:
+        raise AssertionError("there are replicas to compare")
+    return best
+
+
+def _diagnosis(
+    case: Case, worst: Replica, slower: float, z: float, on_slow: float, on_all: float, claims: dict[str, float], now: list[Replica]
+) -> Diagnosis:
+    name = printable(worst.name)
+    mine = np.isin(case.rows["trace_key"].to_numpy(), case.calls.frame.filter(case.calls.frame["engine_instance"] == worst.name)["trace_key"].to_numpy())
+    spent = sum(case.spent(stage) for stage in ("prefill", "decode", "generation"))
+    queue = np.maximum(case.spent("queue") - case.tail.reference_ms.get("queue", 0.0), 0.0)
+    fix = bound_fix(
+        case, "eject", f"Take {name} out of rotation",
+        f"Drain {name} and look at its host: clocks and temperature (nvidia-smi -q -d PERFORMANCE), other processes, links. Route by least "
+        "outstanding work so that a slow replica gets less.",
+        "its peers take its calls at their own pace and have room for them", np.where(mine, spent * (1.0 - 1.0 / slower) + queue, 0.0))
+    stage = max(claims, key=lambda one: claims[one])
+    return named(
+        case, RULE, stage, claims,
+        Action("platform", f"Drain {name}: weight 0 in the load balancer.", "Return its weight when its pace is that of its peers.", fix),
+        headline=f"{name} takes {slower:.2f} times its peers' time for the same work and served {say_ratio(on_slow)} of the slow calls "
+        f"({say_ratio(on_all)} of all)",
+        because=f"{name} is {slower:.1f} times slower than the other replicas and served {say_ratio(on_slow)} of the slow calls",
+        evidence={
+            "instance": name, "slower": slower, "z": z, "share_of_slow": on_slow, "share_of_all": on_all,
+            "replicas": [{"instance": printable(one.name), "n": one.calls, "pace": float(np.exp(one.pace)), "load_share": one.share} for one in now]},
+        weight=0.97, service=name, among=case.tail.tail_index[mine[case.tail.tail_index]])

@@ -1,0 +1,91 @@
+"""token_rate_sag: the provider writes its tokens more slowly than it did.
+
+Detects
+    Time per output token up by 30 % and more at the same model for calls without engine telemetry, or tokens of the second
+    half of an answer that come that much slower than those of the first half.
+
+Why it hurts
+    Decode is tokens x time per token: a provider that throttles makes every answer longer, and long ones most.
+
+Evidence
+    Time per token of slow and usual calls and over all calls now and before; how it differs between models of the provider; the
+    part of the excess from speed, apart from length.
+
+Fix
+    Back off to the rate limit that the provider's headers state, another tier or deployment, shorter answers meanwhile. The
+    gain gives every token its former pace.
+
+False alarms
+    A slower engine of your own shows why (batch, prefill, clocks) and is named by those rules. A changed model has its own
+    pace (`model_changed`).
+
+Source
+    Ratio above 1.3 against the baseline: published advice to watch token-rate sag, own default for the factor.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from analysis.calls import MIN_CALLS, Calls, known
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
+from analysis.speed import decode_parts
+
+RULE: Final = "token_rate_sag"
+MIN_RATIO: Final = 1.3
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the slower provider, None when tokens come as fast as before or an engine tells why."""
+    if case.tail.share("decode") < 0.25 and case.metric != "tpot":
+        return None
+    now, before = (side.where(~side.has_engine & known(side.of("tpot_ms"))) for side in (case.slow_calls, case.usual_calls))
+    if min(len(now), len(before)) < 5 or case.slow_calls.has_engine.mean() > 0.5:
+        return None
+    slow_ms, usual_ms = pooled(now), pooled(before)
+    everyone = _overall(case)
+    ratio = slow_ms / max(usual_ms, 1e-3)
+    if ratio < MIN_RATIO or (everyone is not None and everyone < 1.0 + (MIN_RATIO - 1.0) / 3.0):
+        return RuledOut(what=RULE, figure=f"a token takes {say_ms(slow_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests")
+    parts = decode_parts(case)
+    claims = {"decode": parts["speed"] if parts is not None else case.excess_ms("decode") * (1.0 - 1.0 / ratio)}
+    if case.metric in ("tpot", "itl"):
+        claims = {"decode": case.excess_ms("decode")}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    pace = np.nan_to_num(case.rows["tpot_ms"].fill_null(np.nan).to_numpy())
+    saved = case.spent("decode") * np.maximum(0.0, 1.0 - usual_ms / np.maximum(pace, usual_ms))
+    fix = bound_fix(
+        case, "other_tier", "Move to a tier or deployment with its former pace",
+        "Compare the rate-limit headers (x-ratelimit-remaining-tokens) with the pace, spread the load over deployments, ask for provisioned throughput.",
+        f"a token takes {say_ms(usual_ms)} again", saved)
+    return named(
+        case, RULE, "decode", claims,
+        Action("provider", "Send part of the traffic to another deployment or model of equal quality; lower max_tokens meanwhile.",
+               "Route back when the pace is what it was.", fix),
+        headline=f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones",
+        because=f"the provider needs {say_ms(slow_ms)} for a token, {say_ms(usual_ms)} before",
+        evidence={"token_ms_slow": slow_ms, "token_ms_usual": usual_ms, "ratio": ratio, "ratio_of_all_calls": everyone},
+        weight=0.85, why_no_service="the pace is the provider's")
+
+
+def pooled(calls: Calls) -> float:
+    """Return the time per token over all tokens of these calls."""
+    tokens = np.maximum(calls.of("output_tokens") - 1.0, 0.0)
+    both = known(calls.of("tpot_ms"), tokens) & (tokens > 0.0)
+    return float((calls.of("tpot_ms")[both] * tokens[both]).sum() / tokens[both].sum()) if both.any() else 0.0
+
+
+def _overall(case: Case) -> float | None:
+    """Median time per token over all calls, now over before; None without a baseline."""
+    if case.calls_before is None:
+        return None
+    sides = [side.of("tpot_ms")[~side.has_engine & known(side.of("tpot_ms"))] for side in (case.calls, case.calls_before)]
+    if min(len(side) for side in sides) < MIN_CALLS:
+        return None
+    return float(np.median(sides[0]) / max(float(np.median(sides[1])), 1e-3))

@@ -1,0 +1,20 @@
+"""Requests to a model of somebody else: first token and decode as the client sees them."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tests.analysis.builders import requests
+
+N = 1200
+LATE = np.arange(N) >= 600
+
+
+def hosted(first_ms: np.ndarray | float = 400.0, token_ms: np.ndarray | float = 10.0, **columns: Any) -> pl.DataFrame:
+    rng = np.random.default_rng(7)
+    first = np.full(N, first_ms) * rng.lognormal(0.0, 0.15, N)
+    pace = np.full(N, token_ms)
+    return requests(
+        N, start_s=np.arange(N) * 0.5, first_token_ms=first, ttft_first_token_ms=first, decode_ms=pace * 99.0, tpot_ms=pace,
+        **{"input_tokens": rng.integers(400, 600, N), "provider": "openai"} | columns)

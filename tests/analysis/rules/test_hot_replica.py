@@ -1,0 +1,40 @@
+"""hot_replica: fires when one replica gets most of the work and its requests wait, is silent when the load is even."""
+
+import numpy as np
+import pytest
+
+from analysis.fleet import gini
+from tests.analysis.rules.cases import E2E, causes, of, run, the
+from tests.analysis.rules.fleet import LATE, N, fleet
+
+EVEN = np.arange(N) % 4
+HOT = np.where(LATE & (np.arange(N) % 3 != 0), 1, EVEN)
+
+
+def test_fires_on_the_replica_that_has_most_of_the_work() -> None:
+    frame, calls = fleet(HOT, queue_ms=np.where(LATE & (HOT == 1), 5_000.0, 5.0))
+    found = run(frame, calls=[calls], slo=E2E)
+    finding = the(found, "hot_replica")
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("queue", "hot_replica", ["hot_replica"])
+    # Two thirds by rule and a quarter of the last third: 75 % of the work.
+    assert (finding.evidence["instance"], finding.evidence["share_of_all"]) == ("gpu-1", pytest.approx(0.75, abs=0.01))
+    assert finding.evidence["gini_now"] == pytest.approx(gini([0.75, 1 / 12, 1 / 12, 1 / 12]), abs=0.01)
+    assert finding.evidence["gini_before"] == pytest.approx(0.0, abs=0.02)
+
+
+def test_silent_when_the_load_is_even() -> None:
+    found = run(*(pair := fleet(EVEN, queue_ms=np.where(LATE & (EVEN == 1), 5_000.0, 5.0)))[:1], calls=[pair[1]], slo=E2E)
+    assert found.verdict.stage == "queue"
+    assert of(found, "hot_replica") is None
+
+
+def test_silent_when_it_was_as_uneven_before() -> None:
+    uneven = np.where(np.arange(N) % 3 != 0, 1, EVEN)
+    frame, calls = fleet(uneven, queue_ms=np.where(LATE & (uneven == 1), 5_000.0, 5.0))
+    assert of(run(frame, calls=[calls], slo=E2E), "hot_replica") is None
+
+
+def test_gini_of_known_shares() -> None:
+    assert gini([0.25] * 4) == pytest.approx(0.0)
+    assert gini([1.0, 0.0, 0.0, 0.0]) == pytest.approx(0.75)
+    assert gini([0.5, 0.25, 0.25]) == pytest.approx(1 / 6)

@@ -1,0 +1,45 @@
+"""noisy_tenant: fires when one tenant's work makes others wait, is silent when it only waits for itself or all tenants grew."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.analysis.builders import requests
+from tests.analysis.rules.cases import E2E, causes, of, run, the
+
+# 300 requests of four tenants in 300 s, then 600 in 300 s.
+N = 900
+LATE = np.arange(N) >= 300
+START = np.r_[np.arange(300.0), 300.0 + np.arange(600) / 2.0]
+NAMES = ["initech", "acme", "globex", "hooli"]
+
+
+def traffic(tenant: np.ndarray, waits: np.ndarray, n_in: np.ndarray | int = 500) -> pl.DataFrame:
+    return requests(
+        N, start_s=START, queue_ms=np.where(waits, 4_000.0, 5.0), prefill_ms=np.full(N, n_in) * 0.2, decode_ms=500.0, input_tokens=np.full(N, n_in),
+        tenant=[NAMES[k] for k in tenant])
+
+
+def test_fires_on_the_tenant_that_brought_the_work() -> None:
+    # Every second request since the onset is acme's, four times as long; everybody waits.
+    tenant = np.where(LATE, np.where(np.arange(N) % 2 == 0, 1, 3), np.arange(N) % 4)
+    found = run(traffic(tenant, LATE & (np.arange(N) % 3 == 0), np.where(LATE & (tenant == 1), 2_000, 500)), slo=E2E)
+    finding = the(found, "noisy_tenant")
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("queue", "noisy_tenant", ["noisy_tenant"])
+    assert finding.evidence["tenant"] == "acme"
+    assert finding.evidence["share_before"] == pytest.approx(0.25, abs=0.01)
+    assert finding.evidence["part_of_added_work"] == pytest.approx(0.76, abs=0.02)
+    assert finding.evidence["share_of_slow_by_others"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_silent_when_all_tenants_grew_alike() -> None:
+    found = run(traffic(np.arange(N) % 4, LATE & (np.arange(N) % 3 == 0)), slo=E2E)
+    assert of(found, "noisy_tenant") is None
+    assert found.verdict.cause == "under_capacity"
+
+
+def test_a_tenant_that_waits_for_itself_alone_is_no_neighbour() -> None:
+    tenant = np.where(LATE & (np.arange(N) % 2 == 0), 1, np.arange(N) % 4)
+    found = run(traffic(tenant, LATE & (tenant == 1) & (np.arange(N) % 3 == 0), np.where(LATE & (tenant == 1), 2_000, 500)), slo=E2E)
+    assert of(found, "noisy_tenant") is None
+    assert any(out.what == "noisy_tenant" and "acme's own" in out.figure for out in found.verdict.ruled_out)

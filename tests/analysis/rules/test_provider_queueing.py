@@ -1,0 +1,41 @@
+"""provider_queueing: fires when first tokens are late at the same prompts, is silent on longer prompts and on single spikes."""
+
+import numpy as np
+import pytest
+
+from analysis.slo import Slo
+from tests.analysis.rules.cases import causes, of, run, the
+from tests.analysis.rules.hosted import LATE, N, hosted
+
+TTFT = Slo(ttft_ms=1_000.0)
+
+
+def test_fires_on_first_tokens_that_are_late_for_minutes() -> None:
+    # Half a minute of every one: 2 s more.
+    waits = LATE & ((np.arange(N) // 60) % 2 == 0)
+    found = run(hosted(np.where(waits, 2_400.0, 400.0)), slo=TTFT)
+    finding = the(found, "provider_queueing")
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("first_token", "provider_queueing", ["provider_queueing"])
+    assert finding.evidence["first_token_ms_before"] == pytest.approx(400.0, rel=0.05)
+    assert finding.evidence["dispersion"] > 5.0
+    assert finding.evidence["share_of_excess"] > 0.8
+    assert found.verdict.owner == "provider"
+
+
+def test_silent_when_the_prompts_are_longer() -> None:
+    n_in = np.where(LATE, 5_000, 500) + np.random.default_rng(1).integers(0, 400, N)
+    found = run(hosted(np.where(LATE, 200.0, 200.0) + 0.4 * n_in, input_tokens=n_in), slo=TTFT)
+    assert found.verdict.cause == "prompt_bloat"
+    assert of(found, "provider_queueing") is None
+
+
+def test_silent_on_spikes_here_and_there() -> None:
+    spikes = LATE & (np.arange(N) % 13 == 0)
+    found = run(hosted(np.where(spikes, 9_000.0, 400.0)), slo=TTFT)
+    assert causes(found) == ["provider_spikes"]
+
+
+def test_a_baseline_is_asked_for() -> None:
+    found = run(hosted(np.where(np.arange(N) % 10 == 0, 4_000.0, 400.0)), slo=TTFT)
+    assert found.baseline is None
+    assert "baseline" in found.skipped["provider_queueing"]

@@ -1,0 +1,38 @@
+"""provider_spikes: fires on rare independent spikes with their share, is silent when they come together."""
+
+import numpy as np
+import pytest
+
+from analysis.outside import clustering
+from analysis.slo import Slo
+from tests.analysis.rules.cases import causes, of, run, the
+from tests.analysis.rules.hosted import LATE, N, hosted
+
+TTFT = Slo(ttft_ms=1_000.0, percentile=99.0, goodput_target=0.99)
+
+
+def test_fires_on_scattered_spikes() -> None:
+    spikes = LATE & (np.random.default_rng(2).random(N) < 0.08)
+    found = run(hosted(np.where(spikes, 20_000.0, 400.0)), slo=TTFT)
+    finding = the(found, "provider_spikes")
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("first_token", "provider_spikes", ["provider_spikes"])
+    assert finding.evidence["spike_ratio"] == pytest.approx(spikes[LATE].mean(), abs=0.015)
+    assert finding.evidence["share_of_slow"] == 1.0
+    assert finding.evidence["median_ratio"] == pytest.approx(1.0, abs=0.05)
+    assert finding.fix is not None
+    assert finding.fix.predicted is not None
+    assert finding.fix.predicted.after < 1_000.0 < finding.fix.predicted.before
+
+
+def test_silent_when_the_slow_calls_come_together() -> None:
+    together = (np.arange(N) >= 900) & (np.arange(N) < 960)
+    found = run(hosted(np.where(together, 20_000.0, 400.0)), slo=TTFT)
+    assert of(found, "provider_spikes") is None
+
+
+def test_clustering_is_one_where_independent() -> None:
+    rng = np.random.default_rng(0)
+    start, late = np.arange(6_000) * 0.5, rng.random(6_000) < 0.1
+    assert clustering(start, late) == pytest.approx(0.9, abs=0.3)
+    assert clustering(start, (start // 300) % 2 == 0) > 10.0
+    assert clustering(start, np.zeros(6_000, dtype=bool)) == 1.0

@@ -1,0 +1,57 @@
+"""retry_storm: fires on repeats of slow calls, is silent on an agent's steps and on retries of refused calls."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.repeats import attempts
+from analysis.calls import Calls
+from tests.analysis.builders import calls_of, requests
+from tests.analysis.rules.cases import E2E, causes, of, run, the
+
+N = 600
+LATE = np.arange(N) >= 300
+
+
+def storm(error_type: str | None, *, grows: bool = False) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Requests whose call is asked again after 1.5 s from the 300th on; `grows` gives the second call a longer prompt."""
+    wait = np.where(LATE, 4_000.0, 5.0)
+    frame = requests(N, queue_ms=wait, prefill_ms=100.0, decode_ms=500.0)
+    last = calls_of(frame, span_id=np.full(N, 2))
+    first = calls_of(frame, span_id=np.full(N, 3), input_tokens=np.where(LATE, 300 if grows else 500, 500)).with_columns(
+        start_ns=last["start_ns"] - 1_500_000_000, error=pl.lit(error_type is not None), error_type=pl.lit(error_type, pl.String),
+        queue_ns=pl.lit(None, pl.Int64), prefill_ns=pl.lit(None, pl.Int64), decode_ns=pl.lit(None, pl.Int64), engine_instance=pl.lit(None, pl.String))
+    return frame, pl.concat([first.filter(pl.Series(LATE)), last], how="diagonal_relaxed")
+
+
+@pytest.mark.parametrize("error_type", [None, "openai.APITimeoutError"])
+def test_fires_on_repeats_of_slow_calls(error_type: str | None) -> None:
+    frame, calls = storm(error_type)
+    found = run(frame, calls=[calls], slo=E2E)
+    finding = the(found, "retry_storm")
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("queue", "retry_storm", ["retry_storm"])
+    # Every question is asked twice, 1.5 s apart.
+    assert (finding.evidence["amplification_now"], finding.evidence["amplification_before"]) == (pytest.approx(2.0, abs=0.01), 1.0)
+    assert finding.evidence["lost_ms"] == pytest.approx(1_500.0, rel=0.01)
+    assert finding.evidence["after_error_ratio"] == 0.0
+
+
+def test_silent_when_the_second_call_has_read_more() -> None:
+    frame, calls = storm(None, grows=True)
+    assert of(run(frame, calls=[calls], slo=E2E), "retry_storm") is None
+
+
+def test_silent_when_the_first_call_was_refused() -> None:
+    frame, calls = storm("openai.RateLimitError")
+    assert of(run(frame, calls=[calls], slo=E2E), "retry_storm") is None
+
+
+def test_attempts_are_counted_per_question() -> None:
+    frame = pl.DataFrame({
+        "trace_key": [1, 1, 1, 2, 3, 3], "session": [None, None, None, "s", "s", "s"], "model": ["m"] * 6, "input_tokens": [10, 10, 20, 7, 7, None],
+        "start_s": [0.0, 1.0, 2.0, 0.0, 30.0, 31.0], "error": [False] * 6, "http_status": [None] * 6, "error_type": [None] * 6,
+        "engine_alone": [False] * 6}, schema_overrides={"http_status": pl.Int64, "error_type": pl.String})
+    found = attempts(Calls(frame))
+    assert found.repeat.tolist() == [False, True, False, False, True, False]
+    assert found.after_ms[found.repeat].tolist() == [1_000.0, 30_000.0]
+    assert found.amplification == pytest.approx(6 / 4)

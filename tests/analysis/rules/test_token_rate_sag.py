@@ -1,0 +1,32 @@
+"""token_rate_sag: fires when the provider's tokens come slower, is silent when answers are longer or an engine tells why."""
+
+import numpy as np
+import pytest
+
+from tests.analysis.builders import requests
+from tests.analysis.rules.cases import E2E, causes, of, run, the
+from tests.analysis.rules.hosted import LATE, N, hosted
+
+
+def test_fires_with_both_paces() -> None:
+    found = run(hosted(token_ms=np.where(LATE, 30.0, 10.0)), slo=E2E)
+    finding = the(found, "token_rate_sag")
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("decode", "token_rate_sag", ["token_rate_sag"])
+    assert (finding.evidence["token_ms_slow"], finding.evidence["token_ms_usual"]) == (pytest.approx(30.0), pytest.approx(10.0))
+    assert finding.fix is not None
+    assert finding.fix.predicted is not None
+    assert finding.fix.predicted.after == pytest.approx(1_500.0, abs=60.0)
+
+
+def test_silent_when_answers_are_longer() -> None:
+    rows = hosted(output_tokens=np.where(LATE, 300, 100))
+    rows = rows.with_columns(decode_ns=rows["output_tokens"] * 10_000_000, e2e_ns=rows["first_token_ns"] + rows["output_tokens"] * 10_000_000)
+    found = run(rows, slo=E2E)
+    assert found.verdict.cause == "long_outputs"
+    assert of(found, "token_rate_sag") is None
+
+
+def test_silent_where_an_engine_of_ones_own_is_slower() -> None:
+    pace = np.where(LATE, 30.0, 10.0)
+    found = run(requests(N, prefill_ms=100.0, decode_ms=99.0 * pace, tpot_ms=pace), slo=E2E)
+    assert of(found, "token_rate_sag") is None
