@@ -54,8 +54,19 @@ def attempts(calls: Calls) -> Attempts:
     repeat[rows] = True
     failed[rows] |= hits["no"].fill_null(False).to_numpy()
     after[rows] = np.fmin(after[rows], hits["gap"].to_numpy() * 1e3)
+    inside = _inside(calls)
+    tried_again = repeat | (inside > 0.0)
+    refused = failed | (inside > 0.0) & (calls.frame["retry_cause"] == "error").fill_null(False).to_numpy()
+    after = np.fmin(after, np.where(inside > 0.0, calls.of("wasted_ms"), np.nan))
     once = frame.height - int(repeat.sum())
-    return Attempts(repeat, failed, after, frame.height / once if once else 1.0)
+    return Attempts(tried_again, refused, after, (frame.height + float(inside.sum())) / once if once else 1.0)
+
+
+def _inside(calls: Calls) -> FloatArray:
+    """Further attempts within each call that something told of (spans, HTTP, the sender); what is merely suspected does not count."""
+    told = calls.frame["attempts_source"].is_in(["span", "http", "event", "engine"]).fill_null(False).to_numpy()
+    more: FloatArray = np.where(told, np.maximum(np.nan_to_num(calls.of("attempts"), nan=1.0) - 1.0, 0.0), 0.0)
+    return more
 
 
 def impatient() -> pl.Expr:

@@ -31,12 +31,12 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.repeats import Attempts, attempts
 from analysis.calls import Calls
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.prefill import knock_on
+from analysis.repeats import Attempts, attempts
 
 RULE: Final = "retry_storm"
 STAGES: Final = ("queue", "first_token", "prefill", "decode", "generation")

@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.repeats import attempts
 from analysis.calls import Calls
+from analysis.repeats import attempts
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 
@@ -50,7 +50,8 @@ def test_attempts_are_counted_per_question() -> None:
     frame = pl.DataFrame({
         "trace_key": [1, 1, 1, 2, 3, 3], "session": [None, None, None, "s", "s", "s"], "model": ["m"] * 6, "input_tokens": [10, 10, 20, 7, 7, None],
         "start_s": [0.0, 1.0, 2.0, 0.0, 30.0, 31.0], "error": [False] * 6, "http_status": [None] * 6, "error_type": [None] * 6,
-        "engine_alone": [False] * 6}, schema_overrides={"http_status": pl.Int64, "error_type": pl.String})
+        "engine_alone": [False] * 6, "attempts": [None] * 6, "attempts_source": [None] * 6, "wasted_ms": [None] * 6, "retry_cause": [None] * 6},
+        schema_overrides={"http_status": pl.Int64, "error_type": pl.String, "attempts_source": pl.String, "retry_cause": pl.String})
     found = attempts(Calls(frame))
     assert found.repeat.tolist() == [False, True, False, False, True, False]
     assert found.after_ms[found.repeat].tolist() == [1_000.0, 30_000.0]
