@@ -17,6 +17,7 @@ from analysis.calls import Calls
 from analysis.finding import MIN_BREACHING, MOST_EXEMPLARS, SEED, NotEnoughData, Severity
 from analysis.slo import Slo
 from analysis.tail import IntArray, Tail, share_interval
+from analysis.tree import Tree
 
 # Error budget spent 14.4 times too fast uses 2 % of a 30-day budget in an hour and pages someone (Google SRE
 # Workbook, ch. 5).
@@ -110,14 +111,24 @@ class Case:
         return source.of_requests(self.reference["trace_key"])
 
     @functools.cached_property
-    def spans(self) -> pl.DataFrame:
+    def tree(self) -> Tree:
         """Spans of the judged period (a sample by trace where there are very many)."""
-        return self.lookups.spans(self.period, self.origin, self.rows.height)
+        return Tree(self.lookups.spans(self.period, self.origin, self.rows.height))
 
     @functools.cached_property
-    def spans_before(self) -> pl.DataFrame | None:
+    def tree_before(self) -> Tree | None:
         """Spans of the baseline, None without one."""
-        return None if self.baseline is None else self.lookups.spans(self.baseline, self.origin, self.rows.height)
+        return None if self.baseline is None else Tree(self.lookups.spans(self.baseline, self.origin, self.rows.height))
+
+    @functools.cached_property
+    def slow_tree(self) -> Tree:
+        """Spans of the slow requests."""
+        return self.tree.of(self.slow["trace_key"])
+
+    @functools.cached_property
+    def usual_tree(self) -> Tree:
+        """Spans of the reference requests."""
+        return (self.tree if self.tree_before is None else self.tree_before).of(self.reference["trace_key"])
 
     def gauge(self, indicator: str, *, before: bool = False) -> FloatArray:
         """Return the samples of an engine indicator in the judged period or in the baseline, all instances, in order of time."""

@@ -362,8 +362,9 @@ def _over_since(facts: _Facts) -> bool:
     if facts.onset is None:
         return False
     since = facts.frame.rows["start_us"].to_numpy() >= to_us(facts.onset)
-    known = since & (facts.judged.known[facts.metric] | facts.judged.error)
-    n, bad = int(known.sum()), int((known & (facts.judged.misses[facts.metric] | facts.judged.error)).sum())
+    joint = facts.judged.good | facts.judged.bad
+    known = since & (joint if facts.goodput.ratio is not None else facts.judged.known[facts.metric] | facts.judged.error)
+    n, bad = int(known.sum()), int((known & facts.bad).sum())
     if bad < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)):
         return False
     return wilson((n - bad) // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[1] < facts.slo.goodput_target
@@ -423,7 +424,7 @@ def _over_budget(facts: _Facts, ranked: Ranked, *, with_findings: bool) -> Verdi
 def _main(causes: list[Diagnosis], stage: str) -> Diagnosis | None:
     """Return the cause that the verdict names: the first one; where time without a span overran, one that speaks of that time."""
     if stage == OTHER:
-        causes = [one for one in causes if one.finding.stage == OTHER]
+        causes = [one for one in causes if one.claims_ms.get(OTHER, 0.0) > 0.0]
     return causes[0] if causes else None
 
 
@@ -473,7 +474,7 @@ def _sentence(facts: _Facts, stage: str, main: Diagnosis | None) -> str:
         where = f"{stage} takes {say_ms(spent)} of the {say_ms(total)} of a slow request"
         held = max(main.claims_ms, key=lambda name: main.claims_ms[name]) if main is not None else stage
         where += f" and holds up {held} ({say_ms(facts.excess.tail_ms.get(held, 0.0))})" if held != stage else ""
-    if stage == OTHER:
+    if stage == OTHER and (main is None or main.finding.rule == "unattributed_time"):
         services = facts.ok[facts.excess.tail_index]["service"].value_counts(sort=True)
         return (
             f"{lead}: {say_ratio(facts.excess.share(OTHER))} of the excess has no span. Instrument "

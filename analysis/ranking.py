@@ -64,6 +64,10 @@ def rank(case: Case, found: list[Diagnosis]) -> tuple[list[Diagnosis], list[Rule
     for one in waiting:
         takes = {stage: min(max(ms, 0.0), left.get(stage, 0.0)) for stage, ms in one.claims_ms.items()}
         part = sum(takes.values()) / total if total > 0.0 else 0.0
+        behind = next((cause for cause in causes if one.amplifier and _feeds(cause, one)), None)
+        if behind is not None:
+            followed.append(RuledOut(what=one.finding.rule, figure=f"it follows from {behind.finding.rule}: {one.because}"))
+            continue
         if causes and part < MIN_PART:
             figure = f"of the {say_ms(sum(one.claims_ms.values()))} that it could explain, {say_ratio(part)} of the excess is not explained by "
             followed.append(RuledOut(what=one.finding.rule, figure=figure + causes[0].finding.rule))
@@ -76,6 +80,11 @@ def rank(case: Case, found: list[Diagnosis]) -> tuple[list[Diagnosis], list[Rule
         few = [RuledOut(what=one.finding.rule, figure=f"{say_ratio(explained(case, one.claims_ms))} of the excess") for one in causes]
         return [], [*few, *followed]
     return causes, followed
+
+
+def _feeds(cause: Diagnosis, amplifier: Diagnosis) -> bool:
+    """Say whether a cause adds to a stage that the amplifier makes worse."""
+    return any(ms > 0.0 and cause.claims_ms.get(stage, 0.0) > 0.0 for stage, ms in amplifier.claims_ms.items())
 
 
 def _score(case: Case, one: Diagnosis) -> float:

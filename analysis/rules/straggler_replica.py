@@ -36,6 +36,8 @@ from analysis.fleet import MIN_ENGINES, Replica, replicas, share_on
 RULE: Final = "straggler_replica"
 MIN_Z: Final = 4.0
 MIN_SLOWER: Final = 1.25
+# A replica with this many times an even share of the work is slower because of it, unless it is slower by more than that; own default.
+MORE_LOAD: Final = 1.2
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -47,6 +49,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     worst, slower, z = _slowest(now, before)
     if slower < MIN_SLOWER or z < MIN_Z:
         return RuledOut(what=RULE, figure=f"the slowest of {len(now)} replicas takes {slower:.2f} times its peers' time for the same work")
+    load = worst.share * len(now)
+    if load > MORE_LOAD and slower < load:
+        return RuledOut(what=RULE, figure=f"{printable(worst.name)} takes {slower:.2f} times its peers' time, but has {load:.2f} times an even load")
     on_slow, on_all = share_on(case.slow_calls, worst.name), share_on(case.calls, worst.name)
     part = max(0.0, (on_slow - on_all) / (1.0 - on_all)) if on_all < 1.0 else 0.0
     claims = {stage: part * case.excess_ms(stage) for stage in ENGINE_STAGES}

@@ -114,7 +114,7 @@ class Gauges(NamedTuple):
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the capacity cause with replicas to add and its bound, None when queue or growth say otherwise."""
     waiting = case.excess_ms(STAGE)
-    if case.tail.share(STAGE) < MIN_PART and case.tail.share("decode") < MIN_PART:
+    if case.tail.share(STAGE) < MIN_PART:
         return None
     few = too_few_breaches(case)
     if few is not None:

@@ -137,10 +137,20 @@ def spans_of(frame: pl.DataFrame, name: str, stage: str, start_ms: Any, duration
 def insert_spans(con: duckdb.DuckDBPyConnection, *frames: pl.DataFrame) -> None:
     """Insert span rows of the first frame of requests, with their resource and the keys of their attributes."""
     con.execute("""insert into sources values (1, 'chat', 'app-0', null, null, null, '', '', map {}, map {}, '', '')""")
+    con.execute("create or replace temp macro written(items) as array_to_string(items, chr(31))")
     for shape, frame in enumerate(frames, start=1):
-        rows = frame.with_columns(trace_hi=pl.lit(1, pl.UInt64), shape=pl.lit(shape, pl.Int32))
-        con.execute("insert into shapes select any_value(shape), any_value(keys) from rows")
-        con.execute("insert into spans by name select * exclude (keys) from rows")
+        rows = frame.with_columns(
+            trace_hi=pl.lit(1, pl.UInt64), shape=pl.lit(shape, pl.Int32), seq=pl.int_range(pl.len()) + shape * 2**24)
+        optional = ("model", "operation", "http_status", "error_type", "output_tokens", "input_tokens", "depends_on")
+        rows = rows.with_columns(pl.lit(None).alias(name) for name in optional if name not in rows.columns)
+        con.execute("""insert into shapes by name select any_value(shape) as shape, any_value(source_id) as source_id, any_value(kind) as kind,
+            any_value(status) as status, 0 as flags, any_value(stage) as stage, any_value(role) as role, any_value(model)::varchar as model,
+            any_value(operation)::varchar as operation, any_value(http_status)::usmallint as http_status,
+            any_value(error_type)::varchar as error_type, any_value(keys) as keys from rows""")
+        con.execute("""insert into spans by name select seq, trace_hi, trace_lo, span_id, parent_id, start_ns, duration_ns, name, shape,
+            case when len(attribute_values) > 0 then written(attribute_values) end as attribute_values from rows""")
+        con.execute("""insert into span_values by name select seq, start_ns, output_tokens::bigint as output_tokens, input_tokens::bigint as input_tokens,
+            depends_on::varchar as depends_on from rows""")
         del rows
 
 

@@ -1,0 +1,53 @@
+"""How long is a call under way before its engine has it? The gap between a client's call and the engine's part of it, now and before."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from analysis.budget import FloatArray
+from analysis.calls import MIN_CALLS, Calls, known
+from analysis.case import Case
+from analysis.overlap import Flow
+
+
+class Gaps(NamedTuple):
+    """Client time minus engine time per call now (ms, NaN unknown), its median now and before, their ratio, and its spread (IQR over median)."""
+
+    now_ms: FloatArray
+    median_ms: float
+    before_ms: float
+    ratio: float
+    spread: float
+
+
+def gap_ms(calls: Calls) -> FloatArray:
+    """Return what the client waited beside the engine's own time, per call in ms; NaN where only one side told."""
+    alone = calls.of("engine_alone") > 0.0
+    gap = np.where(alone, np.nan, calls.of("e2e_ms") - calls.of("engine_e2e_ms"))
+    out: FloatArray = np.where(gap >= 0.0, gap, np.nan)
+    return out
+
+
+def engine_gaps(case: Case) -> Gaps | None:
+    """Return the gaps of both sides; None without a baseline or below 30 calls with an engine's own time on either."""
+    if case.calls_before is None:
+        return None
+    now, before = gap_ms(case.calls), gap_ms(case.calls_before)
+    if min(int(known(now).sum()), int(known(before).sum())) < MIN_CALLS:
+        return None
+    low, middle, high = (float(q) for q in np.nanpercentile(now, [25.0, 50.0, 75.0]))
+    usual = float(np.nanmedian(before))
+    return Gaps(now, middle, usual, middle / max(usual, 0.5), (high - low) / max(middle, 0.5))
+
+
+def load_correlation(calls: Calls, values: FloatArray) -> float:
+    """Return the rank correlation of a value with the number of calls in flight when the call began; 0 where it cannot be told."""
+    chosen = known(values)
+    if int(chosen.sum()) < MIN_CALLS:
+        return 0.0
+    start, end = calls.of("start_s"), calls.end_s
+    flying = Flow(start, end, end - start).between(start - 0.5, start + 0.5)[chosen]
+    ranks = [np.argsort(np.argsort(x)).astype(np.float64) for x in (values[chosen], flying)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if ranks[0].std() > 0.0 and flying.std() > 0.0 else 0.0

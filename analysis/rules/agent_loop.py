@@ -1,0 +1,110 @@
+"""agent_loop: agents take more steps than they need, calling the same tool again and again.
+
+Detects
+    Requests with more tool and model calls than nearly all requests had before (over their P95, and two more at least), whose
+    added steps explain the excess; repeated calls of one tool with equal arguments confirm it.
+
+Why it hurts
+    Every step is a model call, a tool call and a longer prompt for the next one: a loop multiplies all three.
+
+Evidence
+    Steps of slow and reference requests, the P95 of before, the largest number of equal (tool, arguments) calls in a request,
+    the share of slow requests that loop, and the time of a step.
+
+Fix
+    Cap the steps (two tool steps are plenty for most), detect equal calls and return the first answer, plan with a smaller
+    model. The gain cuts every request at the cap: exact for time, but the answers of the requests that are cut change.
+
+False alarms
+    Harder tasks need more steps: compare by route. A retried call is no step, as it has read nothing new.
+
+Source
+    Steps above the P95 of the baseline and three equal calls: published signature. Two tool steps: published advice.
+"""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from analysis.budget import FloatArray
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.prefill import knock_on
+from analysis.repeats import attempts
+
+RULE: Final = "agent_loop"
+STAGES: Final = ("tool", "queue", "prefill", "decode", "first_token", "generation", "network", "retrieval")
+MIN_MORE: Final = 2.0
+MIN_EQUAL: Final = 3
+# Share of slow requests that must be over the former P95 of steps; own default.
+MIN_LOOPING: Final = 0.3
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the loops with a cap on steps, None when requests take as many steps as before."""
+    again = case.calls.frame.filter(pl.Series(attempts(case.calls).repeat)).group_by("trace_key").len("again")
+    slow, usual = _steps(case.slow, again), _steps(case.reference, again if case.baseline is None else None)
+    if not len(slow) or not len(usual) or slow.mean() < 2.0:
+        return None
+    cap = float(np.percentile(usual, 95.0))
+    over = slow > cap
+    more = float(slow.mean() - usual.mean())
+    if more < MIN_MORE or over.mean() < MIN_LOOPING:
+        return RuledOut(what=RULE, figure=f"{slow.mean():.1f} steps in slow and {usual.mean():.1f} in {case.tail.reference} requests") if more > 0.0 else None
+    part = more / float(slow.mean())
+    busier = knock_on(case, "repeats")
+    claims = {stage: part * case.tail.tail_ms.get(stage, 0.0) + busier.get(stage, 0.0) for stage in STAGES}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    equal = _equal_calls(case)
+    tool = _tool(case)
+    limit = max(2.0, cap)
+    every = _steps(case.rows, None)
+    cut = np.where(every > limit, (every - limit) / np.maximum(every, 1.0), 0.0)
+    saved = cut * sum(case.spent(stage) for stage in STAGES)
+    fix = bound_fix(
+        case, "step_cap", f"Stop after {limit:.0f} steps",
+        f"Set the step limit to {limit:.0f} (max_iterations, recursion_limit) and answer with what is known; return the earlier result when "
+        f"{f'{tool} is' if tool else 'a tool is'} called again with equal arguments.",
+        "an agent that is stopped answers with what it has", saved, cost={"cut_ratio": float((every > limit).mean())})
+    stage = max(claims, key=lambda one: min(claims[one], case.excess_ms(one)))
+    repeats = f", {tool or 'one tool'} up to {equal} times with equal arguments" if equal >= MIN_EQUAL else ""
+    return named(
+        case, RULE, stage, claims,
+        Action("app", f"Set the agent's step limit to {limit:.0f}.", "Raise the limit again once the loop is fixed.", fix),
+        headline=f"slow requests take {slow.mean():.1f} steps, {case.tail.reference} ones {usual.mean():.1f} (P95 {cap:.0f}){repeats}; a step takes "
+        f"{say_ms(sum(case.tail.tail_ms.get(one, 0.0) for one in STAGES) / float(slow.mean()))}",
+        because=f"agents take {slow.mean():.0f} steps instead of {usual.mean():.0f}{repeats}",
+        evidence={
+            "steps_slow": float(slow.mean()), "steps_reference": float(usual.mean()), "steps_p95_reference": cap, "looping_ratio": float(over.mean()),
+            "equal_calls": equal, "tool": tool, "share_looping": say_ratio(float(over.mean()))},
+        weight=0.97 if equal >= MIN_EQUAL else 0.85)
+
+
+def _steps(rows: pl.DataFrame, again: pl.DataFrame | None) -> FloatArray:
+    """Model and tool calls per request, repeats of a model call not counted."""
+    steps = (rows["llm_calls"].fill_null(0) + rows["tool_calls"].fill_null(0)).cast(pl.Float64)
+    if again is not None:
+        steps = steps - rows.select("trace_key").join(again, on="trace_key", how="left", maintain_order="left")["again"].fill_null(0)
+    values: FloatArray = steps.to_numpy()
+    return values
+
+
+def _equal_calls(case: Case) -> int:
+    """Largest number of tool calls with equal tool and arguments in one slow request; 0 where neither is recorded."""
+    calls = case.slow_tree.frame.filter((pl.col("stage") == "tool") & pl.col("arguments").is_not_null())
+    if calls.is_empty():
+        return 0
+    counted = calls.with_columns(what=pl.coalesce("tool", "name")).group_by("trace_key", "what", "arguments").len()["len"].to_numpy()
+    return int(counted.max())
+
+
+def _tool(case: Case) -> str | None:
+    """The tool that slow requests call most."""
+    names = case.slow_tree.frame.filter(pl.col("stage") == "tool")["tool"].drop_nulls().value_counts(sort=True)
+    return str(names["tool"][0])[:60] if names.height else None

@@ -1,0 +1,140 @@
+"""batch_past_knee: the engine runs more sequences at a time than it can decode at pace.
+
+Detects
+    More calls in the batch than before, at arrivals that did not grow, and time per token that rose with the size of the
+    batch: its part of the slowdown, fitted together with prefill meanwhile, is the largest.
+
+Why it hurts
+    Up to the knee a larger batch is nearly free; past it every sequence slows all others, while throughput stays flat.
+
+Evidence
+    Batch size and time per token before and now, the slope of time per token over batch size, output tokens per second before
+    and now, the split of the slowdown, the knee by a two-segment fit where one shows.
+
+Fix
+    Lower --max-num-seqs to the batch size at which the time per token was still within limits and keep 20-30 % spare with
+    admission control, or add replicas. The gain gives tokens their usual pace: a bound, since some requests then wait.
+
+False alarms
+    An engine that slows down for another reason fills its batch as well (Little's law): the pace at equal batch sizes must be
+    what it was. More users fill it too (`under_capacity`).
+
+Source
+    Two-segment regression of time per token on batch size: own choice among knee methods (USL and Kneedle find a knee in any
+    curve). Knee at 20-30 requests and 20-30 % spare: published for one setup.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from analysis.budget import FloatArray
+from analysis.calls import MIN_CALLS, Calls, known
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.demand import Demand, demand
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
+from analysis.speed import Slowdown, decode_parts, slowdown
+
+RULE: Final = "batch_past_knee"
+MIN_BATCH: Final = 1.25
+# Growth of the work of a call, and of the requests, that fill a batch by themselves; and how far over its former peak the batch must then be;
+# own defaults.
+MOST_EACH: Final = 1.12
+MOST_GROWTH: Final = 1.2
+HIGHER: Final = 1.5
+# Time per token at batch sizes that both periods had: above this ratio the engine itself is slower; own default.
+SAME_PACE: Final = 1.3
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the batch past its knee, None when it is no larger or something else slowed the tokens."""
+    parts = decode_parts(case)
+    if (case.tail.share("decode") < 0.25 and case.metric not in ("tpot", "itl")) or parts is None or case.calls_before is None:
+        return None
+    found = slowdown(case)
+    if found is None:
+        return None
+    ratio = found.now.running / max(found.before.running, 1.0)
+    grown = demand(case)
+    if ratio < MIN_BATCH or found.batch_ms < found.prefill_ms or (grown is not None and _busier(case, grown)):
+        return RuledOut(what=RULE, figure=f"{found.now.running:.1f} calls run at a time, {found.before.running:.1f} before")
+    pace = same_batch_pace(case.calls_before, case.calls)
+    if pace is not None and pace > SAME_PACE:
+        return RuledOut(what=RULE, figure=f"tokens take {pace:.2f} times as long at equal batch sizes")
+    whole = found.batch_ms + found.prefill_ms + found.rest_ms
+    share = (found.batch_ms + max(0.0, found.rest_ms)) / whole if whole > 0.0 else 0.0
+    claims = {"decode": share * parts["speed"] if case.metric not in ("tpot", "itl") else share * case.excess_ms("decode")}
+    if not enough(case, claims):
+        return None
+    return too_few_breaches(case) or _diagnosis(case, found, ratio, pace, claims)
+
+
+def _busier(case: Case, grown: Demand) -> bool:
+    """Say whether more work fills the batch: each call has more of it, requests make more calls, or more of them come to the same limit.
+
+    With more requests the batch counts as past its knee only where it is much larger than it ever was before, which a limit that stayed where
+    it was does not let happen.
+    """
+    peaks = [case.gauge("running", before=side) for side in (True, False)]
+    higher = float(peaks[1].max() / max(peaks[0].max(), 1.0)) if len(peaks[0]) and len(peaks[1]) else 1.0
+    each = grown.growth / max(grown.calls_ratio, 1e-9)
+    return each > MOST_EACH or grown.repeats > 0.3 or (grown.arrivals_ratio > MOST_GROWTH and higher < HIGHER)
+
+
+def same_batch_pace(before: Calls, now: Calls) -> float | None:
+    """Return the median time per token now over before within the batch sizes that both had; None where they share too few calls."""
+    ratios, weights = [], []
+    sides = [(side.running[chosen], side.token_ms[chosen]) for side in (before, now) for chosen in [known(side.running, side.token_ms) & side.has_engine]]
+    if min(len(side[0]) for side in sides) < MIN_CALLS:
+        return None
+    low = max(float(np.percentile(side[0], 2.0)) for side in sides)
+    high = min(float(np.percentile(side[0], 98.0)) for side in sides)
+    for left in np.arange(np.floor(low), np.ceil(max(high, low)), 2.0):
+        groups = [token[(batch >= left) & (batch < left + 2.0)] for batch, token in sides]
+        if min(len(group) for group in groups) >= 10:
+            ratios.append(float(np.median(groups[1]) / np.median(groups[0])))
+            weights.append(min(len(group) for group in groups))
+    return float(np.average(ratios, weights=weights)) if ratios else None
+
+
+def knee(batch: FloatArray, token_ms: FloatArray) -> float | None:
+    """Return the batch size where two straight lines fit time per token best, None where one line does as well (F below 10) or sizes vary little."""
+    if len(batch) < 3 * MIN_CALLS or batch.max() < 3.0 * max(batch.min(), 1.0):
+        return None
+    one = _residual(batch, token_ms, [])
+    best = min(((_residual(batch, token_ms, [at]), at) for at in np.quantile(batch, np.linspace(0.15, 0.85, 15))), key=lambda pair: pair[0])
+    gain = (one - best[0]) / max(best[0] / (len(batch) - 4), 1e-12)
+    return float(best[1]) if gain > 10.0 else None
+
+
+def _residual(x: FloatArray, y: FloatArray, breaks: list[float]) -> float:
+    columns = np.column_stack([np.ones(len(x)), x, *(np.maximum(x - at, 0.0) for at in breaks)])
+    found, *_ = np.linalg.lstsq(columns, y, rcond=None)
+    return float(((y - columns @ found) ** 2).sum())
+
+
+def _diagnosis(case: Case, found: Slowdown, ratio: float, pace: float | None, claims: dict[str, float]) -> Diagnosis:
+    before = case.calls_before
+    limit = max(1.0, np.ceil(found.before.running))
+    out = [float(np.nansum(side.of("output_tokens"))) / max(period.seconds, 1e-3)
+           for side, period in ((before, case.baseline), (case.calls, case.period)) if side is not None and period is not None]
+    chosen = known(case.calls.running, case.calls.token_ms) & case.calls.has_engine
+    slower = np.maximum(0.0, 1.0 - found.usual_ms / max(found.slow_ms, 1e-9))
+    fix = bound_fix(
+        case, "max_sequences", f"Let at most {limit:.0f} sequences run at a time",
+        f"--max-num-seqs {limit:.0f} per replica (SGLang: --max-running-requests {limit:.0f}); admit less than the engine can hold, with 20-30 % spare, and "
+        "answer the rest with 429.",
+        "tokens come at their usual pace again (requests beyond the limit wait instead)", slower * case.spent("decode"))
+    return named(
+        case, RULE, "decode", claims,
+        Action("platform", f"Set --max-num-seqs {limit:.0f} and restart one replica after the other.", "Restore the former limit.", fix),
+        headline=f"{found.now.running:.1f} calls run at a time, {found.before.running:.1f} before, and a token takes {say_ms(found.slow_ms)} instead of "
+        f"{say_ms(found.usual_ms)}, at the same arrivals",
+        because=f"{found.now.running:.0f} sequences run at a time instead of {found.before.running:.0f}, and every token takes {say_ms(found.slow_ms)}",
+        evidence={
+            "running_before": found.before.running, "running_now": found.now.running, "batch_ratio": ratio, "token_ms_usual": found.usual_ms,
+            "token_ms_slow": found.slow_ms, "batch_ms": found.batch_ms, "prefill_ms": found.prefill_ms, "rest_ms": found.rest_ms,
+            "ms_per_sequence": found.now.batch_ms, "same_batch_pace": pace, "output_tps": out,
+            "knee": knee(case.calls.running[chosen], case.calls.token_ms[chosen])},
+        weight=0.9)

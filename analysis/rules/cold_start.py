@@ -1,0 +1,111 @@
+"""cold_start: replicas that have just started answer slowly until they are warm.
+
+Detects
+    Engine instances (or application instances) first seen since the onset whose first minute of calls is slower than their
+    later calls and than the other instances' by a factor of two, and that served the slow requests.
+
+Why it hurts
+    Loading weights, compiling graphs and filling caches happen in front of the first users of every new replica: scaling up
+    under load makes it worse before it gets better.
+
+Evidence
+    When each new instance was first seen, pace of its first minute against warm calls, share of slow requests that it served
+    young.
+
+Fix
+    Warm pools: send synthetic requests through a new replica before it gets traffic (readiness gate), never scale to zero,
+    scale on queue depth early. The gain gives young replicas the pace of warm ones: exact.
+
+False alarms
+    A new instance that stays slow is a straggler. A restart of the collector makes old instances look new: the instance must
+    be absent from the baseline.
+
+Source
+    First 60 s against later, ratio above 2, at least 5 calls: published default. A first call of 18 s in a captured payload.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from analysis.budget import BoolArray, FloatArray
+from analysis.calls import MIN_CALLS, Calls, known
+from analysis.case import ENGINE_STAGES, Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.demand import token_costs
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
+
+RULE: Final = "cold_start"
+YOUNG_S: Final = 60.0
+MIN_RATIO: Final = 2.0
+LEAST_YOUNG: Final = 5
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the cold instances with the gain of warm ones, None without new instances or where they are as fast as others."""
+    before = case.calls_before
+    if before is None or min(len(before), len(case.calls)) < MIN_CALLS:
+        return None
+    for column in ("engine_instance", "instance"):
+        found = _young(case.calls, before, column)
+        if found is None:
+            continue
+        young, pace, names = found
+        warm = ~young
+        ratio = float(np.exp(np.median(pace[young]) - np.median(pace[warm])))
+        if ratio < MIN_RATIO:
+            return RuledOut(what=RULE, figure=f"new instances take {ratio:.2f} times the usual time in their first minute")
+        keys = set(case.calls.frame["trace_key"].filter(young).to_list())
+        hit = np.fromiter((key in keys for key in case.rows["trace_key"].to_list()), dtype=np.bool_, count=case.rows.height)
+        part = float(hit[case.tail.tail_index].mean())
+        claims = {stage: part * case.excess_ms(stage) for stage in ENGINE_STAGES}
+        if not enough(case, claims):
+            continue
+        return too_few_breaches(case) or _diagnosis(case, ratio, names, hit, part, claims, int(young.sum()))
+    return None
+
+
+def _young(now: Calls, before: Calls, column: str) -> tuple[BoolArray, FloatArray, list[str]] | None:
+    """Return which calls an instance served in its first minute, the pace of all calls, and the new instances; None without any."""
+    old = set(before.frame[column].drop_nulls().to_list())
+    start, names = now.of("start_s"), now.frame[column]
+    fresh = [name for name in now.names(column) if name not in old]
+    if not old or not fresh:
+        return None
+    young = np.zeros(len(now), dtype=np.bool_)
+    for name in fresh:
+        mine = (names == name).fill_null(False).to_numpy()
+        young |= mine & (start < start[mine].min() + YOUNG_S)
+    pace = log_pace(now)
+    if int(young.sum()) < LEAST_YOUNG or int((~young).sum()) < MIN_CALLS:
+        return None
+    return young, pace, fresh
+
+
+def log_pace(calls: Calls) -> FloatArray:
+    """Return the log of each call's time over what its tokens usually take."""
+    cost_in, _ = token_costs(calls)
+    token = calls.token_ms
+    usual = float(np.median(token[known(token)])) if known(token).any() else 0.0
+    expected = cost_in * np.nan_to_num(calls.new_tokens) + usual * np.maximum(np.nan_to_num(calls.of("output_tokens")) - 1.0, 0.0)
+    floor = float(np.nanmedian(calls.of("e2e_ms"))) if usual == 0.0 else 1.0
+    pace: FloatArray = np.log(np.maximum(calls.of("e2e_ms"), 0.1) / np.maximum(expected, floor))
+    return pace
+
+
+def _diagnosis(case: Case, ratio: float, names: list[str], hit: BoolArray, part: float, claims: dict[str, float], n: int) -> Diagnosis:
+    who = ", ".join(printable(name, 30) for name in names[:3])
+    spent = sum(case.spent(stage) for stage in ENGINE_STAGES)
+    fix = bound_fix(
+        case, "warm_pool", "Warm new replicas before they get traffic",
+        "Send a few synthetic requests of typical length through a new replica and gate its readiness on their pace; keep a spare warm one, keep "
+        "weights and compiled graphs on local disk, scale up earlier (on queue depth, not on GPU use).",
+        "a new replica answers like a warm one", np.where(hit, np.asarray(spent) * (1.0 - 1.0 / ratio), 0.0))
+    return named(
+        case, RULE, max(claims, key=lambda stage: claims[stage]), claims,
+        Action("platform", f"Take the new replicas ({who}) out of rotation until they are warm.", "Return their weight.", fix, 120),
+        headline=f"{len(names)} new instances ({who}) took {ratio:.1f} times the usual time in their first minute and served "
+        f"{say_ratio(part)} of the slow requests",
+        because=f"replicas that had just started ({who}) took {ratio:.1f} times as long",
+        evidence={"new_instances": [printable(name) for name in names[:10]], "ratio": ratio, "young_calls": n, "share_of_slow": part},
+        weight=0.98, among=np.flatnonzero(case.breaching & hit), why_no_service="several instances")

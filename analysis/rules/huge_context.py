@@ -1,0 +1,127 @@
+"""huge_context: a few requests with enormous prompts hold everybody else up.
+
+Detects
+    Prompts far longer than before (over the former P99 and six times the usual one), rare, and other requests whose waiting
+    and slow tokens fall into the time in which the engine reads them.
+
+Why it hurts
+    Reading 30,000 tokens takes seconds of the engine, and its KV memory to the end: who comes behind waits for all of it.
+
+Evidence
+    Number of huge prompts and their tokens, usual tokens, how long they are read, and how much of the slow requests' time
+    overlaps with them, against the reference's.
+
+Fix
+    A hard context limit, a lane of its own for long documents, chunked prefill. The gain takes the overlapping time off the
+    others: a bound.
+
+False alarms
+    A window in which all prompts grew has no huge ones but `prompt_bloat`. A long prompt that is in the cache is not read.
+
+Source
+    Overlap of at least 30 % of the others' wait and stall with the culprit's interval: published default. Six times the
+    usual tokens: own default.
+"""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from analysis.budget import BoolArray, FloatArray
+from analysis.calls import MIN_CALLS, Calls, known
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.overlap import Flow
+
+RULE: Final = "huge_context"
+TIMES_USUAL: Final = 6.0
+# Over the former P99 by this factor: a nightly job's long documents that were there before are no news; own default.
+OVER_FORMER: Final = 1.5
+MOST_HUGE: Final = 0.05
+STAGES: Final = ("queue", "prefill", "decode", "first_token")
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the huge prompts with their bound, None when there are none or others do not wait for them."""
+    calls = case.calls
+    if len(calls) < MIN_CALLS or not known(calls.of("input_tokens")).any():
+        return None
+    usual = case.calls_before if case.calls_before is not None and len(case.calls_before) >= MIN_CALLS else calls
+    typical, highest = (float(q) for q in np.nanpercentile(usual.new_tokens, [50.0, 99.0]))
+    line = max(TIMES_USUAL * max(typical, 1.0), OVER_FORMER * highest if usual is not calls else highest)
+    huge = calls.new_tokens > line
+    if not huge.any() or huge.mean() > MOST_HUGE:
+        return RuledOut(what=RULE, figure=f"{int(huge.sum())} prompts with more than {line:,.0f} new tokens")
+    beside = _beside(calls, huge)
+    keys = calls.frame["trace_key"]
+    slow = calls.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy() & ~huge
+    own = case.slow["trace_key"].is_in(keys.filter(pl.Series(huge)).implode()).to_numpy()
+    if not slow.any():
+        return RuledOut(what=RULE, figure="the slow requests are the huge ones themselves")
+    part = min(1.0, _per_request(beside, slow, keys) / max(sum(case.excess_ms(stage) for stage in STAGES), 1.0)) * float((~own).mean())
+    part += float(own.mean())
+    claims = {stage: part * case.excess_ms(stage) for stage in STAGES}
+    if not enough(case, claims):
+        return RuledOut(what=RULE, figure=f"{say_ratio(part)} of the slow requests' added time overlaps with {int(huge.sum())} huge prompts")
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    return _diagnosis(case, huge, beside, line, typical, part, claims, float(own.mean()))
+
+
+def _beside(calls: Calls, huge: BoolArray) -> FloatArray:
+    """Milliseconds of each call, from its start to its end, in which its engine read a huge prompt of somebody else.
+
+    Where no engine tells its times, a huge call counts from its start to its first token.
+    """
+    out = np.zeros(len(calls))
+    begin = np.where(np.isnan(calls.scheduled_s), calls.of("start_s"), calls.scheduled_s)
+    end = np.where(np.isnan(calls.first_s), calls.end_s, calls.first_s)
+    for engine in np.unique(calls.engine):
+        mine = calls.engine == engine
+        culprits = mine & huge
+        if culprits.any():
+            flow = Flow(begin[culprits], end[culprits], (end - begin)[culprits])
+            met = 1e3 * flow.between(calls.of("start_s")[mine], calls.end_s[mine])
+            out[mine] = np.minimum(met, calls.of("e2e_ms")[mine])
+    return np.where(huge, 0.0, out)
+
+
+def _per_request(beside: FloatArray, chosen: BoolArray, keys: pl.Series) -> float:
+    """Mean over requests of the time of their calls beside huge prompts."""
+    frame = pl.DataFrame({"key": keys, "ms": beside}).filter(pl.Series(chosen)).group_by("key").agg(pl.col("ms").sum())
+    return float(frame["ms"].to_numpy().mean()) if frame.height else 0.0
+
+
+def _diagnosis(
+    case: Case, huge: BoolArray, beside: FloatArray, line: float, typical: float, part: float, claims: dict[str, float], own: float
+) -> Diagnosis:
+    calls = case.calls
+    size = float(np.median(calls.new_tokens[huge]))
+    reading = np.where(np.isnan(calls.of("prefill_ms")), calls.of("ttft_ms"), calls.of("prefill_ms"))[huge]
+    took = float(np.nanmedian(reading)) if known(reading).any() else float(np.median(calls.of("e2e_ms")[huge]))
+    frame = pl.DataFrame({"trace_key": calls.frame["trace_key"], "ms": beside}).group_by("trace_key").agg(pl.col("ms").sum())
+    saved = case.rows.select("trace_key").join(frame, on="trace_key", how="left", maintain_order="left")["ms"].fill_null(0.0).to_numpy()
+    busy = sum(np.maximum(case.spent(stage) - case.tail.reference_ms.get(stage, 0.0), 0.0) for stage in STAGES)
+    limit = int(np.ceil(line / 1024.0)) * 1024
+    fix = bound_fix(
+        case, "context_limit", f"Refuse or reroute prompts above {limit:,} tokens",
+        f"Set a context limit (--max-model-len, or at the gateway) of {limit:,} tokens, or send longer prompts to a replica of their own; chunked "
+        "prefill lets others in between.",
+        "others no longer run beside huge prompts", np.minimum(saved, np.asarray(busy)), cost={"rerouted_ratio": float(huge.mean())})
+    stage = max(("queue", "prefill", "decode", "first_token"), key=lambda one: min(claims[one], case.excess_ms(one)))
+    mine = np.flatnonzero(case.rows["trace_key"].is_in(calls.frame["trace_key"].filter(pl.Series(huge)).implode()).to_numpy())
+    return named(
+        case, RULE, stage, claims,
+        Action(
+            "app", f"Reject prompts above {limit:,} tokens on interactive routes with a clear error.", "Lift the limit once they have a lane of their own.",
+            fix),
+        headline=f"{int(huge.sum())} prompts of about {size:,.0f} new tokens ({typical:,.0f} usual) are read for {say_ms(took)} each, and "
+        f"{say_ratio(part)} of the slow requests' added time falls beside them",
+        because=f"{int(huge.sum())} prompts of about {size:,.0f} tokens hold the others up",
+        evidence={
+            "huge_calls": int(huge.sum()), "huge_ratio": float(huge.mean()), "new_tokens_huge": size, "new_tokens_usual": typical, "line": line,
+            "read_ms": took, "overlap_ratio": part, "own_ratio": own},
+        weight=0.95, among=mine)

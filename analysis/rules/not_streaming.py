@@ -1,0 +1,98 @@
+"""not_streaming: the answer is there, but the user sees its first token only at the end.
+
+Detects
+    Calls whose client saw the first token long after the engine wrote it, near the end of the answer, more often than before;
+    without engine times, first tokens that come with the end although the answer is long.
+
+Why it hurts
+    A streamed answer of four seconds is read from the first word on; one that a proxy holds back is a blank page for four
+    seconds.
+
+Evidence
+    Share of calls whose first token comes in the last tenth, now and before; first token at the client and in the engine; what
+    share of the whole call lies between.
+
+Fix
+    Stream end to end: stream=True, no response buffering in proxies (nginx proxy_buffering off, X-Accel-Buffering: no), no
+    middleware that collects the body. The gain gives the client's first token the engine's time: exact for what users
+    perceive, the whole answer takes as long.
+
+False alarms
+    An instrumentation that sets the first token at the end of the span shows the same: see data quality. Answers of a few
+    tokens begin and end together.
+
+Source
+    (client TTFT - engine TTFT) / E2E above 0.5: published signature.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from analysis.budget import BoolArray
+from analysis.calls import MIN_CALLS, Calls, known
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+
+RULE: Final = "not_streaming"
+MIN_HELD: Final = 0.5
+LAST_PART: Final = 0.9
+# Answers with fewer tokens begin and end together; own default.
+LONG: Final = 20
+MIN_RISE: Final = 0.02
+STAGES: Final = ("decode", "network", "gateway", "other", "first_token", "generation")
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the held stream with its gain, None when first tokens come as they are written or were as late before."""
+    if case.metric != "ttft":
+        return None
+    now, slow = _held(case.calls), _held(case.slow_calls)
+    if not len(slow) or not len(now):
+        return None
+    usual = _held(case.calls_before) if case.calls_before is not None else None
+    before = float(usual.mean()) if usual is not None and len(usual) else 0.0
+    share = float(slow.mean())
+    if share < MIN_HELD or float(now.mean()) - before < MIN_RISE:
+        return RuledOut(what=RULE, figure=f"{say_ratio(share)} of the slow calls have their first token near the end, {say_ratio(before)} of all before")
+    claims = {stage: share * case.excess_ms(stage) for stage in STAGES}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    keys = set(case.calls.frame["trace_key"].filter(now).to_list())
+    hit = np.fromiter((key in keys for key in case.rows["trace_key"].to_list()), dtype=np.bool_, count=case.rows.height)
+    engine = case.slow_calls.of("ttft_engine_ms")
+    first = float(np.nanmedian(case.slow_calls.of("ttft_client_ms"))) if known(case.slow_calls.of("ttft_client_ms")).any() else None
+    wrote = float(np.nanmedian(engine)) if known(engine).any() else None
+    held = sum(np.maximum(case.spent(stage) - case.tail.reference_ms.get(stage, 0.0), 0.0) for stage in STAGES)
+    fix = bound_fix(
+        case, "streaming", "Stream end to end",
+        "Set stream=True in the call, proxy_buffering off and X-Accel-Buffering: no in proxies, flush every chunk, and keep compression and body-collecting "
+        "middleware off this route.",
+        "the first token reaches the user when the engine writes it (the whole answer takes as long)", np.where(hit, np.asarray(held), 0.0))
+    stage = "gateway" if case.excess_ms("gateway") > 0.0 else case.worst(*STAGES)
+    seen = f": at the client after {say_ms(first)}, in the engine after {say_ms(wrote)}" if first is not None and wrote is not None else ""
+    return named(
+        case, RULE, stage, claims,
+        Action("platform", "Switch response buffering off in the proxy, or route the stream around it.", "Restore the proxy's setting.", fix),
+        headline=f"{say_ratio(share)} of the slow calls show their first token only near the end ({say_ratio(before)} of all before){seen}",
+        because=f"the stream is held back{seen}",
+        evidence={
+            "held_ratio_slow": share, "held_ratio_now": float(now.mean()), "held_ratio_before": before, "first_token_client_ms": first,
+            "first_token_engine_ms": wrote},
+        weight=0.97, among=np.flatnonzero(case.breaching & hit))
+
+
+def _held(calls: Calls) -> BoolArray:
+    """Which calls with a long answer show their first token in the last tenth (or far behind the engine's); as long as the calls."""
+    first, whole, engine = calls.of("ttft_client_ms"), calls.of("e2e_ms"), calls.of("ttft_engine_ms")
+    long = np.nan_to_num(calls.of("output_tokens")) >= LONG
+    # Hidden thought comes before the first visible token: its time is no holding back.
+    thought = np.nan_to_num(calls.of("reasoning_tokens")) / np.maximum(np.nan_to_num(calls.of("output_tokens")), 1.0)
+    wrote = np.nan_to_num(engine) + thought * np.maximum(whole - np.nan_to_num(engine), 0.0)
+    late = np.where(known(engine), np.nan_to_num(first - wrote) > MIN_HELD * whole, (first > LAST_PART * whole) & (thought == 0.0))
+    held: BoolArray = long & known(first) & late
+    return held if len(calls) >= MIN_CALLS or held.any() else np.zeros(0, dtype=np.bool_)

@@ -1,0 +1,96 @@
+"""oversized_side_model: a small side task (guard, classifier, router) is done by a large model.
+
+Detects
+    Model calls beside the main one with very short outputs (up to 20 tokens) inside a guardrail, or named after a guard, a
+    classifier or a router, that take more than a tenth of the request and more than before.
+
+Why it hurts
+    A yes or no costs a whole first token of a big model, in front of every answer.
+
+Evidence
+    The side call's model and operation, its output tokens, time in slow and reference requests, share of the request, and
+    whether it was there before.
+
+Fix
+    A small local model or rules (1-3 ms on a CPU), or run the check beside the main call and stop the stream if it fails. The
+    gain holds the side task to 5 ms: an estimate of what a small model needs, exact for the rest.
+
+False alarms
+    A planner's short outputs are the agent's work, no side task. A guardrail that runs beside the main call costs nothing on
+    the critical path and is not counted.
+
+Source
+    More than 10 % of the request with fewer than 20 output tokens: published signature; 1-3 ms local against 300 ms remote:
+    published case.
+"""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.finding import Diagnosis, NotEnoughData, printable, say_ms, say_ratio
+from analysis.tree import Tree
+
+RULE: Final = "oversized_side_model"
+MOST_TOKENS: Final = 20
+MIN_OF_REQUEST: Final = 0.1
+# What a small classifier on a CPU takes, with room: published 1-3 ms.
+SMALL_MS: Final = 5.0
+_SIDE: Final = r"(?i)(?:^|[^a-z])(?:guard(?:rail)?|moderat\w*|classif\w*|rout(?:er|ing)|intent|safety|pii|toxicity|jailbreak)(?:$|[^a-z])"
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
+    """Return the side task's model with the gain of a small one, None when side tasks are short or as before."""
+    now, before = _side_ms(case.slow_tree, case.slow), _side_ms(case.usual_tree, case.reference)
+    if now is None:
+        return None
+    spent, operation, model, tokens = now
+    usual = before[0] if before is not None else 0.0
+    whole = float((case.tail.tail_ms and sum(case.tail.tail_ms.values())) or 0.0)
+    if whole <= 0.0 or spent < MIN_OF_REQUEST * whole or spent - usual <= 0.0:
+        return None
+    stage = "guardrail" if case.excess_ms("guardrail") > 0.5 * (spent - usual) else case.worst("generation", "first_token", "decode", "queue")
+    claims = {stage: spent - usual}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    every = case.tree.per_request(_side_calls(case.tree), "duration_ms", case.rows["trace_key"])
+    name, what = printable(operation), printable(model)
+    fix = bound_fix(
+        case, "small_side_model", f"Let a small local model do {name}",
+        f"Replace {what} by a distilled classifier or rules in the process (1-3 ms), or run it beside the main call and stop the stream on a hit.",
+        f"a small model takes {say_ms(SMALL_MS)} and decides as well", np.minimum(np.maximum(every - SMALL_MS, 0.0), sum(case.times.ms.values())))
+    return named(
+        case, RULE, stage, claims,
+        Action("app", f"Run {name} beside the main call, or only on routes that need it.", "Put it back in front.", fix),
+        headline=f"{name} asks {what} for {tokens:.0f} tokens and takes {say_ms(spent)} of a slow request ({say_ratio(spent / whole)}), {say_ms(usual)} of a "
+        f"{case.tail.reference} one",
+        because=f"{name} asks {what} and takes {say_ms(spent)} for {tokens:.0f} tokens",
+        evidence={"operation": name, "model": what, "output_tokens": tokens, "side_ms_slow": spent, "side_ms_reference": usual,
+            "share_of_request": spent / whole},
+        weight=0.97)
+
+
+def _side_calls(tree: Tree) -> pl.DataFrame:
+    """Model calls with a short output inside a guardrail, or named after a side task (themselves or their parent)."""
+    frame = tree.frame
+    name = pl.col("name").fill_null("") + " " + pl.col("parent_name").fill_null("") + " " + pl.col("model").fill_null("")
+    short = pl.col("output_tokens").is_null() | (pl.col("output_tokens") <= MOST_TOKENS)
+    side = (pl.col("parent_stage") == "guardrail") | (pl.col("stage") == "guardrail") | name.str.contains(_SIDE)
+    return frame.filter((pl.col("role") == "llm") & pl.col("model").is_not_null() & short & side & ~pl.col("root"))
+
+
+def _side_ms(tree: Tree, rows: pl.DataFrame) -> tuple[float, str, str, float] | None:
+    """Mean time of side calls per request, the operation and model that take most, and their mean output tokens; None without any."""
+    calls = _side_calls(tree)
+    if calls.is_empty() or rows.is_empty():
+        return None
+    top = calls.with_columns(what=pl.coalesce("parent_name", "name")).group_by("what", "model").agg(
+        pl.col("duration_ms").sum(), pl.col("output_tokens").mean()).sort("duration_ms", descending=True)
+    requests = max(tree.requests, 1)
+    return float(calls["duration_ms"].sum()) / requests, str(top["what"][0]), str(top["model"][0]), float(top["output_tokens"][0] or 0.0)

@@ -1,0 +1,96 @@
+"""sequential_calls: searches or tool calls of one step run one after the other although they could run at the same time.
+
+Detects
+    Siblings of one operation under one parent (vector searches, tool calls) that do not overlap, with nothing in between and
+    no declared dependency, in at least 80 % of the requests of that shape; with a baseline, only if they overlapped there.
+
+Why it hurts
+    In a row they take the sum of their times, side by side only the longest.
+
+Evidence
+    How many siblings there are, their sum and their longest per slow request, the overlap before and now, and the share of
+    requests in which they run in a row.
+
+Fix
+    Start them together and gather the results, each with a timeout. The gain replaces the sum by the longest: exact if they
+    are independent, and the number of calls at the same time does not slow them down.
+
+False alarms
+    A call that needs the answer of the one before cannot run beside it: embedding, search and prompt of one turn depend on each
+    other. Declare it with `overrun.depends_on`. Different operations in a row are therefore not looked at.
+
+Source
+    Gap below 5 ms in at least 80 % of the traces of a shape, gain above 10 % of the request: published rule; cases of 5.2 to
+    2.8 s with two tools side by side, and 3 s to 0.9 s.
+"""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+from analysis.tree import GAP_MS, MOST_TRACES, Tree, siblings
+
+RULE: Final = "sequential_calls"
+STAGES: Final = ("retrieval", "tool")
+# Part of the shorter ones' time that must overlap for calls to count as side by side; own default.
+SIDE_BY_SIDE: Final = 0.2
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the calls in a row, None when there are none or they were in a row before."""
+    stage = case.worst(*STAGES)
+    if case.tail.share(stage) < 0.25:
+        return None
+    now = _groups(case.slow_tree, stage)
+    if now.is_empty():
+        return None
+    operation = now.group_by("operation").agg(pl.col("gain_ms").sum()).sort("gain_ms", "operation", descending=[True, False])["operation"][0]
+    now = now.filter(pl.col("operation") == operation)
+    row_now = float(now["in_row"].to_numpy().mean())
+    before = _groups(case.tree_before, stage).filter(pl.col("operation") == operation) if case.tree_before is not None else None
+    row_before = float(before["in_row"].to_numpy().mean()) if before is not None and before.height else None
+    if row_now < MOST_TRACES or (row_before is not None and row_before > 1.0 - MOST_TRACES):
+        said = f", {say_ratio(row_before)} before" if row_before is not None else ""
+        return RuledOut(what=RULE, figure=f"calls of {printable(operation)} run in a row in {say_ratio(row_now)} of the slow requests{said}")
+    gain = case.slow_tree.per_request(now, "gain_ms", case.slow["trace_key"])
+    claims = {stage: float(gain.mean())}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    every = _groups(case.tree, stage).filter((pl.col("operation") == operation) & pl.col("in_row"))
+    name = printable(operation.partition("/")[2])
+    n = float(now["n"].to_numpy().mean())
+    fix = bound_fix(
+        case, "fan_out", f"Run the {n:.0f} calls of {name} at the same time",
+        f"Start them together (asyncio.gather, a thread pool), each with a timeout and a partial result; {say_ms(float(now['sum_ms'].to_numpy().mean()))} in a "
+        f"row are {say_ms(float(now['longest_ms'].to_numpy().mean()))} side by side.",
+        "none of them needs another one's answer, and more of them at a time are not slower",
+        np.minimum(case.tree.per_request(every, "gain_ms", case.rows["trace_key"]), case.spent(stage)))
+    return named(
+        case, RULE, stage, claims,
+        Action("app", "Roll back the change that put them in a row, or call only the first one on interactive routes.", "Call all of them again.", fix),
+        headline=f"{n:.1f} calls of {name} run one after the other in {say_ratio(row_now)} of the slow requests"
+        f"{f' ({say_ratio(row_before)} before)' if row_before is not None else ''}; side by side they would save {say_ms(float(gain.mean()))}",
+        because=f"{n:.0f} calls of {name} run in a row instead of side by side",
+        evidence={
+            "operation": printable(operation), "calls": n, "in_row_now": row_now, "in_row_before": row_before, "sum_ms": float(now["sum_ms"].to_numpy().mean()),
+            "longest_ms": float(now["longest_ms"].to_numpy().mean()), "gain_ms": float(gain.mean())},
+        weight=0.97 if row_before is not None else 0.8, service=printable(operation.partition("/")[0]))
+
+
+def _groups(tree: Tree | None, stage: str) -> pl.DataFrame:
+    """Groups of siblings with `in_row` (no overlap worth the name, no pause) and what running side by side would gain."""
+    if tree is None or not len(tree):
+        return pl.DataFrame(schema={"operation": pl.String, "in_row": pl.Boolean, "gain_ms": pl.Float64})
+    groups = siblings(tree, (stage,)).filter(~pl.col("waits"))
+    shorter = pl.col("sum_ms") - pl.col("longest_ms")
+    pause = (pl.col("whole_ms") - pl.col("sum_ms")) / (pl.col("n") - 1)
+    return groups.with_columns(
+        in_row=(pl.col("overlap_ms") < SIDE_BY_SIDE * shorter) & (pause < GAP_MS + 0.2 * pl.col("longest_ms")),
+        gain_ms=pl.min_horizontal(shorter, (pl.col("whole_ms") - pl.col("longest_ms")).clip(0.0)))

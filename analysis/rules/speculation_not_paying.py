@@ -1,0 +1,83 @@
+"""speculation_not_paying: speculative decoding drafts tokens that are not accepted, and costs more than it saves.
+
+Detects
+    The accepted share of draft tokens (or the accepted length) fell, and time per token rose with it at a batch and prefill
+    load that do not explain it.
+
+Why it hurts
+    Every draft that is refused was computed and verified for nothing; with large batches the verification itself takes the
+    room of other answers.
+
+Evidence
+    Acceptance now and before, accepted length where the engine tells it, time per token of slow and usual calls, the part of
+    the slowdown that batch and prefill do not explain.
+
+Fix
+    Switch speculation off (above a batch size at least), draft fewer tokens, or take a draft that fits the traffic. Judge by
+    the time per token on and off, or by accepted length against the draft's cost: no fixed line of 50 % holds, cheap drafts
+    (n-grams) pay at 30 %. The gain gives tokens their former pace.
+
+False alarms
+    Other prompts (code instead of prose) are accepted differently without anything being wrong; a larger batch lowers the
+    gain by itself.
+
+Source
+    Mean accepted length against the draft's cost: Leviathan et al., ICML 2023. A fall of 10 points: own default. 30 %
+    accepted gave +20 % latency and 70 % gave half in one published case.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from analysis.case import Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.speed import decode_parts, slowdown
+
+RULE: Final = "speculation_not_paying"
+MIN_FALL: Final = 0.1
+MIN_SLOWER: Final = 1.1
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the speculation that does not pay, None without it, or where acceptance or pace stayed."""
+    now, before = case.gauge("spec_accept_rate"), case.gauge("spec_accept_rate", before=True)
+    lengths = case.gauge("spec_accept_length"), case.gauge("spec_accept_length", before=True)
+    relative = len(now) < 2 or len(before) < 2
+    if relative:
+        now, before = lengths
+    if len(now) < 2 or len(before) < 2:
+        return None
+    rate, was = float(now.mean()), float(before.mean())
+    fell = (was - rate) / max(was, 1e-9) if relative else was - rate
+    parts = decode_parts(case)
+    if fell < MIN_FALL:
+        return RuledOut(what=RULE, figure=f"acceptance is {rate:.2f}, {was:.2f} before")
+    found = slowdown(case)
+    if parts is None or found is None or found.slow_ms < MIN_SLOWER * found.usual_ms:
+        return None
+    speed = parts["speed"] if case.metric not in ("tpot", "itl") else case.excess_ms("decode")
+    claims = {"decode": speed, "queue": case.excess_ms("queue")}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    said = f"{rate:.2f} accepted tokens a step" if relative else f"{say_ratio(rate)} of the draft tokens are accepted"
+    said += f", {was:.2f} before" if relative else f", {say_ratio(was)} before"
+    fix = bound_fix(
+        case, "speculation_off", "Switch speculative decoding off",
+        "Leave out --speculative-config (SGLang: --speculative-algorithm), or draft fewer tokens (num_speculative_tokens 1-2) and disable it above a batch "
+        "size; compare time per token on and off on the same traffic.",
+        "tokens come at the pace of before the onset", case.spent("decode") * max(0.0, 1.0 - found.usual_ms / max(found.slow_ms, 1e-9)))
+    return named(
+        case, RULE, "decode", claims,
+        Action("platform", "Restart one replica after the other without speculation.", "Restart with speculation.", fix),
+        headline=f"{said}, and a token takes {say_ms(found.slow_ms)} instead of {say_ms(found.usual_ms)}",
+        because=f"speculation does not pay: {said}",
+        evidence={
+            "accept_now": rate, "accept_before": was, "unit": "tokens a step" if relative else "ratio", "samples_now": len(now), "samples_before": len(before),
+            "token_ms_slow": found.slow_ms, "token_ms_usual": found.usual_ms, "batch_ms": found.batch_ms, "prefill_ms": found.prefill_ms,
+            "deviation": float(np.std(now))},
+        weight=0.97)

@@ -1,0 +1,69 @@
+"""What did the spans of each request look like? Columns of the sampled spans, with parents looked up, for rules that read structure."""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from analysis.budget import BoolArray
+
+# Spans of one shape of request in this share of them at least make a pattern: published 80 %.
+MOST_TRACES: Final = 0.8
+# A pause between one call's end and the next one's start up to this is no work of its own: published 5 ms.
+GAP_MS: Final = 5.0
+
+
+class Tree:
+    """Spans of some requests: `frame` has one row per span with `end_s`, and its parent's name, stage, start and end."""
+
+    def __init__(self, spans: pl.DataFrame) -> None:
+        frame = spans.unique(["trace_key", "span_key"], maintain_order=True).with_columns(end_s=pl.col("start_s") + pl.col("duration_ms") / 1e3)
+        parents = frame.select(
+            "trace_key", parent_key="span_key", parent_name="name", parent_stage="stage", parent_start_s="start_s", parent_end_s="end_s",
+            parent_role="role", parent_service="service")
+        self.frame = frame.join(parents, on=["trace_key", "parent_key"], how="left", maintain_order="left")
+
+    def __len__(self) -> int:
+        return self.frame.height
+
+    @functools.cached_property
+    def requests(self) -> int:
+        """How many requests the spans are of."""
+        return self.frame["trace_key"].n_unique()
+
+    def of(self, keys: pl.Series) -> Tree:
+        """Return the spans of these requests (`trace_key`)."""
+        some = Tree.__new__(Tree)
+        some.frame = self.frame.filter(pl.col("trace_key").is_in(keys.implode()))
+        return some
+
+    def per_request(self, rows: pl.DataFrame, name: str, keys: pl.Series) -> np.ndarray:
+        """Return the sum of a column of `rows` (with `trace_key`) per request of `keys`, 0 where there is none."""
+        total = rows.group_by("trace_key").agg(pl.col(name).sum().alias("total"))
+        found = pl.DataFrame({"trace_key": keys}).join(total, on="trace_key", how="left", maintain_order="left")
+        values: np.ndarray = found["total"].cast(pl.Float64).fill_null(0.0).to_numpy()
+        return values
+
+
+def siblings(tree: Tree, stages: tuple[str, ...]) -> pl.DataFrame:
+    """Return groups of two and more siblings of one stage and operation under one parent: per group its sum, longest and span of time, in ms.
+
+    One row per group: trace_key, stage, operation (service and name), n, sum_ms, longest_ms, whole_ms (first start to last end), overlap_ms, and
+    `waits` (a declared dependency of one on another).
+    """
+    chosen = tree.frame.filter(pl.col("stage").is_in(stages) & pl.col("parent_key").is_not_null() & (pl.col("parent_stage") != pl.col("stage")).fill_null(True))
+    grouped = chosen.with_columns(operation=pl.col("service") + "/" + pl.col("name").str.replace(r"[ :/].*$", "")).group_by(
+        "trace_key", "parent_key", "stage", "operation", maintain_order=True).agg(
+            n=pl.len(), sum_ms=pl.col("duration_ms").sum(), longest_ms=pl.col("duration_ms").max(),
+            whole_ms=(pl.col("end_s").max() - pl.col("start_s").min()) * 1e3, waits=pl.col("depends_on").is_not_null().any(),
+            distinct=pl.col("arguments").drop_nulls().n_unique(), mean_input=pl.col("input_tokens").mean())
+    return grouped.filter(pl.col("n") >= 2).with_columns(overlap_ms=(pl.col("sum_ms") - pl.col("whole_ms")).clip(0.0))
+
+
+def in_keys(frame: pl.DataFrame, keys: pl.Series) -> BoolArray:
+    """Return which rows of a frame are of these requests."""
+    mask: BoolArray = frame["trace_key"].is_in(keys.implode()).to_numpy()
+    return mask

@@ -1,0 +1,37 @@
+"""agent_loop: fires on requests with many more steps, silent when the same steps are slower."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.analysis.builders import requests, spans_of
+from tests.analysis.rules.cases import E2E, causes, of, run, the
+
+N = 600
+LOOPS = (np.arange(N) >= 300) & (np.arange(N) % 4 == 0)
+
+
+def agents(steps: np.ndarray, step_ms: np.ndarray | float) -> pl.DataFrame:
+    return requests(N, tool_ms=steps * step_ms * 0.5, generation_ms=steps * step_ms * 0.5, llm_calls=steps, tool_calls=steps, output_tokens=steps * 20)
+
+
+def test_fires_on_loops_with_equal_calls() -> None:
+    frame = agents(np.where(LOOPS, 9, 2), 300.0)
+    spans = [spans_of(frame, "execute_tool search", "tool", 10.0 * k, 5.0, span_id=10 + k, keep=LOOPS,
+                      attributes={"gen_ai.tool.name": "search", "gen_ai.tool.call.arguments": "[text: 9 characters, 1f]"}) for k in range(9)]
+    found = run(frame, spans=spans, slo=E2E)
+    finding = the(found, "agent_loop")
+    assert (found.verdict.cause, causes(found)) == ("agent_loop", ["agent_loop"])
+    # 9 model and 9 tool calls instead of 2 and 2.
+    assert (finding.evidence["steps_slow"], finding.evidence["steps_reference"], finding.evidence["steps_p95_reference"]) == (18.0, 4.0, 4.0)
+    assert (finding.evidence["equal_calls"], finding.evidence["tool"]) == (9, "search")
+    assert finding.fix is not None
+    assert finding.fix.predicted is not None
+    assert finding.fix.predicted.after == pytest.approx(600.0)
+    assert finding.fix.predicted.cost == {"cut_ratio": 0.125}
+
+
+def test_silent_when_the_same_steps_are_slower() -> None:
+    found = run(agents(np.full(N, 2), np.where(LOOPS, 1_500.0, 300.0)), slo=E2E)
+    assert found.verdict.status == "over_budget"
+    assert of(found, "agent_loop") is None

@@ -1,0 +1,50 @@
+"""batch_past_knee: fires when more sequences run at a time at the same arrivals, silent when the engine is slower at equal batches."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.rules.batch_past_knee import knee
+from tests.analysis.builders import requests
+from tests.analysis.rules.cases import E2E, causes, of, run, the
+
+# Groups of calls that start together: 4 at a time before, 16 at a time since the onset, at the same rate.
+N = 1600
+LATE = np.arange(N) >= 800
+SIZE = np.where(LATE, 16, 4)
+
+
+def batches(size: np.ndarray, pace: np.ndarray | float = 1.0) -> pl.DataFrame:
+    """Every token takes 2 ms and 2 ms more for each call of the batch, times `pace`."""
+    rng = np.random.default_rng(2)
+    start = np.r_[(np.arange(800) // 4) * 4.0, 800.0 + (np.arange(800) // size[-1]) * float(size[-1])]
+    token = (2.0 + 2.0 * size) * pace
+    tokens = rng.integers(95, 106, N)
+    return requests(N, start_s=start, queue_ms=1.0, prefill_ms=20.0, decode_ms=token * (tokens - 1), output_tokens=tokens, input_tokens=100, tpot_ms=token)
+
+
+def test_fires_on_larger_batches_at_the_same_rate() -> None:
+    found = run(batches(SIZE), slo=E2E, gauges={"running": {float(t): 4.0 if t < 800 else 16.0 for t in range(0, 1600, 15)}})
+    finding = the(found, "batch_past_knee")
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("decode", "batch_past_knee", ["batch_past_knee"])
+    assert finding.evidence["running_now"] / finding.evidence["running_before"] == pytest.approx(4.0, rel=0.1)
+    # 2 + 2 x 16 = 34 ms a token instead of 2 + 2 x 4 = 10.
+    assert (finding.evidence["token_ms_slow"], finding.evidence["token_ms_usual"]) == (pytest.approx(34.0, abs=0.5), pytest.approx(10.0, abs=0.5))
+    assert "--max-num-seqs" in (finding.fix.detail if finding.fix else "")
+
+
+def test_silent_when_the_same_batches_are_slower() -> None:
+    found = run(batches(np.full(N, 4), np.where(LATE, 3.4, 1.0)), slo=E2E)
+    assert found.verdict.stage == "decode"
+    assert of(found, "batch_past_knee") is None
+
+
+def test_knee_is_found_where_there_is_one() -> None:
+    rng = np.random.default_rng(0)
+    batch = rng.uniform(1.0, 60.0, 500)
+    bent = 10.0 + np.maximum(batch - 30.0, 0.0) * 1.5 + rng.normal(0.0, 0.5, 500)
+    found = knee(batch, bent)
+    assert found is not None
+    assert found == pytest.approx(30.0, abs=4.0)
+    assert knee(batch, 10.0 + 0.3 * batch + rng.normal(0.0, 0.5, 500)) is None
+    assert knee(batch[:20], bent[:20]) is None

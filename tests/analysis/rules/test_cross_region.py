@@ -1,0 +1,32 @@
+"""cross_region: fires when calls cross regions at a constant distance, silent without regions or where they always crossed."""
+
+import numpy as np
+import polars as pl
+
+from tests.analysis.builders import requests, spans_of
+from tests.analysis.rules.cases import E2E, causes, of, run, the
+
+N = 400
+LATE = np.arange(N) >= 200
+
+
+def calls(regions: bool, always: bool = False) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+    frame = requests(N, network_ms=np.where(LATE, 2_000.0, 5.0), first_token_ms=300.0, decode_ms=500.0)
+    peer = ["us-east-1" if late or always else "eu-west-1" for late in LATE]
+    attributes = {"cloud.region": "eu-west-1", "server.region": peer} if regions else {}
+    return frame, [spans_of(frame, "POST", "network", 1.0, 100.0, attributes=attributes)]
+
+
+def test_fires_with_both_regions() -> None:
+    frame, spans = calls(True)
+    found = run(frame, spans=spans, slo=E2E)
+    finding = the(found, "cross_region")
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("network", "cross_region", ["cross_region"])
+    assert (finding.evidence["region"], finding.evidence["peer_region"]) == ("eu-west-1", "us-east-1")
+
+
+def test_silent_without_regions_or_where_they_always_differed() -> None:
+    for frame, spans in (calls(False), calls(True, always=True)):
+        found = run(frame, spans=spans, slo=E2E)
+        assert of(found, "cross_region") is None
+        assert found.verdict.stage == "network"

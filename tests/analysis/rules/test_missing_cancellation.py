@@ -1,0 +1,45 @@
+"""missing_cancellation: fires when engines write for clients that left, silent when they stop with them."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.calls import Calls
+from analysis.rules.missing_cancellation import wasted
+from tests.analysis.builders import calls_of, requests
+from tests.analysis.rules.cases import E2E, of, run, the
+
+N = 800
+LATE = np.arange(N) >= 400
+LEFT = LATE & (np.arange(N) % 4 == 0)
+
+
+def leaving(engine_goes_on: bool) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Every fourth client leaves after 1 s since the onset; the engine goes on for 4 s more, or not. The others wait."""
+    wait = np.where(LATE & ~LEFT, 3_000.0, 5.0)
+    frame = requests(N, queue_ms=wait, prefill_ms=200.0, decode_ms=np.where(LEFT, 800.0, 1_000.0), output_tokens=np.where(LEFT, 80, 100))
+    engine = np.where(LEFT, 5_000.0 if engine_goes_on else 1_000.0, wait + 1_200.0)
+    return frame, calls_of(frame, engine_e2e_ms=engine)
+
+
+def test_fires_with_the_wasted_share() -> None:
+    frame, calls = leaving(True)
+    found = run(frame, calls=[calls], slo=E2E)
+    finding = the(found, "missing_cancellation")
+    assert (found.verdict.stage, found.verdict.cause) == ("queue", "missing_cancellation")
+    # A quarter of the calls waste 3,995 of 5,000 ms of 80 tokens; the others write 100: 0.25 x 80 x 0.8 / (0.25 x 80 + 0.75 x 100).
+    assert finding.evidence["wasted_token_ratio"] == pytest.approx(0.25 * 80 * 3_995 / 5_000 / 95, rel=0.02)
+    assert finding.evidence["wasted_token_ratio_before"] == pytest.approx(0.0, abs=0.01)
+    assert finding.evidence["outliving_calls_ratio"] == pytest.approx(0.25)
+
+
+def test_silent_when_engines_stop_with_their_clients() -> None:
+    frame, calls = leaving(False)
+    found = run(frame, calls=[calls], slo=E2E)
+    assert found.verdict.stage == "queue"
+    assert of(found, "missing_cancellation") is None
+
+
+def test_waste_is_unknown_without_engine_times() -> None:
+    frame = pl.DataFrame({"engine_alone": [False], "engine_e2e_ms": [None], "output_tokens": [5]}, schema_overrides={"engine_e2e_ms": pl.Float64})
+    assert wasted(Calls(frame)) is None

@@ -1,0 +1,47 @@
+"""not_streaming: fires when the client's first token comes at the end, silent when the engine's does too, or thought comes first."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.slo import Slo
+from tests.analysis.builders import calls_of, requests
+from tests.analysis.rules.cases import causes, of, run, the
+
+N = 400
+LATE = np.arange(N) >= 200
+TTFT = Slo(ttft_ms=1_500.0)
+
+
+def answers(held: np.ndarray, **columns: object) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Prefill 200 ms, decode 4 s; where `held`, the client sees its first token at the very end."""
+    late = np.where(held, 4_000.0, 0.0)
+    frame = requests(
+        N, prefill_ms=200.0, decode_ms=4_000.0, ttft_prefill_ms=200.0, ttft_decode_ms=late, output_tokens=200, tpot_ms=20.0, ttft_ms=200.0 + late, **columns)
+    return frame, calls_of(frame, ttft_client_ms=200.0 + late, ttft_engine_ms=200.0)
+
+
+def test_fires_on_a_stream_that_is_held_back() -> None:
+    frame, calls = answers(LATE)
+    found = run(frame, calls=[calls], slo=TTFT)
+    finding = the(found, "not_streaming")
+    assert (found.verdict.cause, causes(found)) == ("not_streaming", ["not_streaming"])
+    assert (finding.evidence["held_ratio_slow"], finding.evidence["held_ratio_before"]) == (1.0, 0.0)
+    assert (finding.evidence["first_token_client_ms"], finding.evidence["first_token_engine_ms"]) == (4_200.0, 200.0)
+    assert finding.fix is not None
+    assert finding.fix.predicted is not None
+    assert finding.fix.predicted.after == pytest.approx(200.0)
+
+
+def test_silent_when_hidden_thought_comes_first() -> None:
+    frame, calls = answers(LATE, reasoning_tokens=np.where(LATE, 190, 0))
+    found = run(frame, calls=[calls], slo=TTFT)
+    assert of(found, "not_streaming") is None
+    assert found.verdict.cause == "reasoning_inflation"
+
+
+def test_silent_when_first_tokens_were_as_late_before() -> None:
+    frame, calls = answers(np.ones(N, dtype=bool))
+    slower = frame.with_columns(ttft_prefill_ns=pl.when(pl.Series(LATE)).then(9_000_000_000).otherwise(200_000_000))
+    slower = slower.with_columns(ttft_ns=pl.col("ttft_prefill_ns") + pl.col("ttft_decode_ns"))
+    assert of(run(slower, calls=[calls], slo=Slo(ttft_ms=5_000.0)), "not_streaming") is None

@@ -1,0 +1,43 @@
+"""oversized_side_model: fires on a guard that asks a large model, silent when the guard itself is slow or the main call is."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from collector.stages import ROLE
+from tests.analysis.builders import requests, spans_of
+from tests.analysis.rules.cases import E2E, causes, of, run, the
+
+N = 400
+LATE = np.arange(N) >= 200
+
+
+def guarded(tokens: int = 6) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+    frame = requests(N, guardrail_ms=np.where(LATE, 2_000.0, 12.0), prefill_ms=200.0, decode_ms=400.0)
+    guard = spans_of(frame, "guardrail.input", "guardrail", 0.0, np.where(LATE, 2_000.0, 12.0), span_id=2)
+    call = spans_of(
+        frame, "chat large-70b", "guardrail", 1.0, 1_990.0, span_id=3, parent_id=2, role=ROLE["llm"], model="large-70b", output_tokens=tokens, keep=LATE)
+    return frame, [guard, call]
+
+
+def test_fires_with_model_and_time() -> None:
+    frame, spans = guarded()
+    found = run(frame, spans=spans, slo=E2E)
+    finding = the(found, "oversized_side_model")
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("guardrail", "oversized_side_model", ["oversized_side_model"])
+    assert (finding.evidence["model"], finding.evidence["output_tokens"], finding.evidence["side_ms_slow"]) == ("large-70b", 6.0, pytest.approx(1_990.0))
+    assert finding.fix is not None
+    assert finding.fix.predicted is not None
+    assert finding.fix.predicted.after == pytest.approx(2_600.0 - 1_985.0)
+
+
+def test_silent_when_the_call_in_the_guard_writes_at_length() -> None:
+    frame, spans = guarded(tokens=200)
+    assert causes(run(frame, spans=spans, slo=E2E)) == ["slow_dependency"]
+
+
+def test_silent_without_a_model_in_the_guard() -> None:
+    frame, spans = guarded()
+    found = run(frame, spans=spans[:1], slo=E2E)
+    assert of(found, "oversized_side_model") is None
+    assert found.verdict.stage == "guardrail"

@@ -1,0 +1,49 @@
+"""sequential_calls: fires on calls in a row with what running them together would save, silent where they overlap or always ran in a row."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.analysis.builders import requests, spans_of
+from tests.analysis.rules.cases import E2E, causes, of, run, the
+
+N = 400
+LATE = np.arange(N) >= 200
+EACH_MS = 1_200.0
+
+
+def searches(in_row: np.ndarray, **columns: object) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+    """Requests with three searches of 1.2 s each, in a row or at the same time."""
+    frame = requests(N, retrieval_ms=np.where(in_row, 3 * EACH_MS, EACH_MS), prefill_ms=200.0, decode_ms=400.0)
+    spans = [
+        spans_of(frame, "qdrant.query", "retrieval", np.where(in_row, k * (EACH_MS + 1.0), float(k)), EACH_MS, span_id=10 + k, **columns) for k in range(3)]
+    return frame, spans
+
+
+def test_fires_with_sum_less_longest() -> None:
+    frame, spans = searches(LATE)
+    found = run(frame, spans=spans, slo=E2E)
+    finding = the(found, "sequential_calls")
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("retrieval", "sequential_calls", ["sequential_calls"])
+    # 3 x 1,200 in a row are 1,200 side by side.
+    assert (finding.evidence["calls"], finding.evidence["gain_ms"]) == (3.0, pytest.approx(2 * EACH_MS))
+    assert (finding.evidence["in_row_now"], finding.evidence["in_row_before"]) == (1.0, 0.0)
+    assert finding.fix is not None
+    assert finding.fix.predicted is not None
+    assert finding.fix.predicted.after == pytest.approx(EACH_MS + 600.0)
+
+
+def test_silent_when_they_ran_in_a_row_before() -> None:
+    frame, spans = searches(np.ones(N, dtype=bool))
+    slower = frame.with_columns(retrieval_ns=pl.when(pl.Series(LATE)).then(3_600_000_000).otherwise(300_000_000))
+    slower = slower.with_columns(e2e_ns=pl.col("retrieval_ns") + 600_000_000)
+    assert of(run(slower, spans=spans, slo=E2E), "sequential_calls") is None
+
+
+def test_silent_when_one_waits_for_the_other_by_its_own_word() -> None:
+    frame, spans = searches(LATE, depends_on="10")
+    assert causes(run(frame, spans=spans, slo=E2E)) == ["slow_dependency"]
+
+
+def test_without_spans_the_stage_is_named_and_not_the_structure() -> None:
+    assert causes(run(searches(LATE)[0], slo=E2E)) == ["slow_dependency"]

@@ -1,0 +1,30 @@
+"""speculation_not_paying: fires when acceptance falls and tokens slow down, silent when either stays."""
+
+import numpy as np
+import pytest
+
+from tests.analysis.rules.cases import E2E, causes, of, run, the
+from tests.analysis.rules.engine_world import LATE, N, engine
+
+SECONDS = [float(t) for t in range(0, N, 15)]
+
+
+def acceptance(before: float, now: float) -> dict[str, dict[float, float]]:
+    return {"spec_accept_rate": {t: before if t < N / 2 else now for t in SECONDS}}
+
+
+def test_fires_when_acceptance_falls_and_tokens_slow_down() -> None:
+    found = run(engine(token_ms=np.where(LATE, 40.0, 10.0)), slo=E2E, gauges=acceptance(0.7, 0.3))
+    finding = the(found, "speculation_not_paying")
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("decode", "speculation_not_paying", ["speculation_not_paying"])
+    assert (finding.evidence["accept_now"], finding.evidence["accept_before"]) == (pytest.approx(0.3), pytest.approx(0.7))
+
+
+def test_silent_when_acceptance_stayed() -> None:
+    found = run(engine(token_ms=np.where(LATE, 40.0, 10.0)), slo=E2E, gauges=acceptance(0.3, 0.3))
+    assert of(found, "speculation_not_paying") is None
+    assert any(out.what == "speculation_not_paying" for out in found.verdict.ruled_out)
+
+
+def test_silent_without_speculation() -> None:
+    assert of(run(engine(token_ms=np.where(LATE, 40.0, 10.0)), slo=E2E), "speculation_not_paying") is None
