@@ -46,7 +46,7 @@ def _split(over: npt.NDArray[np.bool_], first: int) -> int | None:
     """Return the index at which the share of `over` rises for good, None where it does not, or within the part that sets the level."""
     hits: Any = np.concatenate([[0], np.cumsum(over, dtype=np.int64)])
     at = split(hits)
-    if at is None or at < first // 2:
+    if at is None or at < first:
         return None
     # Half a request is added on both sides (Haldane), so that none is no division by zero.
     before, after = ((hit + 0.5) / (n - hit + 0.5) for hit, n in ((hits[at], at), (hits[-1] - hits[at], len(over) - at)))
