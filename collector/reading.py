@@ -18,7 +18,10 @@ _HOPS = 3
 
 
 def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table) -> pa.Table:
-    """The stored spans of these traces (trace_hi, trace_lo, start_ns), and of traces that tell of the same model calls."""
+    """The stored spans of these traces (trace_hi, trace_lo, start_ns), and of traces that tell of the same model calls.
+
+    The spans of a trace, and repeats of a span, are neighbours; what arrived first comes first.
+    """
     floor = {"floor": int(quiet.column("start_ns").to_numpy().min()) - LOOK_BACK_NS}
     wanted = fresh = quiet.select(["trace_hi", "trace_lo"])
     for _ in range(_HOPS):
@@ -26,7 +29,9 @@ def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table) -> pa.Table:
         if not fresh.num_rows:
             break
         wanted = pa.concat_tables([wanted, fresh])
-    return _asked(cursor, "quiet_spans", floor, wanted=wanted)
+    spans = _asked(cursor, "quiet_spans", floor, wanted=wanted)
+    order = np.lexsort([spans.column(c).to_numpy() for c in ("seq", "span_id", "trace_lo", "trace_hi")])
+    return spans.take(pa.array(order)).drop_columns(["seq"])
 
 
 def _asked(cursor: duckdb.DuckDBPyConnection, query: str, params: dict[str, int], **tables: pa.Table) -> pa.Table:

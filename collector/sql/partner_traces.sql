@@ -2,13 +2,17 @@
 -- either shares a model response id with one of them (an engine's span of a client's call, when the context was not passed on), or holds a call that
 -- another instrumentation of the same process reported as well: another scope, equal token counts, begun within a second, and at least 95 % of the
 -- shorter one's time in common. $floor bounds the scan (nanoseconds): spans that started before it are not looked at.
-with near as materialized (
-    select trace_hi, trace_lo, response_id, role, source_id, start_ns, duration_ns, input_tokens, output_tokens from stored_spans
-    where start_ns >= $floor and role in (2, 3)),
-mine as materialized (select * from near semi join fresh using (trace_hi, trace_lo)),
+with mine as materialized (
+    select s.seq, s.trace_hi, s.trace_lo, h.role, h.source_id, v.response_id
+    from (select seq, trace_hi, trace_lo, shape from spans semi join fresh using (trace_hi, trace_lo) where start_ns >= $floor) s
+    join shapes h using (shape) join span_values v using (seq)
+    where h.role in (2, 3) and v.start_ns >= $floor),
+same_id as materialized (
+    select seq from span_values anti join mine using (seq)
+    where start_ns >= $floor and response_id in (select response_id from mine where response_id is not null)),
 by_id as (
-    select trace_hi, trace_lo from near
-    where response_id in (select response_id from mine where response_id is not null)),
+    select trace_hi, trace_lo from spans s semi join same_id using (seq) join shapes h using (shape)
+    where start_ns >= $floor and h.role in (2, 3)),
 -- Processes whose model calls come from more than one instrumentation: seldom any.
 doubled as materialized (
     select source_id, service, coalesce(instance, '') as place, scope_name,
@@ -16,8 +20,10 @@ doubled as materialized (
     from sources where source_id in (select source_id from shapes where role = 2)
     qualify scopes > 1),
 calls as materialized (
-    select n.*, d.service, d.place, d.scope_name, n.start_ns // 1000000000 as second from near n join doubled d using (source_id)
-    where n.role = 2 and n.output_tokens is not null),
+    select s.seq, s.trace_hi, s.trace_lo, s.start_ns, s.duration_ns, v.input_tokens, v.output_tokens, d.service, d.place, d.scope_name,
+        s.start_ns // 1000000000 as second
+    from spans s join (select shape, d.* from shapes join doubled d using (source_id) where role = 2) d using (shape) join span_values v using (seq)
+    where s.start_ns >= $floor and v.start_ns >= $floor and v.output_tokens is not null),
 twins as (
     select b.trace_hi, b.trace_lo
     from (select *, unnest([second - 1, second, second + 1]) as about from calls semi join fresh using (trace_hi, trace_lo)) a
