@@ -97,7 +97,12 @@ class Grouped:
         # Numbers and booleans: nobody's words.
         self.is_number: Bools = (self.kind >= packing.INT) & (self.kind <= packing.BOOL)
         self.int_values: Ints = self.ints.fill_null(0).to_numpy()
+        self.double_values = self.doubles.fill_null(0.0).to_numpy()
         self.bool_values: Bools = self.bools.fill_null(False).to_numpy(zero_copy_only=False)
+        offsets, data = packing.text_buffers(self.strings)
+        self.has_text: Bools = offsets[1:] > offsets[:-1]
+        # Strings that mean what they say: not a text in quotes, as JSON has it.
+        self.is_plain: Bools = (self.kind == packing.STRING) & ~(self.has_text & (data[np.minimum(offsets[:-1], len(data) - 1)] == ord('"')))
         encoded = attributes.key.dictionary_encode()
         self.keys: list[str] = encoded.dictionary.to_pylist()
         self.key_array = encoded.dictionary
@@ -158,6 +163,11 @@ class Grouped:
 
 def _numbers(grouped: Grouped, positions: Ints) -> tuple[np.ndarray[Any, np.dtype[np.float64]], Bools]:
     """Numbers, also where a sender put them into strings or quoted strings."""
+    kinds = grouped.kind[positions]
+    for kind, values in ((packing.INT, grouped.int_values), (packing.DOUBLE, grouped.double_values)):
+        if (kinds == kind).all():
+            out = values[positions].astype(np.float64)
+            return out, np.isfinite(out)
     at = pa.array(positions)
     number = pc.cast(grouped.ints.take(at), pa.float64(), safe=False)
     if number.null_count:
@@ -195,6 +205,8 @@ def read_ns(grouped: Grouped, positions: Ints, scale: float) -> tuple[Ints, Bool
 
 def read_bool(grouped: Grouped, positions: Ints) -> tuple[Bools, Bools]:
     """true/false, also as the strings "True" and "False"."""
+    if (grouped.kind[positions] == packing.BOOL).all():
+        return grouped.bool_values[positions], np.ones(len(positions), dtype=bool)
     flag = grouped.bools.take(pa.array(positions))
     text = grouped.strings.take(pa.array(positions)) if flag.null_count else flag
     if flag.null_count and text.null_count < len(text):
@@ -313,20 +325,29 @@ class Columns:
         """A text column; the empty string counts as absent."""
         take = np.full(self.n, -1, dtype=np.int64)
         filled = np.zeros(self.n, dtype=bool)
-        pool: list[pa.Array] = []
-        size = 0
+        # Most values are taken from where they stand; what had to be read first is numbered after all of those.
+        strings = self.grouped.strings
+        read: list[pa.Array] = []
+        size = len(strings)
         for f in fields_by_column().get(column, ()):
             at = self.grouped.positions(f.key)
             if at is None:
                 continue
+            if f.reader == "text" and not f.path and self.grouped.is_plain[at].all():
+                self._put(f, take, filled, at, at, self.grouped.has_text[at])
+                continue
             found = self._texts(f, at)
             ok = pc.fill_null(pc.greater(pc.binary_length(found), 0), False).to_numpy(zero_copy_only=False)
             self._put(f, take, filled, at, np.arange(size, size + len(at)), ok)
-            pool.append(found)
+            read.append(found)
             size += len(at)
         if not filled.any():
             return pa.nulls(self.n, pa.string())
-        return pa.concat_arrays(pool).take(pa.array(take, mask=~filled))
+        if not read:
+            return strings.take(pa.array(take, mask=~filled))
+        if take[filled].min() >= len(strings):
+            return pa.concat_arrays(read).take(pa.array(take - len(strings), mask=~filled))
+        return pa.concat_arrays([strings, *read]).take(pa.array(take, mask=~filled))
 
     def _texts(self, f: Field, at: Ints) -> pa.StringArray:
         if f.path:
@@ -611,7 +632,7 @@ def _status(status: pa.StructArray) -> Any:
 
 
 def _short(text: pa.StringArray, limit: int = MAX_NAME) -> pa.StringArray:
-    return pc.utf8_slice_codeunits(text, 0, limit) if pc.max(pc.utf8_length(text)).as_py() or limit < 0 else text
+    return text if (pc.max(pc.binary_length(text)).as_py() or 0) <= limit else pc.utf8_slice_codeunits(text, 0, limit)
 
 
 def _nonempty(text: pa.StringArray) -> pa.Array:
