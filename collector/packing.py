@@ -70,7 +70,7 @@ def examine(keep, codes, kind, offsets, data, look, may_be_long, max_text, max_b
                         how[i] = TEXT
             if end - first > max_bytes:
                 how[i] = TEXT
-        elif look[code] == 2 or kind[i] == OTHER:
+        elif look[code] == 2 or kind[i] == OTHER or (look[code] and kind[i] == NOTHING):
             how[i] = TEXT
         elif kind[i] == DOUBLE:
             how[i] = FRACTION
