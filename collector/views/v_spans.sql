@@ -1,4 +1,5 @@
 -- What spans arrived, in canonical fields? One row per span (a span that arrived in two bodies is one row). Milliseconds.
+-- Copies of a span are alike, so none is preferred: with an ORDER BY here no filter would reach the stored rows, and a look at one trace would sort all.
 create or replace view v_spans as
 select
     trace_hex(trace_hi, trace_lo) as trace_id, hash(trace_hi, trace_lo) as trace_key, span_hex(span_id) as span_id, case when parent_id <> 0 then span_hex(parent_id) end as parent_span_id,
@@ -9,4 +10,4 @@ select
     queue_ns / 1e6 as queue_ms, prefill_ns / 1e6 as prefill_ms, decode_ns / 1e6 as decode_ms, engine_e2e_ns / 1e6 as engine_e2e_ms,
     chunks, chunk_gap_max_ns / 1e6 as chunk_gap_max_ms, finish_reason, error_type, http_status, route, session, tenant, user_hash, workload, turn,
     prefix_hash, depends_on, trace_state, map(keys, unpacked(attribute_values)) as attributes, src.resource_attributes
-from (select distinct on (trace_hi, trace_lo, span_id) * from stored_spans order by seq) s left join sources src using (source_id);
+from (select distinct on (trace_hi, trace_lo, span_id) * from stored_spans) s left join sources src using (source_id);
