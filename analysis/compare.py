@@ -257,7 +257,7 @@ def _metric(metric: str, before: pl.DataFrame, after: pl.DataFrame, adjusted: Mi
             why = f"P{quantile:g} needs at least {needed} requests, there are {len(values[0])} and {len(values[1])}"
             out.quantiles.append(QuantileChange(quantile=quantile, **dict.fromkeys(_VALUES), reasons=dict.fromkeys(_VALUES, why)))
             continue
-        b, a = sorted_quantile(ordered[0], p[i]), sorted_quantile(ordered[1], p[i])
+        b, a = (sorted_quantile(values, quantile / 100.0) for values in ordered)
         change = QuantileChange(
             quantile=quantile, before_ms=b, after_ms=a, difference_ms=a - b, ratio=a / b if b > 0.0 else None, interval=_interval(second[:, i] - first[:, i]),
             significant=False, mix_ms=None, adjusted_ms=None, adjusted_interval=None, adjusted_significant=None)

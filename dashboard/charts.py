@@ -6,40 +6,21 @@ chart). All text from telemetry passes `label()`, because Plotly reads a small H
 
 from __future__ import annotations
 
-import html
 import math
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from analysis.budget import LATER, StageRow
-from analysis.finding import printable
 from analysis.heatmap import Heatmap
 from analysis.parts import Stages
 from analysis.series import Series
 from dashboard.box import Box
+from dashboard.plot import Spec, axis, layout, line, note, utc
 from dashboard.theme import Theme, in_order, say_added, say_ms, say_tick, ticks
 
-Spec = dict[str, Any]
-# The only button is the one that saves a picture; selecting needs none.
-CONFIG: Final = {
-    "displayModeBar": "hover", "displaylogo": False, "scrollZoom": False, "doubleClick": "reset",
-    "modeBarButtons": [["toImage"]], "toImageButtonOptions": {"format": "png", "scale": 2, "filename": "overrun"}}
 # Parts below this share of a waterfall's change are drawn together.
 _LEAST_PART: Final = 0.01
-_NAME_LENGTH: Final = 34
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def figure(spec: Spec) -> Any:
-    """Return a Plotly figure of a specification as it is, without validation and without Plotly's own template."""
-    import plotly.graph_objects as go
-
-    return go.Figure(spec, _validate=False)
-
-
-def label(value: str | None, most: int = _NAME_LENGTH) -> str:
-    """Return a text from telemetry as Plotly may show it: no control characters, no markup, bounded."""
-    return html.escape(printable(value, most), quote=False)
 
 
 def bullets(found: Stages, theme: Theme) -> Spec:
@@ -56,16 +37,16 @@ def bullets(found: Stages, theme: Theme) -> Spec:
             "marker": {"color": [_row_colour(row, theme) for row in rows], "opacity": opacity},
             "name": name[:-3].upper(), "hovertext": [f"{names[i]} {name[:-3].upper()} {say_ms(getattr(rows[i], name))}" for i in range(len(rows))],
             "hoverinfo": "text", "showlegend": False})
-    shapes = [_line(row.budget_ms, row.budget_ms, i - 0.45, i + 0.45, theme.ink, 3) for i, row in enumerate(rows) if row.budget_ms]
-    notes = [_note(1.0, i, _against_budget(row, theme), theme, xref="paper", xanchor="left", xshift=8) for i, row in enumerate(rows)]
-    layout = _layout(theme, height=70 + 34 * max(len(rows), 1), left=124, right=176)
+    shapes = [line(row.budget_ms, row.budget_ms, i - 0.45, i + 0.45, theme.ink, 3) for i, row in enumerate(rows) if row.budget_ms]
+    notes = [note(1.0, i, _against_budget(row, theme), theme, xref="paper", xanchor="left", xshift=8) for i, row in enumerate(rows)]
+    shape = layout(theme, height=70 + 34 * max(len(rows), 1), left=124, right=176)
     highest = max([value for row in rows for value in (row.p99_ms, row.p95_ms, row.tail_ms, row.budget_ms) if value] or [1000.0])
     marks = [ms for ms in (0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0) if floor <= ms <= highest * 1.3]
-    layout |= {
+    shape |= {
         "barmode": "overlay", "shapes": shapes, "annotations": notes,
-        "xaxis": _axis(theme, type="log", range=[math.log10(floor), math.log10(highest * 1.25)], tickvals=marks, ticktext=[say_tick(ms) for ms in marks]),
-        "yaxis": _axis(theme, tickvals=list(range(len(rows))), ticktext=names, range=[len(rows) - 0.5, -0.5], showgrid=False)}
-    return {"data": data, "layout": layout}
+        "xaxis": axis(theme, type="log", range=[math.log10(floor), math.log10(highest * 1.25)], tickvals=marks, ticktext=[say_tick(ms) for ms in marks]),
+        "yaxis": axis(theme, tickvals=list(range(len(rows))), ticktext=names, range=[len(rows) - 0.5, -0.5], showgrid=False)}
+    return {"data": data, "layout": shape}
 
 
 def shown_rows(rows: list[StageRow]) -> list[StageRow]:
@@ -102,15 +83,15 @@ def waterfall(found: Stages, theme: Theme) -> Spec:
     hatches = ["", *("/" if change < 0 else "" for _, change in steps), ""]
     top = max(level, typical, slow, *(base + height for base, height in zip(bases, heights, strict=True)))
     marks = ticks(top)
-    layout = _layout(theme, height=330, left=62, right=10)
-    layout |= {
-        "xaxis": _axis(theme, tickvals=list(range(len(names))), ticktext=names, showgrid=False, range=[-0.6, len(names) - 0.4]),
-        "yaxis": _axis(theme, tickvals=marks, ticktext=[say_tick(mark) for mark in marks], range=[0, top * 1.12])}
+    shape = layout(theme, height=330, left=62, right=10)
+    shape |= {
+        "xaxis": axis(theme, tickvals=list(range(len(names))), ticktext=names, showgrid=False, range=[-0.6, len(names) - 0.4]),
+        "yaxis": axis(theme, tickvals=marks, ticktext=[say_tick(mark) for mark in marks], range=[0, top * 1.12])}
     bars = {
         "type": "bar", "x": list(range(len(names))), "y": heights, "base": bases, "width": 0.62, "text": words, "textposition": "outside",
         "textfont": {"color": theme.ink}, "cliponaxis": False, "hovertext": [f"{name} {word}" for name, word in zip(names, words, strict=True)],
         "hoverinfo": "text", "marker": {"color": colours, "pattern": {"shape": hatches, "fgcolor": theme.background}}, "showlegend": False}
-    return {"data": [bars], "layout": layout}
+    return {"data": [bars], "layout": shape}
 
 
 def heat(found: Heatmap, theme: Theme, course: Series | None = None, box: Box | None = None) -> Spec:
@@ -129,22 +110,22 @@ def heat(found: Heatmap, theme: Theme, course: Series | None = None, box: Box | 
     for name, colour, dash, width in (("P50", theme.muted, "dot", 1.5), ("P95", theme.stage("queue"), "solid", 2.5)):
         if course is not None and any(getattr(point, name.lower()) is not None for point in course.points):
             data.append(_percentile_line(course, name, edges, colour, dash, width))
-    layout = _layout(theme, height=380, left=62, right=10)
-    layout |= {
+    shape = layout(theme, height=380, left=62, right=10)
+    shape |= {
         "dragmode": "select", "showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.1, "font": {"color": theme.ink, "size": 12}},
-        "xaxis": _axis(theme, type="date", showgrid=False, tickformat="%H:%M:%S" if found.step_s < 60 else "%H:%M\n%b %-d",
+        "xaxis": axis(theme, type="date", showgrid=False, tickformat="%H:%M:%S" if found.step_s < 60 else "%H:%M\n%b %-d",
                        range=[start.isoformat(), (start + step * max(columns, 1)).isoformat()]),
-        "yaxis": _axis(theme, tickvals=marks, ticktext=[say_tick(ms) for ms in found.labels_ms], range=[0, len(found.counts)], showgrid=False), "shapes": []}
+        "yaxis": axis(theme, tickvals=marks, ticktext=[say_tick(ms) for ms in found.labels_ms], range=[0, len(found.counts)], showgrid=False), "shapes": []}
     if box is not None:
-        layout["shapes"].append({
+        shape["shapes"].append({
             "type": "rect", "x0": box.start.isoformat(), "x1": box.end.isoformat(), "y0": _place(box.min_ms, edges), "y1": _place(box.max_ms, edges),
             "line": {"color": theme.ink, "width": 1.5, "dash": "dot"}, "fillcolor": theme.ink, "opacity": 0.14})
     if found.limit_ms is not None and edges and edges[0] <= found.limit_ms <= edges[-1]:
         at = _place(found.limit_ms, edges)
-        layout["shapes"].append(_line(0, 1, at, at, theme.ink, 1.5, dash="dash", xref="paper"))
+        shape["shapes"].append(line(0, 1, at, at, theme.ink, 1.5, dash="dash", xref="paper"))
         words = f"limit {say_tick(found.limit_ms)}"
-        layout["annotations"] = [_note(1.0, at, words, theme, xref="paper", xanchor="right", yshift=9, background=theme.background)]
-    return {"data": data, "layout": layout}
+        shape["annotations"] = [note(1.0, at, words, theme, xref="paper", xanchor="right", yshift=9, background=theme.background)]
+    return {"data": data, "layout": shape}
 
 
 def box_of(selection: dict[str, Any] | None, found: Heatmap) -> Box | None:
@@ -152,7 +133,7 @@ def box_of(selection: dict[str, Any] | None, found: Heatmap) -> Box | None:
     boxes = (selection or {}).get("box") or []
     if not boxes or found.start is None:
         return None
-    x0, x1 = sorted(_utc(text) for text in boxes[0]["x"])
+    x0, x1 = sorted(utc(text) for text in boxes[0]["x"])
     y0, y1 = sorted(float(place) for place in boxes[0]["y"])
     return Box(x0, x1, _value(y0, found.edges_ms), _value(y1, found.edges_ms)) if x0 < x1 and y0 < y1 else None
 
@@ -185,13 +166,6 @@ def _value(place: float, edges: list[float]) -> float:
     return edges[0] * math.pow(edges[1] / edges[0], min(max(place, 0.0), len(edges) - 1.0))
 
 
-def _utc(text: str) -> datetime:
-    # Plotly answers in the axis' own clock without a zone, sometimes with four digits of a second.
-    whole, _, part = str(text).replace("Z", "").replace(" ", "T").partition(".")
-    whole = f"{whole}:00" if whole.count(":") == 1 else whole if "T" in whole else f"{whole}T00:00:00"
-    return datetime.fromisoformat(f"{whole}.{(part or '0')[:6]:0<6}").replace(tzinfo=UTC)
-
-
 def _percentile_line(course: Series, name: str, edges: list[float], colour: str, dash: str, width: float) -> Spec:
     half = timedelta(seconds=course.step_s / 2)
     values = [getattr(point, name.lower()) for point in course.points]
@@ -200,27 +174,3 @@ def _percentile_line(course: Series, name: str, edges: list[float], colour: str,
         "x": [(point.start + half).isoformat() for point in course.points], "y": [None if value is None else _place(value, edges) for value in values],
         "line": {"color": colour, "dash": dash, "width": width}, "marker": {"size": 5}, "hoverinfo": "text",
         "hovertext": [f"{name} {say_ms(value)}, n {point.n:,}" for value, point in zip(values, course.points, strict=True)]}
-
-
-def _layout(theme: Theme, *, height: int, left: int, right: int, top: int = 12) -> Spec:
-    return {
-        "height": height, "margin": {"l": left, "r": right, "t": top, "b": 40}, "paper_bgcolor": theme.background, "plot_bgcolor": theme.background,
-        "font": {"color": theme.ink, "size": 13, "family": '"Source Sans", sans-serif'}, "hoverlabel": {"bgcolor": theme.surface, "font": {"color": theme.ink}},
-        "showlegend": False, "template": {}}
-
-
-def _axis(theme: Theme, **more: Any) -> Spec:
-    plain: Spec = {"gridcolor": theme.line, "linecolor": theme.line, "zeroline": False, "tickfont": {"color": theme.muted, "size": 12}, "automargin": False}
-    return plain | more
-
-
-def _line(x0: float | None, x1: float | None, y0: float, y1: float, colour: str, width: float, *, dash: str = "solid", xref: str = "x",
-          yref: str = "y") -> Spec:
-    return {"type": "line", "x0": x0, "x1": x1, "y0": y0, "y1": y1, "xref": xref, "yref": yref, "line": {"color": colour, "width": width, "dash": dash}}
-
-
-def _note(x: float, y: float, words: str, theme: Theme, *, xref: str = "x", yref: str = "y", xanchor: str = "center", xshift: int = 0, yshift: int = 0,
-          background: str | None = None) -> Spec:
-    note: Spec = {"x": x, "y": y, "text": words, "xref": xref, "yref": yref, "xanchor": xanchor, "xshift": xshift, "yshift": yshift, "showarrow": False,
-                  "font": {"color": theme.ink, "size": 12}}
-    return note | ({"bgcolor": background} if background else {})

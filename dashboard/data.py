@@ -13,7 +13,10 @@ from typing import TypeAlias
 
 import streamlit as st
 
+from analysis.burn import Burn
 from analysis.client import Client
+from analysis.cohorts import Cohorts
+from analysis.compare import Comparison
 from analysis.heatmap import Heatmap
 from analysis.parts import Stages
 from analysis.report import Report
@@ -100,6 +103,24 @@ def stages(asked: Asked, metric: str | None) -> Stages:
 def requests(asked: Asked, sort: str, limit: int, metric: str, min_ms: float | None, max_ms: float | None) -> RequestList:
     """The request list."""
     return client().requests(dict(asked), sort=sort, limit=limit, metric=metric, min_ms=min_ms, max_ms=max_ms)
+
+
+@st.cache_data(ttl=10, max_entries=64, show_spinner=False)
+def cohorts(asked: Asked, metric: str, min_ms: float | None, max_ms: float | None, box_from: str | None, box_to: str | None) -> Cohorts:
+    """What slow requests share, or those of a box."""
+    return client().cohorts(dict(asked), metric=metric, min_ms=min_ms, max_ms=max_ms, box_from=box_from, box_to=box_to)
+
+
+@st.cache_data(ttl=30, max_entries=32, show_spinner=False)
+def compare(asked: Asked, before: str, after: str) -> Comparison:
+    """Two windows or versions side by side."""
+    return client().compare(dict(asked), before=before, after=after)
+
+
+@st.cache_data(ttl=10, max_entries=32, show_spinner=False)
+def burn(asked: Asked) -> Burn:
+    """How fast the error budget is spent."""
+    return client().burn(dict(asked))
 
 
 @st.cache_data(ttl=10, max_entries=32, show_spinner=False)

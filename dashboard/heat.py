@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard import charts, data, state, ui
+from analysis.window import rfc3339
+from dashboard import charts, data, lift, plot, state, ui
 from dashboard.box import Box
 from dashboard.theme import Theme, say_ms, say_span
 
@@ -19,7 +20,7 @@ def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
         return box
     key = f"heat-{metric}"
     st.plotly_chart(
-        charts.figure(charts.heat(found, theme, course, box)), theme=None, config=charts.CONFIG, key=key, selection_mode=["box"],
+        plot.figure(charts.heat(found, theme, course, box)), theme=None, config=plot.CONFIG, key=key, selection_mode=["box"],
         on_select=lambda: state.choose_box(charts.box_of(st.session_state[key]["selection"], found)), alt=words(found.n, metric, course.step_s))
     ui.put(f"<small>{found.n:,} requests with {metric.upper()}, {found.step_s} s × 21 % buckets, stronger = more requests; dashed = limit; drag a box to "
            f"see what those requests share; lines need n ≥ {course.min_n['p50']} (P50) and {course.min_n['p95']} (P95) per {course.step_s} s; times in UTC; "
@@ -33,6 +34,12 @@ def chosen(box: Box, metric: str, total: int | None = None) -> None:
         many = f": <b>{total:,}</b> requests" if total is not None else ""
         ui.put(f"<p>In the box: {say_span(box.start, box.end)}, {metric.upper()} {say_ms(box.min_ms)} to {say_ms(box.max_ms)}{many}</p>")
         st.button("Clear the box", on_click=state.choose_box, args=(None,), icon=":material/close:", type="tertiary")
+
+
+def shared(asked: data.Asked, metric: str, box: Box | None, theme: Theme) -> None:
+    """What the requests of the box share (without one: those over the limit), against all others."""
+    bounds = (box.min_ms, box.max_ms, rfc3339(box.start), rfc3339(box.end)) if box else (None, None, None, None)
+    ui.put(lift.table(data.cohorts(asked, metric, *bounds), theme))
 
 
 def words(n: int, metric: str, step_s: int) -> str:

@@ -194,6 +194,25 @@ def choose_box(box: Box | None) -> None:
     st.query_params["box"] = Box(start, max(end, start + timedelta(seconds=1)), box.min_ms, box.max_ms).text()
 
 
+def sides(before: str, after: str) -> tuple[str, str]:
+    """The two windows to compare: what the URL says, else what is given."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        chosen = [st.text_input(label, key=key, bind="query-params", placeholder=default or "FROM..TO or version=NAME")
+                  for label, key, default in (("A before", "before", before), ("B after", "after", after))]
+    return _text(chosen[0]) or before, _text(chosen[1]) or after
+
+
+def picked_side() -> str:
+    """Which of the two windows dragging sets."""
+    side = st.segmented_control("Dragging sets", ["A before", "B after"], key="_side", default="B after", required=True)
+    return "before" if side == "A before" else "after"
+
+
+def choose_side(side: str, text: str) -> None:
+    """Put a window to compare into the URL."""
+    st.session_state[side] = text
+
+
 def mode() -> str | None:
     """Light or dark, as the browser shows the page."""
     return st.context.theme.type

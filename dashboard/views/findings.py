@@ -74,7 +74,7 @@ def fix_of(fix: Fix, report: Report, theme: Theme) -> str:
 
 def prediction(gain: Predicted) -> str:
     """A prediction in a line, marked as one."""
-    interval = f" <small>(95 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})</small>" if gain.interval else ""
+    interval = f" <small>(90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})</small>" if gain.interval else ""
     return (f'<span class="ov-predicted">predicted {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → '
             f"<b>{say_ms(gain.after)}</b></span>{interval}")
 
@@ -91,7 +91,7 @@ def before_after(gain: Predicted, limit: float | None, theme: Theme) -> str:
         return (f'<div class="ov-strip"><span>{what}</span><div class="ov-track">{tick}<span class="{style}" style="width:{100.0 * value / widest:.2f}%">'
                 f'</span></div><span class="ov-end">{number}</span></div>')
 
-    interval = f", 95 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}" if gain.interval else ""
+    interval = f", 90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}" if gain.interval else ""
     against = f", limit {say_ms(limit)}" if limit else ""
     return (f'<div role="img" aria-label="{name} now {say_ms(gain.before)}, predicted {say_ms(gain.after)}{interval}{against}">'
             + bar("now", gain.before, "ov-now") + bar("predicted", gain.after, "ov-then") + f"</div><small>{name}{interval}{against}</small><br>")

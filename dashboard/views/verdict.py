@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from analysis.burn import Burn
+from analysis.incident import Changed
 from analysis.latency import Percentiles
 from analysis.report import Report
 from dashboard import data, nav, state, states, ui
-from dashboard.theme import Theme, say_ms, say_ratio, say_time, theme_of
+from dashboard.theme import Theme, say_age, say_ms, say_ratio, say_time, theme_of
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
 _GLYPH = {"over_budget": "▲", "failing": "▲", "traffic_lost": "▲", "within_budget": "✓", "not_enough_data": "◔", "no_data": "◔"}
@@ -33,11 +35,11 @@ def verdict_box(report: Report, theme: Theme) -> str:
     bad = verdict.status in _BAD
     chip = f" {ui.chip(verdict.stage, theme)}" if verdict.stage else ""
     answers = ui.facts([
-        ("Since", _since(report)), ("Who is hit", _hit(report)),
-        ("What changed", "; ".join(f"{ui.text(c.what)} <b>{ui.text(c.after)}</b> new at {say_time(c.at)}" for c in verdict.changed)),
+        ("Since", _since(report) or _why(report, "onset")), ("Who is hit", _hit(report) or _why(report, "affected")),
+        ("What changed", "; ".join(_changed(change) for change in verdict.changed) or _why(report, "changed")),
         ("Ruled out", "; ".join(f"{ui.text(r.what)} <small>({ui.text(r.figure, 200)})</small>" for r in verdict.ruled_out)),
-        ("Do now", ui.sentence(verdict.mitigation) if verdict.mitigation else ""), ("Undo", ui.sentence(verdict.rollback) if verdict.rollback else ""),
-        ("Fix", _fix(report)), ("Owner", ui.text(verdict.owner) if verdict.owner else "")])
+        ("Do now", ui.sentence(verdict.mitigation) + _recheck(report) if verdict.mitigation else _why(report, "mitigation")),
+        ("Undo", ui.sentence(verdict.rollback) if verdict.rollback else ""), ("Fix", _fix(report)), ("Owner", ui.text(verdict.owner) if verdict.owner else "")])
     return ui.box(f"{_GLYPH[verdict.status]} {headline(report)}{chip}", [ui.sentence(verdict.sentence)], bad=bad) + f'<div class="ov-under">{answers}</div>'
 
 
@@ -82,8 +84,27 @@ def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
     line = ui.spark([point.goodput_ratio for point in course.points], theme, limit=report.slo.goodput_target,
                     alt=f"goodput ratio per {course.step_s} s, target dashed")
     side = (f"<h2>Goodput: every limit met at once</h2>{number} {line}<br><small>{rest}<br>missed: {missed}, errors {good.failed_by.error:,}; "
-            f"unmeasurable {good.unmeasurable:,}<br>error ratio {say_ratio(report.errors.ratio)}</small>")
+            f"unmeasurable {good.unmeasurable:,}<br>error ratio {say_ratio(report.errors.ratio)}</small>" + burn_of(data.burn(asked)))
     return f'<div class="ov-wide"><div>{table}</div><div>{side}</div></div>'
+
+
+def burn_of(found: Burn) -> str:
+    """How fast the error budget is spent: a pair of windows per row, each beside the rate at which it would page someone."""
+    rows = []
+    for pair in found.pairs:
+        known = [rate for rate in (pair.long_burn, pair.short_burn) if rate is not None]
+        name = f"{say_age(pair.long_s)} and {say_age(pair.short_s)}"
+        if not known:
+            rows.append(f'<div class="ov-strip"><span>{name}</span><small>{ui.text(pair.reasons.get("long_burn"), 60)}</small><span></span></div>')
+            continue
+        # Both windows must burn that fast: the slower one decides.
+        share = min(min(known) / pair.threshold, 1.0)
+        rate = f'{"▲ " if pair.firing else ""}{min(known):.1f}×'
+        bar = f'<div class="ov-track"><span class="ov-now" style="width:{100.0 * share:.1f}%"></span></div>'
+        rows.append(f'<div class="ov-strip ov-burn" title="{pair.bad:,} bad of {pair.requests:,} requests"><span>{name}</span>{bar}'
+                    f'<span class="ov-end"><b{" class=ov-over" if pair.firing else ""}>{rate}</b> <small>of {pair.threshold:g}×</small></span></div>')
+    return (f"<h2>Error budget burn</h2>{''.join(rows)}<small>bad share / {say_ratio(1.0 - found.target)} allowed, up to {say_time(found.at)}; fires when both "
+            "windows reach the rate on the right; source /api/v1/burn</small>")
 
 
 def stage_strips(report: Report, theme: Theme) -> str:
@@ -138,6 +159,22 @@ def _course(asked: data.Asked, metric: str, theme: Theme) -> str:
         spoken += f": first {say_ms(known[0])}, last {say_ms(known[-1])}, highest {say_ms(max(known))}"
     limit = course.limit_ms if name == "P95" else None
     return ui.spark(values, theme, alt=spoken, limit=limit) + (f"<small>{name} per {course.step_s} s</small>" if known else "")
+
+
+def _why(report: Report, field: str) -> str:
+    """Why the verdict cannot say something; only where something is wrong."""
+    why = report.verdict.reasons.get(field)
+    return f'<span class="ov-muted">not known: {ui.sentence(why)}</span>' if why and report.verdict.status in _BAD else ""
+
+
+def _changed(change: Changed) -> str:
+    before = f"{ui.text(', '.join(change.before))} → " if change.before else ""
+    return f"{ui.text(change.what)} {before}<b>{ui.text(change.after)}</b> at {say_time(change.at)}"
+
+
+def _recheck(report: Report) -> str:
+    seconds = report.verdict.recheck_after_s
+    return f" <small>(look again after {say_age(seconds)})</small>" if seconds else ""
 
 
 def _since(report: Report) -> str:

@@ -11,6 +11,9 @@ import duckdb
 import msgspec
 
 from analysis import report as reports
+from analysis.burn import burn
+from analysis.cohorts import cohorts, parse_box
+from analysis.compare import compare, read_sides
 from analysis.errors import AnalysisError
 from analysis.heatmap import heatmap
 from analysis.parts import stages_of
@@ -52,7 +55,10 @@ class FakeApi(ThreadingHTTPServer):
             "stages": lambda: stages_of(reports.build(con, window, slo, with_findings=False)),
             "requests": lambda: list_requests(
                 con, window, sort=parameters.get("sort", "e2e"), limit=int(parameters.get("limit", 200)), metric=metric, **numbers),
-            "holdings": lambda: holdings(con, window),
+            "holdings": lambda: holdings(con, window), "burn": lambda: burn(con, window, slo, T0),
+            "cohorts": lambda: cohorts(con, window, slo, metric, parse_box(
+                parameters.get("box_from"), parameters.get("box_to"), numbers.get("min_ms"), numbers.get("max_ms"))),
+            "compare": lambda: compare(con, read_sides(window, parameters["before"], parameters["after"], T0), slo),
         }[path]()
 
 

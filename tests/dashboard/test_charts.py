@@ -14,7 +14,7 @@ from analysis.parts import Stages, stages_of
 from analysis.series import series
 from analysis.slo import Slo
 from analysis.window import Window
-from dashboard import charts
+from dashboard import charts, plot
 from dashboard.box import Box
 from dashboard.theme import DARK, LIGHT, Theme
 from tests.analysis.builders import T0, at, insert, requests, store, vllm_spans
@@ -117,12 +117,12 @@ def test_a_box_gives_back_the_requests_it_was_drawn_around() -> None:
 def test_specs_are_small(con: duckdb.DuckDBPyConnection, found: Stages) -> None:
     cells, course = heatmap(con, Window(), Slo(), "ttft"), series(con, Window(), Slo(), "ttft")
     for spec in (charts.bullets(found, LIGHT), charts.waterfall(found, LIGHT), charts.heat(cells, LIGHT, course)):
-        assert len(charts.figure(spec).to_json()) < 100_000
+        assert len(plot.figure(spec).to_json()) < 100_000
 
 
 def test_a_figure_is_the_specification_and_nothing_more(found: Stages) -> None:
     spec = charts.waterfall(found, LIGHT)
-    assert json.loads(charts.figure(spec).to_json())["layout"]["template"] == {}
+    assert json.loads(plot.figure(spec).to_json())["layout"]["template"] == {}
 
 
 def test_a_chosen_box_is_drawn_where_it_was_drawn(con: duckdb.DuckDBPyConnection) -> None:

@@ -107,6 +107,8 @@ def test_the_budget_page_draws_sums_that_are_the_apis(demo: FakeApi, monkeypatch
     app = shown(demo, monkeypatch, "budget", **WINDOW)
     stages = demo.answer("stages", WINDOW)
     bullets, waterfall, heat = charts_of(app)
+    shared = demo.answer("cohorts", {**WINDOW, "metric": "ttft"})
+    assert f"{shared.n_slow:,} {shared.selection}" in plain(app)
     assert waterfall["data"][0]["y"][-1] == stages.slow_ms
     assert "1 of 5 groups over budget" in plain(app)
     assert len(bullets["layout"]["annotations"]) == 4
@@ -299,3 +301,41 @@ def test_data_health_lists_every_check_worst_first(demo: FakeApi, monkeypatch: p
     bad = [check for check in checks if check.status != "ok"]
     assert f"{len(bad)} of {len(checks)} checks" in text
     assert text.index(bad[0].detail, text.index("What was found")) < text.index(next(c.detail for c in checks if c.status == "ok"))
+
+
+def test_two_windows_are_compared_and_picked_in_the_url(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = {"before": "2026-11-20T10:00:00Z..2026-11-20T10:00:40Z", "after": "2026-11-20T10:00:50Z..2026-11-20T10:01:40Z"}
+    app = shown(demo, monkeypatch, "compare", **WINDOW, **sides)
+    found = demo.answer("compare", {**WINDOW, **sides})
+    text = plain(app)
+    assert found.outcome == "regressed"
+    assert found.sentence in text
+    picker, shift, stages = charts_of(app)
+    assert [note["text"] for note in picker["layout"]["annotations"]] == ["A before", "B after"]
+    moved = {row.stage: row.difference_ms for row in found.stages}
+    assert stages["data"][0]["x"] == [moved[stage] for stage in stages["data"][0]["y"]]
+    assert f"stages add up to {say_ms(sum(moved.values()))}" in text
+    first = found.metrics[0].quantiles[0]
+    assert shift["data"][0]["x"][0] == pytest.approx(100.0 * first.difference_ms / first.before_ms)
+
+
+def test_without_a_choice_the_two_halves_are_compared(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "compare", **WINDOW)
+    asked = [parameters for path, parameters in demo.asked if path == "compare"][-1]
+    assert asked["before"].startswith("2026-11-20T10:00:00")
+    assert ".." in asked["after"]
+    assert app.text_input(key="before").placeholder == asked["before"]
+
+
+def test_a_side_that_cannot_be_read_is_a_sentence(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "compare", **WINDOW, before="<img src=x>", after="x")
+    assert "nothing to compare" in plain(app)
+    assert "<img" not in words(app)
+
+
+def test_the_verdict_shows_how_fast_the_budget_burns(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.dashboard.fake_api.T0", at(150))
+    text = plain(shown(demo, monkeypatch, "verdict", **WINDOW))
+    assert "Error budget burn" in text
+    for pair in demo.answer("burn", WINDOW).pairs:
+        assert f"{min(pair.long_burn, pair.short_burn):.1f}×" in text

@@ -1,0 +1,96 @@
+"""How are two windows drawn? The series to pick them on, how far each quantile moved, and which stage moved it: plain specifications."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from analysis.compare import MetricChange, StageChange
+from analysis.series import Series
+from dashboard.plot import Spec, axis, layout, line, note
+from dashboard.theme import Theme, in_order, say_added, say_ms, say_tick, ticks
+
+Span = tuple[datetime, datetime]
+
+
+def picker(course: Series, before: Span | None, after: Span | None, theme: Theme) -> Spec:
+    """P50 and P95 over the window, with the two picked stretches marked A and B."""
+    half = timedelta(seconds=course.step_s / 2)
+    times = [(point.start + half).isoformat() for point in course.points]
+    top = max([value for point in course.points for value in (point.p50, point.p95) if value is not None] + [course.limit_ms or 0.0]) or 1.0
+    data: list[Spec] = [
+        {"type": "scatter", "mode": "lines+markers", "name": f"{name} per {course.step_s} s", "x": times,
+         "y": [getattr(point, name.lower()) for point in course.points], "line": {"color": colour, "dash": dash, "width": width}, "marker": {"size": 4},
+         "hoverinfo": "text", "hovertext": [f"{name} {say_ms(getattr(point, name.lower()))}, n {point.n:,}" for point in course.points]}
+        for name, colour, dash, width in (("P50", theme.muted, "dot", 1.5), ("P95", theme.accent, "solid", 2.2))]
+    shape = layout(theme, height=240, left=62, right=10, top=24)
+    marks = ticks(top)
+    shape |= {
+        "dragmode": "select", "selectdirection": "h", "shapes": [], "annotations": [], "showlegend": True,
+        "legend": {"orientation": "h", "x": 0, "y": 1.16, "font": {"color": theme.ink, "size": 12}},
+        "xaxis": axis(theme, type="date", showgrid=False),
+        "yaxis": axis(theme, tickvals=marks, ticktext=[say_tick(mark) for mark in marks], range=[0, top * 1.1])}
+    for name, span, dash in (("A before", before, "dot"), ("B after", after, "solid")):
+        if span is not None:
+            shape["shapes"].append({
+                "type": "rect", "x0": span[0].isoformat(), "x1": span[1].isoformat(), "y0": 0, "y1": 1, "yref": "paper", "fillcolor": theme.ink,
+                "opacity": 0.1, "line": {"color": theme.ink, "width": 1.5, "dash": dash}})
+            middle = span[0] + (span[1] - span[0]) / 2
+            shape["annotations"].append(note(0.0, 0.97, name, theme, yref="paper", background=theme.background) | {"x": middle.isoformat()})
+    if course.limit_ms is not None:
+        shape["shapes"].append(line(0, 1, course.limit_ms, course.limit_ms, theme.ink, 1.2, dash="dash", xref="paper"))
+    return {"data": data, "layout": shape}
+
+
+def shift(metrics: list[MetricChange], theme: Theme) -> Spec:
+    """How far each quantile moved, in per cent of before, with its interval; hollow where other traffic is taken out; right of zero is slower."""
+    rows = [(metric.metric, change) for metric in metrics for change in metric.quantiles if change.difference_ms is not None and change.before_ms]
+    names = [f"{metric.upper()} P{change.quantile:g}" for metric, change in rows]
+    data, extent = [], [5.0]
+    for name, filled in (("measured", True), ("with the same traffic", False)):
+        values, low, high, words = [], [], [], []
+        for _, change in rows:
+            value = change.difference_ms if filled else change.adjusted_ms
+            interval = change.interval if filled else change.adjusted_interval
+            base = (change.before_ms or 1.0) / 100.0
+            values.append(None if value is None else value / base)
+            low.append(0.0 if value is None or interval is None else (value - interval[0]) / base)
+            high.append(0.0 if value is None or interval is None else (interval[1] - value) / base)
+            between = f" ({say_added(interval[0])} to {say_added(interval[1])})" if interval else ""
+            words.append("" if value is None else f"{name}: {say_added(value)}{between}")
+            extent += [abs(part) for part in ([value / base] if value is not None else []) + ([side / base for side in interval] if interval else [])]
+        data.append({
+            "type": "scatter", "mode": "markers", "name": name, "x": values, "y": [i + (0.0 if filled else 0.28) for i in range(len(rows))],
+            "marker": {"color": theme.accent, "size": 10, "symbol": "circle" if filled else "circle-open"}, "hoverinfo": "text", "hovertext": words,
+            "error_x": {"type": "data", "symmetric": False, "array": high, "arrayminus": low, "color": theme.accent, "thickness": 1.5, "width": 4}})
+    shape = layout(theme, height=90 + 34 * max(len(rows), 1), left=84, right=96, top=26)
+    reach = min(max(extent), 2000.0) * 1.1
+    shape |= {
+        "showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.12, "font": {"color": theme.ink, "size": 12}},
+        "xaxis": axis(theme, range=[-min(reach, 110.0), reach], ticksuffix=" %"), "shapes": [line(0, 0, 0, 1, theme.ink, 1.2, yref="paper")],
+        "annotations": [note(1.0, i, say_added(change.difference_ms or 0.0), theme, xref="paper", xanchor="left", xshift=8)
+                        for i, (_, change) in enumerate(rows)],
+        "yaxis": axis(theme, tickvals=list(range(len(rows))), ticktext=names, range=[len(rows) - 0.3, -0.6], showgrid=False)}
+    return {"data": data, "layout": shape}
+
+
+def stage_changes(stages: list[StageChange], theme: Theme) -> Spec:
+    """What each stage took more or less per request: over all, and around the SLO percentile (hatched); they add up to the request's own."""
+    order = in_order([row.stage for row in stages])
+    rows = {row.stage: row for row in stages}
+    shown = [stage for stage in order if max(abs(rows[stage].difference_ms), abs(rows[stage].tail_difference_ms)) >= 0.05]
+    data = [
+        {"type": "bar", "orientation": "h", "name": name, "y": shown, "x": [getattr(rows[stage], field) for stage in shown],
+         "marker": {"color": [theme.stage(stage) for stage in shown], "pattern": {"shape": shape, "fgcolor": theme.background}}, "hoverinfo": "text",
+         "hovertext": [f"{stage} {say_added(getattr(rows[stage], field))}, {name}" for stage in shown], "text":
+         [say_added(getattr(rows[stage], field)) for stage in shown], "textposition": "outside", "cliponaxis": False, "textfont": {"color": theme.ink}}
+        for name, field, shape in (("mean of all requests", "difference_ms", ""), ("around the SLO percentile", "tail_difference_ms", "/"))]
+    values = [0.0, *(getattr(rows[stage], field) for stage in shown for field in ("difference_ms", "tail_difference_ms"))]
+    low, high = min(values), max(values)
+    room = 0.22 * ((high - low) or 1.0)
+    shape = layout(theme, height=90 + 44 * max(len(shown), 1), left=104, right=20, top=26)
+    shape |= {
+        "barmode": "group", "showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.12, "font": {"color": theme.ink, "size": 12}},
+        "xaxis": axis(theme, range=[low - room * (low < 0.0), high + room], showticklabels=False, nticks=5),
+        "yaxis": axis(theme, autorange="reversed", showgrid=False),
+        "shapes": [line(0, 0, 0, 1, theme.ink, 1.2, yref="paper")]}
+    return {"data": data, "layout": shape}

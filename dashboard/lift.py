@@ -1,0 +1,59 @@
+"""What do the chosen requests share? The values that they have more often than the others, as a table; values that always come together are one row."""
+
+from __future__ import annotations
+
+from analysis.cohorts import Cohort, Cohorts
+from dashboard import ui
+from dashboard.theme import Theme, say_ms, say_ratio
+
+
+def table(found: Cohorts, theme: Theme) -> str:
+    """The comparison as safe HTML, led by its sentence."""
+    head = f"<h2>{headline(found)}</h2>"
+    looked = f"<small>n {found.n_slow:,} against {found.n_rest:,} others of the window; {ui.text(found.metric.upper())}; source /api/v1/cohorts</small>"
+    if not found.cohorts:
+        why = found.reasons.get("cohorts") or "no attribute's value is more common among them than chance allows"
+        return f"{head}<p>{ui.sentence(why[0].upper() + why[1:])}.</p>{looked}{_skipped(found)}"
+    rows = [[_value(cohort), _bars(cohort, theme), _lift(cohort), _without(cohort)] for cohort in found.cohorts]
+    return (head + ui.table(["Attribute", "share of these / of the others", "lift", "P99 without it"], rows) + looked + _skipped(found))
+
+
+def headline(found: Cohorts) -> str:
+    """What is most common among them, in a sentence, as safe HTML."""
+    these = f"{found.n_slow:,} {ui.text(found.selection, 200)}"
+    if not found.cohorts:
+        return f"What do these share? {these}"
+    first = found.cohorts[0]
+    value = f"{ui.text(first.attribute.replace('_', ' '))} {ui.text(first.value)}"
+    return f"{say_ratio(first.slow_ratio)} of these have {value}, {say_ratio(first.rest_ratio)} of the others: {these}"
+
+
+def _value(cohort: Cohort) -> str:
+    same = "".join(f"<small>with {ui.text(other, 100)}</small>" for other in cohort.same_as[:4])
+    return f"{ui.text(cohort.attribute)} <b>{ui.text(cohort.value, 100)}</b>{same}"
+
+
+def _bars(cohort: Cohort, theme: Theme) -> str:
+    def bar(ratio: float, colour: str, n: int) -> str:
+        return (f'<div class="ov-share"><div class="ov-track"><span style="width:{100.0 * ratio:.1f}%;background:{colour}"></span></div>'
+                f'<span class="ov-n">{say_ratio(ratio)} <small>({n:,})</small></span></div>')
+
+    return bar(cohort.slow_ratio, theme.accent, cohort.slow) + bar(cohort.rest_ratio, theme.line, cohort.rest)
+
+
+def _lift(cohort: Cohort) -> str:
+    times = f"{cohort.lift:.1f}×" if cohort.lift is not None else "only these"
+    return f'<span class="ov-n">{times}</span><small>q {cohort.q_value:.2g}</small>'
+
+
+def _without(cohort: Cohort) -> str:
+    if cohort.p99_without_ms is None:
+        return f'<span class="ov-muted" title="{ui.text(cohort.reasons.get("p99_without_ms"), 200)}">too few left</span>'
+    return f'<span class="ov-n">{say_ms(cohort.p99_without_ms)}</span><small>of {say_ms(cohort.p99_ms)}</small>'
+
+
+def _skipped(found: Cohorts) -> str:
+    if not found.skipped:
+        return ""
+    body = "".join(f"<dt>{ui.text(name.replace('_', ' '))}</dt><dd>{ui.sentence(why)}</dd>" for name, why in found.skipped.items())
+    return f'<details class="ov-details"><summary>{len(found.skipped)} attributes were not looked at</summary><dl class="ov-facts">{body}</dl></details>'

@@ -1,0 +1,74 @@
+"""What are all charts made of? Plain Plotly specifications as dicts: layout, axes, lines, notes; every text from telemetry passes `label`."""
+
+from __future__ import annotations
+
+import html
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from analysis.finding import printable
+from dashboard.theme import Theme
+
+Spec = dict[str, Any]
+_NAME_LENGTH: Final = 34
+# The only button is the one that saves a picture; selecting needs none.
+CONFIG: Final = {
+    "displayModeBar": "hover", "displaylogo": False, "scrollZoom": False, "doubleClick": "reset",
+    "modeBarButtons": [["toImage"]], "toImageButtonOptions": {"format": "png", "scale": 2, "filename": "overrun"}}
+
+
+def figure(spec: Spec) -> Any:
+    """Return a Plotly figure of a specification as it is, without validation and without Plotly's own template."""
+    import plotly.graph_objects as go
+
+    return go.Figure(spec, _validate=False)
+
+
+def label(value: str | None, most: int = _NAME_LENGTH) -> str:
+    """Return a text from telemetry as Plotly may show it: no control characters, no markup, bounded."""
+    return html.escape(printable(value, most), quote=False)
+
+
+def layout(theme: Theme, *, height: int, left: int, right: int, top: int = 12) -> Spec:
+    """The layout that all figures share."""
+    return {
+        "height": height, "margin": {"l": left, "r": right, "t": top, "b": 40}, "paper_bgcolor": theme.background, "plot_bgcolor": theme.background,
+        "font": {"color": theme.ink, "size": 13, "family": '"Source Sans", sans-serif'}, "hoverlabel": {"bgcolor": theme.surface, "font": {"color": theme.ink}},
+        "showlegend": False, "template": {}}
+
+
+def axis(theme: Theme, **more: Any) -> Spec:
+    """An axis in the theme's colours."""
+    plain: Spec = {"gridcolor": theme.line, "linecolor": theme.line, "zeroline": False, "tickfont": {"color": theme.muted, "size": 12}, "automargin": False}
+    return plain | more
+
+
+def line(x0: float | None, x1: float | None, y0: float, y1: float, colour: str, width: float, *, dash: str = "solid", xref: str = "x",
+          yref: str = "y") -> Spec:
+    """A line as a shape."""
+    return {"type": "line", "x0": x0, "x1": x1, "y0": y0, "y1": y1, "xref": xref, "yref": yref, "line": {"color": colour, "width": width, "dash": dash}}
+
+
+def note(x: float, y: float, words: str, theme: Theme, *, xref: str = "x", yref: str = "y", xanchor: str = "center", xshift: int = 0, yshift: int = 0,
+          background: str | None = None) -> Spec:
+    """Words at a place of the figure; `words` is safe."""
+    placed: Spec = {"x": x, "y": y, "text": words, "xref": xref, "yref": yref, "xanchor": xanchor, "xshift": xshift, "yshift": yshift, "showarrow": False,
+                  "font": {"color": theme.ink, "size": 12}}
+    return placed | ({"bgcolor": background} if background else {})
+
+
+def utc(text: str) -> datetime:
+    """Read a time of a selection."""
+    # Plotly answers in the axis' own clock without a zone, sometimes with four digits of a second.
+    whole, _, part = str(text).replace("Z", "").replace(" ", "T").partition(".")
+    whole = f"{whole}:00" if whole.count(":") == 1 else whole if "T" in whole else f"{whole}T00:00:00"
+    return datetime.fromisoformat(f"{whole}.{(part or '0')[:6]:0<6}").replace(tzinfo=UTC)
+
+
+def stretch_of(selection: dict[str, Any] | None) -> tuple[datetime, datetime] | None:
+    """Return the stretch of time that was drawn over, None without one."""
+    boxes = (selection or {}).get("box") or []
+    if not boxes:
+        return None
+    start, end = sorted(utc(text) for text in boxes[0]["x"])
+    return (start, end) if start < end else None

@@ -1,0 +1,149 @@
+"""What is different between A and B, beyond chance and beyond other traffic? Two windows picked on the course of latency, or two versions."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import streamlit as st
+
+from analysis.compare import CohortChange, Comparison, RatioChange
+from analysis.report import Report
+from analysis.window import rfc3339
+from dashboard import charts_compare, data, downloads, nav, plot, state, states, ui
+from dashboard.theme import Theme, say_added, say_ms, say_ratio, say_span, say_time, theme_of
+
+_GLYPH = {"regressed": "▲", "improved": "✓", "mixed": "↕", "unchanged": "=", "not_enough_data": "◔"}
+
+
+def draw() -> None:
+    """The page."""
+    report = states.report_or_state()
+    if report is None:
+        return
+    theme, asked = theme_of(state.mode()), data.asked(state.filters())
+    metric = state.metric(list(report.slo.limits()), report.verdict.metric)
+    heading = st.container()
+    before, after = state.sides(*default_sides(report))
+    _pick(asked, metric, before, after, theme)
+    with heading:
+        if not before or not after:
+            ui.put(ui.box("Two windows are needed", ["Pick A and B by dragging over the course below, or write them: FROM..TO, or version=NAME."]))
+            return
+        found = data.compare(asked, before, after)
+        ui.put(ui.box(*headline(found)))
+        nav.links(("verdict", "Back to the verdict"), ("budget", "Which stage"), ("findings", "Why"))
+    _details(found, theme)
+    ui.put(states.footer(report))
+
+
+def default_sides(report: Report) -> tuple[str, str]:
+    """The two windows that answer "what changed": the baseline against what came since the onset, else the two halves of the window."""
+    window, baseline, onset = report.window, report.baseline, report.verdict.onset
+    if window.start is None or window.end is None:
+        return "", ""
+    if baseline is not None and onset is not None and baseline.start and baseline.end:
+        return range_text(baseline.start, baseline.end), range_text(onset, window.end)
+    middle = window.start + (window.end - window.start) / 2
+    return range_text(window.start, middle), range_text(middle, window.end)
+
+
+def range_text(start: datetime, end: datetime) -> str:
+    """A RANGE as the API reads it."""
+    return f"{rfc3339(start)}..{rfc3339(end)}"
+
+
+def headline(found: Comparison) -> tuple[str, list[str]]:
+    """The comparison's own sentence, as safe HTML."""
+    at = f"The change began at {say_time(found.change_at, date=True)}." if found.change_at else ui.sentence(found.reasons.get("change_at", ""))
+    new = "; ".join(f"{ui.text(change.what)} <b>{ui.text(change.after)}</b>" for change in found.changed)
+    return f"{_GLYPH[found.outcome]} {ui.sentence(found.sentence)}", [at, f"New then: {new}" if new else ""]
+
+
+def sides(found: Comparison) -> str:
+    """Both windows in numbers."""
+    head = ["", "window", "requests", "rate", "goodput", "errors"]
+    rows = [[f"<b>{name}</b>", ui.text(side.asked, 90) + f"<small>{say_span(side.start, side.end)}</small>", f"{side.requests:,}",
+             f"{side.rps:.2f} /s" if side.rps is not None else "–", say_ratio(side.goodput_ratio), say_ratio(side.error_ratio)]
+            for name, side in (("A before", found.before), ("B after", found.after))]
+    rows.append(["<b>B − A</b>", "", "", "", _ratio(found.goodput), _ratio(found.errors)])
+    return ui.table(head, rows)
+
+
+def quantiles(found: Comparison) -> str:
+    """Every quantile of every metric in both windows."""
+    rows = []
+    for metric in found.metrics:
+        for change in metric.quantiles:
+            if change.before_ms is None or change.after_ms is None:
+                why = ui.sentence(next(iter(change.reasons.values()), ""))
+                rows.append([f"{metric.metric.upper()} P{change.quantile:g}", f"<small>{why}</small>", "", "", ""])
+                continue
+            certain = "beyond chance" if change.significant else "may be chance"
+            rest = say_added(change.adjusted_ms) if change.adjusted_ms is not None else "–"
+            rows.append([f"{metric.metric.upper()} P{change.quantile:g}", say_ms(change.before_ms), say_ms(change.after_ms),
+                         f"{say_added(change.difference_ms or 0.0)}<small>{certain}</small>", rest])
+    return ui.table(["", "A", "B", "B − A", "with the same traffic"], rows)
+
+
+def came_and_went(found: Comparison) -> str:
+    """Values that only one of the windows has."""
+    def listed(rows: list[CohortChange]) -> str:
+        return "".join(f"<dt>{ui.text(row.attribute)}</dt><dd><b>{ui.text(row.value, 100)}</b> {row.requests:,} requests, {say_ratio(row.ratio)}</dd>"
+                       for row in rows) or "<dt>none</dt><dd></dd>"
+
+    return (f'<div class="ov-cols"><div><h2>Only in B</h2><dl class="ov-facts">{listed(found.appeared)}</dl></div>'
+            f'<div><h2>Only in A</h2><dl class="ov-facts">{listed(found.vanished)}</dl></div></div>')
+
+
+def _ratio(change: RatioChange) -> str:
+    if change.difference is None:
+        return "–"
+    points = f"{100.0 * change.difference:+.1f} points".replace("-", "−")
+    return f"{points}<small>{'beyond chance' if change.significant else 'may be chance'}</small>"
+
+
+def _pick(asked: data.Asked, metric: str, before: str, after: str, theme: Theme) -> None:
+    course = data.series(asked, metric)
+    if not course.points:
+        return
+    side = state.picked_side()
+    key = f"pick-{metric}"
+    st.plotly_chart(
+        plot.figure(charts_compare.picker(course, _span(before), _span(after), theme)), theme=None, config=plot.CONFIG, key=key, selection_mode=["box"],
+        on_select=lambda: _chosen(key, side), alt=f"{metric.upper()} P50 and P95 per {course.step_s} s with windows A and B marked")
+    ui.put(f"<small>Drag over the course to set {'A' if side == 'before' else 'B'}; {metric.upper()} per {course.step_s} s, n {course.n:,}, dashed = limit, "
+           "times in UTC; source /api/v1/series</small>")
+
+
+def _chosen(key: str, side: str) -> None:
+    span = plot.stretch_of(st.session_state[key]["selection"])
+    if span is not None:
+        state.choose_side(side, range_text(span[0].replace(microsecond=0), span[1].replace(microsecond=0) + timedelta(seconds=1)))
+
+
+def _span(text: str) -> tuple[datetime, datetime] | None:
+    start, dots, end = text.partition("..")
+    try:
+        return (datetime.fromisoformat(start), datetime.fromisoformat(end)) if dots else None
+    except ValueError:
+        return None  # relative times and versions are not marked
+
+
+def _details(found: Comparison, theme: Theme) -> None:
+    ui.put(sides(found))
+    if any(change.difference_ms is not None for metric in found.metrics for change in metric.quantiles):
+        left, right = st.columns(2, gap="large")
+        with left:
+            ui.put("<h2>How far each quantile moved</h2>")
+            st.plotly_chart(plot.figure(charts_compare.shift(found.metrics, theme)), theme=None, config=plot.CONFIG, key="shift",
+                            alt=f"Quantile differences with 95 % intervals: {ui.text(found.sentence, 300)}")
+            taken = f"; other traffic taken out: {ui.text(', '.join(found.adjusted_for), 200)}" if found.adjusted_for else ""
+            ui.put(f"<small>B − A in per cent of A, 95 % block-bootstrap intervals; right of zero = slower{taken}; source /api/v1/compare</small>")
+        with right:
+            ui.put("<h2>Which stage moved it</h2>")
+            st.plotly_chart(plot.figure(charts_compare.stage_changes(found.stages, theme)), theme=None, config=plot.CONFIG, key="stage-changes",
+                            alt="Stage differences: " + ui.text(", ".join(f"{row.stage} {say_ms(row.difference_ms)}" for row in found.stages), 300))
+            total = sum(row.difference_ms for row in found.stages)
+            ui.put(f"<small>Means per successful request; stages add up to {say_ms(total)}, the difference of mean E2E</small>")
+    ui.put(quantiles(found) + came_and_went(found))
+    downloads.as_json("This comparison", "compare", found)
