@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from analysis.cohorts import Cohorts
     from analysis.compare import Comparison
     from analysis.engine_view import EngineView
+    from analysis.engine_series import EngineSeries
     from analysis.heatmap import Heatmap
     from analysis.parts import Stages
     from analysis.quality import Quality
@@ -117,6 +118,12 @@ class Client:
 
         more = {"metric": metric, "min_ms": _text(min_ms), "max_ms": _text(max_ms), "box_from": box_from, "box_to": box_to}
         return self._get("cohorts", {**(parameters or {}), **more}, Cohorts)
+
+    def engine(self, parameters: Mapping[str, str | None] | None = None, *, metric: str) -> EngineSeries:
+        """What the inference servers said over time, beside one metric."""
+        from analysis.engine_series import EngineSeries
+
+        return self._get("engine", {**(parameters or {}), "metric": metric}, EngineSeries)
 
     def compare(self, parameters: Mapping[str, str | None] | None = None, *, before: str, after: str) -> Comparison:
         """Two windows side by side; each side is `FROM..TO` or `version=NAME`."""

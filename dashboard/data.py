@@ -17,6 +17,7 @@ from analysis.burn import Burn
 from analysis.client import Client
 from analysis.cohorts import Cohorts
 from analysis.compare import Comparison
+from analysis.engine_series import EngineSeries
 from analysis.heatmap import Heatmap
 from analysis.parts import Stages
 from analysis.report import Report
@@ -115,6 +116,12 @@ def cohorts(asked: Asked, metric: str, min_ms: float | None, max_ms: float | Non
 def compare(asked: Asked, before: str, after: str) -> Comparison:
     """Two windows or versions side by side."""
     return client().compare(dict(asked), before=before, after=after)
+
+
+@st.cache_data(ttl=10, max_entries=32, show_spinner=False)
+def engine(asked: Asked, metric: str) -> EngineSeries:
+    """What the inference servers said over time."""
+    return client().engine(dict(asked), metric=metric)
 
 
 @st.cache_data(ttl=10, max_entries=32, show_spinner=False)

@@ -30,6 +30,7 @@ PLACES = (
     Place("verdict", "Verdict", ":material/gavel:", charts=False),
     Place("budget", "Budget", ":material/bar_chart:"),
     Place("findings", "Findings", ":material/troubleshoot:", charts=False),
+    Place("engine", "Engine", ":material/memory:"),
     Place("traces", "Traces", ":material/account_tree:", holds=("trace", "box")),
     Place("compare", "Compare", ":material/compare_arrows:", holds=("before", "after")),
     Place("health", "Data health", ":material/verified:", charts=False),

@@ -133,6 +133,14 @@ def say_age(seconds: float) -> str:
     return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
 
 
+def say_number(value: float, unit: str) -> str:
+    """Return an engine's number with its unit: ratios as per cent, rates and counts with three figures."""
+    if unit == "ratio":
+        return f"{100.0 * value:.0f} %" if value == 0.0 or value >= 0.0995 else f"{100.0 * value:.1f} %"
+    shown = f"{value:,.0f}" if value >= 100.0 or value == int(value) else f"{value:.3g}"
+    return shown if unit == "requests" else f"{shown}/s"
+
+
 def ticks(largest: float) -> list[float]:
     """Return axis ticks from 0 in steps of 1, 2 or 5 times a power of ten, three to six of them; only 0 for nothing."""
     if not largest > 0.0:

@@ -14,6 +14,7 @@ from analysis import report as reports
 from analysis.burn import burn
 from analysis.cohorts import cohorts, parse_box
 from analysis.compare import compare, read_sides
+from analysis.engine_series import engine_series
 from analysis.errors import AnalysisError
 from analysis.heatmap import heatmap
 from analysis.parts import stages_of
@@ -56,6 +57,7 @@ class FakeApi(ThreadingHTTPServer):
             "requests": lambda: list_requests(
                 con, window, sort=parameters.get("sort", "e2e"), limit=int(parameters.get("limit", 200)), metric=metric, **numbers),
             "holdings": lambda: holdings(con, window), "burn": lambda: burn(con, window, slo, T0),
+            "engine": lambda: engine_series(con, window, slo, metric),
             "cohorts": lambda: cohorts(con, window, slo, metric, parse_box(
                 parameters.get("box_from"), parameters.get("box_to"), numbers.get("min_ms"), numbers.get("max_ms"))),
             "compare": lambda: compare(con, read_sides(window, parameters["before"], parameters["after"], T0), slo),

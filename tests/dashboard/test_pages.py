@@ -15,7 +15,7 @@ from analysis import report as reports
 from analysis.slo import parse_slo
 from analysis.window import Window, rfc3339
 from dashboard import nav, states
-from dashboard.theme import say_ms
+from dashboard.theme import say_age, say_ms
 from tests.analysis.builders import T0, at, insert, requests, store, vllm_gauges, vllm_spans
 from tests.dashboard.fake_api import FakeApi, fake_api
 
@@ -339,3 +339,25 @@ def test_the_verdict_shows_how_fast_the_budget_burns(demo: FakeApi, monkeypatch:
     assert "Error budget burn" in text
     for pair in demo.answer("burn", WINDOW).pairs:
         assert f"{min(pair.long_burn, pair.short_burn):.1f}×" in text
+
+
+def test_the_engine_page_says_whether_it_warned(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "engine", **WINDOW)
+    found = demo.answer("engine", {**WINDOW, "metric": "ttft"})
+    (chart,) = charts_of(app)
+    assert [trace["name"] for trace in chart["data"]] == ["TTFT P95", "KV cache used", "Requests waiting"]
+    assert chart["data"][1]["y"] == found.indicators[0].values
+    text = plain(app)
+    for row in found.indicators:
+        assert row.lead_s is not None
+        assert say_age(abs(row.lead_s)) in text
+    assert "Not received in this window: Running batch" in text
+
+
+def test_without_engine_metrics_the_engine_page_names_what_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, serving = api_over(requests(140, other_ms=9000.0))
+    with serving as api:
+        app = shown(api, monkeypatch, "engine", **WINDOW)
+    assert "The inference servers say nothing here" in plain(app)
+    assert "kv_cache_usage" in plain(app)
+    assert not charts_of(app)

@@ -1,0 +1,172 @@
+"""What did the inference servers say over time, and did they say it before latency broke? Indicators per step beside the judged metric's P95.
+
+Reads `v_metric_points` through a cursor that is passed in. Thresholds are priors, marked unlearned: KV usage over 90 %, a request waiting, a preemption.
+An alert must hold for four samples; its lead is the time from there to the first of three steps in a row with P95 over the limit, negative when it came
+after.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, Literal
+
+import duckdb
+import msgspec
+import numpy as np
+import polars as pl
+
+from analysis.incident import from_us
+from analysis.requests import Extent
+from analysis.series import MOST_POINTS, Series, series, step_of
+from analysis.slo import Slo
+from analysis.window import SCRAPE_GRACE, Window, query
+
+Combined = Literal["sum", "max", "mean"]
+# In the order of cause to effect as one reads down from the effect: what is full, what waits, what runs, what is saved, what is thrown away. The unit,
+# how servers are put together, and the prior threshold (a value at least this high, held; null: none is known).
+SHOWN: Final[tuple[tuple[str, str, Combined, float | None], ...]] = (
+    ("kv_cache_usage", "ratio", "max", 0.9), ("queue_depth", "requests", "sum", 1.0), ("running", "requests", "sum", None),
+    ("prefix_cache_hit_rate", "ratio", "mean", None), ("preemptions", "1/s", "sum", 1e-9), ("output_tokens", "tokens/s", "sum", None),
+    ("spec_accept_rate", "ratio", "mean", None), ("gpu_util", "ratio", "max", None))
+# What an engine must send for the page to explain anything; the others are named only where they come.
+EXPECTED: Final = ("kv_cache_usage", "queue_depth", "running", "prefix_cache_hit_rate", "preemptions")
+# One sample over a threshold is noise; a breach that lasts one step is a blip. Own defaults, as in the page's words.
+HELD_SAMPLES: Final = 4
+HELD_STEPS: Final = 3
+
+
+class IndicatorSeries(msgspec.Struct, kw_only=True):
+    """One indicator per step: the mean of each server's samples, servers put together as `combined`; null where nothing was scraped.
+
+    `crossed_at` is the first sample of the first run of four at or over `threshold` on any server, `lead_s` how long before the breach that was
+    (negative: after it). Both null without a threshold, a crossing or a breach; `reasons` says which.
+    """
+
+    indicator: str
+    unit: str
+    combined: Combined
+    instances: int
+    samples: int
+    threshold: float | None
+    learned: bool
+    crossed_at: datetime | None
+    lead_s: float | None
+    values: list[float | None]
+    reasons: dict[str, str] = {}
+
+
+class EngineSeries(msgspec.Struct, kw_only=True):
+    """Indicators of a window in steps of `step_s` from `start`; `effect_p95_ms` is the judged metric's P95 in the same steps.
+
+    `breach_at` is the start of the first of three steps in a row with P95 over the limit. `missing` names expected indicators that nobody sent.
+    """
+
+    metric: str
+    limit_ms: float | None
+    start: datetime | None
+    step_s: int
+    effect_p95_ms: list[float | None]
+    effect_n: int
+    breach_at: datetime | None
+    indicators: list[IndicatorSeries]
+    missing: list[str]
+    reasons: dict[str, str] = {}
+
+
+def engine_series(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str) -> EngineSeries:
+    """Return the indicators of a window beside a metric (ttft, itl, tpot, e2e).
+
+    Raises:
+        ListError: an unknown metric.
+    """
+    course = series(con, window, slo, metric)
+    points = con.sql(query("metric_points"), params={
+        "start": window.start, "end": window.end + SCRAPE_GRACE if window.end else None, "model": window.model,
+        "indicators": [name for name, *_ in SHOWN]}).pl()
+    found = set(points["indicator"].to_list())
+    answer = EngineSeries(
+        metric=course.metric, limit_ms=course.limit_ms, start=None, step_s=course.step_s, effect_p95_ms=[], effect_n=course.n, breach_at=None, indicators=[],
+        missing=[name for name in EXPECTED if name not in found])
+    first_us, last_us = _bounds(course, points, window)
+    if first_us is None or last_us is None:
+        answer.reasons = {"indicators": "neither a request nor an engine metric in the window"}
+        return answer
+    if not course.points:
+        answer.step_s = step_of(Extent(n=0, start=from_us(first_us), end=from_us(last_us), first=None, last=None), MOST_POINTS)
+    step_us = answer.step_s * 1_000_000
+    origin = first_us // step_us
+    steps = (last_us - 1) // step_us - origin + 1
+    answer.start = from_us(origin * step_us)
+    answer.effect_p95_ms = _placed({int(point.start.timestamp()) // answer.step_s - origin: point.p95 for point in course.points}, steps)
+    answer.breach_at = _breach(answer)
+    answer.indicators = [
+        _indicator(points.filter(pl.col("indicator") == name), (name, unit, combined, threshold), origin, steps, step_us, answer.breach_at)
+        for name, unit, combined, threshold in SHOWN if name in found]
+    if not answer.indicators:
+        answer.reasons["indicators"] = "no engine metric in the window: scrape the inference server's /metrics, or send them over OTLP"
+    return answer
+
+
+def _bounds(course: Series, points: pl.DataFrame, window: Window) -> tuple[int | None, int | None]:
+    if course.points:
+        return int(course.points[0].start.timestamp()) * 1_000_000, (int(course.points[-1].start.timestamp()) + course.step_s) * 1_000_000
+    if points.is_empty():
+        return None, None
+    times = points["time_us"].to_numpy()
+    start = int(window.start.timestamp() * 1e6) if window.start else int(times.min())
+    return start, int(window.end.timestamp() * 1e6) if window.end else int(times.max()) + 1
+
+
+def _placed(values: dict[int, float | None], steps: int) -> list[float | None]:
+    return [values.get(i) for i in range(steps)]
+
+
+def _breach(answer: EngineSeries) -> datetime | None:
+    if answer.limit_ms is None or answer.start is None:
+        answer.reasons["breach_at"] = f"the SLO has no {answer.metric} limit"
+        return None
+    run = first = 0
+    for i, value in enumerate(answer.effect_p95_ms):
+        if value is None:
+            continue  # too few requests in the step: it says neither
+        run = run + 1 if value > answer.limit_ms else 0
+        first = i if run == 1 else first
+        if run == HELD_STEPS:
+            return from_us(int(answer.start.timestamp() * 1e6) + first * answer.step_s * 1_000_000)
+    answer.reasons["breach_at"] = f"{answer.metric.upper()} P95 was never over its limit in {HELD_STEPS} steps in a row"
+    return None
+
+
+def _indicator(points: pl.DataFrame, shown: tuple[str, str, Combined, float | None], origin: int, steps: int, step_us: int,
+               breach_at: datetime | None) -> IndicatorSeries:
+    name, unit, combined, threshold = shown
+    together = {"sum": pl.col("value").sum(), "max": pl.col("value").max(), "mean": pl.col("value").mean()}[combined]
+    stepped = (points.with_columns(step=pl.col("time_us") // step_us - origin).group_by("step", "instance").agg(pl.col("value").mean())
+               .group_by("step").agg(together))
+    values = {int(step): float(value) for step, value in stepped.iter_rows() if value is not None}
+    made = IndicatorSeries(
+        indicator=name, unit=unit, combined=combined, instances=points["instance"].n_unique(), samples=points.height, threshold=threshold, learned=False,
+        crossed_at=None, lead_s=None, values=_placed(dict(values), steps))
+    if threshold is None:
+        made.reasons = dict.fromkeys(("crossed_at", "lead_s"), "no threshold of this indicator is known to warn")
+        return made
+    crossed = [at for _, part in points.partition_by("instance", as_dict=True).items() if (at := _first_held(part, threshold)) is not None]
+    if not crossed:
+        made.reasons = dict.fromkeys(("crossed_at", "lead_s"), f"never at its threshold for {HELD_SAMPLES} samples in a row")
+        return made
+    made.crossed_at = from_us(min(crossed))
+    if breach_at is None:
+        made.reasons = {"lead_s": "nothing to warn of: no lasting breach in the window"}
+    else:
+        made.lead_s = (breach_at - made.crossed_at).total_seconds()
+    return made
+
+
+def _first_held(points: pl.DataFrame, threshold: float) -> int | None:
+    """The time (us) of the first sample of the first run of `HELD_SAMPLES` at or over the threshold, None without such a run."""
+    ordered = points.sort("time_us")
+    over = ordered["value"].to_numpy() >= threshold
+    if len(over) < HELD_SAMPLES:
+        return None
+    held = np.convolve(over, np.ones(HELD_SAMPLES), "valid") >= HELD_SAMPLES
+    return int(ordered["time_us"][int(np.argmax(held))]) if held.any() else None

@@ -1,0 +1,90 @@
+"""How are an engine's indicators drawn? The effect on top and its possible causes below, one time axis, alerts as lines through all rows."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from analysis.engine_series import EngineSeries, IndicatorSeries
+from dashboard.plot import Spec, axis, layout, line, note
+from dashboard.theme import Theme, say_age, say_ms, say_number, say_tick, ticks
+
+ROW_PX: Final = 112
+_COLOUR: Final = {"queue_depth": "queue", "running": "decode", "prefix_cache_hit_rate": "guardrail", "preemptions": "prefill", "output_tokens": "tool"}
+_NAMES: Final = {
+    "kv_cache_usage": "KV cache used", "queue_depth": "Requests waiting", "running": "Running batch", "prefix_cache_hit_rate": "Prefix cache hits",
+    "preemptions": "Preemptions per second", "output_tokens": "Output tokens per second", "spec_accept_rate": "Drafts accepted", "gpu_util": "GPU busy"}
+
+
+def name_of(indicator: str) -> str:
+    """Return an indicator in words."""
+    return _NAMES.get(indicator, indicator.replace("_", " "))
+
+
+def rows(found: EngineSeries, theme: Theme) -> Spec:
+    """One row for the metric's P95 and one per indicator."""
+    times = [(found.start + timedelta(seconds=found.step_s * (i + 0.5))).isoformat() for i in range(len(found.effect_p95_ms))] if found.start else []
+    count = 1 + len(found.indicators)
+    shape = layout(theme, height=60 + ROW_PX * count, left=64, right=12, top=26)
+    shape |= {"shapes": [], "annotations": [], "xaxis": axis(theme, type="date", showgrid=False, anchor=f"y{count}" if count > 1 else "y",
+                                                             range=[times[0], times[-1]] if len(times) > 1 else None)}
+    data: list[Spec] = []
+    height = 1.0 / count
+    for i in range(count):
+        high = 1.0 - i * height - 0.012
+        low = 1.0 - (i + 1) * height + 0.028
+        key = "" if i == 0 else str(i + 1)
+        if i == 0:
+            values, colour, name, limit = found.effect_p95_ms, theme.ink, f"{found.metric.upper()} P95", found.limit_ms
+        else:
+            row = found.indicators[i - 1]
+            values, colour, name, limit = row.values, _colour(row, theme), name_of(row.indicator), row.threshold
+        top = max([value for value in values if value is not None] + [limit or 0.0] + ([1.0] if i and found.indicators[i - 1].unit == "ratio" else [])) or 1.0
+        marks = ticks(top)
+        marks = marks[:: 1 + len(marks) // 4]
+        words = [say_tick(mark) for mark in marks] if i == 0 else [say_number(mark, found.indicators[i - 1].unit) for mark in marks]
+        shape[f"yaxis{key}"] = axis(theme, domain=[low, high], range=[0, top * 1.12], tickvals=marks, ticktext=words)
+        data.append({
+            "type": "scatter", "mode": "lines+markers" if sum(value is not None for value in values) < 40 else "lines", "x": times, "y": values,
+            "yaxis": f"y{key}", "line": {"color": colour, "width": 1.9}, "marker": {"size": 4}, "name": name, "hoverinfo": "text",
+            "fill": "tozeroy" if i else "none", "fillcolor": f"{colour}22",
+            "hovertext": ["" if value is None else f"{name} {_said(value, i, found)}" for value in values]})
+        shape["annotations"].append(
+            note(0.004, high, f"<b>{name}</b>", theme, xref="paper", yref="paper", xanchor="left", yshift=-6, background=theme.background))
+        if limit is not None and limit > 1e-6:
+            shape["shapes"].append(line(0, 1, limit, limit, theme.ink, 1.2, dash="dash", xref="paper", yref=f"y{key}"))
+    _alerts(found, shape, theme)
+    return {"data": data, "layout": shape}
+
+
+def _alerts(found: EngineSeries, shape: Spec, theme: Theme) -> None:
+    """Vertical lines: when alerts began (dotted) and when latency broke (solid), the time between the first warning and the breach shaded."""
+    warned = [row for row in found.indicators if row.lead_s is not None and row.lead_s > 0 and row.crossed_at]
+    for row in found.indicators:
+        if row.crossed_at is not None:
+            shape["shapes"].append(_vertical(row.crossed_at, theme.stage("queue"), "dot"))
+    if found.breach_at is not None:
+        shape["shapes"].append(_vertical(found.breach_at, theme.over, "solid"))
+        shape["annotations"].append(note(0, 1.0, "▲ over the limit", theme, yref="paper", xanchor="left", yshift=12) | {"x": found.breach_at.isoformat()})
+    if warned and found.breach_at is not None:
+        first = min(row.crossed_at for row in warned if row.crossed_at)
+        lead_s = (found.breach_at - first).total_seconds()
+        shape["shapes"].append({
+            "type": "rect", "x0": first.isoformat(), "x1": found.breach_at.isoformat(), "y0": 0, "y1": 1, "yref": "paper", "line": {"width": 0},
+            "fillcolor": theme.stage("queue"), "opacity": 0.13})
+        shape["annotations"].append(note(0, 1.0, f"{say_age(lead_s)} lead", theme, yref="paper", xanchor="right", yshift=12) | {
+            "x": found.breach_at.isoformat(), "xshift": -4})
+
+
+def _vertical(at: datetime, colour: str, dash: str) -> Spec:
+    drawn: Spec = {"color": colour, "width": 1.6, "dash": dash}
+    return {"type": "line", "x0": at.isoformat(), "x1": at.isoformat(), "y0": 0, "y1": 1, "yref": "paper", "line": drawn}
+
+
+def _said(value: float, i: int, found: EngineSeries) -> str:
+    return say_ms(value) if i == 0 else say_number(value, found.indicators[i - 1].unit)
+
+
+def _colour(row: IndicatorSeries, theme: Theme) -> str:
+    stage = _COLOUR.get(row.indicator)
+    return theme.stage(stage) if stage else theme.accent

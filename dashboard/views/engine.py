@@ -1,0 +1,111 @@
+"""Did the inference server warn us, and how early? The judged metric above the engine's indicators on one time axis, alerts with their lead."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from analysis.engine_series import HELD_SAMPLES, HELD_STEPS, EngineSeries, IndicatorSeries
+from analysis.report import Indicator, Report
+from dashboard import charts_engine, data, downloads, nav, plot, state, states, ui
+from dashboard.charts_engine import name_of
+from dashboard.theme import say_age, say_ms, say_number, say_ratio, say_time, theme_of
+
+
+def draw() -> None:
+    """The page."""
+    report = states.report_or_state()
+    if report is None:
+        return
+    theme, asked = theme_of(state.mode()), data.asked(state.filters())
+    metric = state.metric(list(report.slo.limits()), report.verdict.metric)
+    found = data.engine(asked, metric)
+    ui.put(ui.box(*headline(found)))
+    nav.links(("verdict", "Back to the verdict"), ("findings", "Why"), ("health", "What is missing"), ("traces", "Slowest requests"))
+    if found.indicators:
+        left, right = st.columns([2.6, 1], gap="large")
+        with left:
+            st.plotly_chart(plot.figure(charts_engine.rows(found, theme)), theme=None, config=plot.CONFIG, key="engine", alt=words(found))
+            ui.put(f"<small>Steps of {found.step_s} s; {found.metric.upper()} P95 of n {found.effect_n:,} (gaps: too few in the step); each server's mean per "
+                   "step, servers put together as named on the right; dashed = limit or prior threshold; times in UTC; source /api/v1/engine</small>")
+            downloads.as_json("These series", "engine", found)
+        with right:
+            ui.put(alerts(found) + learned(report) + now(found))
+    ui.put(missing(found) + states.footer(report))
+
+
+def headline(found: EngineSeries) -> tuple[str, list[str]]:
+    """Whether the engine warned, as safe HTML."""
+    if not found.indicators:
+        return "The inference servers say nothing here", [ui.sentence(found.reasons.get("indicators", "")) + "."]
+    metric = found.metric.upper()
+    ahead = sorted((row for row in found.indicators if row.lead_s is not None), key=lambda row: -(row.lead_s or 0.0))
+    if found.breach_at is None:
+        raised = [row for row in found.indicators if row.crossed_at is not None]
+        also = "; meanwhile " + ", ".join(f"{name_of(row.indicator)} {said(row)}" for row in raised) if raised else "; no indicator reached its threshold"
+        return f"{metric} did not break for long", [f"{ui.sentence(found.reasons.get('breach_at', ''))}{also}."]
+    broke = f"{metric} P95 crossed {say_ms(found.limit_ms)} at {say_time(found.breach_at)} and stayed there"
+    if not ahead or (ahead[0].lead_s or 0.0) <= 0.0:
+        late = f"; {name_of(ahead[0].indicator)} came {say_age(-(ahead[0].lead_s or 0.0))} after it" if ahead else ""
+        return f"No warning before {metric} broke", [f"{broke}{late}."]
+    first = ahead[0]
+    return f"{say_age(first.lead_s or 0.0)} of warning before {metric} broke", [f"{name_of(first.indicator)} {said(first)}; {broke}."]
+
+
+def said(row: IndicatorSeries) -> str:
+    """When an indicator reached its threshold, in words."""
+    at = say_time(row.crossed_at) if row.crossed_at else ""
+    return f"was above zero from {at}" if (row.threshold or 0.0) < 1e-6 else f"reached {say_number(row.threshold or 0.0, row.unit)} at {at}"
+
+
+def alerts(found: EngineSeries) -> str:
+    """Every alert with its lead; negative ones lagged and are listed too."""
+    crossed = sorted(((row.crossed_at, row) for row in found.indicators if row.crossed_at), key=lambda pair: pair[0])
+    rows = [[f'<span class="ov-n">{say_time(at)}</span>', name_of(row.indicator), _lead(row)] for at, row in crossed]
+    body = ui.table(["Signal at", "indicator", "lead"], rows) if rows else "<p>None.</p>"
+    return (f"<h2>Alerts, by prior thresholds</h2>{body}<small>An alert holds for {HELD_SAMPLES} samples, a breach for {HELD_STEPS} steps. Negative lead = it "
+            "came after. Priors are unlearned: in simulation KV over 90 % has a precision of 0.21 to 0.55.</small>")
+
+
+def learned(report: Report) -> str:
+    """What the report learned about the indicators on this data, or why it did not."""
+    if not report.indicators:
+        why = report.reasons.get("indicators", "")
+        return f"<h2>Learned on this data</h2><p><small>{ui.sentence(why)}</small></p>" if why else ""
+    return "<h2>Learned on this data</h2>" + ui.table(["indicator", "precision", "recall", "lead", "n"], [_learned(row) for row in report.indicators])
+
+
+def now(found: EngineSeries) -> str:
+    """The last value of each indicator and how servers are put together."""
+    rows = [[f"{name_of(row.indicator)}<small>{row.combined} of {row.instances} server{'s' if row.instances > 1 else ''}, {row.samples:,} samples</small>",
+             _last(row)] for row in found.indicators]
+    return "<h2>Last step</h2>" + ui.table(["indicator", "value"], rows)
+
+
+def missing(found: EngineSeries) -> str:
+    """Expected indicators that nobody sent, by name."""
+    if not found.missing:
+        return ""
+    names = ", ".join(f"{name_of(name)} (<code>{ui.text(name)}</code>)" for name in found.missing)
+    return f"<p>Not received in this window: {names}. Data health says which names are understood.</p>"
+
+
+def words(found: EngineSeries) -> str:
+    """The chart's description for those who do not see it."""
+    rows = ", ".join(name_of(row.indicator) for row in found.indicators)
+    return ui.text(f"{found.metric.upper()} P95 over {rows}, on one time axis. {headline(found)[0]}", 400)
+
+
+def _lead(row: IndicatorSeries) -> str:
+    if row.lead_s is None:
+        return "–"
+    return f'<span class="ov-n">{"+" if row.lead_s > 0 else "−"}{say_age(abs(row.lead_s))}</span>'
+
+
+def _last(row: IndicatorSeries) -> str:
+    value = next((value for value in reversed(row.values) if value is not None), None)
+    return "–" if value is None else f'<span class="ov-n">{say_number(value, row.unit)}</span>'
+
+
+def _learned(row: Indicator) -> list[str]:
+    lead = say_age(row.lead_s_median) if row.lead_s_median is not None else "–"
+    return [f"{name_of(row.indicator)}<small>at {row.threshold:.3g}</small>", say_ratio(row.precision), say_ratio(row.recall), lead, f"{row.events:,}"]
