@@ -429,12 +429,13 @@ def dashboard(
     url: Annotated[str, _text("The server to read from.", "--url")] = SERVER_URL,
     host: Annotated[str, _text("Address to listen on.", "--host")] = "127.0.0.1",
     port: Annotated[int, _text("Port to listen on.", "--port")] = 8501,
+    artifact: Annotated[Path | None, typer.Option("--artifact", help="The length predictor to show, a folder that `overrun train` wrote.")] = None,
 ) -> None:
     """Show the dashboard of a running server in the browser."""
     from dashboard.launch import DashboardError, run, wait_ready
 
     try:
-        shown = run(url, port, host)
+        shown = run(url, port, host, artifact)
         print(f"dashboard: {wait_ready(shown, port, host)}", file=sys.stderr)
         code = shown.wait()
     except DashboardError as error:

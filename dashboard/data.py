@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import TypeAlias
 
 import streamlit as st
@@ -26,6 +27,7 @@ from analysis.series import Series
 from analysis.trace import Trace
 from dashboard import state
 from dashboard.launch import URL_VARIABLE
+from models.artifact import Artifact, load_artifact
 
 DEFAULT_URL = "http://127.0.0.1:4318"
 # A dict cannot be a cache key; the pairs of one can.
@@ -128,6 +130,12 @@ def engine(asked: Asked, metric: str) -> EngineSeries:
 def burn(asked: Asked) -> Burn:
     """How fast the error budget is spent."""
     return client().burn(dict(asked))
+
+
+@st.cache_resource(ttl=30, max_entries=2, show_spinner=False)
+def artifact(folder: str) -> Artifact:
+    """The length predictor's artifact, every file held against its hash."""
+    return load_artifact(Path(folder))
 
 
 @st.cache_data(ttl=10, max_entries=32, show_spinner=False)

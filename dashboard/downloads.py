@@ -24,6 +24,11 @@ def as_json(what: str, name: str, answer: Any) -> None:
     _button(what, f"{name}.json", "application/json", lambda: msgspec.json.encode(answer).decode())
 
 
+def as_file(what: str, name: str, mime: str, make: Callable[[], bytes]) -> None:
+    """Offer a file of any kind."""
+    _button(what, name, mime, make)
+
+
 def csv_of(columns: Mapping[str, Sequence[Any]]) -> str:
     """Return columns as CSV text with a header; lists are joined by spaces, texts from telemetry are never formulas."""
     out = io.StringIO()
@@ -41,7 +46,7 @@ def _cell(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def _button(what: str, file: str, mime: str, make: Callable[[], str]) -> None:
+def _button(what: str, file: str, mime: str, make: Callable[[], str] | Callable[[], bytes]) -> None:
     st.download_button(
         f"{what} as {file.rpartition('.')[2].upper()}", make, file_name=f"overrun-{file}", mime=mime, on_click="ignore", type="tertiary", key=f"get-{file}",
         icon=":material/download:")

@@ -20,6 +20,7 @@ from dashboard.theme import DARK, LIGHT
 DEFAULT_PORT: Final = 8501
 DEFAULT_HOST: Final = "127.0.0.1"
 URL_VARIABLE: Final = "OVERRUN_URL"
+ARTIFACT_VARIABLE: Final = "OVERRUN_ARTIFACT"
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _START_S: Final = 60.0
 
@@ -63,12 +64,12 @@ def command(port: int = DEFAULT_PORT, host: str = DEFAULT_HOST) -> list[str]:
     return [sys.executable, "-m", "streamlit", "run", str(Path(__file__).with_name("asgi.py")), *flags]
 
 
-def environment(url: str) -> dict[str, str]:
-    """Return this process's environment with the address of the server to ask; tokens are inherited from it, never passed as arguments."""
-    return {**os.environ, URL_VARIABLE: url}
+def environment(url: str, artifact: Path | None = None) -> dict[str, str]:
+    """Return this process's environment with the server to ask and the predictor to show; tokens are inherited from it, never passed as arguments."""
+    return {**os.environ, URL_VARIABLE: url} | ({ARTIFACT_VARIABLE: str(artifact.resolve())} if artifact else {})
 
 
-def run(url: str, port: int = DEFAULT_PORT, host: str = DEFAULT_HOST) -> subprocess.Popen[bytes]:
+def run(url: str, port: int = DEFAULT_PORT, host: str = DEFAULT_HOST, artifact: Path | None = None) -> subprocess.Popen[bytes]:
     """Start the dashboard of the server at `url` (such as http://127.0.0.1:4318) and return its process at once.
 
     Raises:
@@ -77,7 +78,7 @@ def run(url: str, port: int = DEFAULT_PORT, host: str = DEFAULT_HOST) -> subproc
     pick_port(port, host)
     if not _installed():
         raise DashboardError("the dashboard needs Streamlit and Plotly: install overrun[dashboard]")
-    return subprocess.Popen(command(port, host), env=environment(url), stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    return subprocess.Popen(command(port, host), env=environment(url, artifact), stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 
 
 def wait_ready(process: subprocess.Popen[bytes], port: int = DEFAULT_PORT, host: str = DEFAULT_HOST, *, timeout_s: float = _START_S) -> str:

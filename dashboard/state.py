@@ -202,6 +202,27 @@ def sides(before: str, after: str) -> tuple[str, str]:
     return _text(chosen[0]) or before, _text(chosen[1]) or after
 
 
+def fix(known: Sequence[str], default: str) -> str:
+    """The fix to ask about: what the URL says, else `default`."""
+    chosen = st.selectbox("Fix", known, index=known.index(default) if default in known else 0, key="fix", bind="query-params")
+    return chosen or default
+
+
+def parameter(name: str, options: Sequence[str], begin: str, help: str) -> str:
+    """One parameter of a fix, as a slider over its steps; a value from a pasted URL that is no step is one."""
+    key = f"p_{name}"
+    given = _given(key)
+    numbers = all(option.replace(".", "", 1).isdigit() for option in options)
+    if given and given not in options and numbers and given.replace(".", "", 1).isdigit():
+        options = sorted([*options, given], key=float)
+    label = name.replace("_", " ")
+    if not options:
+        return st.text_input(label, begin, key=key, bind="query-params", help=help)
+    if not numbers or len(options) < 4:
+        return st.selectbox(label, options, index=list(options).index(begin) if begin in options else 0, key=key, bind="query-params", help=help) or begin
+    return str(st.select_slider(label, options, value=begin, key=key, bind="query-params", help=help))
+
+
 def picked_side() -> str:
     """Which of the two windows dragging sets."""
     side = st.segmented_control("Dragging sets", ["A before", "B after"], key="_side", default="B after", required=True)

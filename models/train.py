@@ -374,7 +374,8 @@ def _model_files(final: Boosters, learned: _Learned) -> dict[str, bytes]:
 def _manifest(learned: _Learned, data: Dataset, test: Scorecard, settings: TrainSettings) -> dict[str, Any]:
     """Return what the artifact says of itself; no clock, no host name: the same data gives the same bytes."""
     routes = [
-        {"route": report.route, "skill": report.verdict.skill, "skill_without_history": report.verdict_without_history.skill}
+        {"route": report.route, "skill": report.verdict.skill, "skill_without_history": report.verdict_without_history.skill, "reason": report.verdict.reason,
+         "reduction": report.verdict.reduction, "reduction_interval": report.verdict.interval, "scores": asdict(report.answered)}
         for report in test.routes
     ]
     return {

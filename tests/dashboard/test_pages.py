@@ -1,8 +1,11 @@
 """Every page and state without a browser: real page code against a small API server."""
 
+import io
 import re
+import zipfile
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -16,6 +19,7 @@ from analysis.slo import parse_slo
 from analysis.window import Window, rfc3339
 from dashboard import nav, states
 from dashboard.theme import say_age, say_ms
+from models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, load_artifact, model_file, write_artifact
 from tests.analysis.builders import T0, at, insert, requests, store, vllm_gauges, vllm_spans
 from tests.dashboard.fake_api import FakeApi, fake_api
 
@@ -23,6 +27,7 @@ SLO = "ttft:1000 e2el:5000"
 WINDOW = {"from": rfc3339(T0), "to": rfc3339(T0 + timedelta(seconds=150)), "slo": SLO}
 HOSTILE = '"><img src=x onerror=window.pwned=1><script>window.pwned=1</script>\x1b[31m'
 EVERY = pytest.mark.parametrize("page", [place.name for place in nav.PLACES])
+OF_REQUESTS = pytest.mark.parametrize("page", [place.name for place in nav.PLACES if place.name != "length"])
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:streamlit.*")
 
 
@@ -151,7 +156,7 @@ def test_a_trace_from_the_url_is_drawn(demo: FakeApi, monkeypatch: pytest.Monkey
     assert app.text_input(key="trace").value == "b" * 32
 
 
-@EVERY
+@OF_REQUESTS
 def test_an_empty_store_shows_how_to_send_telemetry_to_this_server(empty: FakeApi, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
     monkeypatch.setenv("OVERRUN_READ_TOKEN", "secret-token")
     app = shown(empty, monkeypatch, page)
@@ -163,7 +168,7 @@ def test_an_empty_store_shows_how_to_send_telemetry_to_this_server(empty: FakeAp
     assert "secret-token" not in code + words(app)
 
 
-@EVERY
+@OF_REQUESTS
 def test_an_empty_window_names_its_filters_and_offers_the_newest(demo: FakeApi, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
     query = {"from": "2020-01-01T00:00:00Z", "to": "2020-01-01T01:00:00Z", "service": "nobody"}
     app = shown(demo, monkeypatch, page, **query)
@@ -361,3 +366,61 @@ def test_without_engine_metrics_the_engine_page_names_what_to_send(monkeypatch: 
     assert "The inference servers say nothing here" in plain(app)
     assert "kv_cache_usage" in plain(app)
     assert not charts_of(app)
+
+
+def length_artifact(folder: Path, *, p90: float = 0.91, scores: bool = True) -> Path:
+    """An artifact whose models are never opened: the page reads what it says of itself."""
+    scored = {"rows": 1000, "mae": 42.0, "median_ape": 0.3, "kendall_tau": 0.4, "tertile_accuracy": 0.61, "p10_coverage": 0.11, "p90_coverage": p90,
+              "p99_coverage": 0.99}
+    route = {"route": HOSTILE, "skill": "good", "reason": "better", "reduction": 0.31, "reduction_interval": [0.25, 0.36]}
+    route |= {"scores": scored} if scores else {}
+    manifest = {
+        "features": ["input_tokens"], "quantiles": {name: {"level": level} for name, level in QUANTILES.items()}, "routes": [route],
+        "bucket_edges": [100, 400],
+        "training": {"start": "2026-11-19", "end": "2026-11-20", "rows": {"train": 8000, "test": 1000}}}
+    files = dict.fromkeys((HISTORY, CONFORMAL, GOLDEN, *(model_file(name, "onnx") for name in QUANTILES)), b"{}")
+    write_artifact(folder, manifest, files, check=lambda _: None)
+    return folder
+
+
+@pytest.mark.parametrize(("p90", "said"), [(0.91, "✓ P90 holds for 91.0 % of 1,000 test requests: calibrated"), (0.7, "not calibrated, use with care")])
+def test_the_length_page_leads_with_calibration(demo: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, p90: float, said: str) -> None:
+    monkeypatch.setenv("OVERRUN_ARTIFACT", str(length_artifact(tmp_path / "artifact", p90=p90)))
+    app = shown(demo, monkeypatch, "length", **WINDOW)
+    assert said in plain(app)
+    assert "31.0 %" in plain(app)
+    (chart,) = charts_of(app)
+    assert chart["data"][1]["y"] == [0.11, p90, 0.99]
+    assert "<img src=x" not in words(app)
+    assert any("predictor-" in button.proto.label or "The predictor" in button.proto.label for button in app.get("download_button"))
+
+
+def test_an_artifact_without_scores_is_no_proof(demo: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OVERRUN_ARTIFACT", str(length_artifact(tmp_path / "artifact", scores=False)))
+    assert "carries no scores" in plain(shown(demo, monkeypatch, "length", **WINDOW))
+
+
+def test_a_damaged_artifact_is_a_sentence(demo: FakeApi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = length_artifact(tmp_path / "artifact")
+    (folder / HISTORY).write_text("{ }")
+    monkeypatch.setenv("OVERRUN_ARTIFACT", str(folder))
+    text = plain(shown(demo, monkeypatch, "length", **WINDOW))
+    assert "cannot be loaded" in text
+    assert "history.json" in text
+
+
+def test_without_a_predictor_the_page_says_how_to_train_one(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OVERRUN_ARTIFACT", raising=False)
+    app = shown(demo, monkeypatch, "length", **WINDOW)
+    assert "No predictor is loaded" in plain(app)
+    assert f"overrun train --url {demo.url}" in app.code[0].value
+
+
+def test_the_artifact_is_handed_out_as_it_is(tmp_path: Path) -> None:
+    from dashboard.views.length import zipped
+    folder = length_artifact(tmp_path / "artifact")
+    (folder / "stray.txt").write_text("x")
+    with zipfile.ZipFile(io.BytesIO(zipped(load_artifact(folder)))) as archive:
+        archive.extractall(tmp_path / "copy")
+    assert load_artifact(tmp_path / "copy").version == load_artifact(folder).version
+    assert not (tmp_path / "copy" / "stray.txt").exists()

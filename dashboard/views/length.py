@@ -1,0 +1,108 @@
+"""Can a router rely on predicted output lengths? The artifact's own test: calibration first, then skill per route; and the artifact to take away."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from dashboard import charts_length, data, downloads, nav, plot, state, ui
+from dashboard.launch import ARTIFACT_VARIABLE
+from dashboard.theme import say_ratio, theme_of
+from models.artifact import Artifact
+from models.errors import ArtifactError
+
+# A promised share of 90 % that holds for 85 % to 95 % is kept; own default, the interval of a few hundred requests.
+_KEPT = 0.05
+
+
+def draw() -> None:
+    """The page."""
+    folder = os.environ.get(ARTIFACT_VARIABLE, "")
+    checklist = data.report(data.asked(state.filters())).checklist
+    lengths = [step.detail for step in checklist if step.step == "output length"]
+    if not folder:
+        ui.put(ui.box("No predictor is loaded", [
+            "A predictor learns output lengths from past requests and tells a router P10, P50, P90 and P99 before a request runs.",
+            *map(ui.sentence, lengths)]))
+        st.code(f"overrun train --url {data.url()} --out artifact\noverrun dashboard --url {data.url()} --artifact artifact", language=None)
+        nav.links(("verdict", "Back to the verdict"), ("traces", "Longest requests"))
+        return
+    try:
+        artifact = data.artifact(folder)
+    except ArtifactError as error:
+        ui.put(ui.box("The predictor cannot be loaded", [ui.sentence(str(error))], role="alert"))
+        return
+    scored = [route for route in artifact.manifest["routes"] if route.get("scores")]
+    ui.put(ui.box(*headline(artifact, scored)))
+    nav.links(("verdict", "Back to the verdict"), ("traces", "Longest requests"))
+    if scored:
+        theme = theme_of(state.mode())
+        st.plotly_chart(plot.figure(charts_length.calibration(scored, theme)), theme=None, config=plot.CONFIG, key="calibration", alt=words(scored))
+        ui.put("<small>Share of test requests that generated at most the predicted quantile; on the diagonal a quantile keeps its promise. The test "
+               "requests came after those that were learned from.</small>" + table(artifact.manifest["routes"]))
+    ui.put(facts(artifact, lengths))
+    downloads.as_file("The predictor", f"predictor-{artifact.version}.zip", "application/zip", lambda: zipped(artifact))
+
+
+def headline(artifact: Artifact, scored: list[Mapping[str, Any]]) -> tuple[str, list[str]]:
+    """Whether to use it, as safe HTML: calibration first."""
+    routes = artifact.manifest["routes"]
+    good = [route for route in routes if route["skill"] == "good"]
+    below = f"{len(good)} of {len(routes)} routes gain much over their median; the others are answered with little or none, and say so (skill)."
+    if not scored:
+        return "This predictor carries no scores", ["It was trained before scores were kept: train it again to see its calibration.", below]
+    rows = sum(route["scores"]["rows"] for route in scored)
+    p90 = sum(route["scores"]["p90_coverage"] * route["scores"]["rows"] for route in scored) / rows
+    kept = abs(p90 - 0.9) <= _KEPT
+    first = f"P90 holds for {say_ratio(p90)} of {rows:,} test requests: {'calibrated' if kept else 'not calibrated, use with care'}"
+    return f"{'✓' if kept else '!'} {first}", [below]
+
+
+def table(routes: list[Mapping[str, Any]]) -> str:
+    """One row per route."""
+    rows = []
+    for route in routes:
+        scores = route.get("scores")
+        gain = say_ratio(route.get("reduction")) if route.get("reduction") is not None else "–"
+        interval = route.get("reduction_interval")
+        between = f"<small>{say_ratio(interval[0])} to {say_ratio(interval[1])}</small>" if interval else ""
+        cells = [f"{scores['rows']:,}", say_ratio(scores["p10_coverage"]), say_ratio(scores["p90_coverage"]), say_ratio(scores["p99_coverage"]),
+                 f"{scores['mae']:,.0f}", say_ratio(scores["tertile_accuracy"])] if scores else ["–"] * 6
+        rows.append([f"{ui.text(route['route'])}<small>{ui.text(route.get('reason', ''), 120)}</small>", ui.text(route["skill"]), *cells, gain + between])
+    return ui.table(["Route", "skill", "n", "≤ P10", "≤ P90", "≤ P99", "MAE, tokens", "right third", "gain over the median"], rows,
+                    caption="Right third: share predicted into the right third of the generated lengths. Gain: 1 − MAE / MAE of the route's median, with "
+                            "its 95 % interval.")
+
+
+def facts(artifact: Artifact, lengths: list[str]) -> str:
+    """What the artifact is."""
+    manifest = artifact.manifest
+    training = manifest.get("training", {})
+    rows = training.get("rows", {})
+    counted = ", ".join(f"{ui.text(name)} {count:,}" for name, count in rows.items()) if isinstance(rows, Mapping) else ui.text(rows)
+    edges = " and ".join(f"{edge:,}" for edge in manifest["bucket_edges"])
+    return "<h2>The artifact</h2>" + ui.facts([
+        ("Version", f"<code>{ui.text(artifact.version)}</code>"), ("Folder", ui.text(artifact.folder, 200)), ("Requests", counted),
+        ("Learned from", ui.text(f"{training.get('start', '')} to {training.get('end', '')}")), ("Buckets S, M, L", f"split at {edges} tokens"),
+        ("Quantiles", ui.text(", ".join(manifest["quantiles"]))), ("Output lengths now", "; ".join(map(ui.sentence, lengths)))])
+
+
+def words(scored: list[Mapping[str, Any]]) -> str:
+    """The chart's description for those who do not see it."""
+    return ui.text("Calibration: " + "; ".join(f"{route['route']} P90 holds for {say_ratio(route['scores']['p90_coverage'])}" for route in scored[:8]), 400)
+
+
+def zipped(artifact: Artifact) -> bytes:
+    """The artifact as one file: what the folder holds."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(Path(artifact.folder).iterdir()):
+            if path.name == "manifest.json" or path.name in artifact.files:
+                archive.write(path, path.name)
+    return out.getvalue()
