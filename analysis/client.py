@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from analysis.requests import Holdings, RequestList
     from analysis.series import Series
     from analysis.trace import Trace
+    from analysis.whatif.prediction import Prediction
+    from analysis.whatif_api import FixInfo
 
 TOKEN_VARIABLES: Final = ("OVERRUN_READ_TOKEN", "OVERRUN_TOKEN")
 # A report over a million requests takes about a second; a minute tells a slow server from a dead one.
@@ -124,6 +126,19 @@ class Client:
         from analysis.engine_series import EngineSeries
 
         return self._get("engine", {**(parameters or {}), "metric": metric}, EngineSeries)
+
+    def fixes(self) -> list[FixInfo]:
+        """Every fix that a what-if can be asked for, with its parameters."""
+        from analysis.whatif_api import FixInfo
+
+        return self._get("whatif", None, list[FixInfo])
+
+    def whatif(self, fix: str, parameters: Mapping[str, str | None] | None = None, *, metric: str | None = None) -> Prediction:
+        """What a fix would buy; `parameters` also hold the fix's own."""
+        from analysis.whatif.prediction import Prediction
+
+        segment = "".join(c for c in fix if c.isalnum() or c in "_-")[:64] or "-"
+        return self._get(f"whatif/{segment}", {**(parameters or {}), "metric": metric}, Prediction)
 
     def compare(self, parameters: Mapping[str, str | None] | None = None, *, before: str, after: str) -> Comparison:
         """Two windows side by side; each side is `FROM..TO` or `version=NAME`."""

@@ -25,6 +25,8 @@ from analysis.report import Report
 from analysis.requests import Holdings, RequestList
 from analysis.series import Series
 from analysis.trace import Trace
+from analysis.whatif.prediction import Prediction
+from analysis.whatif_api import FixInfo
 from dashboard import state
 from dashboard.launch import URL_VARIABLE
 from models.artifact import Artifact, load_artifact
@@ -130,6 +132,19 @@ def engine(asked: Asked, metric: str) -> EngineSeries:
 def burn(asked: Asked) -> Burn:
     """How fast the error budget is spent."""
     return client().burn(dict(asked))
+
+
+@st.cache_data(ttl=600, max_entries=1, show_spinner=False)
+def fixes() -> list[FixInfo]:
+    """Every fix that can be asked for."""
+    return client().fixes()
+
+
+# An answer over a fixed window does not change by itself, and computing it may take seconds.
+@st.cache_data(ttl=300, max_entries=64, show_spinner=False)
+def whatif(asked: Asked, fix: str, metric: str, parameters: Asked) -> Prediction:
+    """What a fix would buy."""
+    return client().whatif(fix, {**dict(asked), **dict(parameters)}, metric=metric)
 
 
 @st.cache_resource(ttl=30, max_entries=2, show_spinner=False)

@@ -33,6 +33,7 @@ PLACES = (
     Place("engine", "Engine", ":material/memory:"),
     Place("traces", "Traces", ":material/account_tree:", holds=("trace", "box")),
     Place("compare", "Compare", ":material/compare_arrows:", holds=("before", "after")),
+    Place("whatif", "What-if", ":material/tune:", holds=("fix",)),
     Place("length", "Length", ":material/straighten:"),
     Place("health", "Data health", ":material/verified:", charts=False),
 )

@@ -6,7 +6,7 @@ import streamlit as st
 
 from analysis.finding import Finding, Fix, Predicted
 from analysis.report import Report
-from dashboard import evidence, nav, state, states, ui
+from dashboard import data, evidence, nav, state, states, ui
 from dashboard.theme import Theme, say_ms, say_ratio, theme_of
 
 _CONFIDENT = ((0.85, "high"), (0.6, "medium"), (0.0, "low"))
@@ -113,4 +113,6 @@ def _no_fix(finding: Finding) -> str:
 
 def _next(finding: Finding) -> None:
     steps = [("traces", f"Exemplar {i} · {trace_id[:8]}", {"trace": trace_id}) for i, trace_id in enumerate(finding.exemplars, 1)]
+    if finding.fix is not None and finding.fix.id in {info.fix for info in data.fixes()}:
+        steps.append(("whatif", "Try it in What-if", {"fix": finding.fix.id}))
     nav.links_with(*steps)

@@ -18,10 +18,13 @@ from analysis.engine_series import engine_series
 from analysis.errors import AnalysisError
 from analysis.heatmap import heatmap
 from analysis.parts import stages_of
-from analysis.question import Question
+from analysis.question import PARAMETERS, Question
 from analysis.requests import holdings, list_requests
 from analysis.series import series
 from analysis.trace import PathPiece, Trace, TraceSpan
+from analysis.whatif import fixes
+from analysis.whatif.answer import gather
+from analysis.whatif_api import listed
 from collector.config import Settings
 from tests.analysis.builders import T0
 
@@ -47,7 +50,13 @@ class FakeApi(ThreadingHTTPServer):
     def answer(self, path: str, parameters: Mapping[str, str]) -> Any:
         if path.startswith("traces/"):
             return a_trace(path.removeprefix("traces/"), spans=TRACE_SPANS)
-        question = Question.read(parameters, Settings(), now=T0, default_since="1h")
+        if path == "whatif":
+            return listed()
+        question = Question.read({name: parameters[name] for name in PARAMETERS if name in parameters}, Settings(), now=T0, default_since="1h")
+        if path.startswith("whatif/"):
+            fix = path.removeprefix("whatif/")
+            own = {parameter.name: parameters[parameter.name] for parameter in fixes.parameters(fix) if parameter.name in parameters}
+            return fixes.ask(gather(self.con.cursor(), question, parameters.get("metric")), fix, own)
         con, window, slo, metric = self.con.cursor(), question.window, question.slo, parameters.get("metric", "e2e")
         numbers = {name: float(parameters[name]) for name in ("min_ms", "max_ms") if name in parameters}
         return {

@@ -424,3 +424,31 @@ def test_the_artifact_is_handed_out_as_it_is(tmp_path: Path) -> None:
         archive.extractall(tmp_path / "copy")
     assert load_artifact(tmp_path / "copy").version == load_artifact(folder).version
     assert not (tmp_path / "copy" / "stray.txt").exists()
+
+
+def test_a_what_if_is_the_apis_answer(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "whatif", **WINDOW, fix="clip", p_stage="queue", p_limit_ms="2000")
+    found = demo.answer("whatif/clip", {**WINDOW, "metric": "ttft", "stage": "queue", "limit_ms": "2000"})
+    assert found.predicted is not None
+    text = plain(app)
+    for expected in (found.title, say_ms(found.predicted.before), say_ms(found.predicted.after), found.assumption):
+        assert expected in text
+    (chart,) = charts_of(app)
+    curve = next(curve for curve in found.curves if curve.metric == "ttft")
+    assert chart["data"][0]["y"] == curve.exceeded
+    app.select_slider(key="p_limit_ms").set_value("5000").run()
+    moved = demo.answer("whatif/clip", {**WINDOW, "metric": "ttft", "stage": "queue", "limit_ms": "5000"})
+    assert moved.predicted is not None
+    assert say_ms(moved.predicted.after) in plain(app)
+
+
+def test_a_what_if_begins_with_the_first_findings_fix(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "whatif", **WINDOW)
+    first = reports.build(demo.con.cursor(), Window(start=T0, end=at(150)), parse_slo(SLO)).findings[0].fix
+    assert first is not None
+    assert app.selectbox(key="fix").value == first.id
+
+
+def test_a_what_if_that_cannot_be_answered_says_why(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = plain(shown(demo, monkeypatch, "whatif", **WINDOW, fix="clip", p_stage="retrieval", p_limit_ms="0.5"))
+    assert "Stage" in text or "stage" in text

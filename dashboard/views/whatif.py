@@ -1,0 +1,117 @@
+"""What would a fix buy, and what would it cost? Sliders for every fix that the server can compute; measured against predicted on the tail."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from analysis.report import Report
+from analysis.whatif.prediction import Prediction
+from analysis.whatif_api import FixInfo
+from dashboard import charts_whatif, data, downloads, evidence, nav, plot, sliders, state, states, ui
+from dashboard.theme import Theme, say_ms, say_ratio, theme_of
+
+
+def draw() -> None:
+    """The page."""
+    report = states.report_or_state()
+    if report is None:
+        return
+    st.fragment(_panel)(report)
+    ui.put(states.footer(report))
+
+
+def _panel(report: Report) -> None:
+    # A fragment: moving a slider draws this panel anew and nothing else.
+    with ui.errors_as_boxes():
+        _answer(report)
+
+
+def _answer(report: Report) -> None:
+    theme, asked = theme_of(state.mode()), data.asked(state.filters())
+    fixes = {info.fix: info for info in data.fixes()}
+    heading = st.container()
+    left, right = st.columns([1, 2.3], gap="large")
+    with left:
+        fix = state.fix(list(fixes), sliders.first_fix(report, list(fixes)))
+        ui.put(f"<p>{ui.sentence(fixes[fix].question)}</p>")
+        parameters = {info.name: state.parameter(info.name, *sliders.choices(info, report)) for info in fixes[fix].parameters}
+    metric = state.metric([name for name in report.slo.limits() if name in ("ttft", "e2e", "tpot")] or ["e2e"], report.verdict.metric)
+    with st.spinner("Computing; the first answer about a window fits the engine's speed to it, which takes some seconds", show_time=True):
+        found = data.whatif(asked, fix, metric, tuple(sorted((name, value) for name, value in parameters.items() if value)))
+    with heading:
+        ui.put(ui.box(*headline(found, fixes[fix])))
+        nav.links(("findings", "Back to the findings"), ("verdict", "Back to the verdict"), ("compare", "Compare windows"))
+    with left:
+        ui.put(price(found))
+    with right:
+        _tail(found, report, metric, theme)
+    ui.put(effects(found, report) + trust(found))
+    downloads.as_json("This prediction", "whatif", found)
+
+
+def headline(found: Prediction, info: FixInfo) -> tuple[str, list[str]]:
+    """The prediction in a sentence, as safe HTML."""
+    gain = found.predicted
+    if gain is None:
+        why = found.reasons.get("predicted", "the data does not carry this question")
+        return f"{ui.text(found.title, 200)}: no prediction", [f"{ui.sentence(why)}. {ui.sentence(info.question)}"]
+    interval = f"90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}; " if gain.interval else ""
+    bound = "at most this much, a bound; " if found.bound else ""
+    first = (f"{ui.text(found.title, 200)}: {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → "
+             f'<span class="ov-predicted">{say_ms(gain.after)}</span>')
+    return first, [f"{interval}{bound}{ui.text(found.method)} over {found.requests:,} recorded requests, {say_ratio(gain.touched_ratio)} of them change. "
+                   f"Holds if {ui.sentence(found.assumption)}."]
+
+
+def price(found: Prediction) -> str:
+    """What it costs and what it does to goodput, beside the gain."""
+    rows = [[ui.text(evidence.label(name)), evidence.said(name, value)] for name, value in found.cost.items()]
+    goodput = f"{say_ratio(found.goodput_before)} → <b>{say_ratio(found.goodput_after)}</b>" if found.goodput_after is not None else "–"
+    return ui.table(["Price and goodput", "predicted"], [["goodput", goodput], *rows] + ([] if rows else [["price", "none counted"]]))
+
+
+def effects(found: Prediction, report: Report) -> str:
+    """Every quantile before and after."""
+    if not found.effects:
+        return ""
+    limits, rows = report.slo.limits(), []
+    for effect in found.effects:
+        name = f"{effect.metric.upper()} P{100.0 * effect.quantile:g}"
+        if effect.before is None or effect.after is None:
+            rows.append([name, f"<small>{ui.sentence(next(iter(effect.reasons.values()), ''))}</small>", "", ""])
+            continue
+        limit = limits.get(effect.metric) if abs(100.0 * effect.quantile - report.slo.percentile) < 1e-9 else None
+        interval = f"{say_ms(effect.interval[0])} to {say_ms(effect.interval[1])}" if effect.interval else "–"
+        rows.append([name, _number(effect.before, limit), f'<span class="ov-predicted">{_number(effect.after, limit)}</span>', interval])
+    return ui.table(["", "measured", "predicted", "90 % interval"], rows, caption="▲ and red = over the limit; dashed underline = predicted.")
+
+
+def trust(found: Prediction) -> str:
+    """How far the calibrated engine is from what was recorded, where one stands behind the answer; and what could not be said."""
+    parts = []
+    for pool in found.engine:
+        errors = ", ".join(f"{ui.text(key.replace('_', ' ').upper())} {say_ratio(value)}" for key, value in pool.identity_error.items())
+        held = ", ".join(f"{ui.text(key.replace('_', ' ').upper())} {say_ratio(value)}" for key, value in pool.holdout_error.items())
+        cache = f", {pool.kv_tokens:,} KV tokens" if pool.kv_tokens else ""
+        parts.append(f"<dt>{ui.text(pool.model or 'engine')}</dt><dd>{pool.replicas} replica{'s' if pool.replicas > 1 else ''}, {pool.calls:,} calls, "
+                     f"{ui.text(pool.scheduler)}{cache}; replay of the recording is off by {errors or 'nothing measured'}"
+                     + (f"; on calls it had not seen: {held}" if held else "") + "</dd>")
+    parts += [f"<dt>{ui.text(key.replace('_', ' '))}</dt><dd>{ui.sentence(why)}</dd>" for key, why in found.reasons.items() if key != "predicted"]
+    return f'<h2>How far to trust it</h2><dl class="ov-facts">{"".join(parts)}</dl>' if parts else ""
+
+
+def _number(value: float, limit: float | None) -> str:
+    over = limit is not None and value > limit
+    return f'<span class="ov-n{" ov-over" if over else ""}">{"▲ " if over else ""}{say_ms(value)}</span>'
+
+
+def _tail(found: Prediction, report: Report, metric: str, theme: Theme) -> None:
+    curve = next((curve for curve in found.curves if curve.metric == metric), None)
+    if curve is None:
+        ui.put(f"<p>No curve of {metric.upper()}: too few requests carry it.</p>")
+        return
+    spoken = f"Share of requests slower than a time, measured and predicted, {metric.upper()}, n {curve.n}"
+    drawn = charts_whatif.exceedance(curve, report.slo.limits().get(metric), report.slo.percentile, theme)
+    st.plotly_chart(plot.figure(drawn), theme=None, config=plot.CONFIG, key="exceedance", alt=spoken)
+    ui.put(f"<small>{metric.upper()} of n {curve.n:,}, both axes in powers of ten: further left and lower is better; dotted = P{report.slo.percentile:g}, "
+           "dashed line down = limit; source /api/v1/whatif</small>")
