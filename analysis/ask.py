@@ -23,6 +23,7 @@ from analysis import compare_text, page, text
 from analysis import export as exports
 from analysis import report as reports
 from analysis.assemble import assemble
+from analysis.encoding import encode
 from analysis.errors import AnalysisError
 from analysis.question import Question
 from analysis.trace import Trace, load_trace
@@ -110,7 +111,7 @@ def compare(parameters: Mapping[str, str | None], settings: Settings, *, db: Pat
         now = datetime.now(UTC)
         question = Question.read(parameters, settings, now=now)
         with _opened(path, settings) as store, store.reading() as con:
-            body = msgspec.json.encode(comparing.compare(con, comparing.read_sides(question.window, before, after, now), question.slo))
+            body = encode(comparing.compare(con, comparing.read_sides(question.window, before, after, now), question.slo))
     return body.decode() if output == "json" else compare_text.render(msgspec.json.decode(body, type=comparing.Comparison))
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from analysis.burn import Burn
     from analysis.cohorts import Cohorts
     from analysis.compare import Comparison
+    from analysis.engine_course import EngineCourse
     from analysis.engine_view import EngineView
-    from analysis.engine_series import EngineSeries
     from analysis.heatmap import Heatmap
     from analysis.parts import Stages
     from analysis.quality import Quality
@@ -121,11 +121,11 @@ class Client:
         more = {"metric": metric, "min_ms": _text(min_ms), "max_ms": _text(max_ms), "box_from": box_from, "box_to": box_to}
         return self._get("cohorts", {**(parameters or {}), **more}, Cohorts)
 
-    def engine(self, parameters: Mapping[str, str | None] | None = None, *, metric: str) -> EngineSeries:
+    def engine(self, parameters: Mapping[str, str | None] | None = None, *, metric: str) -> EngineCourse:
         """What the inference servers said over time, beside one metric."""
-        from analysis.engine_series import EngineSeries
+        from analysis.engine_course import EngineCourse
 
-        return self._get("engine", {**(parameters or {}), "metric": metric}, EngineSeries)
+        return self._get("engine", {**(parameters or {}), "metric": metric}, EngineCourse)
 
     def fixes(self) -> list[FixInfo]:
         """Every fix that a what-if can be asked for, with its parameters."""

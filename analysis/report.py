@@ -10,7 +10,6 @@ from typing import Final, Literal
 
 import duckdb
 import msgspec
-import numpy as np
 
 from analysis.accounts import Errors, Retries, errors, retries
 from analysis.baseline import choose
@@ -18,6 +17,7 @@ from analysis.budget import StageRow, budgets_for
 from analysis.case import Lookups
 from analysis.checklist import Step, checklist
 from analysis.diagnose import Baseline, Diagnosed, Verdict, diagnose
+from analysis.encoding import encode
 from analysis.engine_only import EngineOnly, engine_only
 from analysis.engine_view import indicators
 from analysis.errors import AnalysisError
@@ -174,14 +174,7 @@ def _no_retries(why: str) -> Retries:
 
 def to_json(report: Report) -> bytes:
     """Encode a report as UTF-8 JSON; times as RFC 3339 in UTC, no NaN."""
-    return msgspec.json.encode(report, enc_hook=_plain)
-
-
-def _plain(value: object) -> object:
-    """A numpy scalar in a finding's evidence as the Python number that it is."""
-    if isinstance(value, np.generic):
-        return value.item()
-    raise NotImplementedError(f"{type(value).__name__} is no part of a report")
+    return encode(report)
 
 
 def from_json(data: bytes) -> Report:

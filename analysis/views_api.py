@@ -19,8 +19,9 @@ from analysis.budget_view import budget_view
 from analysis.burn import burn
 from analysis.cohorts import Cohorts, cohorts, parse_box
 from analysis.compare import Comparison, compare, read_sides
+from analysis.encoding import encode
+from analysis.engine_course import engine_course
 from analysis.engine_view import engine_view
-from analysis.engine_series import engine_series
 from analysis.errors import AnalysisError
 from analysis.heatmap import heatmap
 from analysis.parts import Stages, stages_of
@@ -42,14 +43,14 @@ def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
         def encoded(parameters: Mapping[str, str]) -> bytes:
             question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
             with pipeline.store.reading() as con:
-                return msgspec.json.encode(answer(con, question, parameters))
+                return encode(answer(con, question, parameters))
 
         return encoded
 
     return [
         Route("/api/v1/series", asked(over(lambda con, q, p: series(con, q.window, q.slo, p.get("metric") or DEFAULT_METRIC)), (*PARAMETERS, "metric"))),
         Route("/api/v1/heatmap", asked(over(lambda con, q, p: heatmap(con, q.window, q.slo, p.get("metric") or DEFAULT_METRIC)), (*PARAMETERS, "metric"))),
-        Route("/api/v1/engine", asked(over(lambda con, q, p: engine_series(con, q.window, q.slo, p.get("metric") or DEFAULT_METRIC)), (*PARAMETERS, "metric"))),
+        Route("/api/v1/engine", asked(over(lambda con, q, p: engine_course(con, q.window, q.slo, p.get("metric") or DEFAULT_METRIC)), (*PARAMETERS, "metric"))),
         Route("/api/v1/stages", asked(over(_stages), (*PARAMETERS, "metric"))),
         Route("/api/v1/requests", asked(over(_requests), (*PARAMETERS, "sort", "limit", "metric", "min_ms", "max_ms"))),
         Route("/api/v1/cohorts", asked(over(_cohorts), (*PARAMETERS, "metric", "min_ms", "max_ms", "box_from", "box_to"))),

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from analysis.api import DEFAULT_SINCE, asked
+from analysis.encoding import encode
 from analysis.errors import nearest
 from analysis.question import PARAMETERS, Question
 from analysis.whatif import fixes
@@ -67,7 +68,7 @@ def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
             facts = gather(con, question, parameters.get("metric") or None)
             if getattr(fixes.find(fix), "NEEDS_SPANS", False):
                 _ = facts.spans
-        return msgspec.json.encode(worker.ask(facts, fix, given))
+        return encode(worker.ask(facts, fix, given))
 
     async def one(request: Request) -> Response:
         # Each fix has parameters of its own: what is unknown is found once the fix is known.

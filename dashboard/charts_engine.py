@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from analysis.engine_series import EngineSeries, IndicatorSeries
+from analysis.engine_course import EngineCourse, IndicatorCourse
 from dashboard.plot import Spec, axis, layout, line, note
 from dashboard.theme import Theme, say_age, say_ms, say_number, say_tick, ticks
 
@@ -21,7 +21,7 @@ def name_of(indicator: str) -> str:
     return _NAMES.get(indicator, indicator.replace("_", " "))
 
 
-def rows(found: EngineSeries, theme: Theme) -> Spec:
+def rows(found: EngineCourse, theme: Theme) -> Spec:
     """One row for the metric's P95 and one per indicator."""
     times = [(found.start + timedelta(seconds=found.step_s * (i + 0.5))).isoformat() for i in range(len(found.effect_p95_ms))] if found.start else []
     count = 1 + len(found.indicators)
@@ -57,7 +57,7 @@ def rows(found: EngineSeries, theme: Theme) -> Spec:
     return {"data": data, "layout": shape}
 
 
-def _alerts(found: EngineSeries, shape: Spec, theme: Theme) -> None:
+def _alerts(found: EngineCourse, shape: Spec, theme: Theme) -> None:
     """Vertical lines: when alerts began (dotted) and when latency broke (solid), the time between the first warning and the breach shaded."""
     warned = [row for row in found.indicators if row.lead_s is not None and row.lead_s > 0 and row.crossed_at]
     for row in found.indicators:
@@ -81,10 +81,10 @@ def _vertical(at: datetime, colour: str, dash: str) -> Spec:
     return {"type": "line", "x0": at.isoformat(), "x1": at.isoformat(), "y0": 0, "y1": 1, "yref": "paper", "line": drawn}
 
 
-def _said(value: float, i: int, found: EngineSeries) -> str:
+def _said(value: float, i: int, found: EngineCourse) -> str:
     return say_ms(value) if i == 0 else say_number(value, found.indicators[i - 1].unit)
 
 
-def _colour(row: IndicatorSeries, theme: Theme) -> str:
+def _colour(row: IndicatorCourse, theme: Theme) -> str:
     stage = _COLOUR.get(row.indicator)
     return theme.stage(stage) if stage else theme.accent

@@ -18,7 +18,8 @@ from analysis.burn import Burn
 from analysis.client import Client
 from analysis.cohorts import Cohorts
 from analysis.compare import Comparison
-from analysis.engine_series import EngineSeries
+from analysis.engine_course import EngineCourse
+from analysis.engine_view import EngineView
 from analysis.heatmap import Heatmap
 from analysis.parts import Stages
 from analysis.report import Report
@@ -123,9 +124,15 @@ def compare(asked: Asked, before: str, after: str) -> Comparison:
 
 
 @st.cache_data(ttl=10, max_entries=32, show_spinner=False)
-def engine(asked: Asked, metric: str) -> EngineSeries:
+def engine(asked: Asked, metric: str) -> EngineCourse:
     """What the inference servers said over time."""
     return client().engine(dict(asked), metric=metric)
+
+
+@st.cache_data(ttl=30, max_entries=32, show_spinner=False)
+def indicators(asked: Asked) -> EngineView:
+    """Learned indicators, knees and headroom."""
+    return client().indicators(dict(asked))
 
 
 @st.cache_data(ttl=10, max_entries=32, show_spinner=False)

@@ -107,7 +107,7 @@ def say_added(value: float) -> str:
 
 def say_ratio(value: float | None) -> str:
     """Return a ratio as per cent with one decimal, a dash for none."""
-    return "–" if value is None else f"{100.0 * value:.1f} %"
+    return "–" if value is None else f"{100.0 * value:.1f} %".replace("-", "−")
 
 
 def say_time(time: datetime, *, date: bool = False) -> str:

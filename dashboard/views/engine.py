@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import streamlit as st
 
-from analysis.engine_series import HELD_SAMPLES, HELD_STEPS, EngineSeries, IndicatorSeries
-from analysis.report import Indicator, Report
+from analysis.engine_course import HELD_SAMPLES, HELD_STEPS, EngineCourse, IndicatorCourse
+from analysis.engine_view import EngineView
+from analysis.leading import Indicator
+from analysis.report import Report
 from dashboard import charts_engine, data, downloads, nav, plot, state, states, ui
 from dashboard.charts_engine import name_of
+from dashboard.evidence import plain
 from dashboard.theme import say_age, say_ms, say_number, say_ratio, say_time, theme_of
 
 
@@ -18,7 +21,7 @@ def draw() -> None:
         return
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
     metric = state.metric(list(report.slo.limits()), report.verdict.metric)
-    found = data.engine(asked, metric)
+    found, view = data.engine(asked, metric), data.indicators(asked)
     ui.put(ui.box(*headline(found)))
     nav.links(("verdict", "Back to the verdict"), ("findings", "Why"), ("health", "What is missing"), ("traces", "Slowest requests"))
     if found.indicators:
@@ -30,10 +33,10 @@ def draw() -> None:
             downloads.as_json("These series", "engine", found)
         with right:
             ui.put(alerts(found) + learned(report) + now(found))
-    ui.put(missing(found) + states.footer(report))
+    ui.put(room(view) + missing(found) + states.footer(report))
 
 
-def headline(found: EngineSeries) -> tuple[str, list[str]]:
+def headline(found: EngineCourse) -> tuple[str, list[str]]:
     """Whether the engine warned, as safe HTML."""
     if not found.indicators:
         return "The inference servers say nothing here", [ui.sentence(found.reasons.get("indicators", "")) + "."]
@@ -51,13 +54,13 @@ def headline(found: EngineSeries) -> tuple[str, list[str]]:
     return f"{say_age(first.lead_s or 0.0)} of warning before {metric} broke", [f"{name_of(first.indicator)} {said(first)}; {broke}."]
 
 
-def said(row: IndicatorSeries) -> str:
+def said(row: IndicatorCourse) -> str:
     """When an indicator reached its threshold, in words."""
     at = say_time(row.crossed_at) if row.crossed_at else ""
     return f"was above zero from {at}" if (row.threshold or 0.0) < 1e-6 else f"reached {say_number(row.threshold or 0.0, row.unit)} at {at}"
 
 
-def alerts(found: EngineSeries) -> str:
+def alerts(found: EngineCourse) -> str:
     """Every alert with its lead; negative ones lagged and are listed too."""
     crossed = sorted(((row.crossed_at, row) for row in found.indicators if row.crossed_at), key=lambda pair: pair[0])
     rows = [[f'<span class="ov-n">{say_time(at)}</span>', name_of(row.indicator), _lead(row)] for at, row in crossed]
@@ -74,14 +77,39 @@ def learned(report: Report) -> str:
     return "<h2>Learned on this data</h2>" + ui.table(["indicator", "precision", "recall", "lead", "n"], [_learned(row) for row in report.indicators])
 
 
-def now(found: EngineSeries) -> str:
+def room(view: EngineView) -> str:
+    """How much more load, prompt or answer the limits bear, and where more running requests begin to cost."""
+    rows = []
+    for part in view.headroom:
+        unit, limit = ui.text(part.unit), f"{part.metric.upper()} P{part.percentile:g} over {say_ms(part.limit_ms)}"
+        if part.breaks_between is None:
+            seen = f"; seen up to {plain(part.seen_up_to)}" if part.seen_up_to is not None else ""
+            breaks = f"<small>{ui.sentence(next(iter(part.reasons.values()), 'not reached'))}{seen}</small>"
+        else:
+            breaks = f"{plain(part.breaks_between[0])} to {plain(part.breaks_between[1])} {unit}<small>{limit}</small>"
+        usual = f"{plain(part.usual)} {unit}" if part.usual is not None else "–"
+        rows.append([ui.text(part.quantity), usual, breaks, say_ratio(part.spare), ui.text(part.first_stage) if part.first_stage else "–"])
+    knees = []
+    for knee in view.knees:
+        if knee.at is None:
+            knees.append([knee.metric.upper(), f"<small>{ui.sentence(next(iter(knee.reasons.values()), ''))}</small>", "", "", f"{knee.n:,}"])
+            continue
+        interval = f"<small>{plain(knee.interval[0])} to {plain(knee.interval[1])}</small>" if knee.interval else ""
+        cost = f"{say_ms(knee.slope_before_ms)} → {say_ms(knee.slope_after_ms)}"
+        knees.append([knee.metric.upper(), f"{plain(knee.at)} running{interval}", cost, say_ratio(knee.spare), f"{knee.n:,}"])
+    left = ui.table(["Headroom", "usual", "breaks between", "spare", "first stage"], rows) if rows else ""
+    right = ui.table(["Knee of", "at", "ms per further request", "spare", "n"], knees) if knees else ""
+    return f'<div class="ov-cols"><div>{left}</div><div>{right}</div></div><small>Source /api/v1/indicators</small>' if left or right else ""
+
+
+def now(found: EngineCourse) -> str:
     """The last value of each indicator and how servers are put together."""
     rows = [[f"{name_of(row.indicator)}<small>{row.combined} of {row.instances} server{'s' if row.instances > 1 else ''}, {row.samples:,} samples</small>",
              _last(row)] for row in found.indicators]
     return "<h2>Last step</h2>" + ui.table(["indicator", "value"], rows)
 
 
-def missing(found: EngineSeries) -> str:
+def missing(found: EngineCourse) -> str:
     """Expected indicators that nobody sent, by name."""
     if not found.missing:
         return ""
@@ -89,23 +117,25 @@ def missing(found: EngineSeries) -> str:
     return f"<p>Not received in this window: {names}. Data health says which names are understood.</p>"
 
 
-def words(found: EngineSeries) -> str:
+def words(found: EngineCourse) -> str:
     """The chart's description for those who do not see it."""
     rows = ", ".join(name_of(row.indicator) for row in found.indicators)
     return ui.text(f"{found.metric.upper()} P95 over {rows}, on one time axis. {headline(found)[0]}", 400)
 
 
-def _lead(row: IndicatorSeries) -> str:
+def _lead(row: IndicatorCourse) -> str:
     if row.lead_s is None:
         return "–"
     return f'<span class="ov-n">{"+" if row.lead_s > 0 else "−"}{say_age(abs(row.lead_s))}</span>'
 
 
-def _last(row: IndicatorSeries) -> str:
+def _last(row: IndicatorCourse) -> str:
     value = next((value for value in reversed(row.values) if value is not None), None)
     return "–" if value is None else f'<span class="ov-n">{say_number(value, row.unit)}</span>'
 
 
 def _learned(row: Indicator) -> list[str]:
     lead = say_age(row.lead_s_median) if row.lead_s_median is not None else "–"
-    return [f"{name_of(row.indicator)}<small>at {row.threshold:.3g}</small>", say_ratio(row.precision), say_ratio(row.recall), lead, f"{row.events:,}"]
+    chance = f"<small>{say_ratio(row.null_precision)} by chance</small>" if row.null_precision is not None else ""
+    return [f"{name_of(row.indicator)}<small>{'at most' if row.falling else 'from'} {row.threshold:.3g}{', lags' if row.lags else ''}</small>",
+            f"{say_ratio(row.precision)}{chance}", say_ratio(row.recall), lead, f"{row.events:,}"]

@@ -31,11 +31,12 @@ def _answer(report: Report) -> None:
     fixes = {info.fix: info for info in data.fixes()}
     heading = st.container()
     left, right = st.columns([1, 2.3], gap="large")
+    metrics = [name for name in report.slo.limits() if name in ("ttft", "e2e", "tpot")] or ["e2e"]
     with left:
         fix = state.fix(list(fixes), sliders.first_fix(report, list(fixes)))
         ui.put(f"<p>{ui.sentence(fixes[fix].question)}</p>")
         parameters = {info.name: state.parameter(info.name, *sliders.choices(info, report)) for info in fixes[fix].parameters}
-    metric = state.metric([name for name in report.slo.limits() if name in ("ttft", "e2e", "tpot")] or ["e2e"], report.verdict.metric)
+        metric = state.metric(metrics, report.verdict.metric)
     with st.spinner("Computing; the first answer about a window fits the engine's speed to it, which takes some seconds", show_time=True):
         found = data.whatif(asked, fix, metric, tuple(sorted((name, value) for name, value in parameters.items() if value)))
     with heading:

@@ -14,7 +14,9 @@ from analysis import report as reports
 from analysis.burn import burn
 from analysis.cohorts import cohorts, parse_box
 from analysis.compare import compare, read_sides
-from analysis.engine_series import engine_series
+from analysis.encoding import encode
+from analysis.engine_course import engine_course
+from analysis.engine_view import engine_view
 from analysis.errors import AnalysisError
 from analysis.heatmap import heatmap
 from analysis.parts import stages_of
@@ -66,7 +68,7 @@ class FakeApi(ThreadingHTTPServer):
             "requests": lambda: list_requests(
                 con, window, sort=parameters.get("sort", "e2e"), limit=int(parameters.get("limit", 200)), metric=metric, **numbers),
             "holdings": lambda: holdings(con, window), "burn": lambda: burn(con, window, slo, T0),
-            "engine": lambda: engine_series(con, window, slo, metric),
+            "engine": lambda: engine_course(con, window, slo, metric), "indicators": lambda: engine_view(con, window, slo),
             "cohorts": lambda: cohorts(con, window, slo, metric, parse_box(
                 parameters.get("box_from"), parameters.get("box_to"), numbers.get("min_ms"), numbers.get("max_ms"))),
             "compare": lambda: compare(con, read_sides(window, parameters["before"], parameters["after"], T0), slo),
@@ -84,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
             with self.server.lock:
                 self.server.asked.append((path, parameters))
                 try:
-                    body = msgspec.json.encode(self.server.answer(path, parameters))
+                    body = encode(self.server.answer(path, parameters))
                 except AnalysisError as error:
                     status, body = 400, msgspec.json.encode({"error": str(error)})
         self.send_response(status)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.engine_series import EXPECTED, engine_series
+from analysis.engine_course import EXPECTED, engine_course
 from analysis.requests import ListError
 from analysis.slo import Slo
 from analysis.window import Window
@@ -28,7 +28,7 @@ def scraped(con, name: str, before: float, after: float, at_s: float, **more) ->
 def test_an_alert_before_the_breach_has_its_lead() -> None:
     con = breaking(100.0)
     scraped(con, "kv_cache_usage", 0.5, 0.95, 60.0)
-    found = engine_series(con, WINDOW, SLO, "ttft")
+    found = engine_course(con, WINDOW, SLO, "ttft")
     kv = found.indicators[0]
     assert found.breach_at is not None
     assert abs((found.breach_at - at(100)).total_seconds()) <= found.step_s
@@ -42,7 +42,7 @@ def test_an_alert_before_the_breach_has_its_lead() -> None:
 def test_an_alert_that_lagged_has_a_negative_lead() -> None:
     con = breaking(60.0)
     scraped(con, "queue_depth", 0.0, 7.0, 120.0)
-    found = engine_series(con, WINDOW, SLO, "ttft").indicators[0]
+    found = engine_course(con, WINDOW, SLO, "ttft").indicators[0]
     assert found.lead_s is not None
     assert found.lead_s < 0
 
@@ -50,7 +50,7 @@ def test_an_alert_that_lagged_has_a_negative_lead() -> None:
 def test_three_samples_are_no_alert() -> None:
     con = breaking(100.0)
     gauge(con, "kv_cache_usage", {float(s): 0.99 if 50 <= s <= 60 else 0.4 for s in range(0, 200, 5)})
-    found = engine_series(con, WINDOW, SLO, "ttft").indicators[0]
+    found = engine_course(con, WINDOW, SLO, "ttft").indicators[0]
     assert found.crossed_at is None
     assert "4 samples" in found.reasons["crossed_at"]
 
@@ -60,7 +60,7 @@ def test_servers_are_put_together_as_their_indicator_asks() -> None:
     for instance, depth, used in (("gpu-0", 2.0, 0.2), ("gpu-1", 5.0, 0.6)):
         scraped(con, "queue_depth", depth, depth, 0.0, instance=instance)
         scraped(con, "kv_cache_usage", used, used, 0.0, instance=instance)
-    found = {row.indicator: row for row in engine_series(con, WINDOW, SLO, "ttft").indicators}
+    found = {row.indicator: row for row in engine_course(con, WINDOW, SLO, "ttft").indicators}
     assert {value for value in found["queue_depth"].values if value is not None} == {7.0}
     assert {value for value in found["kv_cache_usage"].values if value is not None} == {0.6}
     assert found["queue_depth"].instances == 2
@@ -71,21 +71,21 @@ def test_servers_are_put_together_as_their_indicator_asks() -> None:
 def test_metrics_without_requests_still_have_their_course() -> None:
     con = store()
     scraped(con, "running", 3.0, 4.0, 100.0)
-    found = engine_series(con, WINDOW, SLO, "ttft")
+    found = engine_course(con, WINDOW, SLO, "ttft")
     assert next(value for value in found.indicators[0].values if value is not None) == 3.0
     assert set(found.effect_p95_ms) == {None}
 
 
 def test_an_engine_that_says_nothing_is_named() -> None:
-    found = engine_series(breaking(), WINDOW, SLO, "ttft")
+    found = engine_course(breaking(), WINDOW, SLO, "ttft")
     assert found.indicators == []
     assert found.missing == list(EXPECTED)
     assert "/metrics" in found.reasons["indicators"]
-    nothing = engine_series(store(), WINDOW, SLO, "ttft")
+    nothing = engine_course(store(), WINDOW, SLO, "ttft")
     assert nothing.start is None
     assert nothing.reasons
 
 
 def test_an_unknown_metric_is_refused() -> None:
     with pytest.raises(ListError):
-        engine_series(store(), WINDOW, SLO, "speed")
+        engine_course(store(), WINDOW, SLO, "speed")

@@ -35,7 +35,7 @@ HELD_SAMPLES: Final = 4
 HELD_STEPS: Final = 3
 
 
-class IndicatorSeries(msgspec.Struct, kw_only=True):
+class IndicatorCourse(msgspec.Struct, kw_only=True):
     """One indicator per step: the mean of each server's samples, servers put together as `combined`; null where nothing was scraped.
 
     `crossed_at` is the first sample of the first run of four at or over `threshold` on any server, `lead_s` how long before the breach that was
@@ -55,7 +55,7 @@ class IndicatorSeries(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
 
-class EngineSeries(msgspec.Struct, kw_only=True):
+class EngineCourse(msgspec.Struct, kw_only=True):
     """Indicators of a window in steps of `step_s` from `start`; `effect_p95_ms` is the judged metric's P95 in the same steps.
 
     `breach_at` is the start of the first of three steps in a row with P95 over the limit. `missing` names expected indicators that nobody sent.
@@ -68,12 +68,12 @@ class EngineSeries(msgspec.Struct, kw_only=True):
     effect_p95_ms: list[float | None]
     effect_n: int
     breach_at: datetime | None
-    indicators: list[IndicatorSeries]
+    indicators: list[IndicatorCourse]
     missing: list[str]
     reasons: dict[str, str] = {}
 
 
-def engine_series(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str) -> EngineSeries:
+def engine_course(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str) -> EngineCourse:
     """Return the indicators of a window beside a metric (ttft, itl, tpot, e2e).
 
     Raises:
@@ -84,7 +84,7 @@ def engine_series(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metr
         "start": window.start, "end": window.end + SCRAPE_GRACE if window.end else None, "model": window.model,
         "indicators": [name for name, *_ in SHOWN]}).pl()
     found = set(points["indicator"].to_list())
-    answer = EngineSeries(
+    answer = EngineCourse(
         metric=course.metric, limit_ms=course.limit_ms, start=None, step_s=course.step_s, effect_p95_ms=[], effect_n=course.n, breach_at=None, indicators=[],
         missing=[name for name in EXPECTED if name not in found])
     first_us, last_us = _bounds(course, points, window)
@@ -121,7 +121,7 @@ def _placed(values: dict[int, float | None], steps: int) -> list[float | None]:
     return [values.get(i) for i in range(steps)]
 
 
-def _breach(answer: EngineSeries) -> datetime | None:
+def _breach(answer: EngineCourse) -> datetime | None:
     if answer.limit_ms is None or answer.start is None:
         answer.reasons["breach_at"] = f"the SLO has no {answer.metric} limit"
         return None
@@ -138,13 +138,13 @@ def _breach(answer: EngineSeries) -> datetime | None:
 
 
 def _indicator(points: pl.DataFrame, shown: tuple[str, str, Combined, float | None], origin: int, steps: int, step_us: int,
-               breach_at: datetime | None) -> IndicatorSeries:
+               breach_at: datetime | None) -> IndicatorCourse:
     name, unit, combined, threshold = shown
     together = {"sum": pl.col("value").sum(), "max": pl.col("value").max(), "mean": pl.col("value").mean()}[combined]
     stepped = (points.with_columns(step=pl.col("time_us") // step_us - origin).group_by("step", "instance").agg(pl.col("value").mean())
                .group_by("step").agg(together))
     values = {int(step): float(value) for step, value in stepped.iter_rows() if value is not None}
-    made = IndicatorSeries(
+    made = IndicatorCourse(
         indicator=name, unit=unit, combined=combined, instances=points["instance"].n_unique(), samples=points.height, threshold=threshold, learned=False,
         crossed_at=None, lead_s=None, values=_placed(dict(values), steps))
     if threshold is None:
