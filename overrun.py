@@ -345,6 +345,31 @@ def export(
 
 
 @app.command()
+def doctor(
+    db: Db = None,
+    url: Url = None,
+    since: Since = None,
+    service: Service = None,
+    output: Output = "text",
+    config: Config = None,
+) -> None:
+    """Say per service in whose words it speaks, which fields were never seen, and what to switch on."""
+    from analysis import ask
+    from analysis.errors import AnalysisError
+    from collector.errors import CollectorError
+
+    if output not in ("text", "json"):
+        fail(f"--output {output!r} is not known: use text or json")
+    if db is not None and url is not None:
+        fail("--db and --url were both given: ask the file or the server")
+    settings = _settings(config, {"collector.db": str(db) if db else None})
+    try:
+        print(ask.doctor({"since": since, "service": service}, settings, db=db, url=url, output=output))
+    except (AnalysisError, CollectorError) as error:
+        fail(str(error))
+
+
+@app.command()
 def train(
     out: Annotated[Path, typer.Option("--out", help="The folder to write the artifact to.")],
     db: Db = None,

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from analysis import export
+from analysis import doctor, export
 from analysis import report as reports
 from analysis.burn import burn
 from analysis.errors import AnalysisError, nearest
@@ -54,12 +54,18 @@ def routes(pipeline: Pipeline, settings: Settings, token: str | None = None) -> 
         with pipeline.store.reading() as con:
             return reports.to_json(reports.build(con, question.window, question.slo, question.budgets))
 
+    def checkup(parameters: Mapping[str, str]) -> bytes:
+        question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
+        with pipeline.store.reading() as con:
+            return msgspec.json.encode(doctor.examine(con, question.window))
+
     def one_trace(parameters: Mapping[str, str]) -> bytes:
         with pipeline.store.reading() as con:
             return msgspec.json.encode(load_trace(con, parameters["trace_id"]))
 
     private = [
         Route("/api/v1/report", asked(report, PARAMETERS)),
+        Route("/api/v1/doctor", asked(checkup, ("since", "from", "to", "service"))),
         Route("/api/v1/traces/{trace_id}", asked(one_trace, ())),
         *views_api.routes(pipeline, settings),
         *whatif_api.routes(pipeline, settings),

@@ -20,6 +20,7 @@ import msgspec
 from analysis import check as gate
 from analysis import compare as comparing
 from analysis import compare_text, page, text
+from analysis import doctor as checkup
 from analysis import export as exports
 from analysis import report as reports
 from analysis.assemble import assemble
@@ -56,7 +57,7 @@ def _opened(db: Path, settings: Settings) -> Iterator[Store]:
         finally:
             store.close()
         return
-    pipeline = Pipeline(store, settings.collector, settings.privacy, assemble)
+    pipeline = Pipeline(store, settings.collector, settings.privacy, assemble, settings.words)
     try:
         pipeline.drain()
         yield store
@@ -113,6 +114,22 @@ def compare(parameters: Mapping[str, str | None], settings: Settings, *, db: Pat
         with _opened(path, settings) as store, store.reading() as con:
             body = encode(comparing.compare(con, comparing.read_sides(question.window, before, after, now), question.slo))
     return body.decode() if output == "json" else compare_text.render(msgspec.json.decode(body, type=comparing.Comparison))
+
+
+def doctor(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, output: str) -> str:
+    """What each service sends, what it leaves out and what to switch on, as text or JSON.
+
+    Raises:
+        AnalysisError, CollectorError: bad input, or nobody to ask.
+    """
+    path, server = _where(db, url)
+    if path is None:
+        body = _get(f"{server}/api/v1/doctor", {k: v for k, v in parameters.items() if v})
+    else:
+        question = Question.read(parameters, settings, now=datetime.now(UTC))
+        with _opened(path, settings) as store, store.reading() as con:
+            body = msgspec.json.encode(checkup.examine(con, question.window))
+    return body.decode() if output == "json" else checkup.render(msgspec.json.decode(body, type=checkup.Checkup))
 
 
 def check(
@@ -230,7 +247,7 @@ def import_files(paths: Sequence[Path], settings: Settings, *, url: str | None, 
         _import_over_http(files, named, url.rstrip("/"), done, progress)
     else:
         store = open_store(Path(settings.collector.db), create=True, memory_limit=settings.collector.memory_limit)
-        pipeline = Pipeline(store, settings.collector, settings.privacy, assemble)
+        pipeline = Pipeline(store, settings.collector, settings.privacy, assemble, settings.words)
         try:
             _import_here(files, named, pipeline, done, progress)
             pipeline.drain()

@@ -65,7 +65,7 @@ async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None],
     tokens = Tokens.from_environment(os.environ)
     tokens.check_host(collector.host)
     store = open_store(Path(collector.db), create=True, memory_limit=collector.memory_limit)
-    pipeline = Pipeline(store, collector, settings.privacy, assemble)
+    pipeline = Pipeline(store, collector, settings.privacy, assemble, settings.words)
     # Compiling (or loading) the kernels takes seconds; the first quiet trace is to find them ready.
     threading.Thread(target=critical_path.warm, name="overrun-warm", daemon=True).start()
     try:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from collector.dialects import Dialect
 from collector.errors import ConfigError
+from collector.mapping import own_dialect
 
 MIB = 1 << 20
 
@@ -51,13 +53,15 @@ class PrivacySettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings. `slo`, `budgets` and `dashboard` are handed on unread: their packages know what they mean."""
+    """All settings. `words` are the operator's own attributes and stage rules ([attributes] and [[stages]]). `slo`, `budgets` and `dashboard` are
+    handed on unread: their packages know what they mean."""
 
     collector: CollectorSettings = field(default_factory=CollectorSettings)
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     slo: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, Any] = field(default_factory=dict)
     dashboard: Mapping[str, Any] = field(default_factory=dict)
+    words: Dialect | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -97,7 +101,8 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None,
         checked = {k: _checked(f"[{table}] {k}", v, getattr(kind(), k), origins[f"{table}.{k}"]) for k, v in values.items()}
         built[table] = replace(kind(), **checked)
     free = {name: _table(document, name) for name in _FREE_TABLES}
-    return Settings(collector=built["collector"], privacy=built["privacy"], origins=origins, **free)
+    words = own_dialect(document.get("attributes", {}), document.get("stages", []), path)
+    return Settings(collector=built["collector"], privacy=built["privacy"], words=words, origins=origins, **free)
 
 
 def _read(path: Path | None) -> dict[str, Any]:
@@ -109,7 +114,7 @@ def _read(path: Path | None) -> dict[str, Any]:
         raise ConfigError(f"cannot read the settings file {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
-    known = [*_TABLES, *_FREE_TABLES]
+    known = [*_TABLES, *_FREE_TABLES, "attributes", "stages"]
     for name in document:
         if name not in known:
             raise ConfigError(f"{path}: unknown table [{name}]{_nearest(name, known)}")
@@ -173,4 +178,8 @@ def described(settings: Settings) -> list[str]:
             out.append(f"[{table}] {f.name} = {getattr(built, f.name)!r}  ({settings.origins.get(f'{table}.{f.name}', 'default')})")
     for table, free in (("slo", settings.slo), ("budgets", settings.budgets), ("dashboard", settings.dashboard)):
         out += [f"[{table}] {key} = {value!r}  (file)" for key, value in free.items()]
+    if settings.words is not None:
+        out += [f"[attributes] {f.key}{''.join(f'.{step}' for step in f.path)} = {f.column!r}  (file)" for f in settings.words.fields]
+        out += [f"[[stages]] {mark.stage}: attribute {mark.key!r} {sorted(mark.values) or 'with any value'}  (file)" for mark in settings.words.marks]
+        out += [f"[[stages]] {name.stage}: name matching {name.pattern!r} under scope {name.scope or 'any'!r}  (file)" for name in settings.words.names]
     return out

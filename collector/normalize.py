@@ -67,7 +67,7 @@ class Normalized:
     warned: frozenset[int] = frozenset()
 
 
-@functools.cache
+@stages.derived
 def fields_by_column() -> dict[str, tuple[Field, ...]]:
     """Canonical column -> where its value may come from, best first."""
     out: dict[str, list[tuple[int, int, Field]]] = {}
@@ -700,7 +700,7 @@ def _count_cached(columns: dict[str, Any]) -> None:
 # --- events, links, sources -------------------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=16_384)
+@stages.derived
 def _event_kind(name: str) -> tuple[bool, bool]:
     """Whether an event of this name is a first token, and whether it is a chunk."""
     patterns = [pattern for d in stages.dialects() for pattern in d.chunk_events]
@@ -720,7 +720,7 @@ def _named(names: pa.StringArray, wanted: Iterable[str]) -> Bools:
     return np.asarray(pc.is_in(names, value_set=pa.array(sorted(wanted), pa.string())).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
-@functools.cache
+@stages.derived
 def _event_fields() -> tuple[EventField, ...]:
     return tuple(f for d in stages.dialects() for f in d.event_fields)
 

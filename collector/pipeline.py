@@ -17,7 +17,9 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from collector import stages
 from collector.config import CollectorSettings, PrivacySettings
+from collector.dialects import Dialect
 from collector.errors import StoreUnavailable
 from collector.layout import BATCH_BITS
 from collector.normalize import Rules
@@ -49,7 +51,11 @@ Assemble = Callable[[pa.Table], Assembled]
 class Pipeline:
     """A store with its writer, assembling quiet traces in a thread of its own until `close`."""
 
-    def __init__(self, store: Store, settings: CollectorSettings, privacy: PrivacySettings, assemble: Assemble) -> None:
+    def __init__(
+        self, store: Store, settings: CollectorSettings, privacy: PrivacySettings, assemble: Assemble, words: Dialect | None = None
+    ) -> None:
+        """`words` is the operator's own vocabulary; it holds for the process."""
+        stages.learn(words)
         self.store = store
         self.quiet = QuietTraces()
         rules = Rules(privacy.store_text, privacy.hash_users, store.salt(), frozenset(privacy.keep_long))

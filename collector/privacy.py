@@ -5,11 +5,10 @@ The decision is made per attribute key, so it costs nothing per span; only value
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import re
 
-from collector.stages import dialects
+from collector.stages import derived, dialects
 
 KEEP, STRIP_QUERY, REDACT, DROP = range(4)
 
@@ -36,7 +35,7 @@ _NOT_TEXT = re.compile(
 _SEGMENTS = re.compile(r"[._\-/:\[\] ]+|(?<=[a-z])(?=[A-Z])")
 
 
-@functools.lru_cache(maxsize=16_384)
+@derived
 def action(key: str) -> int:
     """What happens to the text under an attribute key: KEEP (up to MAX_UNKNOWN_TEXT), STRIP_QUERY, REDACT (length and hash) or DROP."""
     if key in _URL_KEYS:
@@ -55,14 +54,14 @@ def _words(key: str) -> list[str]:
     return [w.lower() for w in _SEGMENTS.split(key) if w]
 
 
-@functools.lru_cache(maxsize=16_384)
+@derived
 def is_user(key: str) -> bool:
     """Whether an attribute names a person: a known user id, or one of a sender whose vocabulary is not known (`metadata.userId`)."""
     words = _words(key)
     return key in _user_keys() or words[-1:] in (["user"], ["userid"], ["username"]) or words[-2:] in (["user", "id"], ["user", "name"])
 
 
-@functools.cache
+@derived
 def _user_keys() -> frozenset[str]:
     return frozenset(f.key for dialect in dialects() for f in dialect.fields if f.column == "user_hash")
 
@@ -71,13 +70,13 @@ def _user_keys() -> frozenset[str]:
 _INNER_KEYS = re.compile(r"""([A-Za-z_][\w.\-]*)\\*["']\s*:\s*\\*["'\[{]""")
 
 
-@functools.lru_cache(maxsize=4_096)
+@derived
 def holds_text(blob: str) -> bool:
     """Whether a short JSON text under an innocent key carries people's words inside: `{"prompt": "..."}`."""
     return any(action(key) in (REDACT, DROP) or is_user(key) for key in _INNER_KEYS.findall(blob))
 
 
-@functools.cache
+@derived
 def _text_keys() -> frozenset[str]:
     return frozenset(key for dialect in dialects() for key in dialect.text_keys)
 

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from collector.dialects import Dialect, Mark, SpanName, load
 from collector.readers import unquoted
+
+T = TypeVar("T")
 
 STAGES = ("network", "gateway", "retrieval", "prompt", "guardrail", "queue", "kv_transfer", "prefill", "decode", "tool", "post",
           "wait_user", "other", "first_token", "generation")
@@ -24,7 +28,7 @@ ROLE = {name: code for code, name in enumerate(ROLES)}
 MODEL_STAGES = ("queue", "kv_transfer", "prefill", "decode", "first_token", "generation")
 
 # The lower the rank, the earlier the rule is asked.
-RANK_FOLDED, RANK_ENGINE, RANK_PHASE, RANK_ATTRIBUTE, RANK_NAME, RANK_KIND = 10, 20, 30, 40, 60, 80
+RANK_OWN, RANK_FOLDED, RANK_ENGINE, RANK_PHASE, RANK_ATTRIBUTE, RANK_NAME, RANK_KIND = 5, 10, 20, 30, 40, 60, 80
 # Within attributes: what names the operation outright comes before what only hints at the protocol.
 _STAGE_ORDER = {"guardrail": 0, "tool": 1, "retrieval": 3, "generation": 2, "post": 4, "other": 5}
 
@@ -66,10 +70,30 @@ _VALUE_KEYS = ("db.operation.name", "db.operation", "db.statement", "db.query.te
 _NETWORK_KEYS = frozenset({"http.request.method", "http.method", "url.full", "http.url", "rpc.system", "rpc.system.name"})
 
 
-@functools.cache
+_own: Dialect | None = None
+_derived: list[Callable[[], None]] = []
+
+
+def derived(function: Callable[..., T], maxsize: int | None = 65_536) -> Callable[..., T]:
+    """As functools.lru_cache, for what follows from the vocabularies: it is forgotten when they change."""
+    cached = functools.lru_cache(maxsize)(function)
+    _derived.append(cached.cache_clear)
+    return cached
+
+
+def learn(own: Dialect | None) -> None:
+    """Make the operator's own vocabulary the first one; None for none. It holds for the whole process, as the settings do."""
+    global _own
+    if own != _own:
+        _own = own
+        for forget in _derived:
+            forget()
+
+
+@derived
 def dialects() -> tuple[Dialect, ...]:
     """Every vocabulary, in order of precedence."""
-    return load()
+    return (*((_own,) if _own else ()), *load())
 
 
 def fold(key: str) -> str:
@@ -77,7 +101,7 @@ def fold(key: str) -> str:
     return key.replace(":", ".").replace("_", ".")
 
 
-@functools.cache
+@derived
 def _spelled() -> dict[str, str]:
     """Spelling -> known attribute key; a key is its own spelling before it is another's."""
     keys = [f.key for d in dialects() for f in d.fields] + [m.key for d in dialects() for m in d.marks] + [key for d in dialects() for key, _ in d.failures]
@@ -85,7 +109,7 @@ def _spelled() -> dict[str, str]:
     return out | {key: key for key in keys}
 
 
-@functools.lru_cache(maxsize=16_384)
+@derived
 def known_name(key: str) -> str:
     """The known attribute key that `key` is a spelling of (`gen_ai_usage_input_tokens`); itself if it is none."""
     known = _spelled()
@@ -94,13 +118,15 @@ def known_name(key: str) -> str:
 
 def mark_rank(mark: Mark) -> int:
     """Where in the order a mark stands; folded before engine before phase before the rest."""
+    if mark.strong:
+        return RANK_OWN
     if mark.weak:
         return RANK_NAME + 5
     by_role = {"folded": RANK_FOLDED, "engine": RANK_ENGINE, "phase": RANK_PHASE, "write": RANK_ATTRIBUTE}
     return by_role.get(mark.role, RANK_ATTRIBUTE + 2 * _STAGE_ORDER.get(mark.stage, 3) + (0 if mark.values else 1))
 
 
-@functools.cache
+@derived
 def marks_by_key() -> dict[str, tuple[Mark, ...]]:
     """Attribute key -> the marks that look at it."""
     out: dict[str, tuple[Mark, ...]] = {}
@@ -128,26 +154,26 @@ def of_value(key: str, value: str) -> Verdict | None:
     return min(found, key=lambda v: v.rank) if found else None
 
 
-@functools.cache
+@derived
 def value_keys() -> frozenset[str]:
     """Attribute keys whose values a rule looks at."""
     with_values = {key for key, marks in marks_by_key().items() if any(m.values for m in marks)}
     return frozenset(with_values | {"overrun.stage", *_VALUE_KEYS})
 
 
-@functools.cache
+@derived
 def _span_names() -> tuple[tuple[SpanName, re.Pattern[str]], ...]:
     return tuple((rule, re.compile(rule.pattern)) for dialect in dialects() for rule in dialect.names)
 
 
-@functools.lru_cache(maxsize=65_536)
+@derived
 def of_name(scope: str, name: str) -> Verdict | None:
     """What scope and name say: an engine's own span names first, then whole words of the field."""
     for rule, pattern in _span_names():
         # A scope rule holds for the scope itself and what is below it (`vllm` covers `vllm.tracing.otel`).
         if (not rule.scope or scope == rule.scope or scope.startswith(rule.scope + ".")) and pattern.fullmatch(name):
             ranks = {"folded": RANK_FOLDED, "engine": RANK_ENGINE, "phase": RANK_PHASE, "write": RANK_ATTRIBUTE}
-            return _verdict(ranks.get(rule.role, RANK_NAME), rule.role, rule.stage)
+            return _verdict(RANK_OWN if rule.strong else ranks.get(rule.role, RANK_NAME), rule.role, rule.stage)
     if _HTTP_NOISE.fullmatch(name) or name == "raw_gen_ai_request":
         return _verdict(RANK_FOLDED, "folded", "other")
     if _HTTP_PHASES.fullmatch(name):
@@ -163,7 +189,7 @@ def is_network_key(key: str) -> bool:
     return known_name(key) in _NETWORK_KEYS
 
 
-@functools.lru_cache(maxsize=16_384)
+@derived
 def dialect_of(key: str) -> tuple[int, int] | None:
     """(precedence, index in `dialects()`) of the vocabulary that an attribute key belongs to: the longest matching prefix."""
     key = known_name(key)
@@ -171,7 +197,7 @@ def dialect_of(key: str) -> tuple[int, int] | None:
     return max(found)[1:] if found else None
 
 
-@functools.lru_cache(maxsize=4_096)
+@derived
 def dialect_of_scope(scope: str) -> int:
     """Index in `dialects()` of the vocabulary that an instrumentation scope belongs to; -1 if none claims it."""
     claims = [i for i, d in enumerate(dialects()) for s in d.scopes if scope == s or scope.startswith(s + ".")]

@@ -52,6 +52,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     made.stop()
 
 
+def test_doctor_says_the_same_of_a_file_and_of_a_server(db: Path, server: ServerProcess) -> None:
+    places: tuple[tuple[str | Path, ...], ...] = (("--db", db), ("--url", server.http, "--since", "365d"))
+    of_file, of_server = (json.loads(overrun("doctor", *place, "--output", "json").stdout) for place in places)
+    assert of_file == of_server
+    gateway = of_file["services"][0]
+    assert (gateway["service"], gateway["model_calls"], gateway["dialects"]["genai"]) == ("chat-gateway", 20, 20)
+    assert "never seen" in overrun("doctor", "--db", db).stdout
+
+
+def test_a_mistake_in_own_attributes_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / "overrun.toml").write_text('[attributes]\n"acme.in" = "input_token"\n')
+    done = here("import", RECORDINGS_PATH / "vllm-joined", "--db", tmp_path / "t.db", "--config", tmp_path / "overrun.toml")
+    assert done.exit_code == 2
+    assert "did you mean input_tokens?" in done.stderr
+
+
 def test_help_names_every_command() -> None:
     done = overrun("--help")
     assert done.returncode == 0

@@ -48,23 +48,27 @@ class EventField:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A span that carries attribute `key` (with one of `values`, if given) has this role and stage. A `weak` one is asked after the span's name."""
+    """A span that carries attribute `key` (with one of `values`, if given) has this role and stage. A `weak` one is asked after the span's name, a
+    `strong` one before everything but `overrun.stage`."""
 
     key: str
     role: str
     stage: str
     values: frozenset[str] = frozenset()
     weak: bool = False
+    strong: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SpanName:
-    """A span whose name matches `pattern` (a regular expression, whole string) under scope `scope` (or any, if empty) has this role and stage."""
+    """A span whose name matches `pattern` (a regular expression, whole string) under scope `scope` (or any, if empty) has this role and stage.
+    `strong` as in Mark."""
 
     pattern: str
     role: str
     stage: str
     scope: str = ""
+    strong: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,10 @@ DIALECT = Dialect(
     chunk_events=("gen_ai.content.completion.chunk", "llm.content.completion.chunk", "gen_ai.content.chunk"),
     first_token_events=("first_token", "llm.first_token"),
     event_fields=(EventField("error_type", "exception", "exception.type", failed=True),),
+    hints=(
+        ("ttft", "opentelemetry-instrumentation-genai-openai, which records it (-openai-v2 does not), and streaming"),
+        ("finish_reason", "opentelemetry-instrumentation-genai-openai: -openai-v2 tells it for streams in log events only"),
+    ),
     text_keys=("gen_ai.prompt", "gen_ai.completion", "gen_ai.system_instructions", "gen_ai.tool.definitions", "gen_ai.retrieval.query.text",
                "gen_ai.retrieval.documents", "gen_ai.tool.description", "gen_ai.request.stop_sequences"),
     metrics=(

@@ -50,5 +50,7 @@ DIALECT = Dialect(
         Mark(_TYPE, "container", "other", frozenset({"agent", "chain"}), weak=True),
     ),
     failures=(("langfuse.observation.level", frozenset({"ERROR"})),),
+    hints=(("response_id", "nothing at Langfuse: it sends none; pass traceparent on to the engine"),
+           ("ttft", "streaming: the first token is told of streams only")),
     text_keys=("langfuse.observation.input", "langfuse.observation.output", "langfuse.trace.input", "langfuse.trace.output"),
 )

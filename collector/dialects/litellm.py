@@ -39,5 +39,6 @@ DIALECT = Dialect(
         Mark("litellm.guardrail.name", "plain", "guardrail"),
     ),
     names=(SpanName("(execute_)?guardrail.*|auth .*", "plain", "guardrail", "litellm"),),
+    hints=(("ttft", "the proxy's v2 tracing or the engine's spans: the v1 callback records no first token"),),
     event_fields=(EventField("attempts", "litellm.request.deployment_selected", "litellm.deployment.attempt", "int"),),
 )

@@ -41,5 +41,6 @@ DIALECT = Dialect(
         Mark(_TYPE, "container", "other", frozenset({"CHAIN", "AGENT", "WORKFLOW", "TASK"}), weak=True),
     ),
     chunk_events=("mlflow.chunk.item.*",),
+    hints=(("session", "mlflow.trace.session, set where traces are not exported over OTLP alone: there update_current_trace loses the root spans"),),
     text_keys=("mlflow.spanInputs", "mlflow.spanOutputs"),
 )

@@ -53,5 +53,7 @@ DIALECT = Dialect(
     # LangGraph's router between the model and its tools: it calls none.
     names=(SpanName("tools_condition", "plain", "other", "openinference.instrumentation.langchain"),),
     first_token_events=("First Token Stream Event",),
+    hints=(("ttft", "openinference-instrumentation-openai beside the framework's: LangChain's, LlamaIndex's and OpenAI-Agents' record no first token"),
+           ("response_id", "openinference-instrumentation-openai beside the framework's, or pass traceparent on to the engine")),
     text_keys=("input.value", "output.value", "llm.prompt_template.template", "llm.prompt_template.variables", "llm.prompts"),
 )

@@ -25,5 +25,9 @@ DIALECT = Dialect(
         Mark(_KIND, "plain", "tool", frozenset({"tool"})),
         Mark(_KIND, "container", "other", frozenset({"workflow", "task", "agent"}), weak=True),
     ),
+    hints=(
+        ("session", "Traceloop.set_association_properties({'session_id': ...})"), ("tenant", "Traceloop.set_association_properties({'tenant': ...})"),
+        ("user", "Traceloop.set_association_properties({'user_id': ...})"),
+    ),
     text_keys=("traceloop.entity.input", "traceloop.entity.output"),
 )

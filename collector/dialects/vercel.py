@@ -51,6 +51,10 @@ DIALECT = Dialect(
     ),
     first_token_events=("ai.stream.firstChunk",),
     event_fields=(EventField("ttft_ns", "ai.stream.firstChunk", "ai.response.msToFirstChunk", "millis"),),
+    hints=(
+        ("session", "experimental_telemetry: { metadata: { sessionId } }"), ("tenant", "experimental_telemetry: { metadata: { tenant } }"),
+        ("user", "experimental_telemetry: { metadata: { userId } }"), ("route", "experimental_telemetry: { functionId }"),
+    ),
     text_keys=("ai.prompt", "ai.prompt.messages", "ai.response.text", "ai.response.object", "ai.response.toolCalls", "ai.toolCall.args",
                "ai.toolCall.result", "ai.value", "ai.values", "ai.embedding", "ai.embeddings", "ai.result.text", "ai.result.object", "ai.prompt.tools"),
 )

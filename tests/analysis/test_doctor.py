@@ -1,0 +1,76 @@
+"""The check-up says per service what is sent and what to switch on, from what really arrived."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from analysis.doctor import Checkup, Service, examine, render
+from analysis.window import Window
+from collector.stages import dialects
+from tests.collector.oracle_build import CLIENT, Made, body, chat
+from tests.collector.oracle_otlp import bodies
+from tests.collector.oracle_store import pipeline, send
+
+
+@functools.cache
+def checkup(*names: str) -> Checkup:
+    """Of these recordings."""
+    with pipeline() as one:
+        for name in names:
+            send(one, bodies(name))
+        with one.store.reading() as con:
+            return examine(con, Window())
+
+
+def only(found: Checkup) -> Service:
+    [service] = found.services
+    return service
+
+
+@pytest.mark.parametrize(("name", "dialect", "calls", "never"), [
+    ("semconv-openai-v2", "genai", 7, {"ttft", "cached_tokens", "session", "user"}),
+    ("semconv-genai-openai", "genai", 7, {"session", "user"}),
+    ("langfuse", "langfuse", 3, {"response_id", "error_type", "route", "version"}),
+    ("vercel-ai-sdk", "vercel", 7, {"instance", "version"}),
+    ("litellm-sdk", "litellm", 4, {"ttft", "session", "route", "version"}),
+    ("vllm-spans", "vllm", 1499, {"version"})])
+def test_a_recording_lacks_what_its_sender_leaves_out(name: str, dialect: str, calls: int, never: set[str]) -> None:
+    service = only(checkup(name))
+    assert dialect in service.dialects
+    assert service.model_calls == calls
+    assert {m.field for m in service.never_seen} >= never - {"tenant"}
+    assert not {m.field for m in service.never_seen} & {f for f, share in service.seen.items() if share > 0}
+
+
+def test_what_a_sender_can_switch_on_is_said_in_its_own_words() -> None:
+    told = {m.field: m.switch_on for m in only(checkup("semconv-openai-v2")).never_seen}
+    assert "genai-openai" in told["ttft"]
+    assert "v1 callback" in {m.field: m.switch_on for m in only(checkup("litellm-sdk")).never_seen}["ttft"]
+
+
+def test_spans_that_nobody_knows_are_counted_and_the_remedy_is_named() -> None:
+    made = [Made(1, "GET /", 0, 100, kind=2), chat(2, 10, 90, out=None), Made(3, "step", 20, 30, 2, kind=CLIENT, attributes={"acme.x": 1}, service="other")]
+    with pipeline() as one:
+        send(one, [body(*made)])
+        with one.store.reading() as con:
+            found = examine(con, Window())
+            assert examine(con, Window(service="nobody")).services == []
+    app, other = found.services
+    assert (app.service, app.model_calls, other.unknown_spans) == ("app", 1, 1)
+    assert {"ttft", "output_tokens"} <= {m.field for m in app.never_seen}
+    text = render(found)
+    assert "other: 1 spans, 0 of model calls; speaks no vocabulary that is known" in text
+    assert "[attributes] in overrun.toml" in text
+    assert "stream_options" in text
+
+
+def test_an_empty_store_is_said() -> None:
+    assert "no spans were received" in render(Checkup(services=[]))
+
+
+def test_hints_name_fields_that_are_examined() -> None:
+    from analysis.doctor import _FIELDS
+
+    assert {field for d in dialects() for field, _ in d.hints} <= set(_FIELDS)
