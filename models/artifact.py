@@ -2,9 +2,9 @@
 
 As one folder without pickle: `manifest.json` (what it is, where it has skill, the hash of everything else), per quantile
 an ONNX, a UBJ and a flat-tree JSON file, `history.json` (recent outputs per route, the fallback), `conformal.json` (how far
-to move each quantile), `ngram_ridge.f16` (the verbosity score's weights, if prompts were opted in) and `golden.jsonl`
-(inputs with the answers of the training library). Written by `models.train`, read by `models.predict`; this module needs
-the standard library alone.
+to move each quantile), `ngram_ridge.f16` (the verbosity score's weights, if prompts were opted in), `card.json` and
+`card.html` (what was measured), and `golden.jsonl` (inputs with the answers of the training library). Written by
+`models.train`, read by `models.predict`; this module needs the standard library alone.
 """
 
 import hashlib
@@ -20,6 +20,8 @@ from models.errors import ArtifactError
 
 SCHEMA: Final = "overrun.predictor/1"
 MANIFEST: Final = "manifest.json"
+CARD: Final = "card.json"
+CARD_PAGE: Final = "card.html"
 HISTORY: Final = "history.json"
 CONFORMAL: Final = "conformal.json"
 VERBOSITY: Final = "ngram_ridge.f16"

@@ -5,7 +5,7 @@ on the newest requests (`models.scoring`), and writes an artifact folder (`model
 was proved. The shipped models are then taught by all rows, the judged ones included, by the same recipe.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +18,8 @@ import polars as pl
 import xgboost
 
 from models import trees
-from models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, VERBOSITY, canonical_json, golden_lines, model_file, write_artifact
+from models.artifact import CARD, CARD_PAGE, CONFORMAL, GOLDEN, HISTORY, QUANTILES, VERBOSITY, canonical_json, golden_lines, model_file, write_artifact
+from models.card import card, html
 from models.conformal import LEVELS, Calibration
 from models.dataset import Dataset, Floats, prepare
 from models.evaluate import Baselines, Verdict, judge
@@ -141,20 +142,21 @@ class TrainReport:
             )
         return lines
 
-    def rows_for_skill(self) -> int | None:
-        """Return the fewest training requests from which on the learning curve shows skill; None if it never does."""
-        rows: int | None = None
-        for point in reversed(self.curve):
-            if point.verdict.skill == "none":
-                break
-            rows = point.rows
-        return rows
-
     def _rows_wanted(self) -> str:
-        rows = self.rows_for_skill()
+        rows = rows_for_skill(self.curve)
         if rows is None:
             return f"learning curve: no skill over all traffic with up to {self.curve[-1].rows:,} training requests"
         return f"learning curve: skill over all traffic from {rows:,} training requests on"
+
+
+def rows_for_skill(curve: Sequence[CurvePoint]) -> int | None:
+    """Return the fewest training requests from which on the learning curve shows skill; None if it never does."""
+    rows: int | None = None
+    for point in reversed(curve):
+        if point.verdict.skill == "none":
+            break
+        rows = point.rows
+    return rows
 
 
 def train_to_folder(
@@ -201,6 +203,14 @@ def train_to_folder(
     if table is not None:
         files[VERBOSITY] = table.astype("<f2").tobytes()
     manifest = _manifest(learned, data, judged.card, settings)
+    made = card(
+        manifest,
+        asdict(judged.card.overall),
+        [asdict(report) for report in judged.card.routes],
+        [asdict(point) for point in curve],
+        rows_for_skill(curve),
+    )
+    files |= {CARD: canonical_json(made), CARD_PAGE: html(made).encode()}
     artifact = write_artifact(Path(out_dir), manifest, files, check=Predictor.load)
     tell("done", 1.0)
     return TrainReport(

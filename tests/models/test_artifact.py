@@ -17,6 +17,8 @@ from models.predict import Predictor
 from models.train import TrainReport
 
 FILES = (
+    "card.html",
+    "card.json",
     "conformal.json",
     "golden.jsonl",
     "history.json",

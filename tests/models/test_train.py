@@ -10,7 +10,7 @@ import pytest
 from models.errors import ArtifactError, SourceError, TooFewRowsError
 from models.predict import Predictor
 from models.sources import load_traces
-from models.train import TrainReport, TrainSettings, train_to_folder
+from models.train import TrainReport, TrainSettings, rows_for_skill, train_to_folder
 from tests.models import synthetic
 from tests.models.conftest import DATA
 
@@ -82,10 +82,10 @@ def test_rows_in_any_order_give_the_same_artifact(tmp_path: Path) -> None:
 
 def test_the_learning_curve_tells_how_many_rows_skill_needs(small_report: TrainReport, azure_report: TrainReport) -> None:
     assert [point.rows for point in small_report.curve] == [250, 500, 1_000, 1_050]
-    assert small_report.rows_for_skill() == 250
+    assert rows_for_skill(small_report.curve) == 250
     assert azure_report.curve[-1].mae < azure_report.curve[1].mae
     never = replace(small_report, curve=tuple(replace(point, verdict=replace(point.verdict, skill="none")) for point in small_report.curve))
-    assert never.rows_for_skill() is None
+    assert rows_for_skill(never.curve) is None
     assert "learning curve: no skill over all traffic with up to 1,050 training requests" in never.lines()
 
 
