@@ -428,6 +428,37 @@ def predict(artifact: Annotated[Path, typer.Option("--artifact", help="The folde
         fail(str(error))
 
 
+@app.command()
+def routing(
+    artifact: Annotated[Path, typer.Option("--artifact", help="The folder that `overrun train` wrote, best from traffic before the trace.")],
+    trace: Annotated[list[Path], typer.Option("--trace", help="A file of requests (Parquet, CSV, JSON lines); may be given several times.")],
+    route: Annotated[list[str] | None, typer.Option("--route", help="The route of each --trace, in the same order.")] = None,
+    load: Annotated[float, typer.Option("--load", help="How busy the engines are: 1 is all they can do.")] = 0.9,
+    instances: Annotated[int, typer.Option("--instances", help="Equal engines behind the router.", min=1, max=256)] = 4,
+    slots: Annotated[int, typer.Option("--slots", help="Requests that run at once on each.", min=1, max=4096)] = 32,
+    kv_tokens: Annotated[int, typer.Option("--kv-tokens", help="Tokens that fit into the KV cache of each.", min=1)] = 48_000,
+    output: Output = "text",
+) -> None:
+    """Would it pay to route your traffic by length? Replays a trace under several policies."""
+    import itertools
+    import json
+
+    from models.errors import ModelsError
+    from models.routing import Engines, as_json, describe, evaluate_trace
+    from models.sources import load_traces
+
+    if output not in ("text", "json"):
+        fail(f"--output {output!r} is not known: use text or json")
+    if route and len(route) != len(trace):
+        fail(f"{len(route)} --route for {len(trace)} --trace: give one for each, in the same order")
+    try:
+        frame = load_traces(list(itertools.zip_longest(trace, route or [])))
+        made = evaluate_trace(frame, artifact, Engines(instances, slots, kv_tokens), load)
+    except (ModelsError, ValueError) as error:
+        fail(str(error))
+    print(json.dumps(as_json(made)) if output == "json" else "\n".join(describe(made)))
+
+
 @app.command("serve-predictor")
 def serve_predictor(
     artifact: Annotated[Path, typer.Option("--artifact", help="The folder that `overrun train` wrote; a newer one is taken over while it runs.")],

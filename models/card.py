@@ -63,7 +63,8 @@ def html(made: Mapping[str, Any]) -> str:
     ]
     style = (
         "body{font:15px/1.5 system-ui,sans-serif;max-width:900px;margin:2rem auto;padding:0 1rem;color:#1c2430;background:#fff}"
-        "table{border-collapse:collapse}td,th{padding:.2rem .7rem;text-align:right;border-bottom:1px solid #d5dbe3}td:first-child,th:first-child{text-align:left}text{font-size:12px;fill:#1c2430}"
+        "table{border-collapse:collapse}td,th{padding:.2rem .7rem;text-align:right;border-bottom:1px solid #d5dbe3}"
+        "td:first-child,th:first-child{text-align:left}text{font-size:12px;fill:#1c2430}"
     )
     head = f'<meta charset="utf-8"><title>Output-length predictor</title><style>{style}</style>'
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(body)}</body></html>\n'

@@ -1,0 +1,313 @@
+"""Would it pay to route or order requests by their length? Policies of a router, replayed on the user's own trace.
+
+A plain model of continuous-batching engines serves the recorded arrivals under each policy. Costs and units: seconds.
+Method and the figures that the suite holds it to: sections on routing of docs/PREDICTOR.md. The model leaves out chunked
+prefill, preemption and the attention penalty of mixed lengths: read the differences as directions, not decimals.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from models.dataset import prepare
+from models.predict import Predictor
+from models.replay import Record
+
+Floats = NDArray[np.float64]
+Policy = Literal["round_robin", "least_requests", "least_input", "least_predicted", "shortest_first", "aged_shortest_first", "lanes"]
+POLICIES: Final[tuple[Policy, ...]] = (
+    "round_robin", "least_requests", "least_input", "least_predicted", "shortest_first", "aged_shortest_first", "lanes")  # fmt: skip
+# The yardstick: what most routers do.
+BASELINE: Final[Policy] = "least_requests"
+# A second of waiting takes this many seconds off the predicted work: without it a long request can wait for ever.
+AGING: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """Equal instances: a step takes step_s + sequence_s x batch + context_s x context tokens, a prompt prefill_s a token, blocking.
+
+    `slots` sequences run at once on each, within `kv_tokens` reserved in full.
+    """
+
+    instances: int = 4
+    slots: int = 32
+    kv_tokens: int = 48_000
+    step_s: float = 0.015
+    sequence_s: float = 0.000_15
+    context_s: float = 50e-9
+    prefill_s: float = 0.000_1
+
+    def work_s(self, input_tokens: Floats, output_tokens: Floats) -> Floats:
+        """Return what each request takes of an instance's time when the instance is full."""
+        share = self.step_s / self.slots + self.sequence_s
+        return np.asarray(self.prefill_s * input_tokens + output_tokens * (share + self.context_s * input_tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Seconds from arrival to the first token and to the end, shape (requests,)."""
+
+    ttft_s: Floats
+    e2e_s: Floats
+
+
+class _Instance:
+    """One engine: what waits, what runs, and what it still owes."""
+
+    __slots__ = ("busy", "context", "free_kv", "load", "now", "order", "running", "steps", "waiting")
+
+    def __init__(self, engines: Engines) -> None:
+        self.waiting: list[tuple[float, int]] = []
+        self.order: deque[int] = deque()
+        # Running sequences by the step in which they end.
+        self.running: list[tuple[int, int]] = []
+        self.steps = 0
+        self.now = 0.0
+        self.busy = False
+        self.context = 0.0
+        self.free_kv = engines.kv_tokens
+        self.load = 0.0
+
+
+def replay(arrival_s: Floats, input_tokens: Floats, output_tokens: Floats, predicted: Floats, policy: Policy, engines: Engines) -> Served:
+    """Return how each request fares under `policy`; arrays of shape (requests,) in order of arrival.
+
+    `predicted` output tokens are all a policy knows of the answer; `output_tokens` is what the engine then generates.
+    """
+    count = len(arrival_s)
+    generated = np.maximum(output_tokens, 1).astype(np.int64)
+    seen = np.ones(count) if policy in ("round_robin", "least_requests") else engines.work_s(input_tokens, np.zeros(count))
+    if policy not in ("round_robin", "least_requests", "least_input"):
+        seen = engines.work_s(input_tokens, predicted)
+    # The smallest key is served first: arrival, or the time the request would take alone. A wait that takes AGING off the work
+    # per second is the same as an arrival that adds it, so keys never change places.
+    key = arrival_s
+    if policy in ("shortest_first", "aged_shortest_first"):
+        key = engines.prefill_s * input_tokens + predicted * engines.step_s + (AGING * arrival_s if policy == "aged_shortest_first" else 0.0)
+    # In balance by requests, ordered by predicted work.
+    weight = np.ones(count) if policy in ("shortest_first", "aged_shortest_first") else seen
+    short = predicted <= np.median(predicted) if count else np.zeros(0, dtype=bool)
+    fleet = [_Instance(engines) for _ in range(engines.instances)]
+    ttft, e2e = np.full(count, np.nan), np.full(count, np.nan)
+    events: list[tuple[float, int]] = []
+
+    def candidates(index: int) -> list[_Instance]:
+        if policy == "round_robin":
+            return [fleet[index % len(fleet)]]
+        if policy == "lanes" and len(fleet) > 1:
+            half = len(fleet) // 2
+            return fleet[:half] if short[index] else fleet[half:]
+        return fleet
+
+    def serve(one: _Instance) -> float | None:
+        """Admit what fits, then run to the next end; the time of that end, None when nothing runs."""
+        while one.waiting and len(one.running) < engines.slots:
+            index = one.waiting[0][1]
+            wanted = int(input_tokens[index] + generated[index])
+            if wanted > one.free_kv and one.running:
+                break
+            heapq.heappop(one.waiting)
+            one.free_kv -= wanted
+            one.now += engines.prefill_s * float(input_tokens[index])
+            ttft[index] = one.now + engines.step_s - arrival_s[index]
+            one.context += float(input_tokens[index])
+            heapq.heappush(one.running, (one.steps + int(generated[index]), index))
+        if not one.running:
+            return None
+        steps = one.running[0][0] - one.steps
+        batch = len(one.running)
+        # A newcomer must not wait for the whole stretch where a seat is free: stretches are short while anything could be admitted.
+        steps = min(steps, _STRETCH)
+        context = one.context + batch * (steps - 1) / 2
+        one.now += steps * (engines.step_s + engines.sequence_s * batch + engines.context_s * context)
+        one.steps += steps
+        one.context += batch * steps
+        return one.now
+
+    def finish(one: _Instance) -> None:
+        while one.running and one.running[0][0] <= one.steps:
+            _, index = heapq.heappop(one.running)
+            e2e[index] = one.now - arrival_s[index]
+            one.free_kv += int(input_tokens[index] + generated[index])
+            one.context -= float(input_tokens[index] + generated[index])
+            one.load -= weight[index]
+
+    def step(number: int) -> None:
+        until = serve(fleet[number])
+        fleet[number].busy = until is not None
+        if until is not None:
+            heapq.heappush(events, (until, number))
+
+    def advance(until: float) -> None:
+        while events and events[0][0] <= until:
+            _, number = heapq.heappop(events)
+            finish(fleet[number])
+            step(number)
+
+    for index in range(count):
+        advance(float(arrival_s[index]))
+        one = min(candidates(index), key=lambda instance: instance.load)
+        one.load += weight[index]
+        heapq.heappush(one.waiting, (float(key[index]), index))
+        if not one.busy:
+            one.now = max(one.now, float(arrival_s[index]))
+            step(fleet.index(one))
+    advance(np.inf)
+    return Served(ttft, e2e)
+
+
+# Steps that an instance takes before it looks for newcomers again: 10 steps are 0.2 s, a tenth of the differences read here.
+_STRETCH: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One policy's percentiles in seconds, and its change against least-requests as a ratio (-0.3: 30 % less).
+
+    `short_p50` is the E2E median of the third of the requests with the shortest answers, `long_p99` the E2E P99 of the longest tenth.
+    """
+
+    policy: Policy
+    known: Literal["predicted", "oracle"]
+    seconds: Mapping[str, float]
+    change: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What routing by length would do to a trace: one row per policy, the best one, and the sentence to show."""
+
+    load: float
+    outcomes: tuple[Outcome, ...]
+    best: Outcome | None
+    sentence: str
+
+
+def evaluate(
+    arrival_s: Floats, input_tokens: Floats, output_tokens: Floats, predicted: Floats, engines: Engines | None = None, load: float = 0.9
+) -> Evaluation:
+    """Return the effect of each policy on this trace, its arrivals stretched so that the instances are loaded to `load` (0..1.5).
+
+    Raises:
+        ValueError: fewer than 300 requests (no P99), arrays of different lengths, or a load out of range.
+    """
+    if len({len(arrival_s), len(input_tokens), len(output_tokens), len(predicted)}) != 1 or len(arrival_s) < _MIN_REQUESTS:
+        raise ValueError(f"{len(arrival_s)} requests, wanted at least {_MIN_REQUESTS} with arrival, input, output and prediction each: take a longer window")
+    if not 0.05 <= load <= 1.5:
+        raise ValueError(f"load is {load}, wanted 0.05 to 1.5")
+    engines = engines or Engines()
+    stretched = _loaded(arrival_s, engines.work_s(input_tokens, output_tokens), engines.instances, load)
+    served = {(BASELINE, "predicted"): replay(stretched, input_tokens, output_tokens, predicted, BASELINE, engines)}
+    base = _percentiles(served[BASELINE, "predicted"], output_tokens)
+    outcomes = []
+    for policy in POLICIES:
+        for known, lengths in (("predicted", predicted), ("oracle", output_tokens)):
+            if known == "oracle" and policy in ("round_robin", "least_requests", "least_input"):
+                continue
+            seconds = _percentiles(replay(stretched, input_tokens, output_tokens, lengths, policy, engines), output_tokens)
+            change = {name: value / base[name] - 1.0 if base[name] else 0.0 for name, value in seconds.items()}
+            outcomes.append(Outcome(policy, "oracle" if known == "oracle" else "predicted", seconds, change))
+    best = _best(outcomes)
+    return Evaluation(load, tuple(outcomes), best, _sentence(best, load))
+
+
+_MIN_REQUESTS: Final = 300
+# Smaller gains than this are within what the model cannot tell.
+_WORTH: Final = 0.10
+
+
+def _loaded(arrival_s: Floats, work_s: Floats, instances: int, load: float) -> Floats:
+    span = float(arrival_s[-1] - arrival_s[0])
+    wanted = float(work_s.sum()) / (instances * load)
+    return np.asarray((arrival_s - arrival_s[0]) * (wanted / span) if span > 0 else np.zeros(len(arrival_s)))
+
+
+def _percentiles(served: Served, output_tokens: Floats) -> dict[str, float]:
+    third, tenth = np.quantile(output_tokens, (1 / 3, 0.9))
+    out = {f"ttft_p{level}": float(np.quantile(served.ttft_s, level / 100)) for level in (50, 95, 99)}
+    out |= {f"e2e_p{level}": float(np.quantile(served.e2e_s, level / 100)) for level in (50, 95, 99)}
+    out["short_p50"] = float(np.median(served.e2e_s[output_tokens <= third]))
+    out["long_p99"] = float(np.quantile(served.e2e_s[output_tokens >= tenth], 0.99))
+    return out
+
+
+def _best(outcomes: Sequence[Outcome]) -> Outcome | None:
+    """The policy a router could really run that lowers E2E P50, E2E P99 or TTFT P99 the most; None if none is worth it."""
+    real = [one for one in outcomes if one.known == "predicted" and one.policy != BASELINE]
+    gain = {id(one): -min(one.change[name] for name in ("e2e_p50", "e2e_p99", "ttft_p99")) for one in real}
+    best = max(real, key=lambda one: gain[id(one)])
+    return best if gain[id(best)] >= _WORTH else None
+
+
+def _sentence(best: Outcome | None, load: float) -> str:
+    if best is None:
+        told = f"At {load:.0%} load no policy that looks at lengths lowers E2E P50, E2E P99 or TTFT P99 by {_WORTH:.0%} or more"
+        return f"{told}: routing by length would not pay here."
+    change = best.change
+    named = {"e2e_p50": "E2E P50", "e2e_p99": "E2E P99", "ttft_p99": "TTFT P99"}
+    said = f"At {load:.0%} load {best.policy.replace('_', ' ')} changes " + ", ".join(f"{words} by {change[name]:+.0%}" for name, words in named.items())
+    if change["e2e_p99"] > 0.05 or change["ttft_p99"] > 0.05:
+        return f"{said}: the median gains at the expense of the tail."
+    return f"{said}."
+
+
+def describe(made: Evaluation) -> list[str]:
+    """Return the evaluation as text: a row per policy, changes in percent against least requests."""
+    names = ("ttft_p50", "ttft_p95", "ttft_p99", "e2e_p50", "e2e_p95", "e2e_p99", "short_p50", "long_p99")
+    lines = [f"{'policy':<22}{'lengths':<11}" + "".join(f"{name:>11}" for name in names)]
+    for one in made.outcomes:
+        changed = "".join(f"{one.seconds[name]:>10.2f}s" if one.policy == BASELINE else f"{one.change[name]:>+11.0%}" for name in names)
+        lines.append(f"{one.policy:<22}{'-' if one.policy in POLICIES[:3] else one.known:<11}{changed}")
+    return [*lines, "", made.sentence, "A model of the engines, not a measurement: directions, not decimals."]
+
+
+def as_json(made: Evaluation) -> dict[str, Any]:
+    """Return the evaluation as JSON values."""
+    rows = [{"policy": one.policy, "known": one.known, "seconds": dict(one.seconds), "change": dict(one.change)} for one in made.outcomes]
+    return {"load": made.load, "baseline": BASELINE, "outcomes": rows, "best": made.best.policy if made.best else None, "sentence": made.sentence}
+
+
+def predicted_medians(records: Sequence[Record], predictor: Predictor) -> Floats:
+    """Return the P50 of each record as a router would have had it: what had finished by its arrival was observed, nothing later."""
+    medians = np.empty(len(records))
+    running: list[tuple[float, int]] = []
+    for index, record in enumerate(records):
+        while running and running[0][0] <= record.request.time_s:
+            done = records[heapq.heappop(running)[1]]
+            predictor.observe(_row(done), done.output_tokens)
+        medians[index] = predictor.predict(_row(record))["p50"]
+        heapq.heappush(running, (record.finished_s, index))
+    return medians
+
+
+def _row(record: Record) -> dict[str, Any]:
+    own = record.request
+    names = ("route", "model", "input_tokens", "max_tokens", "temperature", "stream", "turn", "session", "tenant", "prefix_hash")
+    return {"time": own.time_s} | {name: getattr(own, name) for name in names}
+
+
+def evaluate_trace(frame: pl.DataFrame, artifact: Path, engines: Engines, load: float) -> Evaluation:
+    """Return the evaluation of a table of requests (columns of `models.sources.COLUMNS`) with the predictions of `artifact`.
+
+    Raises:
+        ArtifactError: it does not load. TooFewRowsError: fewer than 300 usable requests. ValueError: as `evaluate`.
+    """
+    data = prepare(frame, min_rows=_MIN_REQUESTS, max_rows=MAX_REQUESTS, test_share=0.3)
+    predicted = predicted_medians(data.records, Predictor.load(artifact))
+    arrival = np.array([record.request.time_s for record in data.records])
+    inputs = np.where(np.isnan(data.inputs), np.nanmedian(data.inputs) if not np.isnan(data.inputs).all() else 0.0, data.inputs)
+    return evaluate(arrival, inputs, data.outputs, predicted, engines, load)
+
+
+# The newest requests that are replayed: about five seconds.
+MAX_REQUESTS: Final = 20_000
