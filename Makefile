@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo test check lock bench-ingest bench-predictor bench-faults clean
+.PHONY: demo test check lock bench-ingest bench-predictor check-litellm bench-faults clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/overrun demo $(ARGS)
@@ -25,6 +25,13 @@ bench-predictor: $(VENV)/.dev
 
 bench-faults: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.faults $(ARGS)
+
+# The routing strategy inside the real LiteLLM, which has an environment of its own.
+check-litellm: $(VENV)/.dev
+	$(PYTHON) -m venv $(VENV)/litellm
+	$(VENV)/litellm/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-litellm.lock
+	rm -rf $(VENV)/litellm-artifact && $(BIN)/python -m tests.routers.litellm_artifact $(VENV)/litellm-artifact
+	LITELLM_LOCAL_MODEL_COST_MAP=True $(VENV)/litellm/bin/python -m tests.routers.litellm_check $(VENV)/litellm-artifact
 
 # Both lock files, from pyproject.toml, for every platform; no index address is recorded.
 lock: $(VENV)/.dev
