@@ -63,7 +63,7 @@ def _rejected_drafts(settings: Settings, amount: float) -> Settings:
 
 
 def _retrieval_and_stall(settings: Settings, amount: float) -> Settings:
-    return changed(_unchunked(settings, 0.25 + 0.4 * amount), search_factor=40.0, search_share=0.15 * amount)
+    return changed(_unchunked(settings, 0.1 + 0.5 * amount), search_factor=40.0, search_share=0.12 * amount)
 
 
 def _three_at_once(settings: Settings, amount: float) -> Settings:
@@ -97,7 +97,7 @@ SCENARIOS: Final = {s.id: s for s in (
         fixes=undo("prefix", "system_broken_share")),
     Scenario(
         id="kv_pressure", number="5", title="The KV cache shrinks and sequences are preempted",
-        world=changed(CHAT, kv_tokens=70_000, rate_rps=7.0), slo=CHAT_SLO, fault=_less_kv, amounts=(0.715, 0.69, 0.675), bounds=(0.55, 0.8),
+        world=changed(CHAT, kv_tokens=70_000, rate_rps=7.0), slo=CHAT_SLO, fault=_less_kv, amounts=(0.7, 0.683, 0.672), bounds=(0.55, 0.8),
         causes=("kv_pressure",), stages=("queue", "decode", "prefill"), client_causes=("none", "provider_queueing", "under_capacity"), client_stages=MODEL,
         fixes=undo("kv", "kv_tokens")),
     Scenario(
@@ -121,7 +121,7 @@ SCENARIOS: Final = {s.id: s for s in (
         fixes=undo("tenant_quota", "noisy_share")),
     Scenario(
         id="retry_storm", number="14", title="The client asks again when the first token is late", world=TIGHT, slo=RAG_SLO,
-        fault=_impatience, amounts=(1.57, 1.3, 1.15), bounds=(1.05, 2.0),
+        fault=_impatience, amounts=(1.57, 1.42, 1.33), bounds=(1.05, 2.0),
         causes=("retry_storm",), stages=("queue",), client_causes=("retry_storm",), client_stages=("first_token",),
         fixes=undo("retries", "retries", "retry_after_s")),
     Scenario(
@@ -178,53 +178,53 @@ SCENARIOS: Final = {s.id: s for s in (
         fixes=undo("fan_out", "sequential_share")),
     Scenario(
         id="tool_timeout", number="20", title="A tool hangs until its timeout", world=AGENT, slo=AGENT_SLO,
-        fault=turn("tool_hang_share", tool_hang_s=8.0), amounts=(0.3, 0.1, 0.035), bounds=(0.01, 0.6),
+        fault=turn("tool_hang_share", tool_hang_s=8.0), amounts=(0.305, 0.1, 0.042), bounds=(0.01, 0.6),
         causes=("slow_dependency",), stages=("tool",), client_causes=("slow_dependency",), client_stages=("tool",),
         fixes=undo("clip", "tool_hang_share")),
     Scenario(
         id="agent_loop", number="21", title="An agent calls the same tool again and again", world=changed(AGENT, rate_rps=3.0), slo=AGENT_SLO,
-        fault=turn("loop_share", loop_steps=7), amounts=(0.2, 0.08, 0.03), bounds=(0.01, 0.6),
+        fault=turn("loop_share", loop_steps=7), amounts=(0.158, 0.084, 0.0285), bounds=(0.01, 0.6),
         causes=("agent_loop",), stages=("decode", "tool", "prefill", "queue"), client_causes=("agent_loop",), client_stages=("tool", *MODEL),
         fixes=undo("step_cap", "loop_share", max_steps=4)),
     Scenario(
         id="oversized_side_model", number="22", title="The guardrail moves to a large remote model", world=RAG, slo=RAG_SLO,
-        fault=turn("provider_ttft_ms", guard_model="gpt-4.1", provider_ttft_sigma=0.5), amounts=(820.0, 560.0, 400.0), bounds=(100.0, 2500.0),
+        fault=turn("provider_ttft_ms", guard_model="gpt-4.1", provider_ttft_sigma=0.5), amounts=(850.0, 550.0, 400.0), bounds=(100.0, 2500.0),
         causes=("oversized_side_model",), stages=("guardrail", "generation", "first_token"), client_causes=("oversized_side_model",),
         client_stages=("guardrail", "generation", "first_token"), fixes=undo("small_model", "guard_model")),
     Scenario(
         id="cold_start", number="23", title="New replicas join cold as traffic grows", world=CHAT, slo=CHAT_SLO,
-        fault=_scale_up, amounts=(150.0, 90.0, 50.0), bounds=(5.0, 400.0),
+        fault=_scale_up, amounts=(400.0, 153.0, 54.5), bounds=(5.0, 600.0),
         causes=("cold_start",), stages=("decode", "prefill", "queue"), client_causes=("none", "token_rate_sag", "provider_queueing"), client_stages=MODEL,
         fixes=set_to("warm_pool", {}, cold_s=0.0)),
     Scenario(
         id="connection_churn", number="24", title="Every model call opens a connection of its own", world=RAG, slo=RAG_SLO,
-        fault=turn("handshake_ms", pooled=False), amounts=(900.0, 600.0, 350.0), bounds=(30.0, 2500.0),
+        fault=turn("handshake_ms", pooled=False), amounts=(920.0, 568.0, 376.0), bounds=(30.0, 2500.0),
         causes=("connection_churn",), stages=("network",), client_causes=("connection_churn", "provider_queueing", "none"),
         client_stages=("network", "first_token"), fixes=undo("connection_pooling", "pooled")),
     Scenario(
         id="serial_orchestrator", number="25", title="Tokens are counted on the event loop", world=changed(RAG, rate_rps=6.0), slo=RAG_SLO,
-        fault=turn("tokenizer_us"), amounts=(137.0, 127.0, 118.0), bounds=(20.0, 145.0), accepted=("unattributed_time",),
+        fault=turn("tokenizer_us"), amounts=(134.0, 122.0, 114.0), bounds=(20.0, 145.0), accepted=("unattributed_time",),
         causes=("serial_orchestrator",), stages=("other", "prompt"), client_causes=("serial_orchestrator",), client_stages=("other", "prompt"),
         fixes=undo("clip", "tokenizer_us")),
     Scenario(
         id="not_streaming", number="26", title="A proxy holds streams back until they are complete", world=RAG, slo=RAG_SLO,
-        fault=turn("buffered_share"), amounts=(0.9, 0.3, 0.1), bounds=(0.01, 1.0),
+        fault=turn("buffered_share"), amounts=(0.95, 0.29, 0.103), bounds=(0.01, 1.0),
         causes=("not_streaming",), stages=("decode", "network", "gateway", "other"), client_causes=("not_streaming", "provider_queueing"),
         client_stages=("first_token", "generation"), fixes=undo("streaming", "buffered_share")),
     Scenario(
         id="missing_cancellation", number="26b", title="The engine is no longer told that nobody wants an answer",
         world=changed(CHAT, max_num_seqs=20, suggestion_tokens=250.0, rate_rps=4.0), slo=CHAT_SLO,
-        fault=turn("suggestion_tokens", cancels=False), amounts=(300.0, 270.0, 255.0), bounds=(250.0, 900.0),
+        fault=turn("suggestion_tokens", cancels=False), amounts=(285.0, 264.0, 252.0), bounds=(250.0, 900.0),
         causes=("missing_cancellation",), stages=("queue", "decode"), client_causes=("none", "provider_queueing", "token_rate_sag"), client_stages=MODEL,
         fixes=undo("cancellation", "cancels")),
     Scenario(
         id="speculation_not_paying", number="27", title="The draft model's tokens are no longer accepted", world=changed(CHAT, draft_tokens=4, acceptance=0.75),
-        slo="ttft:800 e2el:2600", fault=_rejected_drafts, amounts=(0.44, 0.33, 0.27), bounds=(0.05, 0.75),
+        slo="ttft:800 e2el:2600", fault=_rejected_drafts, amounts=(0.43, 0.312, 0.203), bounds=(0.05, 0.75),
         causes=("speculation_not_paying",), stages=("decode",), client_causes=("none", "token_rate_sag"), client_stages=("decode", "generation"),
         fixes=set_to("speculation", {"on": 0}, draft_tokens=0)),
     Scenario(
         id="growth_and_bloat", number="M1", title="A fifth more users, and longer prompts", world=changed(TIGHT, max_num_seqs=9), slo=RAG_SLO,
-        fault=turn("input_factor", growth=1.3), amounts=(1.45, 1.25, 1.15), bounds=(1.0, 4.0),
+        fault=turn("input_factor", growth=1.3), amounts=(1.54, 1.38, 1.2), bounds=(1.0, 4.0),
         causes=("prompt_bloat", "under_capacity"), stages=("queue", "prefill"), client_causes=("prompt_bloat", "under_capacity"),
         client_stages=("first_token", "decode"), fixes=lambda b, a: [*undo("trim", "input_factor")(b, a), *twice_the_replicas(b, a)]),
     Scenario(
@@ -236,36 +236,36 @@ SCENARIOS: Final = {s.id: s for s in (
     Scenario(
         id="retrieval_and_stall", number="M3", title="A slow vector store, and prompts that stop everybody's tokens",
         world=changed(RAG, rate_rps=5.0, input_tokens=950.0, input_sigma=0.5, token_budget=512, batch_rps=0.1), slo="ttft:2000 e2el:4000", chunk_events=True,
-        fault=_retrieval_and_stall, amounts=(1.0, 0.6, 0.3), bounds=(0.05, 2.0),
+        fault=_retrieval_and_stall, amounts=(1.0, 0.5, 0.22), bounds=(0.05, 2.0),
         causes=("slow_dependency", "decode_stall"), stages=("retrieval", "decode"), client_causes=("slow_dependency",), client_stages=("retrieval", "decode"),
         fixes=lambda b, a: [*undo("clip", "search_factor", "search_share")(b, a), *undo("chunked_prefill", "chunked", "token_budget")(b, a)]),
     Scenario(
         id="straggler_uninstrumented", number="M4", title="A straggler, longer answers, and work that no span covers",
-        world=changed(CHAT, replicas=4, rate_rps=8.0, router="round_robin"), slo=CHAT_SLO, fault=_three_at_once, amounts=(0.45, 0.25, 0.12), bounds=(0.05, 2.0),
+        world=changed(CHAT, replicas=4, rate_rps=8.0, router="round_robin"), slo=CHAT_SLO, fault=_three_at_once, amounts=(0.414, 0.293, 0.202), bounds=(0.05, 2.0),
         causes=("straggler_replica", "long_outputs", "unattributed_time"), stages=("decode", "other"),
         client_causes=("long_outputs", "unattributed_time"), client_stages=("other", *MODEL), fixes=undo("straggler", "slow")),
     Scenario(
         id="gateway_queue", number="-", title="The proxy before the engines lets too few calls through", world=changed(RAG, gateway_slots=64), slo=RAG_SLO,
-        fault=_fewer_places, amounts=(0.9, 0.8, 0.7), bounds=(0.5, 1.3),
+        fault=_fewer_places, amounts=(1.25, 1.12, 1.02), bounds=(0.5, 1.5),
         causes=("gateway_queue",), stages=("gateway", "network", "queue"), client_causes=("gateway_queue", "provider_queueing"),
         client_stages=("gateway", "network", "first_token"), fixes=undo("clip", "gateway_slots")),
     Scenario(
         id="client_throttled", number="-", title="A semaphore in the application lets too few calls out", world=HOSTED, slo=RAG_SLO,
-        fault=_fewer_calls_out, amounts=(0.95, 0.9, 0.85), bounds=(0.5, 1.3), accepted=("unattributed_time",),
+        fault=_fewer_calls_out, amounts=(1.07, 1.0, 0.95), bounds=(0.5, 1.3), accepted=("unattributed_time",),
         causes=("client_throttled",), stages=("other", "queue"), client_causes=("client_throttled",), client_stages=("other", "queue"),
         fixes=undo("clip", "client_slots")),
     Scenario(
         id="model_changed", number="-", title="The provider serves another snapshot, which is slower", world=HOSTED, slo=RAG_SLO,
-        fault=turn("provider_tpot_ms", provider_model="gpt-4.1-mini-2025-11-03", provider_ttft_ms=380.0), amounts=(26.0, 21.0, 18.0), bounds=(13.0, 50.0),
+        fault=turn("provider_tpot_ms", provider_model="gpt-4.1-mini-2025-11-03", provider_ttft_ms=380.0), amounts=(29.0, 22.5, 20.0), bounds=(13.0, 50.0),
         causes=("model_changed",), stages=("decode", "first_token"), client_causes=("model_changed",), client_stages=("decode", "first_token")),
     Scenario(
         id="cross_region", number="-", title="The engines' traffic goes through another continent", world=AGENT, slo=AGENT_SLO,
-        fault=turn("rtt_ms"), amounts=(900.0, 600.0, 400.0), bounds=(20.0, 2500.0),
+        fault=turn("rtt_ms"), amounts=(1300.0, 950.0, 750.0), bounds=(20.0, 2500.0),
         causes=("cross_region",), stages=("network",), client_causes=("cross_region", "provider_queueing", "none"), client_stages=("network", "first_token"),
         fixes=undo("co_location", "rtt_ms")),
     Scenario(
         id="gpu_throttled", number="-", title="The accelerators run hot and lower their clocks", world=CHAT, slo=CHAT_SLO,
-        fault=turn("throttled"), amounts=(2.0, 1.6, 1.4), bounds=(1.05, 3.0),
+        fault=turn("throttled"), amounts=(1.75, 1.5, 1.32), bounds=(1.05, 3.0),
         causes=("gpu_throttled",), stages=("decode",), client_causes=("token_rate_sag", "none"), client_stages=("decode", "generation"),
         fixes=undo("hardware", "throttled")),
 )}
