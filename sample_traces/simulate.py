@@ -61,7 +61,7 @@ def make(job: Job) -> Made:
         raise ValueError(f"there is no scenario {job.scenario!r}; known: {', '.join([*SCENARIOS, *HEALTHY])}")
     if job.severity not in SEVERITIES:
         raise ValueError(f"severity is {job.severity!r}, it must be one of {', '.join(SEVERITIES)}")
-    onset_s = round(job.duration_s * (0.45 + 0.1 * random.Random(f"onset/{job.scenario}/{job.seed}").random()), 3)
+    onset_s = round(job.duration_s * (0.4 + 0.1 * random.Random(f"onset/{job.scenario}/{job.seed}").random()), 3)
     telemetry = Telemetry(engine_spans=not job.client_only, engine_metrics=not job.client_only, traces=not job.metrics_only, sampling=job.sampling)
     scenario = SCENARIOS.get(job.scenario)
     plan = _plan(job, onset_s)
@@ -71,7 +71,8 @@ def make(job: Job) -> Made:
     if job.confounders and (scenario is not None or job.scenario == "healthy"):
         confounded = confound(plan, telemetry, f"{job.scenario}/{job.seed}", growth_allowed=scenario is not None and scenario.id not in _GROWING)
         plan, telemetry, names = confounded.plan, confounded.telemetry, confounded.names
-    window = simulate(plan, duration_s=job.duration_s, seed=job.seed, telemetry=telemetry, start_ns=_ns(START))
+    window = simulate(plan, duration_s=job.duration_s, seed=job.seed, telemetry=telemetry, start_ns=_ns(START),
+                      name=f"{job.scenario}/{job.severity}/{job.client_only}/{job.duration_s:g}")
     truth = _facts(job, window, telemetry, onset_s, names)
     if scenario is not None:
         truth |= _answer(job, scenario, plan, telemetry, onset_s)

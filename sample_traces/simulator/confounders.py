@@ -43,7 +43,7 @@ def confound(plan: Plan, telemetry: Telemetry, seed: str, *, growth_allowed: boo
     if "diurnal" in chosen:
         plan = [(at, replace(state, diurnal=max(state.diurnal, 0.05 + 0.07 * amounts["diurnal"]))) for at, state in plan]
     if "deploy" in chosen:
-        plan = _deployed(plan, 60.0 + 120.0 * amounts["deploy"])
+        plan = _deployed(plan, (plan[1][0] if len(plan) > 1 else 200.0) * (0.3 + 0.5 * amounts["deploy"]))
     if "skew" in chosen:
         telemetry = replace(telemetry, skew_ms=round((50.0 + 450.0 * amounts["skew"]) * (1 if amounts["skew"] > 0.5 else -1), 3))
     if "lost_spans" in chosen:

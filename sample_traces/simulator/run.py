@@ -32,9 +32,9 @@ class Window:
     engines: list[Engine]
 
 
-def simulate(plan: Plan, *, duration_s: float, seed: int, telemetry: Telemetry, start_ns: int = 0) -> Window:
-    """Run one window; the same input gives the same output, bit for bit."""
-    clock, book = Clock(), Book(seed)
+def simulate(plan: Plan, *, duration_s: float, seed: int, telemetry: Telemetry, start_ns: int = 0, name: str = "") -> Window:
+    """Run one window; the same input gives the same output, bit for bit. `name` keeps the ids of different windows of one seed apart."""
+    clock, book = Clock(), Book(f"{name}/{seed}")
     base = plan[0][1]
     state = [base]
     engines = [Engine(clock, base, index, seed) for index in range(0 if base.provider else base.replicas)]

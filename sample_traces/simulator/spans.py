@@ -39,11 +39,11 @@ class Span:
 
 
 class Book:
-    """Collects the spans of one run and gives them ids that depend on the seed alone."""
+    """Collects the spans of one run; ids depend on its name, so that windows of different names can lie in one store."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, name: str) -> None:
         self.spans: list[Span] = []
-        self._dice = random.Random(f"ids/{seed}")
+        self._dice = random.Random(f"ids/{name}")
 
     def trace_id(self) -> int:
         """128 random bits."""

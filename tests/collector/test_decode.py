@@ -19,8 +19,8 @@ from tests.collector import oracle_otlp as otlp
 SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=70)
 
 
-def test_the_fixture_has_all_fifteen_recordings() -> None:
-    assert len(otlp.RECORDINGS) == 15
+def test_the_fixture_has_all_recordings() -> None:
+    assert len(otlp.RECORDINGS) == 17
 
 
 @pytest.mark.parametrize("name", otlp.RECORDINGS)
