@@ -24,8 +24,13 @@ def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table) -> pa.Table:
     """
     floor = {"floor": int(quiet.column("start_ns").to_numpy().min()) - LOOK_BACK_NS}
     wanted = fresh = quiet.select(["trace_hi", "trace_lo"])
+    doubled = _asked(cursor, "doubled_sources", {})
     for _ in range(_HOPS):
-        fresh = _asked(cursor, "partner_traces", floor, wanted=wanted, fresh=fresh)
+        found = [_asked(cursor, "partner_traces", floor, wanted=wanted, fresh=fresh)]
+        if doubled.num_rows:
+            found.append(_asked(cursor, "twin_traces", floor, wanted=wanted, fresh=fresh, doubled=doubled))
+        # A trace may be found both ways, and a repeat does no harm.
+        fresh = pa.concat_tables(found)
         if not fresh.num_rows:
             break
         wanted = pa.concat_tables([wanted, fresh])

@@ -36,7 +36,12 @@ WORDS = (
 texts = st.one_of(
     st.sampled_from(WORDS), st.text(max_size=12),
     st.sampled_from(("True", "false", "1", " 7 ", '"42"', "12.5", "1e400", "nan", "-3", "None", '["stop"]', '["length", "stop"]', "[]", "[1]", "[broken",
-                     '"stop"', "tool_calls", "chat", "execute_tool", "embeddings", "guardrail", "invoke_agent", "select", "delete from x", "tools/call",
+                     '"stop"', '"TOOL"', '"a \\"b\\""', '"\\ud800"', "tool-calls", "FinishReason.MAX_TOKENS", "openai.chat", "12.3ms", "1.5s", "80ns", "1.5",
+                     "2026-09-21T12:26:41.250Z", '"2026-09-21T12:26:40Z"', "2026-13-01T00:00:00Z", '{"input_tokens": 5, "output_tokens": 7}',
+                     '{"prompt_tokens": 6, "prompt_tokens_details": {"cached_tokens": 3}}', '{"input": 10, "input_cached_tokens": 90, "output": "4"}',
+                     "{'completion_tokens_details': {'reasoning_tokens': 3}, 'x': None}", '{"max_tokens": "Infinity", "temperature": Infinity, "stream": true}',
+                     '{"id": "chatcmpl-1", "choices": [{"finish_reason": "length"}]}', '{"id": "\\udc00", "tenant": 7, "user_id": "ann"}', "{broken",
+                     "tool_calls", "chat", "execute_tool", "embeddings", "guardrail", "invoke_agent", "select", "delete from x", "tools/call",
                      "https://user:secret@host/path?q=words#part", "/search?q=words", "y" * 129, "y" * 128)))
 _numbers = st.one_of(st.integers(-5, 600), st.integers(-(2**63), 2**63 - 1))
 _scalars = st.one_of(
@@ -74,6 +79,9 @@ def known_keys() -> tuple[str, ...]:
     """Every attribute key that some rule knows."""
     found = {f.key for d in stages.dialects() for f in d.fields} | {m.key for d in stages.dialects() for m in d.marks}
     found |= {key for d in stages.dialects() for key in d.text_keys} | {"overrun.stage", "db.statement", "db.operation", "url.full", "url.path", "http.url"}
+    found |= {f.key for d in stages.dialects() for f in d.event_fields} | {key for d in stages.dialects() for key, _ in d.failures}
+    # Other spellings of some of them.
+    found |= {key.replace(".", "_") for key in sorted(found)[::7]} | {key.replace(".", ":") for key in sorted(found)[::11]}
     return tuple(sorted(found | {"http.request.method", "rpc.system", "user_agent.original", "app.question", "app.prompt_tokens", "gen_ai.prompt.0.content"}))
 
 
@@ -86,7 +94,8 @@ def _operations(key: str) -> st.SearchStrategy[KeyValue]:
 attributes = st.lists(
     st.one_of(
         st.builds(_pair, st.sampled_from(known_keys()), st.none() | values), st.builds(_pair, st.sampled_from(known_keys()), _scalars),
-        st.sampled_from(("gen_ai.operation.name", "llm.request.type", "mcp.method.name", "module")).flatmap(_operations),
+        st.sampled_from(("gen_ai.operation.name", "llm.request.type", "mcp.method.name", "module", "openinference.span.kind", "mlflow.spanType",
+                         "ai.operationId", "langfuse.observation.type", "langsmith.span.kind")).flatmap(_operations),
         st.sampled_from(stages.STAGES).map(lambda s: KeyValue(key="overrun.stage", value=AnyValue(string_value=s))),
         st.builds(_pair, texts, values)),
     max_size=9)
@@ -99,6 +108,7 @@ _span_ids = st.one_of(st.integers(1, 9).map(lambda n: n.to_bytes(8, "big")), st.
 def event_names() -> tuple[str, ...]:
     """Names of events that a rule knows, and others."""
     known = {n for d in stages.dialects() for n in (*d.first_token_events, *d.chunk_events)}
+    known |= {f.event for d in stages.dialects() for f in d.event_fields} | {"mlflow.chunk.item.7", "mlflow.chunk.items"}
     return (*sorted(known), "overrun.usable_answer", "exception", "ß" * 300)
 
 
@@ -119,7 +129,8 @@ def spans(draw: st.DrawFn) -> Span:
 
 
 _scopes = st.builds(
-    InstrumentationScope, name=st.sampled_from(("", "vllm", "vllm.tracing.otel", "vllmish", "sglang server", "opentelemetry.instrumentation.httpx", "日本")),
+    InstrumentationScope, name=st.sampled_from(("", "vllm", "vllm.tracing.otel", "vllmish", "sglang server", "langfuse-sdk", "ai", "litellm", "dynamo_runtime",
+                                           "opentelemetry.instrumentation.httpx", "日本")),
     version=texts, attributes=attributes)
 _resource_keys = st.sampled_from(("service.name", "service.instance.id", "host.name", "service.version", "prompt.text", "x"))
 _resources = st.builds(Resource, attributes=st.lists(st.builds(_pair, _resource_keys, values), max_size=4))
