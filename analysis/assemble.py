@@ -107,14 +107,15 @@ class _Batch:
     def join_doubles(self) -> None:
         """Put the spans of one call, reported by several instrumentations, under one another."""
         s = self.spans
-        clients = np.flatnonzero((self.role == cp.LLM) & (_ints(s, "output_tokens") >= 0))
+        clients = np.flatnonzero(self.role == cp.LLM)
         if len(clients) < 2:
             return
         process, scope = _codes(s.column("service"), s.column("instance")), _codes(s.column("scope_name"))
         tokens = _ints(s, "input_tokens"), _ints(s, "output_tokens")
-        known = clients[s.column("response_id").is_valid().to_numpy()[clients]]
-        groups = doubles.pairs_by_id(known, _codes(s.column("response_id")), self.start, self.end)
-        groups += doubles.pairs_by_tokens(clients, process, scope, tokens, self.start, self.end)
+        response = np.where(s.column("response_id").is_valid().to_numpy(), _codes(s.column("response_id")), _ABSENT)
+        groups = doubles.pairs_by_id(clients[response[clients] >= 0], response, self.start, self.end)
+        told = clients[(tokens[1][clients] >= 0) | (_numpy(s, "status")[clients] == _ERROR)]
+        groups += doubles.pairs_by_tokens(told, process, scope, tokens, response, self.start, self.end)
         doubles.nest(groups, self.parent, self.trace, self.start, self.end)
         if (np.diff(self.trace) < 0).any():
             self._sort()

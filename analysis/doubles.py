@@ -22,12 +22,15 @@ MAX_APART_NS = 1_000_000_000
 MIN_OVERLAP_BY_ID = 0.5
 
 
-def pairs_by_tokens(rows: Ints, process: Ints, scope: Ints, tokens: tuple[Ints, Ints], start: Ints, end: Ints) -> list[list[int]]:
-    """Groups of rows (indices into the columns) that are one call: same process, scopes that all differ, equal token counts, nearly equal times."""
+def pairs_by_tokens(rows: Ints, process: Ints, scope: Ints, tokens: tuple[Ints, Ints], response: Ints, start: Ints, end: Ints) -> list[list[int]]:
+    """Groups of rows (indices into the columns) that are one call: same process, scopes that all differ, equal token counts, nearly equal times.
+
+    `rows` either count their tokens or failed; response ids (codes, -1 unknown) may be unknown, but not differ.
+    """
     many = _several_scopes(rows, process, scope)
     order = many[np.lexsort((start[many], tokens[1][many], tokens[0][many], process[many]))]
     keys = list(zip(process[order].tolist(), tokens[0][order].tolist(), tokens[1][order].tolist(), strict=True))
-    begin, finish, scopes = start[order].tolist(), end[order].tolist(), scope[order].tolist()
+    begin, finish, scopes, ids = start[order].tolist(), end[order].tolist(), scope[order].tolist(), response[order].tolist()
     taken: set[int] = set()
     groups = []
     for i in range(len(order)):
@@ -37,7 +40,7 @@ def pairs_by_tokens(rows: Ints, process: Ints, scope: Ints, tokens: tuple[Ints, 
         for j in range(i + 1, len(order)):
             if keys[j] != keys[i] or begin[j] - begin[i] >= MAX_APART_NS:
                 break
-            fresh = j not in taken and scopes[j] not in {scopes[k] for k in group}
+            fresh = j not in taken and scopes[j] not in {scopes[k] for k in group} and len({ids[k] for k in (*group, j)} - {-1}) < 2
             if fresh and _overlap(begin[i], finish[i], begin[j], finish[j]) >= MIN_OVERLAP:
                 group.append(j)
                 taken.add(j)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.analysis.test_assemble import assembled, root
-from tests.collector.oracle_build import Made, chat
+from tests.collector.oracle_build import ERROR, Made, chat
 
 OUTER, INNER = "openinference.instrumentation.langchain", "openinference.instrumentation.openai"
 
@@ -44,6 +44,25 @@ def test_calls_that_are_only_alike_are_two_calls(other: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("start", "end"), [(600, 1300), (750, 1000), (1200, 1210)])
 def test_calls_at_other_times_are_two_calls(start: float, end: float) -> None:
     assert counted(root(1000), chat(2, 100, 700, scope=OUTER), twin(9, start, end))[1] == 2
+
+
+def test_a_failed_call_reported_twice_failed_once() -> None:
+    failed = {"out": None, "status": ERROR}
+    requests, calls = assembled(root(1000), chat(2, 100, 110, scope=OUTER, **failed), twin(9, 101, 109, ttft=None, **failed))
+    assert (len(requests), [c["error"] for c in calls]) == (1, [True])
+    # A failure and a success that tells no tokens are not the same.
+    assert counted(root(1000), chat(2, 100, 110, scope=OUTER, **failed), twin(9, 101, 109, ttft=None, out=None))[1] == 2
+
+
+def test_calls_with_other_response_ids_are_two_calls() -> None:
+    one, other = ({"attributes": {"gen_ai.response.id": name}} for name in ("chatcmpl-1", "chatcmpl-2"))
+    assert counted(root(1000), chat(2, 100, 700, scope=OUTER, **one), twin(9, 110, 695, **other)) == (2, 2)
+    assert counted(root(1000), chat(2, 100, 700, scope=OUTER, **one), twin(9, 110, 695)) == (1, 1)
+
+
+def test_one_response_id_tells_a_call_whose_tokens_nobody_asked_for() -> None:
+    same = {"attributes": {"gen_ai.response.id": "chatcmpl-1"}}
+    assert counted(root(1000), chat(2, 100, 700, out=None, **same), twin(9, 150, 650, service="gateway", **same)) == (1, 1)
 
 
 def test_three_reports_of_one_call_are_one_call() -> None:
