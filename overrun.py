@@ -95,6 +95,7 @@ def serve(
     grpc_port: Annotated[int | None, _text("OTLP/gRPC port (default 4317; 0 picks a free one).", "--grpc-port")] = None,
     http_port: Annotated[int | None, _text("OTLP/HTTP and API port (default 4318; 0 picks a free one).", "--http-port")] = None,
     config: Config = None,
+    scrape: Annotated[list[str] | None, typer.Option("--scrape", metavar="URL", help="Also read an engine's metrics page every 5 s; may be repeated.")] = None,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Also start the dashboard.")] = False,
 ) -> None:
     """Receive telemetry, keep it, answer questions about it."""
@@ -116,7 +117,7 @@ def serve(
         print(f"ready grpc={addresses.grpc or '-'} http={addresses.http or '-'}", file=sys.stderr, flush=True)
 
     try:
-        run_loop(run(settings, ready))
+        run_loop(run(settings, ready, scrape_urls=scrape or ()))
     except CollectorError as error:
         fail(str(error))
     finally:

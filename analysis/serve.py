@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 
 from analysis import api, critical_path
 from analysis.assemble import assemble
-from collector import otlp_grpc, otlp_http
+from collector import otlp_grpc, otlp_http, scrape
 from collector.auth import Tokens
 from collector.config import Settings
 from collector.errors import CollectorError, ConfigError
@@ -52,8 +52,10 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None], stop: asyncio.Event | None = None) -> None:
+async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None], stop: asyncio.Event | None = None, scrape_urls: Sequence[str] = ()) -> None:
     """Run until SIGINT or SIGTERM (or `stop`); then answer what was sent, assemble what is pending and close the store.
+
+    The metrics pages at `scrape_urls` are read beside those of the settings (collector/scrape.py).
 
     `on_ready(addresses, empty)` is called once everything is bound; `empty` says that the store holds nothing yet.
 
@@ -64,13 +66,14 @@ async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None],
     collector = settings.collector
     tokens = Tokens.from_environment(os.environ)
     tokens.check_host(collector.host)
+    scraped = scrape.targets(settings.scrape, scrape_urls)
     store = open_store(Path(collector.db), create=True, memory_limit=collector.memory_limit)
     pipeline = Pipeline(store, collector, settings.privacy, assemble, settings.words)
     # Compiling (or loading) the kernels takes seconds; the first quiet trace is to find them ready.
     threading.Thread(target=critical_path.warm, name="overrun-warm", daemon=True).start()
     try:
         with _signals(stop):
-            await _run(pipeline, settings, tokens, on_ready, stop)
+            await _run(pipeline, settings, tokens, on_ready, stop, scraped)
     finally:
         await asyncio.to_thread(pipeline.close)
 
@@ -101,7 +104,8 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, on_ready: Callable[[Addresses, bool], None], stop: asyncio.Event) -> None:
+async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, on_ready: Callable[[Addresses, bool], None], stop: asyncio.Event,
+               scraped: Sequence[scrape.Target]) -> None:
     collector = settings.collector
     limit = collector.max_body_mib << 20
     grpc_server = otlp_grpc.server(pipeline.writer, limit, tokens.ingest)
@@ -126,7 +130,9 @@ async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, on_ready:
         pipeline.store.announce(f"http://{_address(http_socket)}")
     grpc_address = None if grpc_port is None else f"{collector.host}:{grpc_port}"
     on_ready(Addresses(grpc_address, None if http_socket is None else _address(http_socket)), pipeline.writer.last_batch == 0)
+    scraper = scrape.Scraper(scraped, pipeline.writer)
     await _until(stop, running)
+    await scraper.close()
     await grpc_server.stop(_GRACE_S)
     if http_server is not None:
         http_server.should_exit = True

@@ -1,4 +1,4 @@
-"""How do files get in? OTLP files (.pb, .json, .jsonl, also .gz and .zst, and folders of them) become the same bodies as live traffic.
+"""How do files get in? OTLP files (.pb, .json, .jsonl), saved metrics pages (.prom), each also .gz or .zst, and folders become bodies as of live traffic.
 
 A file is read, recognised and handed over body by body; the sender behind `send` is the writer itself or a running server.
 """
@@ -20,14 +20,15 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector import otlp_json
+from collector import otlp_json, prometheus
 from collector.errors import BadPayload, ImportFailed
 
 _COMPRESSED = (".gz", ".zst")
-_KINDS = (".pb", ".json", ".jsonl")
+_KINDS = (".pb", ".json", ".jsonl", ".prom")
 _ROOTS = {"resourceSpans": "traces", "resource_spans": "traces", "resourceMetrics": "metrics", "resource_metrics": "metrics",
           "resourceLogs": "logs", "resource_logs": "logs"}
-EXPECTED = "an OTLP file: .traces.pb, .metrics.pb, .pb, .json or .jsonl (one request a line), each also as .gz or .zst"
+EXPECTED = ("an OTLP file: .traces.pb, .metrics.pb, .pb, .json or .jsonl (one request a line), or a saved Prometheus metrics page .prom, "
+            "each also as .gz or .zst")
 
 
 @dataclass(slots=True)
@@ -82,6 +83,8 @@ def read_bodies(path: Path) -> Iterator[tuple[str, bytes]]:
             if _kind(path) == ".pb":
                 body = stream.read()
                 yield _signal_of(path, body), body
+            elif _kind(path) == ".prom":
+                yield "metrics", _page(path, stream.read().decode("utf-8"))
             elif _kind(path) == ".json":
                 for document in _documents(msgspec.json.decode(stream.read())):
                     yield _from_json(document)
@@ -93,6 +96,16 @@ def read_bodies(path: Path) -> Iterator[tuple[str, bytes]]:
         raise ImportFailed(f"{path} is not OTLP: {error}") from error
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
+
+
+def _page(path: Path, text: str) -> bytes:
+    """A saved metrics page: samples without a time are of the file's, and the folder names the instance."""
+    families = prometheus.parse(text)
+    if not any(family.samples for family in families):
+        raise BadPayload("no sample on the page")
+    written_ns = path.stat().st_mtime_ns
+    service = prometheus.service_of(families) or "scrape"
+    return prometheus.request(families, service=service, instance=path.resolve().parent.name, time_ns=written_ns, start_ns=written_ns)
 
 
 def _opened(path: Path) -> IO[bytes]:

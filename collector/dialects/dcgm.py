@@ -1,0 +1,17 @@
+"""NVIDIA's DCGM exporter: what the GPUs under the engines do. Metrics only.
+
+Source: NVIDIA/dcgm-exporter, etc/default-counters.csv and the DCGM field identifiers; not tested against a real exporter.
+"""
+
+from collector.dialects import Dialect, Metric
+
+ORDER = 90
+DIALECT = Dialect(
+    name="dcgm",
+    metrics=(
+        Metric("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "gpu_util"),
+        Metric("DCGM_FI_DEV_GPU_UTIL", "gpu_util", scale=0.01),
+        Metric("DCGM_FI_DEV_FB_USED", "gpu_mem_used", scale=float(1 << 20)),
+        Metric("DCGM_FI_PROF_DRAM_ACTIVE", "mem_bw_util"),
+    ),
+)

@@ -1,0 +1,224 @@
+"""Metrics pages of engines: what a page says, who is read how often, and pages behind which several processes stand."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from typer.testing import CliRunner
+
+import overrun
+from collector import prometheus, scrape
+from collector.config import Settings, load
+from collector.errors import BadPayload, ConfigError
+from collector.importer import read_bodies
+from collector.pipeline import Pipeline
+from tests.collector.conftest import rows
+
+PAGE = """# HELP vllm:num_requests_waiting Number of requests waiting.
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{model_name="m"} 7.0
+# TYPE vllm:generation_tokens_total counter
+vllm:generation_tokens_total{model_name="m"} %(tokens)s
+# TYPE vllm:time_to_first_token_seconds histogram
+vllm:time_to_first_token_seconds_bucket{le="0.1",model_name="m"} 2.0
+vllm:time_to_first_token_seconds_bucket{le="1.0",model_name="m"} 5.0
+vllm:time_to_first_token_seconds_bucket{le="+Inf",model_name="m"} 6.0
+vllm:time_to_first_token_seconds_count{model_name="m"} 6.0
+vllm:time_to_first_token_seconds_sum{model_name="m"} 4.5
+# TYPE odd gauge
+odd NaN
+# TYPE python_gc summary
+python_gc{quantile="0.5"} 0.1
+python_gc_sum 3.0
+python_gc_count 4.0
+"""
+
+
+class Page:
+    """A small server of metrics pages: answers what `pages` holds in turn; an int is an HTTP status."""
+
+    def __init__(self) -> None:
+        self.pages: list[str | int] = [PAGE % {"tokens": 100}]
+        self.hosts: list[str] = []
+        page = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                page.hosts.append(self.headers["host"])
+                answer = page.pages.pop(0) if len(page.pages) > 1 else page.pages[0]
+                self.send_response(answer if isinstance(answer, int) else 200)
+                self.send_header("content-type", "text/plain; version=0.0.4; charset=utf-8")
+                self.end_headers()
+                if isinstance(answer, str):
+                    self.wfile.write(answer.encode())
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}/metrics"
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    made = Page()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def scraped(pipeline: Pipeline, targets: list[scrape.Target], until: str, timeout_s: float = 60.0) -> None:
+    """Read until the query finds something."""
+
+    async def run() -> None:
+        scraper = scrape.Scraper(targets, pipeline.writer)
+        end = time.monotonic() + timeout_s
+        while not rows(pipeline, until):
+            assert time.monotonic() < end, rows(pipeline, "select indicator, instance, value from points")
+            await asyncio.sleep(0.05)
+        await scraper.close()
+
+    asyncio.run(run())
+
+
+def test_a_page_becomes_the_otlp_metrics_that_a_collector_would_send() -> None:
+    families = prometheus.parse(PAGE % {"tokens": 100})
+    body = prometheus.request(families, service="vllm", instance="gpu-0", time_ns=2_000, start_ns=1_000)
+    request = ExportMetricsServiceRequest.FromString(body)
+    by_name = {m.name: m for m in request.resource_metrics[0].scope_metrics[0].metrics}
+    assert set(by_name) == {"vllm:num_requests_waiting", "vllm:generation_tokens_total", "vllm:time_to_first_token_seconds", "python_gc"}
+    total = by_name["vllm:generation_tokens_total"].sum
+    assert (total.is_monotonic, total.data_points[0].as_double, total.data_points[0].start_time_unix_nano) == (True, 100.0, 1_000)
+    seconds = by_name["vllm:time_to_first_token_seconds"].histogram.data_points[0]
+    assert (list(seconds.explicit_bounds), list(seconds.bucket_counts), seconds.count, seconds.sum) == ([0.1, 1.0], [2, 3, 1], 6, 4.5)
+    summary = by_name["python_gc"].summary.data_points[0]
+    assert (summary.count, summary.sum, summary.quantile_values[0].value) == (4, 3.0, 0.1)
+    assert prometheus.service_of(families) == "vllm"
+
+
+def test_openmetrics_is_read_as_well_and_created_times_are_no_values() -> None:
+    text = '# TYPE tgi_request counter\ntgi_request_total{a="b"} 5 1790000000.5\ntgi_request_created{a="b"} 1.0 1790000000.5\n# EOF\n'
+    for content_type in ("application/openmetrics-text; version=1.0.0; charset=utf-8", ""):
+        body = prometheus.request(prometheus.parse(text, content_type), service="tgi", instance="i", time_ns=2, start_ns=1)
+        (metric,) = ExportMetricsServiceRequest.FromString(body).resource_metrics[0].scope_metrics[0].metrics
+        point = metric.sum.data_points[0]
+        assert (metric.name, point.as_double, point.time_unix_nano) == ("tgi_request_total", 5.0, 1_790_000_000_500_000_000)
+
+
+@pytest.mark.parametrize("text", ["<html>no</html>", 'a{b="c} 1\n', "name\n", "a 1 2 3 4 x\n"])
+def test_what_is_no_metrics_page_is_said(text: str) -> None:
+    with pytest.raises(BadPayload, match="not Prometheus text"):
+        prometheus.parse(text)
+
+
+def test_a_target_is_read_into_indicators_with_its_instance_and_up(pipeline: Pipeline, page: Page) -> None:
+    targets = [scrape.Target(page.url, "gpu-0", 0.1)]
+    scraped(pipeline, targets, "select 1 from v_metric_points where indicator = 'up'")
+    found = set(rows(pipeline, "select distinct indicator, instance, model, value from v_metric_points where indicator in ('queue_depth', 'up')"))
+    assert found == {("queue_depth", "gpu-0", "m", 7.0), ("up", "gpu-0", None, 1.0)}
+    assert rows(pipeline, "select distinct bounds, counts from v_metric_histograms where indicator = 'ttft'") == [([0.1, 1.0], [2.0, 3.0, 1.0])]
+
+
+def test_a_target_that_does_not_answer_is_down_and_waited_for_longer_each_time(pipeline: Pipeline, page: Page, caplog: pytest.LogCaptureFixture) -> None:
+    page.pages = [503, 503, "not a page at all {", PAGE % {"tokens": 1}]
+    scraped(pipeline, [scrape.Target(page.url, None, 0.1)], "select 1 from points where indicator = 'up' and value = 1")
+    ups = rows(pipeline, "select value, time_ns from points where indicator = 'up' order by time_ns")
+    assert [value for value, _ in ups] == [0.0, 0.0, 0.0, 1.0]
+    gaps = [(b - a) / 1e9 for (_, a), (_, b) in itertools.pairwise(ups)]
+    assert all(gap >= wanted for gap, wanted in zip(gaps, (0.15, 0.35, 0.75), strict=True)), gaps
+    assert all(said in caplog.text for said in ("answered 503", "not Prometheus text"))
+    assert rows(pipeline, "select distinct instance from points") == [(f"127.0.0.1:{page.port}",)]
+
+
+def test_a_page_that_jumps_between_processes_is_called_out_and_not_read_as_resets(pipeline: Pipeline, page: Page, caplog: pytest.LogCaptureFixture) -> None:
+    page.pages = [PAGE % {"tokens": n} for n in (9_000, 100, 9_010, 110, 9_020, 120, 9_030, 130)]
+    scraped(pipeline, [scrape.Target(page.url, "lb", 0.1)], "select 1 from points where value = 130 and kind = 2")
+    assert "answers for several processes in turn" in caplog.text
+    apart = rows(pipeline, "select instance, max(value) from points where kind = 2 and instance like 'lb#%' group by all order by all")
+    assert apart == [("lb#0", 9_030.0), ("lb#1", 130.0)]
+
+
+def test_a_restart_is_no_second_process() -> None:
+    processes = scrape.Processes()
+    assert [processes.identify({"a": v}) for v in (10.0, 100.0, *range(1, 26), 200.0)] == [0, 0] + [1] * 26
+    told = scrape.Processes()
+    assert [told.identify({"a": v}, started) for v, started in ((20.0, 1.0), (3.0, 2.0), (25.0, 2.0))] == [0, 1, 1]
+    assert (processes.flips, told.flips) == (0, 0)
+
+
+def test_returns_are_told_by_the_start_of_the_process_too() -> None:
+    processes = scrape.Processes()
+    assert [processes.identify({"a": v}, started) for v, started in ((5.0, 1.0), (6.0, 2.0), (7.0, 1.0), (8.0, 2.0))] == [0, 1, 0, 1]
+    assert processes.flips == 2
+
+
+def test_every_address_behind_a_name_is_an_instance(pipeline: Pipeline, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def two(host: str, port: int) -> list[str]:
+        return ["127.0.0.1", "127.0.0.2"]
+
+    monkeypatch.setattr(scrape, "_addresses", two)
+    scraped(pipeline, [scrape.Target(f"http://engines.test:{page.port}/metrics", None, 0.1)],
+            "select 1 from points where indicator = 'up' group by all having count(distinct instance) = 2")
+    found = dict(rows(pipeline, "select instance, max(value) from points where indicator = 'up' group by all"))
+    assert set(found) == {f"engines.test/127.0.0.1:{page.port}", f"engines.test/127.0.0.2:{page.port}"}
+    assert found[f"engines.test/127.0.0.1:{page.port}"] == 1.0
+    assert page.hosts[0] == f"engines.test:{page.port}"
+
+
+def test_localhost_is_one_instance() -> None:
+    assert asyncio.run(scrape._addresses("127.0.0.1", 1)) == []
+    assert len(asyncio.run(scrape._addresses("localhost", 80))) <= 1
+
+
+def test_targets_come_from_flags_and_the_settings_file(tmp_path: Path) -> None:
+    path = tmp_path / "overrun.toml"
+    path.write_text('[scrape]\ninterval_s = 2\nurls = ["http://a:1"]\ntargets = [{url = "http://b:2/x", instance = "gpu", interval_s = 0.5}]\n')
+    assert scrape.targets(load(path, {}).scrape, ["http://c:3/metrics", "http://a:1/metrics"]) == [
+        scrape.Target("http://c:3/metrics", None, 2.0), scrape.Target("http://a:1/metrics", None, 2.0), scrape.Target("http://b:2/x", "gpu", 0.5)]
+    assert scrape.targets(Settings().scrape) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [({"every": 1}, "unknown key .scrape. every"), ({"urls": ["ftp://x"]}, "ftp://x.*is no URL"), ({"urls": "http://x"}, "is no list"),
+     ({"targets": [{"name": "x"}]}, "is no target"), ({"interval_s": 0}, "interval_s = 0"), ({"urls": ["http://h:99999"]}, "is no URL")])
+def test_a_wrong_target_stops_the_start(table: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        scrape.targets(table)
+
+
+def test_the_command_refuses_a_wrong_target(tmp_path: Path) -> None:
+    done = CliRunner().invoke(overrun.app, ["serve", "--db", str(tmp_path / "t.db"), "--scrape", "localhost:8000", "--http-port", "0", "--grpc-port", "0"])
+    assert done.exit_code == 2
+    assert "http://127.0.0.1:8000/metrics" in done.output
+
+
+def test_a_saved_page_is_imported_with_the_time_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "gpu-3").mkdir()
+    path = tmp_path / "gpu-3" / "page.prom"
+    path.write_text(PAGE % {"tokens": 5})
+    ((signal, body),) = read_bodies(path)
+    request = ExportMetricsServiceRequest.FromString(body)
+    attributes = {a.key: a.value.string_value for a in request.resource_metrics[0].resource.attributes}
+    assert (signal, attributes) == ("metrics", {"service.name": "vllm", "service.instance.id": "gpu-3"})
+    point = request.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0]
+    assert point.time_unix_nano == path.stat().st_mtime_ns
+
+
+def test_a_free_port_that_nobody_answers_on_is_down(pipeline: Pipeline) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{held.getsockname()[1]}/metrics"
+        scraped(pipeline, [scrape.Target(url, "gone", 0.1)], "select 1 from points where indicator = 'up' and value = 0 and instance = 'gone'")
