@@ -33,6 +33,11 @@ check-litellm: $(VENV)/.dev
 	rm -rf $(VENV)/litellm-artifact && $(BIN)/python -m tests.routers.litellm_artifact $(VENV)/litellm-artifact
 	LITELLM_LOCAL_MODEL_COST_MAP=True $(VENV)/litellm/bin/python -m tests.routers.litellm_check $(VENV)/litellm-artifact
 
+# One page per diagnosis, from the docstring of its rule; a test says when a page is stale.
+.PHONY: pages
+pages: $(VENV)/.dev
+	$(BIN)/python -m analysis.pages docs/rules
+
 # Both lock files, from pyproject.toml, for every platform; no index address is recorded.
 lock: $(VENV)/.dev
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --extra all --group build --generate-hashes --no-header --no-emit-index-url -q -o requirements.lock

@@ -34,7 +34,7 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import Demand, demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
-from analysis.speed import Slowdown, decode_parts, slowdown
+from analysis.speed import MIN_TOKENS, Slowdown, decode_parts, slowdown
 
 RULE: Final = "batch_past_knee"
 MIN_BATCH: Final = 1.25
@@ -85,7 +85,8 @@ def _busier(case: Case, grown: Demand) -> bool:
 def same_batch_pace(before: Calls, now: Calls) -> float | None:
     """Return the median time per token now over before within the batch sizes that both had; None where they share too few calls."""
     ratios, weights = [], []
-    sides = [(side.running[chosen], side.token_ms[chosen]) for side in (before, now) for chosen in [known(side.running, side.token_ms) & side.has_engine]]
+    sides = [(side.running[chosen], side.token_ms[chosen]) for side in (before, now) for chosen in [
+        known(side.running, side.token_ms) & side.has_engine & (side.of("output_tokens") >= MIN_TOKENS)]]
     if min(len(side[0]) for side in sides) < MIN_CALLS:
         return None
     low = max(float(np.percentile(side[0], 2.0)) for side in sides)

@@ -23,7 +23,7 @@ False alarms
     route with longer answers is a change of traffic: compare by route.
 
 Source
-    x_decode = n_out x TPOT, and at least half of the excess from length: own default. The cap: a published rule of
+    x_decode = n_out x TPOT, and at least a quarter of the excess from length: own default. The cap: a published rule of
     thumb sets 300 where 200 tokens are typical. Effect size: Cliff, Psychological Bulletin 114 (1993).
 """
 

@@ -22,7 +22,7 @@ False alarms
     budget.
 
 Source
-    Exclusive critical-path time over its budget, at least half of the excess: own default. Comparing slow with typical
+    Exclusive critical-path time over its budget, at least a quarter of the excess: own default. Comparing slow with typical
     requests stage by stage: Google "Critical Path Tracing" (CACM 66(1), 2023) and CRISP (USENIX ATC 2022).
 """
 

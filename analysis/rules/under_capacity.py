@@ -24,7 +24,7 @@ False alarms
     wait grow for many service times; the third is excluded by time per token and arrival rate.
 
 Source
-    Queue share of at least half of the excess at unchanged service time: own default. Fluid limit of a first-come
+    Queue share of at least a quarter of the excess, requests 1.15 times as often as before: own defaults. Fluid limit of a first-come
     queue, whose wait grows by (offered/served - 1) per second: Newell, Applications of Queueing Theory, ch. 2. 20-30
     % spare: published advice for LLM admission control.
 """

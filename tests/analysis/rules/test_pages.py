@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis.pages import pages
 from analysis.rules import rules
 
 HEADINGS = ("Detects", "Why it hurts", "Evidence", "Fix", "False alarms", "Source")
@@ -17,6 +18,21 @@ def test_rule_has_a_page_and_a_test(name: str) -> None:
     assert -1 not in places
     assert places == sorted(places)
     assert (Path(__file__).parent / f"test_{name}.py").exists()
+
+
+def test_pages_in_the_documentation_are_those_of_the_docstrings() -> None:
+    folder = Path(__file__).parents[3] / "docs" / "rules"
+    written = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
+    assert written == pages(), "stale: run `make pages`"
+
+
+def test_all_diagnoses_of_the_contract_are_there() -> None:
+    wanted = """long_outputs reasoning_inflation prompt_bloat prefix_cache_lost kv_pressure decode_stall batch_past_knee under_capacity burst_arrivals
+    huge_context straggler_replica hot_replica mixed_lengths noisy_tenant retry_storm provider_queueing token_rate_sag provider_spikes slow_dependency
+    sequential_calls agent_loop oversized_side_model one_model_for_all cold_start connection_churn cross_region serial_orchestrator not_streaming
+    missing_cancellation speculation_not_paying no_response_cache static_batching no_timeout_fallback unattributed_time client_throttled gateway_queue
+    model_changed gpu_throttled"""
+    assert set(rules()) == set(wanted.split())
 
 
 def test_rules_are_found_by_listing_the_folder() -> None:

@@ -1,0 +1,94 @@
+"""model_changed: another model answers than before, and it is slower.
+
+Detects
+    A response model (name or snapshot) that answers since the onset and did not before, that serves the slow requests, and
+    that is slower than the one it replaced in first token, pace or length.
+
+Why it hurts
+    An alias such as `gpt-4.1` may point to a new snapshot overnight, and a router may send traffic to a larger model: nothing
+    in the application changed.
+
+Evidence
+    Models before and now with their shares, first token, time per token and output tokens of both, share of slow requests
+    that the new one served.
+
+Fix
+    Pin the snapshot (name with its date), route back, or accept the new model with other limits. The gain gives its requests
+    the former times: an estimate from the reference requests.
+
+False alarms
+    A new model for a new route is a change of traffic: it must have taken over requests of the former one. A fallback model
+    that answers while the main one fails is the failure's consequence.
+
+Source
+    Response model or snapshot differs from the baseline at the onset: published signature. At least half of the slow requests
+    and 1.2 times as slow: own defaults.
+"""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from analysis.case import ENGINE_STAGES, Case, too_few_breaches
+from analysis.cause import Action, bound_fix, enough, named
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+
+RULE: Final = "model_changed"
+MIN_OF_SLOW: Final = 0.5
+MIN_SLOWER: Final = 1.2
+# A model with fewer of the former calls than this was not there before; own default.
+ABSENT: Final = 0.02
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the new model with the gain of the former one, None when the same models answer or the new one is as fast."""
+    before = case.calls_before
+    if before is None or not len(before) or not len(case.slow_calls):
+        return None
+    old, new = _shares(before.frame), _shares(case.calls.frame)
+    fresh = [name for name in new if old.get(name, 0.0) <= ABSENT]
+    if not fresh or not old:
+        return None
+    slow = case.slow_calls.frame["model"]
+    served = {name: float((slow == name).fill_null(False).to_numpy().mean()) for name in fresh}
+    name = max(served, key=lambda one: served[one])
+    former = max(old, key=lambda one: old[one] - new.get(one, 0.0))
+    theirs, its = before.frame.filter(pl.col("model") == former), case.calls.frame.filter(pl.col("model") == name)
+    slower = _median(its, "e2e_ms") / max(_median(theirs, "e2e_ms"), 1.0)
+    if served[name] < MIN_OF_SLOW or slower < MIN_SLOWER or old[former] - new.get(former, 0.0) <= 0.0:
+        return RuledOut(what=RULE, figure=f"{printable(name)} serves {say_ratio(served[name])} of the slow calls at {slower:.2f} times the former time")
+    claims = {stage: served[name] * case.excess_ms(stage) for stage in ENGINE_STAGES}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    hit = case.rows["trace_key"].is_in(its["trace_key"].implode()).to_numpy()
+    spent = sum(case.spent(stage) for stage in ENGINE_STAGES)
+    what, was = printable(name), printable(former)
+    fix = bound_fix(
+        case, "pin_model", f"Pin {was}",
+        f"Ask for {was} by its full name (with the snapshot's date) instead of an alias, and change it by a deploy of your own.",
+        f"{was} answers again as it did", np.where(hit, np.asarray(spent) * (1.0 - 1.0 / slower), 0.0))
+    figures = {
+        f"{column}_{side}": _median(frame, column) for column in ("ttft_ms", "tpot_ms", "output_tokens") for side, frame in (("before", theirs), ("now", its))}
+    return named(
+        case, RULE, max(claims, key=lambda stage: claims[stage]), claims,
+        Action("provider", f"Route back to {was}.", f"Route to {what} again.", fix),
+        headline=f"{what} answers {say_ratio(new[name])} of the calls and none before, when {was} had {say_ratio(old[former])}; it takes "
+        f"{say_ms(_median(its, 'e2e_ms'))} where the former one took {say_ms(_median(theirs, 'e2e_ms'))}",
+        because=f"{what} answers instead of {was} and takes {slower:.1f} times as long",
+        evidence={"model": what, "former_model": was, "share_now": new[name], "share_of_slow": served[name], "slower": slower, **figures},
+        weight=0.98, among=np.flatnonzero(case.breaching & hit), why_no_service="the model is another")
+
+
+def _shares(calls: pl.DataFrame) -> dict[str, float]:
+    """Share of the calls that each model answered."""
+    names = calls["model"].drop_nulls()
+    return {str(name): n / len(names) for name, n in names.value_counts().iter_rows()} if len(names) else {}
+
+
+def _median(calls: pl.DataFrame, column: str) -> float:
+    values = calls[column].drop_nulls().to_numpy()
+    return float(np.median(values)) if len(values) else 0.0

@@ -1,0 +1,69 @@
+"""static_batching: requests are computed in fixed batches, and each waits for the longest of its batch.
+
+Detects
+    Engine calls of one engine that end within a millisecond of each other although they began apart and have answers of
+    different lengths, for most calls. An opportunity: never the cause.
+
+Why it hurts
+    In a padded batch a short answer ends when the longest does, and nobody joins before it is over. Continuous batching lets a
+    finished sequence leave at once.
+
+Evidence
+    Share of calls that end together with others, size of the groups, spread of their output tokens, time lost to the longest.
+
+Fix
+    An engine with continuous batching (vLLM, SGLang, TensorRT-LLM in-flight batching). What that buys cannot be computed from
+    these spans: the batches would be others.
+
+False alarms
+    Spans that are written together in batches may carry the time of writing: check with durations that the engine measured
+    itself.
+
+Source
+    Batch spans of equal end: published signature. "All wait for the longest" is true of static batches only.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from analysis.calls import MIN_CALLS, known
+from analysis.case import Case
+from analysis.cause import Action, named, open_fix
+from analysis.finding import Diagnosis, say_ratio
+
+RULE: Final = "static_batching"
+TOGETHER_S: Final = 0.001
+MIN_TOGETHER: Final = 0.6
+# Output tokens within a group must differ by this much (longest over shortest), else they end together by themselves; own default.
+MIN_SPREAD: Final = 1.3
+
+
+def diagnose(case: Case) -> Diagnosis | None:
+    """Return the fixed batches, None when calls end on their own."""
+    calls = case.calls
+    chosen = calls.has_engine & known(calls.last_s, calls.of("output_tokens"))
+    if int(chosen.sum()) < MIN_CALLS:
+        return None
+    together, sizes = 0, []
+    for engine in np.unique(calls.engine[chosen]):
+        mine = np.flatnonzero(chosen & (calls.engine == engine))
+        mine = mine[np.argsort(calls.last_s[mine], kind="stable")]
+        for group in np.split(mine, np.flatnonzero(np.diff(calls.last_s[mine]) > TOGETHER_S) + 1):
+            tokens = calls.of("output_tokens")[group]
+            if len(group) >= 2 and tokens.max() >= MIN_SPREAD * max(float(tokens.min()), 1.0):
+                together += len(group)
+                sizes.append(len(group))
+    share = together / int(chosen.sum())
+    if share < MIN_TOGETHER:
+        return None
+    size = float(np.mean(sizes))
+    fix = open_fix(
+        "continuous_batching", "Serve with continuous batching",
+        "Use an engine that adds and removes sequences at every step (vLLM, SGLang, TensorRT-LLM in-flight batching); batch size and timeout of a static "
+        "server have no counterpart there.",
+        "the engine supports the model", "the batches would be others than the recorded ones")
+    return named(
+        case, RULE, "decode", {}, Action("platform", "Lower the batch size, so that fewer wait for the longest.", "Restore the batch size.", fix),
+        headline=f"{say_ratio(share)} of the engine's calls end together in groups of {size:.1f} although their answers differ in length",
+        because="answers wait for the longest of their batch", evidence={"together_ratio": share, "group_size": size, "groups": len(sizes)}, opportunity=True)

@@ -1,0 +1,26 @@
+"""model_changed: fires when another model answers more slowly, silent when it is as fast or was there before."""
+
+import numpy as np
+import pytest
+
+from tests.analysis.rules.cases import E2E, causes, of, run, the
+from tests.analysis.rules.hosted import LATE, N, hosted
+
+
+def test_fires_on_a_new_snapshot() -> None:
+    found = run(hosted(token_ms=np.where(LATE, 30.0, 10.0), model=["m-2026-10" if late else "m-2026-04" for late in LATE]), slo=E2E)
+    finding = the(found, "model_changed")
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("decode", "model_changed", ["model_changed"])
+    assert (finding.evidence["model"], finding.evidence["former_model"]) == ("m-2026-10", "m-2026-04")
+    assert (finding.evidence["tpot_ms_before"], finding.evidence["tpot_ms_now"]) == (pytest.approx(10.0), pytest.approx(30.0))
+    # 400 + 99 x 30 against 400 + 99 x 10 ms.
+    assert finding.evidence["slower"] == pytest.approx(3_370 / 1_390, rel=0.03)
+
+
+def test_silent_when_the_same_model_is_slower() -> None:
+    assert of(run(hosted(token_ms=np.where(LATE, 30.0, 10.0), model="m-2026-04"), slo=E2E), "model_changed") is None
+
+
+def test_silent_when_both_models_answered_before() -> None:
+    rows = hosted(token_ms=np.where(LATE, 30.0, 10.0), model=["a" if k % 2 else "b" for k in range(N)])
+    assert of(run(rows, slo=E2E), "model_changed") is None
