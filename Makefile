@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo test check lock bench-ingest bench-predictor check-litellm bench-faults clean
+.PHONY: demo test check lock bench-ingest bench-predictor check-litellm bench-faults bench-whatif clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/overrun demo $(ARGS)
@@ -22,6 +22,9 @@ bench-ingest: $(VENV)/.dev
 
 bench-predictor: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.predictor $(ARGS)
+
+bench-whatif: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.whatif $(ARGS)
 
 bench-faults: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.faults $(ARGS)

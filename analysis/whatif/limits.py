@@ -20,7 +20,7 @@ from analysis.whatif.regress import ramp
 _STEPS: Final = 5.0
 _LEAST_WAITS: Final = 20
 # Part of the time waited during which a limit must have been met, and how near to it; own defaults.
-_PART: Final = 0.8
+_PART: Final = 0.75
 _NEAR_KV: Final = 0.85
 _NEAR_SEATS: Final = 0.9
 
@@ -42,7 +42,8 @@ def with_limits(pool: Pool, setup: Setup) -> Setup:
         running[mine] = _inside(begin, end, np.ones(len(begin)), at)
         grown = ramp((pool.arrived_s + pool.ttft_s)[mine], end, output, at) - _since(end, output, at)
         held[mine] = _inside(begin, end, fresh, at) + grown + 0.5 * setup.block * running[mine]
-    # Weighted by the time waited: many short turns in the budget must not hide a few long waits for a limit.
+    # The longest quarter, weighted by the time waited: many short turns in the budget must not hide a few long waits for a limit.
+    waits &= pool.queue_s >= np.quantile(pool.queue_s[waits], 0.75)
     weight = pool.queue_s[waits] / pool.queue_s[waits].sum()
     seats = _weighted(running[waits], weight, 0.5)
     if seats >= _NEAR_SEATS * running.max() and float(weight[np.abs(running[waits] - seats) <= max(1.0, 0.03 * seats)].sum()) >= _PART:

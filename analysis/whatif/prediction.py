@@ -30,7 +30,7 @@ class WhatIfError(AnalysisError):
 class Effect(msgspec.Struct, kw_only=True):
     """One quantile (0..1) of one metric before and after the fix, ms, with the 90 % interval of the value after.
 
-    Null below the least number of requests that supports the quantile; `reasons` says so.
+    Null below the least number of requests that supports the quantile, or where the calibrated engine does not replay the metric; `reasons` says so.
     """
 
     metric: str
@@ -164,7 +164,7 @@ def set_headline(answer: Prediction, facts: Facts, touched: float, backtest: flo
     quantile = facts.percentile / 100.0
     chosen = next((e for e in answer.effects if e.metric == facts.metric and abs(e.quantile - quantile) < 1e-9), None)
     if chosen is None or chosen.before is None or chosen.after is None:
-        answer.reasons["predicted"] = (chosen.reasons.get("before") if chosen else None) or f"{facts.metric} is not predicted"
+        answer.reasons["predicted"] = (next(iter(chosen.reasons.values()), None) if chosen else None) or f"{facts.metric} is not predicted"
         return
     answer.predicted = Predicted(
         metric=facts.metric, quantile=quantile, before=chosen.before, after=chosen.after, interval=chosen.interval, touched_ratio=touched,

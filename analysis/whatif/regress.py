@@ -9,28 +9,28 @@ from __future__ import annotations
 import numpy as np
 
 from analysis.latency import FloatArray
-from analysis.whatif.engine import Costs
+from analysis.whatif.engine import Costs, Ints
 from analysis.whatif.pool import Pool
 
 _LEAST: float = 1e-12
 
 
-def regression(pool: Pool) -> Costs | None:
-    """Return the coefficients of a linear step, None when fewer than 30 calls decode.
+def regression(pool: Pool, among: Ints) -> Costs | None:
+    """Return the coefficients of a linear step from the calls `among` (rows), None when fewer than 30 of them decode.
 
     decode_i = step x (n_i - 1) + prefill_token x (prompt tokens read meanwhile) + sequence x (n_i - 1) x (mean batch) + kv_token x (n_i - 1) x (mean
     KV), none below 0, weighted by 1 / decode_i.
     """
     calls = pool.calls
-    decoding = np.flatnonzero((calls.output_tokens > 1) & (calls.after < 0) & (pool.e2e_s > pool.ttft_s))
+    decoding = among[((calls.output_tokens > 1) & (pool.e2e_s > pool.ttft_s))[among]]
     if len(decoding) < 30:
         return None
     columns, target = [], []
     for r in np.unique(calls.replica[decoding]):
-        mine = np.flatnonzero((calls.replica == r) & (calls.after < 0))
+        mine = np.flatnonzero(calls.replica == r)
         rows = decoding[calls.replica[decoding] == r]
-        scheduled = calls.arrival_s + pool.queue_s
-        first, end = calls.arrival_s + pool.ttft_s, calls.arrival_s + pool.e2e_s
+        scheduled = pool.arrived_s + pool.queue_s
+        first, end = pool.arrived_s + pool.ttft_s, pool.ended_s
         fresh = (calls.prompt_tokens - calls.cached_tokens).astype(np.float64)
         held = calls.prompt_tokens + calls.output_tokens / 2.0
         took = (end - first)[rows]

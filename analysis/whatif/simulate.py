@@ -2,7 +2,8 @@
 
 Per call the change is simulated with the fix minus simulated without; it is put on the recorded request, so what the simulator does not know (the
 application, the network) stays as recorded. Quantiles are then corrected by how far the identity replay is off, and their interval carries the
-spread of the refits, the hold-out error, and a part of the size of the effect: the further from the recording, the less it vouches for.
+spread of the refits, what steps a few per cent dearer or cheaper would do, the hold-out error, and a part of the size of the effect: the further
+from the recording, the less it vouches for.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ from analysis.whatif.prediction import (
 
 # Shares of an interval's width, see docs/BENCHMARKS.md (what-ifs): of the hold-out error, of the logarithm of the effect, and at the least.
 HOLDOUT_SHARE: Final = 1.0
-EFFECT_SHARE: Final = 0.05
-LEAST: Final = {"e2e": 0.01, "ttft": 0.03, "tpot": 0.015}
+EFFECT_SHARE: Final = 0.1
+LEAST: Final = {"e2e": 0.012, "ttft": 0.045, "tpot": 0.015}
+# Steps are taken to cost this much more or less than fitted: next to capacity that moves a queue by multiples.
+SHAKE: Final = 0.025
 # A request counts as touched when the fix moves its time by more than this part.
 TOUCHED: Final = 0.01
 
@@ -89,8 +92,9 @@ def predict_simulated(
     changes = [change(engine) for engine in engines]
     before, identity, after = recorded(facts), _replayed(facts, engines, None, None), _replayed(facts, engines, changes, None)
     draws = [(_replayed(facts, engines, None, k), _replayed(facts, engines, changes, k)) for k in range(len(engines[0].refits))]
+    shaken = [_replayed(facts, engines, changes, None, scale) for scale in (1.0 - SHAKE, 1.0 + SHAKE)]
     percentiles = sorted({*PERCENTILES, facts.percentile})
-    effects = [_effect(facts, engines, before, identity, after, draws, metric, p, worse) for metric in METRICS for p in percentiles]
+    effects = [_effect(engines, before, identity, after, draws, shaken, metric, p, worse) for metric in METRICS for p in percentiles]
     corrected = _corrected(before, identity, after)
     rejected = np.isnan(after.e2e) & ~np.isnan(before.e2e)
     spent = dict(cost or {}) | _cost(engines, changes) | ({"rejected_ratio": float(rejected.mean())} if rejected.any() else {})
@@ -108,7 +112,7 @@ def _good_after(facts: Facts, corrected: Times, rejected: Bools) -> float | None
     return None if good is None else good * float(1.0 - rejected.mean())
 
 
-def _replayed(facts: Facts, engines: list[Engine], changes: list[Change] | None, draw: int | None) -> Times:
+def _replayed(facts: Facts, engines: list[Engine], changes: list[Change] | None, draw: int | None, scale: float = 1.0) -> Times:
     """The requests' times with simulated calls in place of the recorded ones; the recording's own settings where there is no change."""
     n = facts.calls.height
     whole, first = np.zeros(n), np.zeros(n)
@@ -116,7 +120,7 @@ def _replayed(facts: Facts, engines: list[Engine], changes: list[Change] | None,
     lost = np.zeros(len(facts), np.bool_)
     for at, engine in enumerate(engines):
         change = Change(engine.pool.calls, engine.setup) if changes is None else changes[at]
-        costs = change.costs(engine.costs if draw is None else engine.refits[draw])
+        costs = change.costs(engine.costs if draw is None else engine.refits[draw]).scaled(scale)
         run = simulate(change.calls, change.setup, costs)
         pool, rows = engine.pool, engine.pool.rows
         spent = pool.e2e_s if change.spent_s is None else change.spent_s
@@ -148,19 +152,25 @@ def _quantile(times: Times, metric: str, q: float) -> float:
 
 
 def _effect(
-    facts: Facts, engines: list[Engine], before: Times, identity: Times, after: Times, draws: list[tuple[Times, Times]], metric: str, percentile: float,
-    worse: float,
+    engines: list[Engine], before: Times, identity: Times, after: Times, draws: list[tuple[Times, Times]], shaken: list[Times], metric: str,
+    percentile: float, worse: float,
 ) -> Effect:
     effect = blank(metric, percentile, *(int((~np.isnan(times.of(metric))).sum()) for times in (before, after)))
     if effect.reasons:
         return effect
     q = percentile / 100.0
+    refused = next((engine.ttft_gate for engine in engines if engine.ttft_gate), None) if metric == "ttft" else None
+    if refused is not None:
+        effect.before, effect.reasons = _quantile(before, metric, q), {"after": f"not available: {refused}"}
+        return effect
     old, same, new = (_quantile(times, metric, q) for times in (before, identity, after))
     best = new * _correction(old, same, new)
     others = np.array([np.log(_quantile(b, metric, q)) - np.log(_quantile(a, metric, q)) for a, b in draws])
     spread = float(np.std(others - np.log(new / same))) if len(others) else 0.0
     holdout = max(engine.holdout_error.get(f"{'e2e' if metric == 'tpot' else metric}_p{_nearest(percentile)}", 0.0) for engine in engines)
-    sd = float(np.sqrt(spread**2 + (HOLDOUT_SHARE * holdout / Z90) ** 2 + (EFFECT_SHARE * np.log(new / same)) ** 2 + LEAST[metric] ** 2 + worse**2))
+    low, high = (_quantile(times, metric, q) for times in shaken)
+    near = 0.5 * abs(float(np.log(high / low)))
+    sd = float(np.sqrt(spread**2 + near**2 + (HOLDOUT_SHARE * holdout / Z90) ** 2 + (EFFECT_SHARE * np.log(new / same)) ** 2 + LEAST[metric] ** 2 + worse**2))
     effect.before, effect.after = old, best
     effect.interval = (best * float(np.exp(-Z90 * sd)), best * float(np.exp(Z90 * sd)))
     return effect

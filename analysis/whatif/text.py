@@ -42,7 +42,8 @@ def render(answer: Prediction) -> str:
 def _row(effect: Effect) -> str:
     name = f"{_NAMES[effect.metric]} P{100 * effect.quantile:g}"
     if effect.before is None or effect.after is None:
-        return f"{name:14}{'-':>12}{'-':>12}   {effect.reasons.get('before', '')}"
+        known = "-" if effect.before is None else say_ms(effect.before)
+        return f"{name:14}{known:>12}{'-':>12}   {next(iter(effect.reasons.values()), '')}"
     band = f"{say_ms(effect.interval[0])} to {say_ms(effect.interval[1])}" if effect.interval else "-"
     return f"{name:14}{say_ms(effect.before):>12}{say_ms(effect.after):>12}   {band}"
 

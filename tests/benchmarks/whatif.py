@@ -7,6 +7,7 @@ predicts the second. `speed` times 10,000 requests on one core.
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -21,8 +22,9 @@ import polars as pl
 from analysis.slo import Slo
 from analysis.whatif import cap, chunked_prefill, context_limit, kv_size, load, max_sequences, prefix_cache, replicas
 from analysis.whatif.calibrate import errors, fit
+from analysis.whatif.engine import Setup
 from analysis.whatif.facts import Facts
-from analysis.whatif.pool import pools
+from analysis.whatif.pool import UNLIMITED_KV, pools
 from analysis.whatif.prediction import Prediction
 from tests.benchmarks.whatif_truth import Server, Traffic, record, traffic
 
@@ -138,28 +140,62 @@ def real(folder: Path) -> None:
         seen = np.column_stack([at[:, 1] - at[:, 0], at[:, 2] - at[:, 0], at[:, 3] - at[:, 0], np.zeros(len(rows))])
         [pool], _ = pools(facts_of(came, seen))
         meta = json.loads(path.with_name(path.name.replace("requests.jsonl", "meta.json")).read_text())
-        pool = replace(pool, kv_tokens=meta.get("kv_cache", {}).get("num_kv_tokens"))
+        kwargs = meta["engine_kwargs"]
+        setup = Setup(max_sequences=kwargs["max_num_seqs"], token_budget=kwargs["max_num_batched_tokens"],
+                      kv_tokens=meta.get("kv_cache", {}).get("num_kv_tokens", UNLIMITED_KV))
         half = at[:, 3] <= np.median(at[:, 3])
-        engine = fit(pool, rows=np.flatnonzero(half))
+        engine = fit(pool, rows=np.flatnonzero(half), setup=setup)
         error = errors(pool, engine.identity, np.flatnonzero(~half))
         sys.stdout.write(f"| {path.name.split('.')[0]}, {len(rows)} requests | " + " | ".join(f"{100 * error[k]:.1f} %" for k in sorted(error)) + " |\n")
 
 
+def summary(rows: list[dict[str, Any]]) -> list[str]:
+    """The rows of `run_errors` as Markdown: per metric and per fix, and what was refused."""
+    told = [row for row in rows if "error" in row]
+    lines = ["| what | figures | median error | 90th percentile | largest | inside the 90 % interval |", "|---|---|---|---|---|---|"]
+    names = sorted({row["name"] for row in told})
+    groups = [(name, [row for row in told if row["name"] == name]) for name in names]
+    for metric in ("e2e", "ttft"):
+        groups.append((f"{metric}, all quantiles", [row for row in told if row["name"].startswith(metric)]))
+        groups += [(f"{metric}: {fix}", [row for row in told if row["name"].startswith(metric) and row["fix"] == fix]) for fix, *_ in FIXES + LITTLE_KV]
+    for name, group in groups:
+        if group:
+            error = np.abs([row["error"] for row in group]) * 100.0
+            inside = 100.0 * float(np.mean([row["inside"] for row in group]))
+            lines.append(f"| {name} | {len(group)} | {np.median(error):.1f} % | {np.quantile(error, 0.9):.1f} % | {error.max():.0f} % | {inside:.0f} % |")
+    refused = {(row["situation"], row["seed"]) for row in rows if row.get("refused")}
+    return [*lines, "", f"Refused by the gate: {len(refused)} of {len({(row['situation'], row['seed']) for row in rows})} recordings."]
+
+
+def speed() -> list[str]:
+    """CPU seconds of this process, one thread."""
+    came = traffic(10_000, 7.0)
+    facts = facts_of(came, record(came, Server()))
+    warm = facts_of(traffic(200, 2.0), record(traffic(200, 2.0), Server()))
+    _ = warm.engines  # kernels come from their cache
+    begun = time.process_time()
+    _ = facts.engines
+    fitted = time.process_time()
+    cap.predict(facts, max_tokens=256)
+    done = time.process_time()
+    return ["| requests | calibration | answer after it | both |", "|---|---|---|---|",
+            f"| 10,000 | {fitted - begun:.1f} s | {done - fitted:.1f} s | {done - begun:.1f} s |"]
+
+
 def main() -> None:
-    """Print what was asked for."""
-    what = sys.argv[1] if len(sys.argv) > 1 else "errors"
+    """Print what was asked for; without arguments errors and speed."""
+    what = sys.argv[1] if len(sys.argv) > 1 else "all"
+    lines: list[str] = []
     if what == "real":
         real(Path(sys.argv[2]))
-    elif what == "errors":
-        rows = run_errors(int(sys.argv[2]) if len(sys.argv) > 2 else 1500, [int(s) for s in sys.argv[3:]] or [0])
-        Path(sys.argv[0]).with_suffix("")
-        sys.stdout.write(json.dumps(rows))
-    else:
-        came = traffic(10_000, 7.0)
-        facts = facts_of(came, record(came, Server()))
-        begun = time.process_time()
-        fit(pools(facts)[0][0])
-        sys.stdout.write(f"{time.process_time() - begun:.1f}\n")
+    if what in ("errors", "all"):
+        rows = run_errors(int(sys.argv[2]) if len(sys.argv) > 2 else 1000, [int(s) for s in sys.argv[3:]] or [101])
+        if out := os.environ.get("ROWS"):
+            Path(out).write_text(json.dumps(rows))
+        lines += summary(rows)
+    if what in ("speed", "all"):
+        lines += ["", *speed()]
+    sys.stdout.write("\n".join([*lines, ""]))
 
 
 if __name__ == "__main__":
