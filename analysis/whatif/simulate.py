@@ -38,10 +38,10 @@ from analysis.whatif.prediction import (
 
 # Shares of an interval's width, see docs/BENCHMARKS.md (what-ifs): of the hold-out error, of the logarithm of the effect, and at the least.
 HOLDOUT_SHARE: Final = 1.0
-EFFECT_SHARE: Final = 0.1
-LEAST: Final = {"e2e": 0.012, "ttft": 0.045, "tpot": 0.015}
+EFFECT_SHARE: Final = 0.08
+LEAST: Final = {"e2e": 0.01, "ttft": 0.045, "tpot": 0.015}
 # Steps are taken to cost this much more or less than fitted: next to capacity that moves a queue by multiples.
-SHAKE: Final = 0.025
+SHAKE: Final = 0.02
 # A request counts as touched when the fix moves its time by more than this part.
 TOUCHED: Final = 0.01
 

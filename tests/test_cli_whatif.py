@@ -1,0 +1,87 @@
+"""`overrun whatif`: one sub-command per fix, the same answer from a file and from a server, and refusals in the fix's words."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from overrun import app
+from sample_traces.replay import RECORDINGS_PATH
+from tests.conftest import ServerProcess
+
+FIX = ("whatif", "timeout-fallback", "--timeout-ms", "150", "--fallback-ms", "20")
+
+
+def here(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("whatif") / "t.db"
+    assert here("import", RECORDINGS_PATH / "vllm-joined", "--db", path).exit_code == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    made = ServerProcess(tmp_path_factory.mktemp("whatif-server") / "t.db", environment={"OVERRUN_QUIET_S": "0.1"})
+    assert here("import", RECORDINGS_PATH / "vllm-joined", "--url", made.http).exit_code == 0
+    yield made
+    made.stop()
+
+
+def test_the_answer_is_json_with_effects_and_curves(db: Path) -> None:
+    done = here(*FIX, "--db", db, "--output", "json")
+    assert done.exit_code == 0, done.output
+    answer = json.loads(done.stdout)
+    assert (answer["fix"], answer["method"], answer["requests"]) == ("timeout_fallback", "exact", 20)
+    assert answer["parameters"] == {"timeout_ms": 150.0, "fallback_ms": 20.0, "until": "end"}
+    [median] = [e for e in answer["effects"] if (e["metric"], e["quantile"]) == ("e2e", 0.5)]
+    assert median["after"] <= median["before"]
+    assert "P95 needs at least 59" in answer["reasons"]["predicted"]
+    assert {curve["metric"] for curve in answer["curves"]} >= {"e2e"}
+
+
+def test_a_server_answers_the_same_from_its_worker(db: Path, server: ServerProcess) -> None:
+    window = ("--from", "2020-01-01T00:00:00Z")
+    ours, theirs = (json.loads(here(*FIX, *window, *where, "--output", "json").stdout) for where in (("--db", db), ("--url", server.http)))
+    assert ours == theirs
+    said = here("whatif", "replicas", "--replicas", "2", *window, "--url", server.http)
+    assert said.exit_code == 0
+    assert "at least 100 are needed" in said.stdout
+
+
+def test_the_server_lists_its_fixes_and_refuses_by_name(server: ServerProcess) -> None:
+    fixes = {fix["fix"]: fix for fix in httpx.get(f"{server.http}/api/v1/whatif").json()}
+    assert fixes["cap"]["parameters"] == [
+        {"name": "max_tokens", "kind": "int", "help": "the most output tokens of an answer", "required": True, "default": None}]
+    for path, sentence in (
+        ("capp", "fix 'capp' is unknown: nearest known is 'cap'"), ("cap", "cap needs max_tokens: the most output tokens of an answer"),
+        ("cap?max_tokens=1&x=2", "unknown parameter 'x'"), ("cap?max_tokens=0", "max_tokens '0' is refused")):
+        answer = httpx.get(f"{server.http}/api/v1/whatif/{path}")
+        assert answer.status_code == 400
+        assert sentence in answer.json()["error"]
+
+
+def test_the_text_says_why_there_is_no_headline(db: Path) -> None:
+    done = here(*FIX, "--db", db)
+    assert done.exit_code == 0
+    assert done.stdout.startswith("What if: Give calls up after 150 ms, answer with a fallback in 20 ms?")
+    assert "No answer: P95 needs at least 59" in done.stdout
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (("whatif", "cap", "--max-tokens", "many"), "max_tokens 'many' is refused"),
+    (("whatif", "cap"), "cap needs max_tokens"),
+    (("whatif", "cap", "--max-tokens", "10", "--output", "xml"), "--output 'xml' is not known"),
+    (("whatif", "cap", "--max-tokens", "10", "--metric", "itl"), "metric 'itl' cannot be predicted"),
+])
+def test_bad_input_ends_with_2(db: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = here(*arguments, "--db", db)
+    assert done.exit_code == 2
+    assert said in done.stderr
