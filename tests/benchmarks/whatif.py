@@ -1,9 +1,8 @@
 """How right are the simulated what-ifs, how honest are their intervals, and how long do they take?
 
-Run `python -m tests.benchmarks.whatif [errors|speed|real FOLDER]`. `errors` records traffic on another engine (`whatif_truth`, whose cost law the
+Run `python -m tests.benchmarks.whatif [errors|speed|real]`. `errors` records traffic on another engine (`whatif_truth`, whose cost law the
 product does not know), asks the product about fixes, and compares with the same arrivals and lengths recorded on that engine with the fix in place.
-`real FOLDER` fits real vLLM runs (the vLLM examples of casys-kaist/LLMServingSim, MIT: `*.requests.jsonl` and `*.meta.json`) on their first half and
-predicts the second. `speed` times 10,000 requests on one core.
+`real` fits two real vLLM runs (tests/analysis/whatif/data) on their first half and predicts the second. `speed` times 10,000 requests on one core.
 """
 
 import json
@@ -22,10 +21,10 @@ import polars as pl
 from analysis.slo import Slo
 from analysis.whatif import cap, chunked_prefill, context_limit, kv_size, load, max_sequences, prefix_cache, replicas
 from analysis.whatif.calibrate import errors, fit
-from analysis.whatif.engine import Setup
 from analysis.whatif.facts import Facts
-from analysis.whatif.pool import UNLIMITED_KV, pools
+from analysis.whatif.pool import pools
 from analysis.whatif.prediction import Prediction
+from tests.analysis.whatif.real_runs import SETTINGS, real
 from tests.benchmarks.whatif_truth import Server, Traffic, record, traffic
 
 Fixed = Callable[[Traffic, Server], tuple[Traffic, Server]]
@@ -130,23 +129,15 @@ def run_errors(n: int, seeds: list[int]) -> list[dict[str, Any]]:
     return rows
 
 
-def real(folder: Path) -> None:
-    """Calibrate on the calls that ended in the first half of each real run, predict the others."""
-    for path in sorted(folder.glob("*.requests.jsonl")):
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        at = np.array([[r["queued_ts"], r["scheduled_ts"], r["first_token_ts"], r["last_token_ts"]] for r in rows])
-        came = Traffic(at[:, 0] - at[:, 0].min(), np.array([r["input_toks"] for r in rows]), np.zeros(len(rows), np.int64),
-                       np.array([r["output_toks"] for r in rows]), np.zeros(len(rows), np.int64))
-        seen = np.column_stack([at[:, 1] - at[:, 0], at[:, 2] - at[:, 0], at[:, 3] - at[:, 0], np.zeros(len(rows))])
-        [pool], _ = pools(facts_of(came, seen))
-        meta = json.loads(path.with_name(path.name.replace("requests.jsonl", "meta.json")).read_text())
-        kwargs = meta["engine_kwargs"]
-        setup = Setup(max_sequences=kwargs["max_num_seqs"], token_budget=kwargs["max_num_batched_tokens"],
-                      kv_tokens=meta.get("kv_cache", {}).get("num_kv_tokens", UNLIMITED_KV))
-        half = at[:, 3] <= np.median(at[:, 3])
-        engine = fit(pool, rows=np.flatnonzero(half), setup=setup)
-        error = errors(pool, engine.identity, np.flatnonzero(~half))
-        sys.stdout.write(f"| {path.name.split('.')[0]}, {len(rows)} requests | " + " | ".join(f"{100 * error[k]:.1f} %" for k in sorted(error)) + " |\n")
+def real_runs() -> list[str]:
+    """Calibrate on the calls that ended in the first half of each real run (its settings are known), predict the others."""
+    lines = ["| run | E2E P50 | E2E P95 | E2E P99 | TTFT P50 | TTFT P95 | TTFT P99 |", "|---|---|---|---|---|---|---|"]
+    for name, setup in SETTINGS.items():
+        facts, first, second = real(name)
+        pool = pools(facts)[0][0]
+        error = errors(pool, fit(pool, rows=first, setup=setup, refits=0).identity, second)
+        lines.append(f"| {name}, {len(pool)} requests | " + " | ".join(f"{100 * error[k]:.1f} %" for k in sorted(error)) + " |")
+    return lines
 
 
 def summary(rows: list[dict[str, Any]]) -> list[str]:
@@ -186,8 +177,8 @@ def main() -> None:
     """Print what was asked for; without arguments errors and speed."""
     what = sys.argv[1] if len(sys.argv) > 1 else "all"
     lines: list[str] = []
-    if what == "real":
-        real(Path(sys.argv[2]))
+    if what in ("real", "all"):
+        lines += [*real_runs(), ""]
     if what in ("errors", "all"):
         rows = run_errors(int(sys.argv[2]) if len(sys.argv) > 2 else 1000, [int(s) for s in sys.argv[3:]] or [101])
         if out := os.environ.get("ROWS"):
