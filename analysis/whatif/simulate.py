@@ -164,7 +164,7 @@ def _effect(
         effect.before, effect.reasons = _quantile(before, metric, q), {"after": f"not available: {refused}"}
         return effect
     old, same, new = (_quantile(times, metric, q) for times in (before, identity, after))
-    best = new * _correction(old, same, new)
+    best = new * float(_correction(old, same, new))
     others = np.array([np.log(_quantile(b, metric, q)) - np.log(_quantile(a, metric, q)) for a, b in draws])
     spread = float(np.std(others - np.log(new / same))) if len(others) else 0.0
     holdout = max(engine.holdout_error.get(f"{'e2e' if metric == 'tpot' else metric}_p{_nearest(percentile)}", 0.0) for engine in engines)
@@ -180,9 +180,14 @@ def _nearest(percentile: float) -> int:
     return min((50, 95, 99), key=lambda known: abs(known - percentile))
 
 
-def _correction(old: float, same: float, new: float) -> float:
-    """How far the identity replay is off, as a factor on the prediction."""
-    return old / same
+def _correction(old: FloatArray | float, same: FloatArray | float, new: FloatArray | float) -> FloatArray:
+    """How far the identity replay is off, as a factor on the prediction; it fades as the fix leads away from what was recorded.
+
+    A replay that is a tenth off in a queue of a minute says nothing about a queue that is gone.
+    """
+    old, same, new = (np.maximum(value, 1e-3) for value in (old, same, new))
+    factor: FloatArray = np.asarray((old / same) ** np.minimum(new / same, same / new))
+    return factor
 
 
 def _corrected(before: Times, identity: Times, after: Times) -> Times:
@@ -194,7 +199,7 @@ def _corrected(before: Times, identity: Times, after: Times) -> Times:
         old, same = (np.sort(times.of(metric)[~np.isnan(times.of(metric))]) for times in (before, identity))
         if len(old) and known.any():
             rank = (np.argsort(np.argsort(new[known], kind="stable")) + 0.5) / known.sum()
-            new[known] *= np.quantile(old, rank) / np.maximum(np.quantile(same, rank), 1e-3)
+            new[known] *= _correction(np.quantile(old, rank), np.quantile(same, rank), new[known])
         out.append(new)
     return Times(*out)
 
