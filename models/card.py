@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
+from models.drift import COVERAGE, LEAST_REDUCTION
+
 SCHEMA: Final = "overrun.predictor-card/1"
 _NOTES: Final = (
     "Lengths are random: with sampling on, the same prompt to the same model differs by about 20 % at the median. No predictor gets below that.",
@@ -35,7 +37,7 @@ def card(
         "routes": routes,
         "learning_curve": curve,
         "rows_for_skill": rows_for_skill,
-        "retrain_when": {"p90_coverage_outside": [0.87, 0.93], "error_reduction_below": 0.02},
+        "retrain_when": {"p90_coverage_outside": list(COVERAGE), "error_reduction_below": LEAST_REDUCTION},
         "notes": list(_NOTES),
     }
 

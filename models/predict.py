@@ -20,6 +20,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as onnx_errors
 from collector.prompt_shape import SHAPE, hashed_words, shape, words_of
 from models.artifact import CONFORMAL, GOLDEN, HISTORY, MANIFEST, QUANTILES, VERBOSITY, Artifact, load_artifact, model_file
 from models.conformal import Calibration
+from models.drift import Drift
 from models.errors import ArtifactError, RequestError
 from models.features import FEATURE_NAMES, feature_values
 from models.history import History, Window
@@ -86,6 +87,7 @@ class Predictor:
         self._wants_shape = any(name in SHAPE for name in artifact.manifest["features"])
         self._pending: OrderedDict[str, list[float]] = OrderedDict()
         self._observed = False
+        self.drift = Drift()
         if self._history.window("global", ()) is None:
             raise ArtifactError(f"{artifact.folder / HISTORY} holds no outputs at all: train the artifact again")
 
@@ -137,8 +139,14 @@ class Predictor:
         """
         request, generated = self._parse(row), parse_output_tokens(output_tokens)
         logs = self._pending.pop(str(row["id"]), None) if row.get("id") is not None else None
+        windows = self._history.windows_of(request)
         if logs is None:
-            logs = self._raw([(request, self._history.windows_of(request))])[0]
+            logs = self._raw([(request, windows)])[0]
+        past = windows.get("route") or windows.get("global")
+        if past is not None:
+            skill = self._skill(request)
+            answer = self._answer({}, request, windows, skill, None if skill == "none" else logs)
+            self.drift.add(generated, answer["p50"], answer["p90"], past.quantile(0.5), modelled=skill != "none")
         own = math.log1p(generated)
         residuals = {name: own - log for name, log in zip(QUANTILES, logs, strict=True)}
         self._calibration.observe(request.route, residuals)

@@ -89,10 +89,10 @@ class Service:
         return b'{"observed":%d}' % len(rows)
 
     def health(self) -> bytes:
-        """Say which artifact answers, how much it has done, and why a newer one could not be taken over."""
-        return msgspec.json.encode(
-            {"status": "ok", "version": self._predictor.version, "predicted": self.predicted, "observed": self.observed, "reload_error": self._problem}
-        )
+        """Say which artifact answers, how much it has done, whether traffic has drifted, and why a newer one could not be taken over."""
+        counts = {"predicted": self.predicted, "observed": self.observed}
+        problem = {"drift": self._predictor.drift.state(), "reload_error": self._problem}
+        return msgspec.json.encode({"status": "ok", "version": self._predictor.version} | counts | problem)
 
     def reload(self) -> bool:
         """Take over a changed artifact; True if there was one. One that does not load is said, and the old one stays."""

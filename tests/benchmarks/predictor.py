@@ -1,39 +1,77 @@
 """What does one prediction cost, and what is it worth?
 
-Run `python -m tests.benchmarks.predictor` in the project's root. Trains on both Azure 2023 traces (tests/models/data),
-then prints one Markdown table row. Times are the best and the median of many single calls on one thread: the best is
-what the code costs, the median what the machine made of it. Loading is the best of 20, from files in the page cache.
+`python -m tests.benchmarks.predictor [--alpacaeval DIR] [--folds N] [--only NAME ...]`, in the project's root. Quality: trains on the older 70 % of each
+public trace (tests/models/data) and scores the newer 30 %, as `overrun train` does. AlpacaEval (CC BY-NC, not shipped) is read from DIR, split by prompt:
+all models answer a prompt in the same hour, the test prompts come last and were never seen. Cost: times are the best and the median of many single calls on
+one thread; best is what the code costs, median what the machine made of it. Prints Markdown.
 """
 
+import argparse
 import os
 import platform
+import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
+import polars as pl
 
 from models.artifact import load_artifact, model_file
 from models.predict import Predictor
 from models.sources import load_traces
-from models.train import train_to_folder
+from models.train import TrainReport, TrainSettings, train_to_folder
 
 DATA = Path(__file__).parents[1] / "models" / "data"
 CALLS = 20_000
-COLUMNS = (
-    "machine",
-    "model call, µs (best / median)",
-    "predict with features, µs (best / median)",
-    "batch of 1,000, µs a row",
-    "load, ms",
-    "artifact, kB",
-    "MAE, route median -> predictor",
-    "P90 coverage",
-)
+TRACES: dict[str, list[tuple[str, str | None]]] = {
+    "Azure conv": [("trace_azure2023_conv", None)],
+    "Azure code": [("trace_azure2023_code", None)],
+    "Azure mixed, route unknown": [("trace_azure2023_conv", None), ("trace_azure2023_code", None)],
+    "Azure mixed, route known": [("trace_azure2023_conv", "conv"), ("trace_azure2023_code", "code")],
+    "Mooncake": [("trace_mooncake_conversation_two_blocks", None)],
+}
+QUALITY = ("data", "test rows", "constant", "route median", "log2 bucket", "previous output", "predictor MAE", "without observe", "median APE", "tau", "thirds",
+           "P90 coverage (without observe)", "P99", "skill")  # fmt: skip
+COST = ("model call, µs (best / median)", "predict with features, µs", "with a prompt, µs", "batch of 1,000, µs a row", "load, ms", "artifact, kB",
+        "service, predictions per server-CPU-second", "service P50 / P99, ms, one connection")  # fmt: skip
+ALPACA_ROWS = 75_000
+PROMPT = "Write a short story about a lighthouse keeper who finds a letter, in about 200 words, and explain its end."
+
+
+def row(cells: object) -> None:
+    """Print one line of a Markdown table."""
+    sys.stdout.write(f"| {' | '.join(map(str, cells))} |\n")  # type: ignore[call-overload]
+    sys.stdout.flush()
+
+
+def quality(name: str, report: TrainReport) -> None:
+    """Print what one training measured."""
+    all_, own, frozen = report.test.overall, report.test.overall.answered, report.test.overall.without_history
+    tau = "-" if own.kendall_tau is None else f"{own.kendall_tau:.3f}"
+    row((name, f"{own.rows:,}", f"{all_.constant_mae:.1f}", f"{all_.route_median_mae:.1f}", f"{all_.bucket_median_mae:.1f}", f"{all_.previous_mae:.1f}",
+         f"**{own.mae:.1f}**", f"{frozen.mae:.1f}", f"{own.median_ape:.1%}", tau, f"{own.tertile_accuracy:.0%}",
+         f"{own.p90_coverage:.3f} ({frozen.p90_coverage:.3f})", f"{own.p99_coverage:.3f}",
+         ", ".join(f"{one.route or 'all'} {one.verdict.skill}" for one in report.test.routes)))  # fmt: skip
+
+
+def alpacaeval(folder: Path, fold: int) -> pl.DataFrame:
+    """Return the answers of 227 models as requests: one prompt an hour, those of the test fold last."""
+    prompts = pl.read_parquet(folder / "lengthpred_alpacaeval_prompts.parquet")
+    lengths = pl.read_parquet(folder / "lengthpred_alpacaeval_lengths.parquet").sample(ALPACA_ROWS, seed=fold)
+    order = np.random.default_rng(0).permutation(prompts.height)
+    hour = pl.DataFrame({"pid": prompts["pid"].to_numpy()[np.roll(order, fold * prompts.height // 5)], "hour": np.arange(prompts.height)})
+    joined = lengths.join(prompts, on="pid").join(hour, on="pid").sort("hour", "model")
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    return joined.select(
+        time=pl.lit(start) + pl.col("hour") * pl.lit(timedelta(hours=1)), model="model", input_tokens="in_tok", output_tokens="out_tok", prompt="prompt",
+        e2e_ms=pl.lit(1_000.0))  # fmt: skip
 
 
 def microseconds(call: Callable[[], object], calls: int) -> tuple[float, float]:
@@ -46,38 +84,89 @@ def microseconds(call: Callable[[], object], calls: int) -> tuple[float, float]:
     return min(times) * 1e6, statistics.median(times) * 1e6
 
 
+def service(folder: Path, calls: int = 5_000) -> tuple[float, float, float]:
+    """Return predictions per CPU-second of the server, and P50 and P99 in ms of one connection in a closed loop."""
+    command = [sys.executable, "-m", "overrun", "serve-predictor", "--artifact", str(folder), "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    host, _, port = process.stderr.readline().strip().rpartition("http=")[2].rpartition(":")
+    body = b'{"time":"2023-11-16T19:00:00Z","route":"conv","model":"m","input_tokens":374,"max_tokens":1000}'
+    request = b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    times = []
+    with socket.create_connection((host, int(port))) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        begin = _cpu_s(process.pid)
+        for _ in range(calls):
+            start = time.perf_counter()
+            connection.sendall(request)
+            answer = connection.recv(65_536)
+            while b'"version"' not in answer:
+                answer += connection.recv(65_536)
+            times.append(time.perf_counter() - start)
+        spent = _cpu_s(process.pid) - begin
+    process.terminate()
+    process.wait(20)
+    process.stderr.close()
+    return calls / spent, *(float(value) * 1e3 for value in np.quantile(times, (0.5, 0.99)))  # type: ignore[return-value]
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cost(report: TrainReport, prompted: Predictor | None) -> None:
+    """Print what a prediction of the mixed Azure artifact costs."""
+    predictor = Predictor.load(report.folder)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(load_artifact(report.folder).files[model_file("p50", "onnx")], options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    inputs = {"features": np.full((1, len(report.features)), 5.0, dtype=np.float32)}
+    asked = {"time": "2023-11-16T19:00:00Z", "route": "conv", "model": "m", "input_tokens": 374, "max_tokens": 1_000}
+    model = microseconds(lambda: session.run(names, inputs), CALLS)
+    single = microseconds(lambda: predictor.predict(asked), CALLS // 4)
+    text = {"model": "gpt4", "input_tokens": 30, "prompt": PROMPT}
+    worded = None if prompted is None else microseconds(lambda: prompted.predict(text), CALLS // 4)
+    batch = microseconds(lambda: predictor.predict_batch([asked] * 1_000), 10)[0] / 1_000
+    load = microseconds(lambda: Predictor.load(report.folder), 20)[0] / 1_000
+    rate, p50, p99 = service(report.folder)
+    row(COST)
+    row(["---"] * len(COST))
+    row((f"{model[0]:.1f} / {model[1]:.1f}", f"{single[0]:.0f} / {single[1]:.0f}", "-" if worded is None else f"{worded[0]:.0f} / {worded[1]:.0f}",
+         f"{batch:.1f}", f"{load:.1f}", f"{report.size_bytes / 1024:.0f}", f"{rate:,.0f}", f"{p50:.2f} / {p99:.2f}"))  # fmt: skip
+
+
+def trained(scratch: Path, wanted: argparse.Namespace) -> Iterator[tuple[str, TrainReport]]:
+    """Yield the report of each data set that is asked for."""
+    for name, files in TRACES.items():
+        if not wanted.only or name in wanted.only:
+            frame = load_traces([(DATA / f"{stem}.parquet", route) for stem, route in files])
+            yield name, train_to_folder(frame, scratch / name.replace(" ", "_"))
+    for fold in range(wanted.folds if wanted.alpacaeval else 0):
+        frame = alpacaeval(wanted.alpacaeval, fold)
+        yield f"AlpacaEval, unseen prompts, fold {fold + 1}", train_to_folder(frame, scratch / f"alpaca{fold}", settings=TrainSettings(test_share=0.2))
+
+
 def main() -> None:
-    """Print the header and one row."""
-    traces: list[tuple[str | Path, str | None]] = [
-        (DATA / f"trace_azure2023_{route}.parquet", route) for route in ("conv", "code")
-    ]
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--alpacaeval", type=Path, help="the folder with lengthpred_alpacaeval_*.parquet")
+    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--only", nargs="*", default=[])
+    wanted = parser.parse_args()
+    sys.stdout.write(f"{platform.machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, onnxruntime {onnxruntime.__version__}\n\n")
+    row(QUALITY)
+    row(["---"] * len(QUALITY))
     with tempfile.TemporaryDirectory() as scratch:
-        report = train_to_folder(load_traces(traces), Path(scratch) / "artifact")
-        predictor = Predictor.load(report.folder)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        data = load_artifact(report.folder).files[model_file("p50", "onnx")]
-        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        names = [output.name for output in session.get_outputs()]
-        inputs = {"features": np.array([[6.0, 4.8, 6.1, 4.5]], dtype=np.float32)[:, : len(report.features)]}
-        row = {"time": "2023-11-16T19:00:00Z", "route": "conv", "model": "m", "input_tokens": 374, "max_tokens": 1_000}
-        model = microseconds(lambda: session.run(names, inputs), CALLS)
-        single = microseconds(lambda: predictor.predict(row), CALLS // 4)
-        batch = microseconds(lambda: predictor.predict_batch([row] * 1_000), 10)[0] / 1_000
-        load = microseconds(lambda: Predictor.load(report.folder), 20)[0] / 1_000
-    overall = report.test.overall
-    cells = (
-        f"{platform.machine()}, {os.cpu_count()} CPUs, onnxruntime {onnxruntime.__version__}",
-        f"{model[0]:.1f} / {model[1]:.1f}",
-        f"{single[0]:.0f} / {single[1]:.0f}",
-        f"{batch:.1f}",
-        f"{load:.1f}",
-        f"{report.size_bytes / 1024:.0f}",
-        f"{overall.route_median_mae:.1f} -> {overall.answered.mae:.1f}",
-        f"{overall.answered.p90_coverage:.3f}",
-    )
-    for line in (COLUMNS, ["---"] * len(COLUMNS), cells):
-        sys.stdout.write(f"| {' | '.join(line)} |\n")
+        reports = {}
+        for name, report in trained(Path(scratch), wanted):
+            quality(name, report)
+            reports[name] = report
+        sys.stdout.write("\n")
+        worded = next((Predictor.load(report.folder) for name, report in reports.items() if name.startswith("AlpacaEval")), None)
+        if "Azure mixed, route known" in reports:
+            cost(reports["Azure mixed, route known"], worded)
 
 
 if __name__ == "__main__":
