@@ -2,7 +2,7 @@
 
 `python -m tests.benchmarks.predictor [--alpacaeval DIR] [--folds N] [--only NAME ...]`, in the project's root. Quality: trains on the older 70 % of each
 public trace (tests/models/data) and scores the newer 30 %, as `overrun train` does. AlpacaEval (CC BY-NC, not shipped) is read from DIR, split by prompt:
-all models answer a prompt in the same hour, the test prompts come last and were never seen. Cost: times are the best and the median of many single calls on
+all models answer a prompt at the same time, the test prompts come last and were never seen. Cost: times are the best and the median of many single calls on
 one thread; best is what the code costs, median what the machine made of it. Prints Markdown.
 """
 
@@ -62,15 +62,15 @@ def quality(name: str, report: TrainReport) -> None:
 
 
 def alpacaeval(folder: Path, fold: int) -> pl.DataFrame:
-    """Return the answers of 227 models as requests: one prompt an hour, those of the test fold last."""
+    """Return the answers of 227 models as requests: one prompt a week (an hour or day of its own would name it), those of the test fold last."""
     prompts = pl.read_parquet(folder / "lengthpred_alpacaeval_prompts.parquet")
     lengths = pl.read_parquet(folder / "lengthpred_alpacaeval_lengths.parquet").sample(ALPACA_ROWS, seed=fold)
     order = np.random.default_rng(0).permutation(prompts.height)
-    hour = pl.DataFrame({"pid": prompts["pid"].to_numpy()[np.roll(order, fold * prompts.height // 5)], "hour": np.arange(prompts.height)})
-    joined = lengths.join(prompts, on="pid").join(hour, on="pid").sort("hour", "model")
+    week = pl.DataFrame({"pid": prompts["pid"].to_numpy()[np.roll(order, fold * prompts.height // 5)], "week": np.arange(prompts.height)})
+    joined = lengths.join(prompts, on="pid").join(week, on="pid").sort("week", "model")
     start = datetime(2024, 1, 1, tzinfo=UTC)
     return joined.select(
-        time=pl.lit(start) + pl.col("hour") * pl.lit(timedelta(hours=1)), model="model", input_tokens="in_tok", output_tokens="out_tok", prompt="prompt",
+        time=pl.lit(start) + pl.col("week") * pl.lit(timedelta(days=7)), model="model", input_tokens="in_tok", output_tokens="out_tok", prompt="prompt",
         e2e_ms=pl.lit(1_000.0))  # fmt: skip
 
 
