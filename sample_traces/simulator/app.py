@@ -168,8 +168,10 @@ class App:
         tokens = min(s.max_tokens, max(4, round(out)) + reasoning)
         session = f"c:{request.session}" if request.turn and request.turn <= s.history_kept else ""
         prefix = self._prefix(request, s, s.system_tokens, session, history)
-        return Shape(s.system_tokens + history + max(8, round(own)), tokens, s.max_tokens, prefix, session if prefix and prefix[0][0] == "system" else "",
-                     min(reasoning, tokens - 1))
+        asked = s.system_tokens + history + max(8, round(own))
+        asked = min(asked, s.input_limit) if s.input_limit else asked
+        keep = session if prefix and prefix[0][0] == "system" else ""
+        return Shape(asked, tokens, s.max_tokens, prefix, keep, min(reasoning, tokens - 1))
 
     def _prefix(self, request: Request, s: Settings, system: int, session: str, history: int = 0) -> tuple[tuple[str, int], ...]:
         if request.uniform(traffic.BROKEN) < s.system_broken_share:

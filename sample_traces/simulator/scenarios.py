@@ -26,7 +26,7 @@ class Fix:
     """A fix by its what-if's name and parameters, and what it does to the faulty world."""
 
     id: str
-    parameters: dict[str, float]
+    parameters: dict[str, float | str]
     apply: Change
 
 
@@ -73,8 +73,8 @@ def turn(knob: str, **more: Any) -> Fault:
     return lambda settings, amount: replace(settings, **{knob: amount, **more})
 
 
-def undo(fix: str, *knobs: str, **parameters: float) -> Fixes:
-    """The fix that puts some knobs back to where they stood."""
+def undo(fix: str, *knobs: str, **parameters: float | str) -> Fixes:
+    """The fix that puts some knobs back to where they stood. As `restore` it is only a truth: no what-if has its parameters."""
     def fixes(before: Settings, after: Settings) -> list[Fix]:
         old = {knob: getattr(before, knob) for knob in knobs}
         return [Fix(fix, parameters, lambda settings: replace(settings, **old))]
@@ -82,7 +82,7 @@ def undo(fix: str, *knobs: str, **parameters: float) -> Fixes:
     return fixes
 
 
-def set_to(fix: str, parameters: dict[str, float], **knobs: Any) -> Fixes:
+def set_to(fix: str, parameters: dict[str, float | str], **knobs: Any) -> Fixes:
     """The fix that sets some knobs."""
     return lambda before, after: [Fix(fix, parameters, lambda settings: replace(settings, **knobs))]
 

@@ -50,6 +50,7 @@ class Settings:
     max_tokens: int = 1024
     history_tokens: int = 220  # what a turn of a session adds to the prompt of the next
     history_kept: int = 6  # turns
+    input_limit: int = 0  # longest prompt that is let through whole; 0: any
     huge_every_s: float = 0.0
     huge_tokens: int = 0
     guard_ms: float = 12.0

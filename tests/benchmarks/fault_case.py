@@ -199,9 +199,9 @@ def _whatifs(db: Path, truth: dict[str, Any]) -> list[WhatIf]:
             slo = parse_slo(truth["slo"])
             for metric in ("ttft", "e2e"):
                 facts = load_facts(con, window, slo, metric)
-                for fix in truth["fixes"]:
+                for fix in (f for f in truth["fixes"] if f["fix"] != "restore"):
                     naive = fault_baselines.naive_after(facts, fix)
-                    texts = {name: f"{value:g}" for name, value in fix["parameters"].items()}
+                    texts = {name: value if isinstance(value, str) else f"{value:g}" for name, value in fix["parameters"].items()}
                     found += _asked(partial(whatifs.ask, facts, fix["fix"], texts), metric, fix, truth, naive)
     finally:
         store.close()

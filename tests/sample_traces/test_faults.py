@@ -8,7 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from analysis.whatif import fixes
 from sample_traces.simulate import Job
+from sample_traces.simulator.faults import SCENARIOS
+from sample_traces.simulator.scenarios import SEVERITIES
 from tests.benchmarks import fault_tables, faults
 from tests.benchmarks.fault_case import Options, Result, WhatIf, run
 
@@ -78,3 +81,15 @@ def test_tables_count_what_was_asked_and_list_what_was_wrong() -> None:
 
 def test_seeds_for_the_table_are_in_no_other_use() -> None:
     assert not set(faults.DEVELOPMENT) & set(faults.HELD_OUT)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_fix_of_the_truth_can_be_asked_for_with_its_parameters(name: str) -> None:
+    scenario = SCENARIOS[name]
+    for severity in SEVERITIES:
+        faulty = scenario.fault(scenario.world, scenario.amount(severity))
+        assert faulty != scenario.world
+        for fix in scenario.fixes(scenario.world, faulty):
+            assert fix.apply(faulty) != faulty
+            if fix.id != "restore":
+                fixes.read(fix.id, {key: value if isinstance(value, str) else f"{value:g}" for key, value in fix.parameters.items()})
