@@ -76,8 +76,8 @@ class Calls:
 
     @functools.cached_property
     def scheduled_s(self) -> FloatArray:
-        """When the engine took the call up: its end in the engine minus prefill and decode (NaN without engine times)."""
-        return self.first_s - self.of("prefill_ms") / 1e3
+        """When the engine took the call up: its first token minus prefill; where no engine told, when the caller sent it."""
+        return np.where(self.has_engine, self.first_s - self.of("prefill_ms") / 1e3, self.of("start_s"))
 
     @functools.cached_property
     def first_s(self) -> FloatArray:

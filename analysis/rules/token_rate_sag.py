@@ -30,11 +30,14 @@ import numpy as np
 from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
+from analysis.demand import demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
 from analysis.speed import decode_parts
 
 RULE: Final = "token_rate_sag"
 MIN_RATIO: Final = 1.3
+# Growth of the work of a call from which a slower pace may follow from it; own default.
+MOST_EACH: Final = 1.1
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -55,6 +58,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims = {"decode": case.excess_ms("decode")}
     if not enough(case, claims):
         return None
+    grown = demand(case)
+    each = grown.growth / max(grown.calls_ratio, 1e-9) if grown is not None else 1.0
     few = too_few_breaches(case)
     if few is not None:
         return few
@@ -71,7 +76,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         headline=f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones",
         because=f"the provider needs {say_ms(slow_ms)} for a token, {say_ms(usual_ms)} before",
         evidence={"token_ms_slow": slow_ms, "token_ms_usual": usual_ms, "ratio": ratio, "ratio_of_all_calls": everyone},
-        weight=0.85, why_no_service="the pace is the provider's")
+        # Calls that have more to read slow the far side down as well: then what made them longer comes first.
+        weight=0.85, amplifier=each > MOST_EACH, why_no_service="the pace is the provider's")
 
 
 def pooled(calls: Calls) -> float:
