@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from analysis.compare import Comparison
     from analysis.engine_course import EngineCourse
     from analysis.engine_view import EngineView
+    from analysis.goodput_by import GoodputBy
     from analysis.heatmap import Heatmap
     from analysis.parts import Stages
     from analysis.quality import Quality
@@ -163,6 +164,12 @@ class Client:
         from analysis.engine_view import EngineView
 
         return self._get("indicators", parameters, EngineView)
+
+    def goodput(self, parameters: Mapping[str, str | None] | None = None) -> GoodputBy:
+        """Goodput by route, model and tenant."""
+        from analysis.goodput_by import GoodputBy
+
+        return self._get("goodput", parameters, GoodputBy)
 
     def quality(self, parameters: Mapping[str, str | None] | None = None) -> Quality:
         """Every data-quality check of the window, worst first."""

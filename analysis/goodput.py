@@ -29,7 +29,10 @@ class FailedBy(msgspec.Struct, kw_only=True):
 
 
 class Goodput(msgspec.Struct, kw_only=True):
-    """Requests meeting every SLO: as a share of those that could be judged, and per second of the window."""
+    """Requests meeting every SLO: as a share of those that could be judged, and per second of the window.
+
+    `failed_alone` counts requests that missed this limit and no other, `failed_together` those that missed more than one.
+    """
 
     ratio: float | None
     rps: float | None
@@ -37,6 +40,8 @@ class Goodput(msgspec.Struct, kw_only=True):
     bad: int
     unmeasurable: int
     failed_by: FailedBy
+    failed_alone: FailedBy = msgspec.field(default_factory=FailedBy)
+    failed_together: int = 0
     reasons: dict[str, str] = {}
 
 
@@ -91,6 +96,8 @@ def goodput(judged: Judged, seconds: float, weights: FloatArray | None = None) -
     met, missed = (float(part.sum() if weights is None else weights[part].sum()) for part in (judged.good, judged.bad))
     measurable = judged.good | judged.bad
     failed = {metric: int((judged.misses[metric] & measurable).sum()) for metric in METRICS if metric in judged.misses}
+    counts = sum((part.astype(np.int8) for part in judged.misses.values()), np.zeros(len(judged.error), np.int8))
+    alone = {metric: int((judged.misses[metric] & measurable & (counts == 1)).sum()) for metric in failed}
     reasons = {}
     if good + bad == 0:
         missing = [metric for metric, known in judged.known.items() if not known.any()]
@@ -109,6 +116,8 @@ def goodput(judged: Judged, seconds: float, weights: FloatArray | None = None) -
         bad=bad,
         unmeasurable=unmeasurable,
         failed_by=FailedBy(**failed, error=int(judged.error.sum())),
+        failed_alone=FailedBy(**alone, error=int(judged.error.sum())),
+        failed_together=int((measurable & (counts > 1)).sum()),
         reasons=reasons,
     )
 
