@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: demo test check lock bench-ingest bench-predictor check-litellm bench-faults bench-whatif clean
+.PHONY: demo test check lock bench-ingest bench-analysis bench-predictor check-litellm bench-faults bench-whatif clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/overrun demo $(ARGS)
@@ -19,6 +19,9 @@ check: $(VENV)/.dev
 
 bench-ingest: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.ingest $(ARGS)
+
+bench-analysis: $(VENV)/.dev
+	$(BIN)/python -m tests.benchmarks.analysis $(ARGS)
 
 bench-predictor: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.predictor $(ARGS)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from analysis.engine_view import EngineView
     from analysis.goodput_by import GoodputBy
     from analysis.heatmap import Heatmap
+    from analysis.history import History
     from analysis.parts import Stages
     from analysis.quality import Quality
     from analysis.report import Report
@@ -170,6 +171,11 @@ class Client:
         from analysis.goodput_by import GoodputBy
 
         return self._get("goodput", parameters, GoodputBy)
+    def history(self, parameters: Mapping[str, str | None] | None = None, *, metric: str) -> History:
+        """One metric over months, from rollups."""
+        from analysis.history import History
+
+        return self._get("history", {**(parameters or {}), "metric": metric}, History)
 
     def quality(self, parameters: Mapping[str, str | None] | None = None) -> Quality:
         """Every data-quality check of the window, worst first."""

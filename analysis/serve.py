@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +30,14 @@ from collector.config import Settings
 from collector.errors import CollectorError, ConfigError
 from collector.http_protocol import GuardedProtocol
 from collector.pipeline import Pipeline
+from collector.rollups import roll_up
 from collector.store import open_store
 
 log = logging.getLogger("overrun.serve")
 # How long senders in flight may take to finish when the server stops.
 _GRACE_S = 10
+# A minute closes every minute; folding it takes milliseconds.
+_FOLD_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +135,26 @@ async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, on_ready:
     grpc_address = None if grpc_port is None else f"{collector.host}:{grpc_port}"
     on_ready(Addresses(grpc_address, None if http_socket is None else _address(http_socket)), pipeline.writer.last_batch == 0)
     scraper = scrape.Scraper(scraped, pipeline.writer)
+    folding = asyncio.create_task(_fold(pipeline))
     await _until(stop, running)
+    folding.cancel()
     await scraper.close()
     await grpc_server.stop(_GRACE_S)
     if http_server is not None:
         http_server.should_exit = True
     for task in running:
         await task
+
+
+async def _fold(pipeline: Pipeline) -> None:
+    """Fold closed minutes into rollups, a step at a time, for as long as the server runs."""
+    while True:
+        try:
+            while await asyncio.wrap_future(pipeline.writer.call(lambda connection: roll_up(connection, time.time_ns()))):
+                pass
+        except CollectorError as error:  # disk full or shutting down: the requests are still there, and it is tried again
+            log.warning("minutes were not folded into rollups, trying again: %s", error)
+        await asyncio.sleep(_FOLD_S)
 
 
 async def _until(stop: asyncio.Event, running: list[asyncio.Task[None]]) -> None:

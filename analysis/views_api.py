@@ -25,6 +25,7 @@ from analysis.engine_view import engine_view
 from analysis.errors import AnalysisError
 from analysis.goodput_by import goodput_by
 from analysis.heatmap import heatmap
+from analysis.history import history
 from analysis.parts import Stages, stages_of
 from analysis.quality import quality
 from analysis.question import PARAMETERS, Question
@@ -61,6 +62,7 @@ def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
         Route("/api/v1/budget", asked(over(lambda con, q, p: budget_view(con, q.window, q.slo, q.budgets)), PARAMETERS)),
         Route("/api/v1/indicators", asked(over(lambda con, q, p: engine_view(con, q.window, q.slo)), PARAMETERS)),
         Route("/api/v1/goodput", asked(over(lambda con, q, p: goodput_by(con, q.window, q.slo)), PARAMETERS)),
+        Route("/api/v1/history", asked(over(lambda con, q, p: history(con, q.window, p.get("metric") or DEFAULT_METRIC)), (*PARAMETERS, "metric"))),
         Route("/api/v1/holdings", asked(over(lambda con, q, p: holdings(con, q.window)), PARAMETERS)),
     ]
 

@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.goodput import goodput, judge, wilson
@@ -41,6 +41,7 @@ def plain(rows: list[tuple[object, ...]], limits: dict[str, float]) -> tuple[int
     return good, bad, unmeasurable
 
 
+@settings(deadline=None)
 @given(st.lists(ROW, max_size=30), LIMIT, LIMIT, LIMIT, LIMIT)
 def test_goodput_is_that_of_a_plain_loop(rows, ttft, itl, tpot, e2e) -> None:
     slo = Slo(ttft_ms=ttft, itl_ms=itl, tpot_ms=tpot, e2e_ms=e2e)
