@@ -74,7 +74,7 @@ def test_the_front_door_loads_nothing_heavy() -> None:
 def test_the_collector_needs_neither_analysis_nor_the_extras() -> None:
     code = (
         "import sys, collector.pipeline, collector.otlp_http, collector.otlp_grpc, collector.importer;"
-        " print(*sorted({'analysis', 'models', 'dashboard', 'streamlit', 'plotly', 'xgboost', 'sklearn', 'numba'} & set(sys.modules)))"
+        " print(*sorted({'analysis', 'models', 'dashboard', 'streamlit', 'plotly', 'xgboost', 'sklearn'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
     assert done.stdout.strip() == ""
