@@ -78,3 +78,11 @@ $(VENV)/.chromium: | $(BIN)/python
 		&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } \
 		|| echo "chromium is not installed and cannot be: the browser tests will say so"
 	@touch $@
+
+# The dashboard's pages as pictures (docs/screenshots), and how fast they are.
+.PHONY: screenshots bench-dashboard
+screenshots: $(VENV)/.dev $(VENV)/.chromium
+	$(BIN)/python -m tests.dashboard.screenshots $(ARGS)
+
+bench-dashboard: $(VENV)/.dev $(VENV)/.chromium
+	$(BIN)/python -m tests.benchmarks.dashboard $(ARGS)

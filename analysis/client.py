@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 TOKEN_VARIABLES: Final = ("OVERRUN_READ_TOKEN", "OVERRUN_TOKEN")
 # A report over a million requests takes about a second; a minute tells a slow server from a dead one.
 TIMEOUT_S: Final = 60.0
+# The first what-if about a window fits the engine's speed to it: 5 to 40 s of one core (measured on 2,500 requests, loaded machine), and others may wait.
+WHATIF_TIMEOUT_S: Final = 240.0
 Struct = TypeVar("Struct")
 
 
@@ -140,7 +142,7 @@ class Client:
         from analysis.whatif.prediction import Prediction
 
         segment = "".join(c for c in fix if c.isalnum() or c in "_-")[:64] or "-"
-        return self._get(f"whatif/{segment}", {**(parameters or {}), "metric": metric}, Prediction)
+        return self._get(f"whatif/{segment}", {**(parameters or {}), "metric": metric}, Prediction, timeout_s=WHATIF_TIMEOUT_S)
 
     def compare(self, parameters: Mapping[str, str | None] | None = None, *, before: str, after: str) -> Comparison:
         """Two windows side by side; each side is `FROM..TO` or `version=NAME`."""
@@ -191,10 +193,10 @@ class Client:
         segment = "".join(c for c in trace_id.strip() if c.isalnum())[:64] or "-"
         return self._get(f"traces/{segment}", None, Trace)
 
-    def _get(self, path: str, parameters: Mapping[str, str | None] | None, kind: type[Struct]) -> Struct:
+    def _get(self, path: str, parameters: Mapping[str, str | None] | None, kind: type[Struct], *, timeout_s: float | None = None) -> Struct:
         asked = {name: value for name, value in (parameters or {}).items() if value}
         try:
-            answer = self._http.get(f"{self.url}/api/v1/{path}", params=asked)
+            answer = self._http.get(f"{self.url}/api/v1/{path}", params=asked, timeout=timeout_s or self._http.timeout)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(f"no server answers at {self.url} ({_why(error)}): start one with `overrun serve`, or name another with --url") from error
         if answer.status_code != httpx.codes.OK:

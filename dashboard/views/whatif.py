@@ -9,6 +9,7 @@ from analysis.whatif.prediction import Prediction
 from analysis.whatif_api import FixInfo
 from dashboard import charts_whatif, data, downloads, evidence, nav, plot, sliders, state, states, ui
 from dashboard.theme import Theme, say_ms, say_ratio, theme_of
+from dashboard.views.findings import prediction
 
 
 def draw() -> None:
@@ -29,7 +30,7 @@ def _panel(report: Report) -> None:
 def _answer(report: Report) -> None:
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
     fixes = {info.fix: info for info in data.fixes()}
-    heading = st.container()
+    heading = st.empty()
     left, right = st.columns([1, 2.3], gap="large")
     metrics = [name for name in report.slo.limits() if name in ("ttft", "e2e", "tpot")] or ["e2e"]
     with left:
@@ -37,9 +38,11 @@ def _answer(report: Report) -> None:
         ui.put(f"<p>{ui.sentence(fixes[fix].question)}</p>")
         parameters = {info.name: state.parameter(info.name, *sliders.choices(info, report)) for info in fixes[fix].parameters}
         metric = state.metric(metrics, report.verdict.metric)
-    with st.spinner("Computing; the first answer about a window fits the engine's speed to it, which takes some seconds", show_time=True):
+    with heading.container():
+        ui.put(ui.box(*meanwhile(report, fixes[fix])))
+    with left, st.spinner("Computing; the first answer about a window fits the engine's speed to it, which takes some seconds", show_time=True):
         found = data.whatif(asked, fix, metric, tuple(sorted((name, value) for name, value in parameters.items() if value)))
-    with heading:
+    with heading.container():
         ui.put(ui.box(*headline(found, fixes[fix])))
         nav.links(("findings", "Back to the findings"), ("verdict", "Back to the verdict"), ("compare", "Compare windows"))
     with left:
@@ -48,6 +51,14 @@ def _answer(report: Report) -> None:
         _tail(found, report, metric, theme)
     ui.put(effects(found, report) + trust(found))
     downloads.as_json("This prediction", "whatif", found)
+
+
+def meanwhile(report: Report, info: FixInfo) -> tuple[str, list[str]]:
+    """What can be said before the answer is there: the report's own prediction of this fix, where it has one."""
+    fix = next((finding.fix for finding in report.findings if finding.fix is not None and finding.fix.id == info.fix and finding.fix.predicted), None)
+    if fix is None or fix.predicted is None:
+        return f"Computing: {ui.sentence(info.question)}", []
+    return f"Computing; the finding says: {ui.text(fix.title, 200)}", [prediction(fix.predicted)]
 
 
 def headline(found: Prediction, info: FixInfo) -> tuple[str, list[str]]:

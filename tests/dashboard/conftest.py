@@ -71,7 +71,8 @@ def contexts(browser: Any) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:
-    """Two servers with a dashboard each: one holds the demo recording and, three hours earlier, hostile names; the other one nothing."""
+    """Two servers with a dashboard each. One holds, each in a window of its own, the demo recording, an engine without metrics, a client alone, hostile
+    names and one single request; the other one holds nothing."""
     names = ("demo", "empty")
     ports = {name: launch.pick_port(0) for name in names}
     with ExitStack() as stack:
@@ -81,12 +82,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site
             stack.callback(apis[name].stop)
             dashboards[name] = launch.run(apis[name].http, ports[name])
             stack.callback(_ended, dashboards[name])
-        demo, hostile = _send_recording(apis["demo"].http), _send_hostile(apis["demo"].http)
+        recorded = _send_recordings(apis["demo"].http)
+        made = {"hostile": _send_made(apis["demo"].http, 3, 120), "one": _send_made(apis["demo"].http, 6, 1)}
         _settled(apis["demo"].http)
         urls = {name: launch.wait_ready(dashboards[name], ports[name]) for name in names}
-        yield {
-            "demo": Site(urls["demo"], apis["demo"].http, demo), "hostile": Site(urls["demo"], apis["demo"].http, hostile),
-            "empty": Site(urls["empty"], apis["empty"].http, {})}
+        windows = recorded | made
+        yield {name: Site(urls["demo"], apis["demo"].http, window) for name, window in windows.items()} | {"empty": Site(urls["empty"], apis["empty"].http, {})}
 
 
 def _ended(process: subprocess.Popen[bytes]) -> None:
@@ -94,29 +95,34 @@ def _ended(process: subprocess.Popen[bytes]) -> None:
     process.wait(30)
 
 
-def _send_recording(base: str) -> dict[str, str]:
-    command = [sys.executable, "-m", "sample_traces.replay", "--endpoint", base, "--recording", "vllm-spans"]
+RECORDED = {"demo": "vllm-spans", "metrics-missing": "sglang-spans", "client-only": "semconv-genai-openai"}
+
+
+def _send_recordings(base: str) -> dict[str, dict[str, str]]:
+    command = [sys.executable, "-m", "sample_traces.replay", "--endpoint", base, "--recording", *RECORDED.values()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    sent = json.loads(done.stdout)["recordings"][0]
-    return {"from": sent["from"], "to": sent["to"], "slo": sent["slo"]}
+    sent = {row["name"]: {"from": row["from"], "to": row["to"], "slo": row["slo"]} for row in json.loads(done.stdout)["recordings"]}
+    return {name: sent[recording] for name, recording in RECORDED.items()}
 
 
-def _send_hostile(base: str) -> dict[str, str]:
-    start = datetime.now(UTC) - timedelta(hours=3)
-    answer = httpx.post(f"{base}/v1/traces", content=_hostile_body(start), headers={"content-type": "application/x-protobuf"}, trust_env=False, timeout=60)
+def _send_made(base: str, hours_ago: int, count: int) -> dict[str, str]:
+    """Requests whose every name is an attack; returns their window."""
+    start = datetime.now(UTC) - timedelta(hours=hours_ago)
+    body = _hostile_body(start, hours_ago, count)
+    answer = httpx.post(f"{base}/v1/traces", content=body, headers={"content-type": "application/x-protobuf"}, trust_env=False, timeout=60)
     assert answer.status_code == 200, answer.text
     times = {"from": start - timedelta(seconds=1), "to": start + timedelta(minutes=3)}
     return {name: time.strftime("%Y-%m-%dT%H:%M:%SZ") for name, time in times.items()}
 
 
-def _hostile_body(start: datetime) -> bytes:
-    """120 slow requests whose every name is an attack: a SERVER root with a retrieval and a streamed model call."""
+def _hostile_body(start: datetime, seed: int, count: int) -> bytes:
+    """Slow requests whose every name is an attack: a SERVER root with a retrieval and a streamed model call."""
     request = ExportTraceServiceRequest()
-    for number in range(120):
+    for number in range(count):
         evil = HOSTILE[number % len(HOSTILE)]
         group = request.resource_spans.add(resource=Resource(attributes=[_text("service.name", evil)]))
         begin = int((start + timedelta(seconds=number)).timestamp() * 1e9)
-        trace, root = (1000 + number).to_bytes(16, "big"), (1).to_bytes(8, "big")
+        trace, root = (1000 * seed + number).to_bytes(16, "big"), (1).to_bytes(8, "big")
         spans = [
             (root, b"", evil, trace_pb2.Span.SPAN_KIND_SERVER, 0, 6000, [_text("http.route", evil), _text("http.request.method", "POST")]),
             ((2).to_bytes(8, "big"), root, f"retrieval {evil}", trace_pb2.Span.SPAN_KIND_CLIENT, 0, 4000, [_text("gen_ai.operation.name", "retrieval")]),
