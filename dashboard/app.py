@@ -6,13 +6,14 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard import data, live, nav, state, theme, ui
+from dashboard import data, live, login, nav, state, theme, ui
 
 st.set_page_config(page_title="Overrun", page_icon=str(Path(__file__).with_name("favicon.png")), layout="wide")
 page = st.navigation(list(nav.pages().values()), position="top")
 st.html(f"<style>{theme.css(theme.theme_of(state.mode()))}</style>")
-with ui.errors_as_boxes():
-    state.filter_bar(data.menus)
-    place = nav.place_of(page)
-    live.badge(charts=place.charts, holds=place.holds)
-    page.run()
+if login.passed():
+    with ui.errors_as_boxes():
+        state.filter_bar(data.menus)
+        place = nav.place_of(page)
+        live.badge(charts=place.charts, holds=place.holds)
+        page.run()

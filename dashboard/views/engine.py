@@ -88,18 +88,20 @@ def room(view: EngineView) -> str:
         else:
             breaks = f"{plain(part.breaks_between[0])} to {plain(part.breaks_between[1])} {unit}<small>{limit}</small>"
         usual = f"{plain(part.usual)} {unit}" if part.usual is not None else "–"
-        rows.append([ui.text(part.quantity), usual, breaks, say_ratio(part.spare), ui.text(part.first_stage) if part.first_stage else "–"])
+        name = ui.text(part.quantity.replace("_", " "))
+        rows.append([name, f'<span class="ov-n">{usual}</span>', breaks, say_ratio(part.spare), ui.text(part.first_stage) if part.first_stage else "–"])
     knees = []
     for knee in view.knees:
         if knee.at is None:
-            knees.append([knee.metric.upper(), f"<small>{ui.sentence(next(iter(knee.reasons.values()), ''))}</small>", "", "", f"{knee.n:,}"])
+            why = ui.sentence(next(iter(knee.reasons.values()), ""))
+            knees.append([knee.metric.upper(), f"<small>{why}</small>", "", "", f'<span class="ov-n">{knee.n:,}</span>'])
             continue
         interval = f"<small>{plain(knee.interval[0])} to {plain(knee.interval[1])}</small>" if knee.interval else ""
         cost = f"{say_ms(knee.slope_before_ms)} → {say_ms(knee.slope_after_ms)}"
-        knees.append([knee.metric.upper(), f"{plain(knee.at)} running{interval}", cost, say_ratio(knee.spare), f"{knee.n:,}"])
+        knees.append([knee.metric.upper(), f"{plain(knee.at)} running{interval}", cost, say_ratio(knee.spare), f'<span class="ov-n">{knee.n:,}</span>'])
     left = ui.table(["Headroom", "usual", "breaks between", "spare", "first stage"], rows) if rows else ""
     right = ui.table(["Knee of", "at", "ms per further request", "spare", "n"], knees) if knees else ""
-    return f'<div class="ov-cols"><div>{left}</div><div>{right}</div></div><small>Source /api/v1/indicators</small>' if left or right else ""
+    return f'<div class="ov-cols"><div>{left}</div><div>{right}</div></div><p><small>Source /api/v1/indicators</small></p>' if left or right else ""
 
 
 def now(found: EngineCourse) -> str:

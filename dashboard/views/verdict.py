@@ -12,6 +12,7 @@ from dashboard.theme import Theme, say_age, say_ms, say_ratio, say_time, theme_o
 METRICS = ("ttft", "itl", "tpot", "e2e")
 _GLYPH = {"over_budget": "▲", "failing": "▲", "traffic_lost": "▲", "within_budget": "✓", "not_enough_data": "◔", "no_data": "◔"}
 _BAD = ("over_budget", "failing", "traffic_lost")
+_MOST_RULED_OUT = 5
 _STEP = {"pass": "✓", "fail": "✗", "unknown": "?"}
 
 
@@ -37,7 +38,7 @@ def verdict_box(report: Report, theme: Theme) -> str:
     answers = ui.facts([
         ("Since", _since(report) or _why(report, "onset")), ("Who is hit", _hit(report) or _why(report, "affected")),
         ("What changed", "; ".join(_changed(change) for change in verdict.changed) or _why(report, "changed")),
-        ("Ruled out", "; ".join(f"{ui.text(r.what)} <small>({ui.text(r.figure, 200)})</small>" for r in verdict.ruled_out)),
+        ("Ruled out", _ruled_out(report)),
         ("Do now", ui.sentence(verdict.mitigation) + _recheck(report) if verdict.mitigation else _why(report, "mitigation")),
         ("Undo", ui.sentence(verdict.rollback) if verdict.rollback else ""), ("Fix", _fix(report)), ("Owner", ui.text(verdict.owner) if verdict.owner else "")])
     return ui.box(f"{_GLYPH[verdict.status]} {headline(report)}{chip}", [ui.sentence(verdict.sentence)], bad=bad) + f'<div class="ov-under">{answers}</div>'
@@ -165,6 +166,13 @@ def _why(report: Report, field: str) -> str:
     """Why the verdict cannot say something; only where something is wrong."""
     why = report.verdict.reasons.get(field)
     return f'<span class="ov-muted">not known: {ui.sentence(why)}</span>' if why and report.verdict.status in _BAD else ""
+
+
+def _ruled_out(report: Report) -> str:
+    """What is not the cause, with its figure; beyond the first few behind a fold."""
+    parts = [f"{ui.text(row.what.replace('_', ' '))} <small>({ui.text(row.figure, 200)})</small>" for row in report.verdict.ruled_out]
+    more = f"<details><summary>and {len(parts) - _MOST_RULED_OUT} more</summary>{'; '.join(parts[_MOST_RULED_OUT:])}</details>"
+    return "; ".join(parts[:_MOST_RULED_OUT]) + (more if len(parts) > _MOST_RULED_OUT else "")
 
 
 def _changed(change: Changed) -> str:

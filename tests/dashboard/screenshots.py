@@ -1,7 +1,7 @@
 """Draw every page, light and dark, on the demo's incident: `make screenshots` writes them to docs/screenshots.
 
 A private server takes in the demo application's run with a slow dependency and the recorded engine overload; the Engine page shows the latter, all
-others the former. Pictures are reduced to 64 colours: the whole set stays near a megabyte.
+others the former. Pictures are reduced to 128 colours: the whole set stays near two megabytes.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def draw(context: Any, url: str, to: Path) -> None:
     page.set_viewport_size({"width": WIDTH, "height": int(height) + 70})
     page.wait_for_timeout(800)
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    picture.quantize(64).save(to, optimize=True)
+    picture.quantize(128).save(to, optimize=True)
     page.close()
     print(to.name, picture.size)
 

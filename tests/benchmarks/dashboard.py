@@ -1,0 +1,146 @@
+"""How fast are the pages? First paint, main content, a rerun with new and with cached answers, bytes, CPU and memory.
+
+`make bench-dashboard ARGS="--requests 1000000"` fills a store with made requests of six hours (slow in the last), starts server and dashboard, and drives
+the system's Chromium with an empty cache. Wall times depend on the machine's load, which is printed beside them; bytes, CPU and memory hardly do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import duckdb
+import numpy as np
+
+from analysis.window import rfc3339
+from collector.store import open_store
+from dashboard import launch
+from tests.analysis.builders import T0, insert, requests
+from tests.conftest import ServerProcess
+
+PAGES = ("verdict", "budget", "findings", "engine", "traces", "compare", "health")
+IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+HOURS = 6
+
+
+def main() -> None:
+    """Print one row per page."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--requests", type=int, default=20_000)
+    options.add_argument("--sessions", type=int, default=10)
+    chosen = options.parse_args()
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as folder:
+        fill(Path(folder) / "overrun.db", chosen.requests)
+        server = ServerProcess(Path(folder) / "overrun.db")
+        port = launch.pick_port(0)
+        shown = launch.run(server.http, port)
+        try:
+            base = launch.wait_ready(shown, port)
+            time.sleep(5)  # the pages are imported while nobody waits
+            print(f"{chosen.requests:,} requests; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+            print("| page | first paint | main content | rerun, new | rerun, cached | HTTP kB | socket kB | CPU of the reruns, new / cached |")
+            print("|---" * 8 + "|")
+            with sync_playwright() as playwright:
+                chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+                browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+                for name in PAGES:
+                    print(measured(browser, base, name, shown.pid), flush=True)
+                before = rss_mb(shown.pid)
+                for _ in range(chosen.sessions):
+                    page = browser.new_context().new_page()
+                    page.goto(address(base, "budget", HOURS - 1, HOURS))
+                    page.wait_for_selector(".ov-box", timeout=120_000)
+                print(f"dashboard's memory: {before:.0f} MB, with {chosen.sessions} more open sessions {rss_mb(shown.pid):.0f} MB")
+                browser.close()
+        finally:
+            shown.terminate()
+            shown.wait(30)
+            server.stop()
+
+
+def fill(database: Path, count: int) -> None:
+    """Six hours of requests through four stages; prefill is slow in the last hour."""
+    open_store(database, create=True).close()
+    rng = np.random.default_rng(1)
+    con = duckdb.connect(str(database))
+    for first in range(0, count, 100_000):
+        n = min(100_000, count - first)
+        start_s = np.sort(rng.uniform(0, HOURS * 3600, n))
+        prefill = rng.lognormal(5.5, 0.7, n) * np.where(start_s > (HOURS - 1) * 3600, 4.0, 1.0)
+        rows = requests(n, start_s=start_s, retrieval_ms=80.0, ttft_retrieval_ms=80.0, queue_ms=30.0, ttft_queue_ms=30.0, prefill_ms=prefill,
+                        ttft_prefill_ms=prefill, decode_ms=rng.lognormal(7.3, 0.6, n), route=rng.choice(["/ask", "/chat", "/agent"], n).tolist())
+        insert(con, rows.with_columns(trace_lo=rows["trace_lo"] + first))
+    con.close()
+
+
+def address(base: str, page: str, first_hour: float, last_hour: float) -> str:
+    """A page over some hours of the store."""
+    window = {"from": rfc3339(T0 + timedelta(hours=first_hour)), "to": rfc3339(T0 + timedelta(hours=last_hour))}
+    return f"{base}/{'' if page == 'verdict' else page}?{urlencode(window)}"
+
+
+def measured(browser: Any, base: str, name: str, pid: int) -> str:
+    """Open a page cold, then choose a route (answers are new), then all and the route again (answers are cached)."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    moved = {"http": 0, "socket": 0}
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: moved.__setitem__("socket", moved["socket"] + len(frame))))
+    began = time.perf_counter()
+    page.goto(address(base, name, HOURS - 1, HOURS))
+    page.wait_for_selector(".ov-box", timeout=120_000)
+    content = time.perf_counter() - began
+    page.wait_for_selector(IDLE, timeout=120_000)
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0")
+    http_kb = page.evaluate("performance.getEntriesByType('resource').reduce((sum, entry) => sum + entry.transferSize, 0)") / 1e3
+    socket_kb = moved["socket"] / 1e3
+    new = choose(page, "/ask", pid)
+    clear(page)
+    cached = choose(page, "/ask", pid)
+    context.close()
+    return (f"| {name} | {paint / 1e3:.2f} s | {content:.2f} s | {new[0]:.2f} s | {cached[0]:.2f} s | {http_kb:,.0f} | {socket_kb:,.0f} | "
+            f"{1e3 * new[1]:.0f} / {1e3 * cached[1]:.0f} ms |")
+
+
+def choose(page: Any, route: str, pid: int) -> tuple[float, float]:
+    """Choose a route; returns seconds until the page is idle again, and the dashboard's CPU seconds."""
+    page.get_by_label("Route").click()
+    option = page.get_by_role("option", name=route, exact=True)
+    option.wait_for(timeout=30_000)
+    cpu, began = cpu_s(pid), time.perf_counter()
+    option.click()
+    page.wait_for_timeout(30)
+    page.wait_for_selector(IDLE, timeout=120_000)
+    return time.perf_counter() - began, cpu_s(pid) - cpu
+
+
+def clear(page: Any) -> None:
+    """All routes again."""
+    page.get_by_label("Route").focus()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Backspace")
+    page.wait_for_timeout(300)
+    page.wait_for_selector(IDLE, timeout=120_000)
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def rss_mb(pid: int) -> float:
+    """Resident memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+if __name__ == "__main__":
+    main()
