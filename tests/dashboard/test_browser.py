@@ -125,7 +125,11 @@ def test_traces_lead_to_one_request(servers: dict[str, Site], opened: Open, look
     assert say_ms(rows[0]["ttft_ms"]) in seen.text
     assert rows[0]["trace_id"] in seen.text
     # The table is a canvas: the third row's box, as a person would click it.
-    table = seen.page.locator('[data-testid="stDataFrame"]').bounding_box()
+    grid = seen.page.locator('[data-testid="stDataFrame"]')
+    grid.locator("canvas").first.wait_for(timeout=15_000)
+    grid.scroll_into_view_if_needed()
+    seen.page.wait_for_timeout(500)
+    table = grid.bounding_box()
     seen.page.mouse.click(table["x"] + 18, table["y"] + 36 + 2.5 * 35)
     seen.page.get_by_role("heading", name=f"Request {rows[2]['trace_id']}").wait_for(timeout=15_000)
     seen.page.wait_for_url(f"**trace={rows[2]['trace_id']}**")
