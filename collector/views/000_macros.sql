@@ -21,5 +21,9 @@ create or replace macro indicator_unit(indicator) as case
                        'spec_accepted_tokens', 'throughput') then 'tokens/s'
     when indicator in ('kv_capacity', 'batch_tokens', 'input_length', 'output_length', 'spec_accept_length') then 'tokens'
     when indicator = 'gpu_mem_used' then 'bytes'
+    when indicator = 'gpu_clock' then 'Hz'
+    when indicator = 'gpu_power' then 'W'
+    when indicator = 'gpu_temperature' then 'Cel'
+    when indicator = 'gpu_xid' then 'code'
     when indicator in ('ttft', 'itl', 'tpot', 'e2e', 'client_e2e', 'queue', 'prefill', 'decode', 'inference', 'kv_transfer') then 's'
     else '1' end;
