@@ -94,6 +94,9 @@ def serve(
     host: Annotated[str | None, _text("Address to listen on (default 127.0.0.1: this machine only).", "--host")] = None,
     grpc_port: Annotated[int | None, _text("OTLP/gRPC port (default 4317; 0 picks a free one).", "--grpc-port")] = None,
     http_port: Annotated[int | None, _text("OTLP/HTTP and API port (default 4318; 0 picks a free one).", "--http-port")] = None,
+    api_port: Annotated[int | None, _text("A port of its own for the API and metrics (0 picks a free one; default: the HTTP port).", "--api-port")] = None,
+    db_max_size: Annotated[str | None, _text("The oldest telemetry goes when the file grows beyond it, such as 20GB (0: no limit).", "--db-max-size")] = None,
+    token_file: Annotated[Path | None, typer.Option("--token-file", help="Bearer tokens: lines ingest=... and read=..., or one for both.")] = None,
     config: Config = None,
     scrape: Annotated[list[str] | None, typer.Option("--scrape", metavar="URL", help="Also read an engine's metrics page every 5 s; may be repeated.")] = None,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Also start the dashboard.")] = False,
@@ -102,19 +105,24 @@ def serve(
     from analysis.greeting import greeting
     from analysis.serve import Addresses, run_loop
     from analysis.serve import serve as run
+    from collector import logs
     from collector.errors import CollectorError
 
     settings = _settings(config, {
-        "collector.db": str(db) if db else None, "collector.host": host, "collector.grpc_port": grpc_port, "collector.http_port": http_port})
+        "collector.db": str(db) if db else None, "collector.host": host, "collector.grpc_port": grpc_port, "collector.http_port": http_port,
+        "collector.api_port": api_port, "collector.token_file": str(token_file) if token_file else None, "retention.db_max_size": db_max_size})
+    logs.configure(settings.collector.log_format)
 
     shown: list[subprocess.Popen[bytes]] = []
 
     def ready(addresses: Addresses, empty: bool) -> None:
         if empty:
-            print(greeting(addresses.grpc, addresses.http), file=sys.stderr)
-        if dashboard and addresses.http:
-            shown.extend(_dashboard_of(f"http://{addresses.http}"))
-        print(f"ready grpc={addresses.grpc or '-'} http={addresses.http or '-'}", file=sys.stderr, flush=True)
+            print(greeting(addresses.grpc, addresses.http, addresses.scheme), file=sys.stderr)
+        asked_at = addresses.api or addresses.http
+        if dashboard and asked_at:
+            shown.extend(_dashboard_of(f"{addresses.scheme}://{asked_at}"))
+        apart = f" api={addresses.api}" if addresses.api else ""
+        print(f"ready grpc={addresses.grpc or '-'} http={addresses.http or '-'}{apart}", file=sys.stderr, flush=True)
 
     try:
         run_loop(run(settings, ready, scrape_urls=scrape or ()))
@@ -548,6 +556,26 @@ def migrate(db: Annotated[Path, typer.Option("--db", help="The database file.")]
     except CollectorError as error:
         fail(str(error))
     print(f"{db}: schema {before}, nothing to do" if before == after else f"{db}: schema {before} -> {after}")
+
+
+@app.command()
+def forget(
+    user: Annotated[str | None, _text("A user id as it was sent, or the hash that the views show.", "--user")] = None,
+    tenant: Annotated[str | None, _text("A tenant.", "--tenant")] = None,
+    db: Db = None,
+    url: Url = None,
+) -> None:
+    """Erase a user or a tenant: every trace that carries them, with what was made from it."""
+    from analysis.ask import forget as run
+    from collector.errors import CollectorError
+
+    if (user is None) == (tenant is None) or (db is None) == (url is None):
+        fail("say whom to erase, --user ID or --tenant NAME (one of them), and from where, --db FILE or --url of a running server (one of them)")
+    try:
+        done = run(db=db, url=url, user=user, tenant=tenant)
+    except CollectorError as error:
+        fail(str(error))
+    print(f"erased {done.traces} traces: {done.spans} spans, {done.requests} requests")
 
 
 @config_app.command("show")

@@ -9,10 +9,8 @@ import asyncio
 import logging
 import os
 import tempfile
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 from starlette.background import BackgroundTask
@@ -27,7 +25,7 @@ from analysis.errors import AnalysisError, nearest
 from analysis.exposition import Background, Snapshot
 from analysis.question import PARAMETERS, Question
 from analysis.trace import UnknownTrace, load_trace
-from collector import auth
+from collector import auth, health
 from collector.config import Settings
 from collector.errors import CollectorError
 from collector.pipeline import Pipeline
@@ -72,11 +70,12 @@ def routes(pipeline: Pipeline, settings: Settings, token: str | None = None) -> 
         Route("/api/v1/export/{kind}", _export(pipeline, settings)),
         Route("/metrics", _metrics(pipeline, settings)),
     ]
-    return [
-        *(Route(r.path, _with_token(r.endpoint, token)) for r in private),
-        Route("/healthz", _healthz),
-        Route("/readyz", _readyz(pipeline)),
-    ]
+    return [*(Route(r.path, _with_token(r.endpoint, token)) for r in private), *health_routes(pipeline)]
+
+
+def health_routes(pipeline: Pipeline) -> list[Route]:
+    """For whoever watches the process: alive, and ready for telemetry."""
+    return [Route("/healthz", _healthz), Route("/readyz", _readyz(pipeline))]
 
 
 def _with_token(handler: Handler, token: str | None) -> Handler:
@@ -148,14 +147,8 @@ async def _healthz(request: Request) -> Response:
 
 def _readyz(pipeline: Pipeline) -> Handler:
     async def ready(request: Request) -> Response:
-        waiting = pipeline.writer.waiting_bytes
-        full = waiting >= pipeline.writer.queue_bytes
-        oldest = pipeline.quiet.oldest_s()
-        # Requests whose last span came before this moment (Unix s) are in every answer.
-        until = time.time() - (0.0 if oldest is None else time.monotonic() - oldest)
-        body: dict[str, Any] = {"status": "queue full" if full else "ready", "waiting_bytes": waiting,
-                                "pending_traces": len(pipeline.quiet), "assembled_until": until}
-        return Response(msgspec.json.encode(body), 503 if full else 200, media_type=JSON)
+        fine, body = await asyncio.to_thread(health.readiness, pipeline)
+        return Response(msgspec.json.encode(body), 200 if fine else 503, media_type=JSON)
 
     return ready
 
@@ -171,14 +164,7 @@ def _metrics(pipeline: Pipeline, settings: Settings) -> Handler:
     judged = Background(ask)
 
     async def metrics(request: Request) -> Response:
-        counters = pipeline.writer.counters
-        lines = []
-        for name in counters.__slots__:
-            lines += [f"# TYPE overrun_{name}_total counter", f"overrun_{name}_total {getattr(counters, name)}"]
-        gauges = {"waiting_bytes": pipeline.writer.waiting_bytes, "pending_traces": len(pipeline.quiet)}
-        for name, value in gauges.items():
-            lines += [f"# TYPE overrun_{name} gauge", f"overrun_{name} {value}"]
-        lines += pipeline.writer.tally.lines()
+        lines = await asyncio.to_thread(health.metric_lines, pipeline)
         lines += judged.text()
         return Response("\n".join([*lines, ""]), media_type="text/plain; version=0.0.4")
 

@@ -32,6 +32,7 @@ from analysis.waterfall import render as waterfall
 from collector.auth import Tokens
 from collector.config import Settings
 from collector.errors import CollectorError, ImportFailed, QueueFull, StoreMissing
+from collector.forget import Forgotten, forget_in_file
 from collector.importer import Imported, find_files, read_bodies
 from collector.pipeline import Pipeline
 from collector.store import Store, open_store
@@ -232,6 +233,25 @@ def _sentence(answer: httpx.Response) -> str:
         return str(document.get("error") or document.get("message"))
     except (ValueError, AttributeError):
         return f"{answer.url} answered {answer.status_code}: is it an Overrun server?"
+
+
+def forget(*, db: Path | None, url: str | None, user: str | None, tenant: str | None) -> Forgotten:
+    """Erase a user or a tenant from a file, or through the server that owns it.
+
+    Raises:
+        CollectorError: nobody to ask, or the server refused.
+    """
+    if db is not None:
+        return forget_in_file(db, user=user, tenant=tenant)
+    whom = {"user": user} if user else {"tenant": tenant}
+    try:
+        headers = _bearer(Tokens.from_environment(os.environ).ingest)
+        answer = httpx.post(f"{str(url).rstrip('/')}/v1/forget", json=whom, timeout=_TIMEOUT_S, trust_env=False, headers=headers)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ServerError(f"{url} cannot be asked ({error}): start it with `overrun serve`, or give --db FILE") from error
+    if answer.status_code != httpx.codes.OK:
+        raise ServerError(_sentence(answer))
+    return msgspec.json.decode(answer.content, type=Forgotten)
 
 
 def import_files(paths: Sequence[Path], settings: Settings, *, url: str | None, progress: Callable[[int, int], None]) -> str:

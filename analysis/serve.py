@@ -21,17 +21,20 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 
 from analysis import api, critical_path
 from analysis.assemble import assemble
-from collector import otlp_grpc, otlp_http, scrape
+from collector import erase_http, otlp_grpc, otlp_http, scrape, tracing
 from collector.auth import Tokens
 from collector.config import Settings
 from collector.errors import CollectorError, ConfigError
 from collector.http_protocol import GuardedProtocol
 from collector.pipeline import Pipeline
+from collector.retention import Retention, size_bytes
 from collector.rollups import roll_up
 from collector.store import open_store
+from collector.tls import Certificates
 
 log = logging.getLogger("overrun.serve")
 # How long senders in flight may take to finish when the server stops.
@@ -46,6 +49,8 @@ class Addresses:
 
     grpc: str | None
     http: str | None
+    api: str | None = None  # where reading has a port of its own
+    scheme: str = "http"
 
 
 class _Server(uvicorn.Server):
@@ -68,16 +73,18 @@ async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None],
     """
     stop = stop or asyncio.Event()
     collector = settings.collector
-    tokens = Tokens.from_environment(os.environ)
-    tokens.check_host(collector.host)
+    tokens = Tokens.find(os.environ, collector.token_file, collector.host, Path(collector.db))
+    tokens.check_hosts(collector.host, collector.api_host if collector.api_port >= 0 and collector.api_host else collector.host)
+    certificates = Certificates.of(collector)
+    size_bytes(settings.retention.db_max_size)  # refused before anything is opened
     scraped = scrape.targets(settings.scrape, scrape_urls)
     store = open_store(Path(collector.db), create=True, memory_limit=collector.memory_limit)
     pipeline = Pipeline(store, collector, settings.privacy, assemble, settings.words)
     # Compiling (or loading) the kernels takes seconds; the first quiet trace is to find them ready.
     threading.Thread(target=critical_path.warm, name="overrun-warm", daemon=True).start()
     try:
-        with _signals(stop):
-            await _run(pipeline, settings, tokens, on_ready, stop, scraped)
+        with _signals(stop), Retention(store, pipeline.writer, settings.retention).running():
+            await _run(pipeline, settings, tokens, certificates, on_ready, stop, scraped)
     finally:
         await asyncio.to_thread(pipeline.close)
 
@@ -108,42 +115,53 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, on_ready: Callable[[Addresses, bool], None], stop: asyncio.Event,
-               scraped: Sequence[scrape.Target]) -> None:
+async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, certificates: Certificates | None,
+               on_ready: Callable[[Addresses, bool], None], stop: asyncio.Event, scraped: Sequence[scrape.Target]) -> None:
     collector = settings.collector
-    limit = collector.max_body_mib << 20
-    grpc_server = otlp_grpc.server(pipeline.writer, limit, tokens.ingest)
-    grpc_port = _bind_grpc(grpc_server, collector.host, collector.grpc_port)
-    http_socket = _bind_http(collector.host, collector.http_port)
+    grpc_server = otlp_grpc.server(pipeline.writer, collector.max_body_mib << 20, tokens.ingest)
+    grpc_port = _bind_grpc(grpc_server, collector.host, collector.grpc_port, certificates)
+    http_socket = _bind_http(collector.host, collector.http_port, "HTTP", "--http-port")
     if grpc_port is None and http_socket is None:
         raise CollectorError(f"neither port is free on {collector.host}: choose others with --grpc-port and --http-port (0 picks a free one)")
-    running: list[asyncio.Task[None]] = []
-    http_server: _Server | None = None
+    apart = collector.api_port >= 0
+    api_socket = _bind_http(collector.api_host or collector.host, collector.api_port, "API", "--api-port") if apart else None
+    send = [erase_http.route(pipeline, tokens.ingest), *otlp_http.Receiver(pipeline.writer, collector, tokens.ingest).routes()]
+    read = api.routes(pipeline, settings, tokens.read)
+    apps = [(http_socket, [*send, *(api.health_routes(pipeline) if apart else read)]), (api_socket, read)]
     if grpc_port is not None:
         await grpc_server.start()
-    if http_socket is not None:
-        receiver = otlp_http.Receiver(pipeline.writer, collector, tokens.ingest)
-        app = Starlette(routes=[*receiver.routes(), *api.routes(pipeline, settings, tokens.read)])
-        app.router.redirect_slashes = False
-        config = uvicorn.Config(app, loop="none", http=GuardedProtocol, ws="none", lifespan="off", log_config=None, access_log=False,
-                                server_header=False, timeout_graceful_shutdown=_GRACE_S)
-        http_server = _Server(config)
-        running.append(asyncio.create_task(http_server.serve(sockets=[http_socket])))
-        while not (http_server.started or running[0].done()):
-            await asyncio.sleep(0.01)
-        pipeline.store.announce(f"http://{_address(http_socket)}")
-    grpc_address = None if grpc_port is None else f"{collector.host}:{grpc_port}"
-    on_ready(Addresses(grpc_address, None if http_socket is None else _address(http_socket)), pipeline.writer.last_batch == 0)
+    running = [_web_server(routes, certificates, bound) for bound, routes in apps if bound is not None]
+    serving = [task for _, task in running]
+    while not all(server.started or task.done() for server, task in running):
+        await asyncio.sleep(0.01)
+    addresses = Addresses(
+        None if grpc_port is None else _host_port(collector.host, grpc_port), None if http_socket is None else _address(http_socket),
+        None if api_socket is None else _address(api_socket), "https" if certificates else "http")
+    asked_at = addresses.api if apart else addresses.http
+    if asked_at:
+        pipeline.store.announce(f"{addresses.scheme}://{asked_at}")
+    end_tracing = tracing.start([a for a in (addresses.grpc, addresses.http, addresses.api) if a])
+    on_ready(addresses, pipeline.writer.last_batch == 0)
     scraper = scrape.Scraper(scraped, pipeline.writer)
     folding = asyncio.create_task(_fold(pipeline))
-    await _until(stop, running)
+    await _until(stop, serving)
     folding.cancel()
     await scraper.close()
     await grpc_server.stop(_GRACE_S)
-    if http_server is not None:
-        http_server.should_exit = True
-    for task in running:
+    for server, _ in running:
+        server.should_exit = True
+    for task in serving:
         await task
+    await asyncio.to_thread(end_tracing)
+
+
+def _web_server(routes: Sequence[BaseRoute], certificates: Certificates | None, bound: socket.socket) -> tuple[_Server, asyncio.Task[None]]:
+    app = Starlette(routes=routes)
+    app.router.redirect_slashes = False
+    config = uvicorn.Config(app, loop="none", http=GuardedProtocol, ws="none", lifespan="off", log_config=None, access_log=False,
+                            server_header=False, timeout_graceful_shutdown=_GRACE_S, **(certificates.for_uvicorn() if certificates else {}))
+    server = _Server(config)
+    return server, asyncio.create_task(server.serve(sockets=[bound]))
 
 
 async def _fold(pipeline: Pipeline) -> None:
@@ -164,11 +182,14 @@ async def _until(stop: asyncio.Event, running: list[asyncio.Task[None]]) -> None
 
 
 def _address(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
+    return _host_port(*bound.getsockname()[:2])
+
+
+def _host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _bind_http(host: str, port: int) -> socket.socket | None:
+def _bind_http(host: str, port: int, what: str, flag: str) -> socket.socket | None:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except socket.gaierror as error:
@@ -179,14 +200,14 @@ def _bind_http(host: str, port: int) -> socket.socket | None:
         bound.bind(address)
     except OSError as error:
         bound.close()
-        _busy("HTTP", host, port, "--http-port", error.strerror or "")
+        _busy(what, host, port, flag, error.strerror or "")
         return None
     bound.listen(1024)
     bound.setblocking(False)
     return bound
 
 
-def _bind_grpc(server: Any, host: str, port: int) -> int | None:
+def _bind_grpc(server: Any, host: str, port: int, certificates: Certificates | None) -> int | None:
     # grpc prints its own refusal; asking the socket first gives the same answer in our words.
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -196,7 +217,8 @@ def _bind_grpc(server: Any, host: str, port: int) -> int | None:
             _busy("gRPC", host, port, "--grpc-port", error.strerror or "")
             return None
     try:
-        return int(server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}"))
+        at = _host_port(host, port)
+        return int(server.add_secure_port(at, certificates.for_grpc()) if certificates else server.add_insecure_port(at))
     except RuntimeError as error:
         _busy("gRPC", host, port, "--grpc-port", str(error))
         return None

@@ -37,6 +37,13 @@ class CollectorSettings:
     cors_origins: tuple[str, ...] = ()  # web pages that may send, such as https://app.example.com
     queue_mib: int = 64  # bodies waiting for the writer (and as much again still arriving); beyond it senders are asked to come again
     commit_mib: int = 8  # bodies of one commit, about 20,000 spans of 400 bytes
+    tls_cert: str = ""  # PEM files; with both, every port speaks TLS
+    tls_key: str = ""
+    tls_client_ca: str = ""  # with it, only clients with a certificate of this authority may come
+    api_port: int = -1  # of the query API and metrics; -1: on the HTTP port
+    api_host: str = ""  # where that port listens; empty: as `host`
+    token_file: str = ""  # bearer tokens, instead of the environment: lines `ingest=...` and `read=...`, or one token for both
+    log_format: str = "text"  # or json
     quiet_s: float = 2.0  # a trace is assembled this long after its last span
     memory_limit: str = "1GB"  # of DuckDB; it spills to disk beyond it
 
@@ -52,12 +59,22 @@ class PrivacySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RetentionSettings:
+    """`[retention]`: what is let go, by when it was received, oldest first."""
+
+    max_age_days: float = 30.0  # 0: for ever
+    db_max_size: str = "20GB"  # of the file; 0: as large as the disk
+    check_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings. `words` are the operator's own attributes and stage rules ([attributes] and [[stages]]). `slo`, `budgets`, `dashboard` and
     `scrape` are handed on unread: their users know what they mean."""
 
     collector: CollectorSettings = field(default_factory=CollectorSettings)
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
     slo: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, Any] = field(default_factory=dict)
     dashboard: Mapping[str, Any] = field(default_factory=dict)
@@ -66,13 +83,16 @@ class Settings:
     origins: Mapping[str, str] = field(default_factory=dict)
 
 
-_TABLES: dict[str, type[CollectorSettings] | type[PrivacySettings]] = {"collector": CollectorSettings, "privacy": PrivacySettings}
+_TABLES: dict[str, type[CollectorSettings] | type[PrivacySettings] | type[RetentionSettings]] = {
+    "collector": CollectorSettings, "privacy": PrivacySettings, "retention": RetentionSettings}
 _FREE_TABLES = ("slo", "budgets", "dashboard", "scrape")
 _BOUNDS: dict[str, tuple[float, float]] = {
     "grpc_port": (0, 65_535), "http_port": (0, 65_535), "max_body_mib": (1, 256), "max_decompressed_mib": (1, 1_024), "body_timeout_s": (0.1, 3_600),
     "max_attributes": (1, 1_024), "max_attribute_length": (16, 1 << 24), "max_depth": (1, 64),
     "queue_mib": (1, 4_096), "commit_mib": (1, 256), "quiet_s": (0.05, 3_600),
+    "api_port": (-1, 65_535), "max_age_days": (0, 36_500), "check_s": (0.05, 86_400),
 }
+_CHOICES = {"log_format": ("text", "json")}
 
 
 def load(path: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
@@ -103,7 +123,7 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None,
         built[table] = replace(kind(), **checked)
     free = {name: _table(document, name) for name in _FREE_TABLES}
     words = own_dialect(document.get("attributes", {}), document.get("stages", []), path)
-    return Settings(collector=built["collector"], privacy=built["privacy"], words=words, origins=origins, **free)
+    return Settings(collector=built["collector"], privacy=built["privacy"], retention=built["retention"], words=words, origins=origins, **free)
 
 
 def _read(path: Path | None) -> dict[str, Any]:
@@ -145,6 +165,9 @@ def _checked(name: str, value: Any, default: Any, origin: str) -> Any:
         value = float(value)
     if type(value) is not wanted:
         raise ConfigError(f"{name} = {value!r} ({origin}) is {type(value).__name__}, wanted {wanted.__name__} such as {default!r}")
+    choices = _CHOICES.get(name.rsplit(" ", 1)[-1])
+    if choices and value not in choices:
+        raise ConfigError(f"{name} = {value!r} ({origin}) is not known: use {' or '.join(choices)}")
     low, high = _BOUNDS.get(name.rsplit(" ", 1)[-1], (None, None))
     if low is not None and high is not None and not low <= value <= high:
         raise ConfigError(f"{name} = {value} ({origin}) is out of range: {low:g} to {high:g}")
@@ -174,7 +197,8 @@ def _from_text(name: str, text: str, wanted: type, origin: str) -> Any:
 def described(settings: Settings) -> list[str]:
     """Every setting as `[table] key = value  (origin)`, one per line."""
     out = []
-    for table, built in (("collector", settings.collector), ("privacy", settings.privacy)):
+    for table in _TABLES:
+        built = getattr(settings, table)
         for f in fields(built):
             out.append(f"[{table}] {f.name} = {getattr(built, f.name)!r}  ({settings.origins.get(f'{table}.{f.name}', 'default')})")
     for table, free in (("slo", settings.slo), ("budgets", settings.budgets), ("dashboard", settings.dashboard), ("scrape", settings.scrape)):

@@ -38,6 +38,7 @@ def _run_steps(connection: duckdb.DuckDBPyConnection, seen: int, path: Path) -> 
         for version, text in steps().items():
             if version > seen:
                 connection.execute(text)
+        connection.execute("delete from meta where key = 'views'")
         connection.execute("update meta set value = $version where key = 'schema_version'", {"version": str(SCHEMA_VERSION)})
         connection.commit()
     except duckdb.Error as error:

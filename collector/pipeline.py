@@ -26,6 +26,7 @@ from collector.normalize import Rules
 from collector.quiet import Key, QuietTraces, Seen
 from collector.reading import LOOK_BACK_NS, quiet_spans
 from collector.store import Store
+from collector.tracing import tracer
 from collector.writer import Writer, append
 
 log = logging.getLogger("overrun.collector")
@@ -90,7 +91,8 @@ class Pipeline:
             taken = self.quiet.take(time.monotonic(), quiet_s, MAX_TRACES)
             if not taken:
                 return False
-            failed = self._assemble_all(taken)
+            with tracer.start_as_current_span("assemble", attributes={"traces": len(taken)}):
+                failed = self._assemble_all(taken)
             self.quiet.done({key: seen for key, seen in taken.items() if key not in failed})
             if failed:
                 self._stop.wait(1.0)
@@ -120,7 +122,8 @@ class Pipeline:
             cursor.close()
         through = self.quiet.assembled_through(self.writer.last_batch, taken)
         floor = min(seen.start_ns for seen in taken.values()) - LOOK_BACK_NS
-        self.writer.call(lambda connection: _replace(connection, made, through, floor)).result()
+        last = self.writer.last_batch
+        self.writer.call(lambda connection: _replace(connection, made, through, floor, last)).result()
 
     def drain(self) -> None:
         """Assemble everything that is stored, quiet or not; returns when nothing is pending.
@@ -150,7 +153,7 @@ def _as_table(taken: dict[Key, Seen]) -> pa.Table:
     return pa.table({"trace_hi": keys[:, 0], "trace_lo": keys[:, 1], "start_ns": start})
 
 
-def _replace(connection: duckdb.DuckDBPyConnection, made: Assembled, through: int, floor: int) -> None:
+def _replace(connection: duckdb.DuckDBPyConnection, made: Assembled, through: int, floor: int, batch: int) -> None:
     """Put the new rows in the place of the old ones of the covered traces, none of which started before `floor`."""
     connection.register("covered", made.covered)
     try:
@@ -159,7 +162,7 @@ def _replace(connection: duckdb.DuckDBPyConnection, made: Assembled, through: in
             there = connection.execute(f"select exists (select 1 {old})", {"floor": floor}).fetchall()  # one row; fetchone would leave the result open
             if there[0][0]:
                 connection.execute(f"delete from {table} where rowid in (select t.rowid {old})", {"floor": floor})
-            append(connection, table, getattr(made, table))
+            append(connection, table, getattr(made, table), batch)
         connection.execute("update meta set value = $value where key = 'assembled_through'", {"value": str(through)})
     finally:
         with contextlib.suppress(duckdb.Error):  # fails in an aborted transaction, and would hide why that was aborted

@@ -7,10 +7,11 @@ file locked is told where to ask.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
@@ -19,7 +20,7 @@ import duckdb
 
 from collector.errors import StoreError, StoreLocked, StoreMissing, StoreVersion
 
-SCHEMA_VERSION = 5  # of the last step in collector/schema/
+SCHEMA_VERSION = 6  # of the last step in collector/schema/
 # asof_loop_join_threshold: an ASOF join can hang with the default, and a plain SET is not inherited by cursors.
 # Extensions: nothing is downloaded at run time.
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
@@ -32,10 +33,11 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 class Store:
     """An open database. `connection` belongs to the writer thread; everybody else reads through a `cursor()` of its own."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool, reopened: Callable[[], Store] | None = None) -> None:
         self.connection = connection
         self.path = path
         self.read_only = read_only
+        self._reopened = reopened
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection of its own to the same database: snapshot reads beside the writer. Close it after use."""
@@ -66,6 +68,18 @@ class Store:
         self.connection.close()
         with suppress(OSError):
             _address_file(self.path).unlink()
+
+    def reopen(self) -> None:
+        """Open the file anew: DuckDB gives a database up when a checkpoint fails, such as on a full disk. Every cursor of before is dead.
+
+        Raises:
+            StoreError: it cannot be opened; try again later.
+        """
+        if self._reopened is None:
+            raise StoreError(f"{self.path} was opened by its connection and cannot be opened anew")
+        with suppress(duckdb.Error):
+            self.connection.close()
+        self.connection = self._reopened().connection
 
     def announce(self, url: str) -> None:
         """Leave the server's address beside the file, for whoever finds it locked."""
@@ -108,12 +122,25 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None, thr
         connection.execute("set global TimeZone = 'UTC'")
         if not read_only:
             connection.execute("set checkpoint_threshold = '256MB'")
-            for _, sql in _sql_files("views"):
-                connection.execute(sql)
+            _make_views(connection)
     except BaseException:
         connection.close()
         raise
-    return Store(connection, path, read_only=read_only)
+    again = functools.partial(open_store, path, create=False, memory_limit=memory_limit, threads=threads)
+    return Store(connection, path, read_only=read_only, reopened=again)
+
+
+def _make_views(connection: duckdb.DuckDBPyConnection) -> None:
+    """Macros and views of this build. Only if the file has others: a disk that is full must not keep a file from being opened."""
+    texts = [text for _, text in _sql_files("views")]
+    digest = hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
+    if connection.execute("select value from meta where key = 'views'").fetchall() == [(digest,)]:
+        return
+    connection.begin()
+    for text in texts:
+        connection.execute(text)
+    connection.execute("insert or replace into meta values ('views', $digest)", {"digest": digest})
+    connection.commit()
 
 
 def connect(path: Path, config: Mapping[str, str | bool | int | float | list[str]] = _SETTINGS, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:

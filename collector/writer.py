@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import logging
 import threading
 import time
 from collections import OrderedDict, deque
@@ -34,7 +35,9 @@ from collector.quarantine import WARNING
 from collector.quiet import QuietTraces
 from collector.store import Store
 from collector.tally import Tally
+from collector.tracing import tracer
 
+log = logging.getLogger("overrun.collector")
 T = TypeVar("T")
 TRACES, METRICS = 1, 2
 HASH_AGE_NS = 24 * 3600 * 10**9
@@ -127,6 +130,7 @@ class Writer:
         self._expected = 0
         self._linger_until = 0.0
         self.counters = Counters()
+        self.refusal: str | None = None  # why the store took nothing, the last time it was asked
         self._load_state()
         self._thread = threading.Thread(target=self._run, name="overrun-writer", daemon=True)
         self._thread.start()
@@ -206,7 +210,8 @@ class Writer:
                 self._run_job(job)
             if bodies:
                 began = time.monotonic()
-                self._commit(bodies)
+                with tracer.start_as_current_span("commit", attributes={"bodies": len(bodies), "bytes": sum(len(b.data) for b in bodies)}):
+                    self._commit(bodies)
                 now = time.monotonic()
                 with self._wake:
                     self._expected, self._linger_until = len(bodies) + len(self._bodies), now + (now - began) * LINGER_RATIO
@@ -236,6 +241,7 @@ class Writer:
             connection.commit()
         except Exception as error:  # the thread's edge: the caller gets it, the thread lives on
             _rollback(connection)
+            self._reopen_after(error)
             job.future.set_exception(error)
         else:
             job.future.set_result(result)
@@ -249,8 +255,10 @@ class Writer:
         except Exception as error:  # the thread's edge: every sender is answered, the thread lives on
             _rollback(self._store.connection)
             self.counters.failed_commits += 1
+            self._reopen_after(error)
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             failure = error if isinstance(error, CollectorError) else StoreUnavailable(f"the store did not take it: {reason}")
+            self.refusal = reason
             self._release(size)
             for body in bodies:
                 if not body.future.done():
@@ -350,11 +358,32 @@ class Writer:
         hashes = {"hash": [b.digest for b in group.bodies], "signal": [b.signal for b in group.bodies], "now": now_ns}
         connection.execute("insert into bodies select unnest($hash), unnest($signal), $now", hashes)
         connection.execute("insert into batches values (?, ?, ?, ?)", [batch, now_ns, spans, len(points)])
-        connection.commit()
+        self._finish(connection, batch)
+        self.refusal = None
         self._committed(group, batch, now_ns, spans, len(points))
         self._sources |= set(sources)
         for laid in laid_out:
             self._shapes.remember(laid.new)
+
+    def _finish(self, connection: duckdb.DuckDBPyConnection, batch: int) -> None:
+        """Commit. If DuckDB gives the database up meanwhile, the file knows whether the transaction is in it."""
+        try:
+            connection.commit()
+        except duckdb.FatalException as error:
+            self._reopen_after(error)
+            if self._last_batch != batch:
+                raise
+            log.warning("the commit stands; the store was opened anew after: %s", str(error).splitlines()[0])
+
+    def _reopen_after(self, error: Exception) -> None:
+        """After a fatal error (a checkpoint on a full disk) the database is opened anew, so that it recovers without a restart of ours."""
+        if not isinstance(error, duckdb.FatalException | duckdb.ConnectionException):
+            return
+        try:
+            self._store.reopen()
+            self._load_state()
+        except (duckdb.Error, CollectorError) as failure:  # said and tried again with the next commit
+            log.error("the store failed and cannot be opened anew yet: %s", str(failure).splitlines()[0])
 
     def _committed(self, group: _Group, batch: int, now_ns: int, spans: int, points: int) -> None:
         for body in group.bodies:

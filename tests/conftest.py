@@ -24,13 +24,13 @@ class ServerProcess:
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=db.parent, env=inherited | {"PYTHONPATH": str(ROOT)} | (environment or {})
         )
         self.said: list[str] = []
-        self.grpc = self.address = ""
+        self.grpc = self.address = self.api = ""
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.said.append(line)
             if line.startswith("ready "):
-                grpc, http = line.split()[1:]
-                self.grpc, self.address = grpc.removeprefix("grpc="), http.removeprefix("http=")
+                at = dict(part.split("=", 1) for part in line.split()[1:])
+                self.grpc, self.address, self.api = at["grpc"], at["http"], at.get("api", "")
                 break
         # Kept flowing, so that a server that logs much never waits for us.
         self._reader = threading.Thread(target=self.said.extend, args=(self.process.stderr,), daemon=True)
