@@ -23,6 +23,17 @@ bench-ingest: $(VENV)/.dev
 bench-analysis: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.analysis $(ARGS)
 
+.PHONY: bench-crash bench-fuzz bench-overload
+bench-crash: $(VENV)/.dev
+	$(BIN)/python -m tests.benchmarks.crash $(ARGS)
+	$(BIN)/python -m tests.benchmarks.crash --full $(ARGS)
+
+bench-fuzz: $(VENV)/.dev
+	$(BIN)/python -m tests.benchmarks.fuzz $(ARGS)
+
+bench-overload: $(VENV)/.dev
+	$(BIN)/python -m tests.benchmarks.overload $(ARGS)
+
 bench-predictor: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.predictor $(ARGS)
 

@@ -97,6 +97,7 @@ def serve(
     api_port: Annotated[int | None, _text("A port of its own for the API and metrics (0 picks a free one; default: the HTTP port).", "--api-port")] = None,
     db_max_size: Annotated[str | None, _text("The oldest telemetry goes when the file grows beyond it, such as 20GB (0: no limit).", "--db-max-size")] = None,
     token_file: Annotated[Path | None, typer.Option("--token-file", help="Bearer tokens: lines ingest=... and read=..., or one for both.")] = None,
+    decoder: Annotated[str | None, _text("ptars (default) or upb: protobuf's own, several times slower, should the fast one fail.", "--decoder")] = None,
     config: Config = None,
     scrape: Annotated[list[str] | None, typer.Option("--scrape", metavar="URL", help="Also read an engine's metrics page every 5 s; may be repeated.")] = None,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Also start the dashboard.")] = False,
@@ -110,7 +111,8 @@ def serve(
 
     settings = _settings(config, {
         "collector.db": str(db) if db else None, "collector.host": host, "collector.grpc_port": grpc_port, "collector.http_port": http_port,
-        "collector.api_port": api_port, "collector.token_file": str(token_file) if token_file else None, "retention.db_max_size": db_max_size})
+        "collector.api_port": api_port, "collector.token_file": str(token_file) if token_file else None, "retention.db_max_size": db_max_size,
+        "collector.decoder": decoder})
     logs.configure(settings.collector.log_format)
 
     shown: list[subprocess.Popen[bytes]] = []

@@ -23,9 +23,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from collector import nested
+from collector import decode, decode_upb, nested
 from collector.config import CollectorSettings
-from collector.decode import decode_spans
 from collector.errors import BadPayload, CollectorError, QueueFull, StoreUnavailable
 from collector.layout import BATCH_BITS, Shapes, shape_rows, unpacked
 from collector.limits import Limits
@@ -122,6 +121,7 @@ class Writer:
         self._quiet = quiet
         self.queue_bytes = settings.queue_mib << 20
         self._commit_bytes = settings.commit_mib << 20
+        self._decode_spans = decode.decode_spans if settings.decoder == "ptars" else decode_upb.decode_spans
         self._bodies: deque[_Body] = deque()
         self._jobs: deque[_Job] = deque()
         self._waiting_bytes = 0
@@ -308,7 +308,7 @@ class Writer:
         if not bodies:
             return
         try:
-            raw = decode_spans([b.data for b in bodies])
+            raw = self._decode_spans([b.data for b in bodies])
             nested.check(raw)
             found = normalize(raw, self._rules)
         except BadPayload as error:

@@ -1,8 +1,8 @@
 """Does any input end, stall or bloat the decoders? Recorded and made bodies, broken in many ways, through every way in.
 
 Each input goes the way of live traffic: trace bytes through the fast decoder and the normaliser, held against the slow decoder; metric bytes
-through the points decoder; JSON through its conversion. Allowed outcomes are rows or BadPayload. A stall of ten seconds ends the process with a
-stack; memory is read at the end of each tenth.
+through the points decoder; JSON through its conversion. Allowed outcomes are rows or BadPayload. A stall ends the process with
+a stack; memory is read at the end of each tenth.
 
     python -m tests.benchmarks.fuzz                   # 100,000 inputs
 """
@@ -21,7 +21,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -34,6 +36,7 @@ from sample_traces import replay
 from tests.collector.oracle_otlp import plain_columns
 
 STALL_S = 10.0
+TOGETHER = 16  # bodies normalised at once
 SPANS = 4  # of one seed body: small ones are broken in more interesting places per second
 RULES = Rules(salt=b"salt")
 
@@ -44,9 +47,11 @@ class Outcome:
 
     inputs: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
-    slowest_ms: float = 0.0
+    slowest_ms: float = 0.0  # of the processor, whatever else the machine does
+    slowest: bytes = b""
     disagreements: list[bytes] = field(default_factory=list)
     crashes: list[tuple[str, bytes]] = field(default_factory=list)
+    readable: list[bytes] = field(default_factory=list)
     rss_mib: list[float] = field(default_factory=list)
 
 
@@ -140,6 +145,63 @@ def broken(data: bytes, dice: random.Random) -> bytes:
     return bytes(out)
 
 
+# --- ways to twist what stays well formed ---
+
+_TEXTS = ("", "\x00", "x" * 3_000, "größe 模型 \U0001f40d", "[", '{"a":', '["stop"]', "NaN", "-1", "1e999", "True", "http://u:p@h/p?q=1#f",
+          "\x1f\x1b0", "gen_ai.usage.output_tokens")
+_NUMBERS = (0, 1, -1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63), 2**64 - 1, 1_790_000_000_000_000_000)
+_DOUBLES = (0.0, -0.0, -1.0, 1e308, -1e308, 5e-324, float("nan"), float("inf"), float("-inf"))
+
+
+def twisted(message: Message, dice: random.Random) -> None:
+    """Some fields of a message become what no sender should send and one will."""
+    for _ in range(dice.randint(1, 5)):
+        _twist(message, dice, 0)
+
+
+def _twist(message: Message, dice: random.Random, depth: int) -> None:
+    fields = [f for f in message.DESCRIPTOR.fields if f.message_type is None or depth < 14]
+    if not fields:
+        return
+    inner = [f for f in fields if f.message_type is not None]
+    field = dice.choice(inner if inner and dice.random() < 0.85 else fields)
+    held = getattr(message, field.name)
+    if field.message_type is None:
+        _set(message, field, dice)
+    elif not field.is_repeated:
+        held.SetInParent()
+        _twist(held, dice, depth + 1)
+    elif held and dice.random() < 0.1:
+        del held[dice.randrange(len(held))]
+    elif held and dice.random() < 0.1:
+        held.add().CopyFrom(dice.choice(list(held)))
+    else:
+        _twist(dice.choice(list(held)) if held and dice.random() < 0.9 else held.add(), dice, depth + 1)
+
+
+def _set(message: Message, field: FieldDescriptor, dice: random.Random) -> None:
+    if field.type == FieldDescriptor.TYPE_STRING:
+        value: object = dice.choice(_TEXTS)
+    elif field.type == FieldDescriptor.TYPE_BYTES:
+        value = dice.randbytes(dice.choice((0, 1, 7, 8, 9, 16, 17, 300)))
+    elif field.cpp_type in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT):
+        value = dice.choice(_DOUBLES)
+    elif field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        value = dice.random() < 0.5
+    else:
+        bits, signed = _WIDTHS[field.cpp_type]
+        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+        value = min(max(dice.choice(_NUMBERS), low), high)
+    if field.is_repeated:
+        getattr(message, field.name).append(value)
+    else:
+        setattr(message, field.name, value)
+
+
+_WIDTHS = {FieldDescriptor.CPPTYPE_INT32: (32, True), FieldDescriptor.CPPTYPE_INT64: (64, True), FieldDescriptor.CPPTYPE_UINT32: (32, False),
+           FieldDescriptor.CPPTYPE_UINT64: (64, False), FieldDescriptor.CPPTYPE_ENUM: (31, False)}
+
+
 # --- ways in ---
 
 
@@ -147,10 +209,18 @@ def traces(data: bytes, out: Outcome) -> str:
     """Through both decoders and the normaliser; they must agree where both read, and the fast one may read only what the slow one reads."""
     fast, slow = _decoded(decode, data), _decoded(decode_upb, data)
     if fast is not None:
-        normalize(fast, RULES)
+        out.readable.append(data)
+        if len(out.readable) == TOGETHER:
+            normalise(out)
         if (slow is not None and plain_columns(fast) != plain_columns(slow)) or (slow is None and not has_group(data)):
             out.disagreements.append(data)
     return "refused" if fast is None else f"read {min(len(fast), 1)}"
+
+
+def normalise(out: Outcome) -> None:
+    """What was read of late, together, as the bodies of one commit are."""
+    bodies, out.readable = out.readable, []
+    normalize(decode.decode_spans(bodies), RULES)
 
 
 def has_group(data: bytes) -> bool:
@@ -181,34 +251,50 @@ def as_json(signal: str) -> Callable[[bytes, Outcome], str]:
     return go
 
 
+_WAYS_IN: dict[str, Callable[[bytes, Outcome], str]] = {
+    "traces": traces, "metrics": metrics, "traces JSON": as_json("traces"), "metrics JSON": as_json("metrics")}
+
+
+def one_input(kind: str, bodies: dict[str, list[bytes]], dice: random.Random) -> bytes:
+    """A seed body twisted, broken, or both."""
+    signal, _, form = kind.partition(" ")
+    message = otlp_json.REQUESTS[signal]()
+    message.ParseFromString(dice.choice(bodies[signal]))
+    how = dice.random()
+    if how < 0.8:
+        twisted(message, dice)
+    data = json.dumps(MessageToDict(message)).encode() if form else bytes(message.SerializeToString())
+    return broken(data, dice) if how > 0.6 else data
+
+
 def run(inputs: int, seed: int, *, memory: bool = True) -> Outcome:
     """So many inputs from a seed: the same ones each time."""
     dice = random.Random(seed)
     bodies = seeds()
-    kinds: dict[str, tuple[list[bytes], Callable[[bytes, Outcome], str]]] = {"traces": (bodies["traces"], traces), "metrics": (bodies["metrics"], metrics)}
-    for signal in ("traces", "metrics"):
-        documents = [json.dumps(MessageToDict(otlp_json.REQUESTS[signal]().FromString(b))).encode() for b in bodies[signal]]
-        kinds[f"{signal} JSON"] = (documents, as_json(signal))
-    names, weights = list(kinds), (6, 2, 1, 1)
     out = Outcome()
+    for signal in ("traces", "metrics"):  # what is loaded and prepared at first use is no input's fault
+        _WAYS_IN[signal](bodies[signal][0], Outcome())
     for i in range(inputs):
-        kind = dice.choices(names, weights)[0]
-        data = broken(dice.choice(kinds[kind][0]), dice)
+        kind = dice.choices(list(_WAYS_IN), (6, 2, 1, 1))[0]
+        data = one_input(kind, bodies, dice)
         if i % 100 == 0:
-            faulthandler.dump_traceback_later(STALL_S + 50, exit=True)
-        started = time.perf_counter()
+            faulthandler.dump_traceback_later(STALL_S * 10, exit=True)
+        started = time.process_time()
         try:
-            said = kinds[kind][1](data, out)
+            said = _WAYS_IN[kind](data, out)
         except BadPayload:
             said = "refused"
         except Exception as error:  # what this looks for
             said = "crashed"
             out.crashes.append((f"{kind}: {type(error).__name__}: {error}", data))
-        out.slowest_ms = max(out.slowest_ms, (time.perf_counter() - started) * 1e3)
+        took_ms = (time.process_time() - started) * 1e3
+        if took_ms > out.slowest_ms:
+            out.slowest_ms, out.slowest = took_ms, data
         out.kinds[f"{kind} {said}"] += 1
         out.inputs += 1
         if memory and (i + 1) % max(inputs // 10, 1) == 0:
             out.rss_mib.append(_rss_mib())
+    normalise(out)
     faulthandler.cancel_dump_traceback_later()
     return out
 
@@ -228,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     took_s = time.monotonic() - started
     print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, seed {chosen.seed}: {out.inputs:,} inputs in {took_s:.0f} s")
     print(", ".join(f"{kind} {n:,}" for kind, n in sorted(out.kinds.items())))
-    print(f"crashes {len(out.crashes)}, decoders disagree {len(out.disagreements)}, slowest {out.slowest_ms:.0f} ms, "
+    print(f"crashes {len(out.crashes)}, decoders disagree {len(out.disagreements)}, slowest {out.slowest_ms:.0f} ms of CPU ({len(out.slowest)} bytes), "
           f"memory after each tenth {' '.join(f'{m:.0f}' for m in out.rss_mib)} MiB")
     for what, data in out.crashes[:5]:
         print(what[:300], data[:200].hex())

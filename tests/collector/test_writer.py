@@ -17,7 +17,7 @@ from collector.pipeline import Pipeline
 from collector.quiet import QuietTraces
 from collector.store import Store, open_store
 from collector.writer import METRICS, TRACES, Stored, Writer
-from tests.collector.conftest import body, held, one, opened, plain_body, rows, span
+from tests.collector.conftest import body, chat, held, one, opened, plain_body, rows, span
 
 WAIT_S = 30
 
@@ -97,6 +97,15 @@ def test_a_bad_body_fails_alone_and_its_neighbours_are_stored(pipeline: Pipeline
     assert [w.result(WAIT_S).rejected for w in (before, after, points)] == [0, 0, 0]
     assert (one(pipeline, "select count(*) from spans"), one(pipeline, "select count(*) from points")) == (2, 1)
     assert pipeline.writer.counters.bad_bodies == 1
+
+
+@pytest.mark.parametrize("decoder", ["ptars", "upb"])
+def test_either_decoder_stores_the_same(tmp_path: Path, decoder: str) -> None:
+    with opened(tmp_path / "t.db", decoder=decoder) as pipeline:
+        assert pipeline.writer.submit(TRACES, body(chat(1))).result(WAIT_S) == Stored(2, 0)
+        assert isinstance(pipeline.writer.submit(TRACES, b"\xff").exception(WAIT_S), BadPayload)
+        pipeline.drain()
+        assert rows(pipeline, "select e2e_ms, route, model, output_tokens from v_requests") == [(100.0, "/chat", "m", 10)]
 
 
 def test_a_bad_body_is_refused_each_time_it_comes(pipeline: Pipeline) -> None:

@@ -1,0 +1,179 @@
+"""What happens when four times as much comes as can be stored? Refusals with a time to come again, flat memory, and recovery without a restart.
+
+Measures what the server stores in a closed loop, then offers four times that at a steady pace, come what may. Memory is read every second. When the
+load ends, the time until the server is ready and takes a body at once is measured; then it is stopped and every acknowledged span counted.
+
+    python -m tests.benchmarks.overload                # two minutes of overload
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import itertools
+import multiprocessing
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from collector.store import open_store
+from tests.benchmarks.payload import SPANS_PER_BODY, make
+from tests.conftest import ServerProcess
+
+FACTOR = 4
+CONNECTIONS = 48
+HEADERS = {"content-type": "application/x-protobuf"}
+
+
+class Bodies:
+    """Endless bodies: a few made ones, whose trace ids get another first half each time around."""
+
+    def __init__(self, bodies: int = 200) -> None:
+        self._made = [b.data for b in make(bodies * SPANS_PER_BODY, end_ns=time.time_ns()).bodies if b.spans == SPANS_PER_BODY]
+        # A span begins with its trace id: tag 0x0a, length 16.
+        self._ids = [np.array([m.start() + 2 for m in re.finditer(rb"\x0a\x10(?=.{16}\x12\x08)", data, re.DOTALL)]) for data in self._made]
+        assert all(len(found) == SPANS_PER_BODY for found in self._ids), "the ids of the payload are not where they were"
+
+    def __call__(self, at: int) -> bytes:
+        around, which = divmod(at, len(self._made))
+        data = np.frombuffer(self._made[which], dtype=np.uint8).copy()
+        for place in range(4):
+            data[self._ids[which] + place] ^= (around + 1 >> 8 * place) & 255
+        return data.tobytes()
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a client process heard: acknowledged and refused bodies, refusals without a time to come again, and other answers."""
+
+    acknowledged: int
+    refused: int
+    without_hint: int
+    other: int
+
+
+def offer(address: str, bodies: Bodies, first: int, per_s: float | None, seconds: float, connections: int) -> Answers:
+    """Send bodies for so many seconds, `per_s` of them at even distances (as fast as they are answered, if None). Each one once, from number `first` on."""
+    host, port = address.split(":")
+    started = time.monotonic()
+    counts = {"acknowledged": 0, "refused": 0, "without_hint": 0, "other": 0}
+
+    def run(lane: int) -> None:
+        connection = http.client.HTTPConnection(host, int(port), timeout=120)
+        for at in itertools.count(lane, connections):
+            if per_s is not None:
+                time.sleep(max(started + at / per_s - time.monotonic(), 0))
+            if time.monotonic() - started > seconds:
+                break
+            connection.request("POST", "/v1/traces", bodies(first + at), HEADERS)
+            answer = connection.getresponse()
+            answer.read()
+            kind = {200: "acknowledged", 503: "refused"}.get(answer.status, "other")
+            counts[kind] += 1
+            counts["without_hint"] += kind == "refused" and not answer.getheader("retry-after")
+        connection.close()
+
+    with ThreadPoolExecutor(connections) as pool:
+        list(pool.map(run, range(connections)))
+    return Answers(**counts)
+
+
+def _offer_into(queue: Any, *arguments: Any) -> None:
+    queue.put(offer(*arguments))
+
+
+def rss_mib(pid: int) -> float:
+    """Resident memory of a process."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(status.split("VmRSS:")[1].split()[0]) / 1024
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run showed."""
+
+    capacity: float
+    offered: float
+    answers: Answers
+    rss: list[float]
+    ready_after_s: float
+    stored_spans: int
+    acknowledged_spans: int
+
+
+def run(seconds: float, measure_s: float, db: Path) -> Result:
+    """One server through measuring, overload and recovery."""
+    server = ServerProcess(db)
+    spawn = multiprocessing.get_context("spawn")
+    try:
+        bodies = Bodies()
+        begun = time.monotonic()
+        known = offer(server.address, bodies, 0, None, measure_s, 16)
+        capacity = known.acknowledged / (time.monotonic() - begun)
+        per_s = FACTOR * capacity
+        queue = spawn.SimpleQueue()
+        client = spawn.Process(target=_offer_into, args=(queue, server.address, bodies, 10**6, per_s, seconds, CONNECTIONS))
+        begun = time.monotonic()
+        client.start()
+        rss = []
+        while client.is_alive() and queue.empty():
+            rss.append(rss_mib(server.process.pid))
+            time.sleep(1.0)
+        heard: Answers = queue.get()
+        client.join()
+        took_s = time.monotonic() - begun
+        ready_after_s = _recovered(server)
+        rss.append(rss_mib(server.process.pid))
+        assert server.stop() == 0
+    finally:
+        if server.process.poll() is None:
+            server.kill()
+    store = open_store(db, create=False)
+    [(stored,)] = store.connection.execute("select count(*) from spans").fetchall()
+    store.close()
+    sent = heard.acknowledged + heard.refused + heard.other
+    acknowledged = (known.acknowledged + heard.acknowledged) * SPANS_PER_BODY
+    return Result(capacity * SPANS_PER_BODY, sent / took_s * SPANS_PER_BODY, heard, rss, ready_after_s, int(stored), acknowledged)
+
+
+def _recovered(server: ServerProcess) -> float:
+    """Seconds until it is ready and takes a body."""
+    started = time.monotonic()
+    body = make(SPANS_PER_BODY, end_ns=time.time_ns(), seed=3).bodies[0].data
+    while True:
+        ready = httpx.get(f"{server.http}/readyz", trust_env=False, verify=False, timeout=60).status_code == 200
+        if ready and httpx.post(f"{server.http}/v1/traces", content=body, headers=HEADERS, trust_env=False, verify=False, timeout=60).status_code == 200:
+            return time.monotonic() - started
+        time.sleep(0.05)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--seconds", type=float, default=120.0)
+    chosen = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="overrun-overload-") as name:
+        found = run(chosen.seconds, 8.0, Path(name) / "t.db")
+    third = len(found.rss) // 3
+    print("| stored, closed loop (spans/s) | offered (spans/s) | for | acknowledged | refused | refused without a time to come again | other answers "
+          "| RSS first / middle / last third (MB, highest) | ready again after | acknowledged spans not stored |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    thirds = " / ".join(f"{max(part):.0f}" for part in (found.rss[: third or 1], found.rss[third : 2 * third] or found.rss, found.rss[2 * third :]))
+    answers = found.answers
+    print(f"| {found.capacity:,.0f} | {found.offered:,.0f} | {chosen.seconds:.0f} s | {answers.acknowledged:,} | {answers.refused:,} | {answers.without_hint} "
+          f"| {answers.other} | {thirds} | {found.ready_after_s:.1f} s | {max(found.acknowledged_spans - found.stored_spans, 0)} |")
+    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
+    return int(bool(answers.without_hint or answers.other or found.acknowledged_spans > found.stored_spans))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
