@@ -82,7 +82,7 @@ class Load:
             thread.start()
         return threads
 
-    def reached(self, acknowledged: int = 0, refusals: int = 0, timeout_s: float = 60.0) -> bool:
+    def reached(self, acknowledged: int = 0, refusals: int = 0, timeout_s: float = 300.0) -> bool:
         """Wait until so many bodies were acknowledged and so many refused."""
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
@@ -190,10 +190,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.full:
             subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={FULL_MIB}m", "none", name], check=True)
         started = time.monotonic()
-        load, counts = run(Path(name), chosen.rounds, full=chosen.full, seed=chosen.seed, spans=400 if chosen.full else SPANS)
+        try:
+            load, counts = run(Path(name), chosen.rounds, full=chosen.full, seed=chosen.seed, spans=400 if chosen.full else SPANS)
+        finally:
+            if chosen.full:
+                subprocess.run(["umount", name], check=True)
         took_s = time.monotonic() - started
-        if chosen.full:
-            subprocess.run(["umount", name], check=True)
     lost, doubled = sum(c.lost for c in counts), sum(c.doubled for c in counts)
     print("| disk | rounds of kill -9 | bodies stored | refused | refused without a time to come again | acknowledged and lost | stored twice | took |")
     print("|---|---|---|---|---|---|---|---|")
