@@ -25,7 +25,7 @@ def fill(pipeline: Pipeline) -> None:
         call.links.add(trace_id=b"t" * 16, span_id=b"s" * 8)
         odd = span(trace, 9)
         odd.end_time_unix_nano = 0
-        pipeline.writer.submit(TRACES, body([root, call, odd])).result(30)
+        pipeline.writer.submit(TRACES, body([root, call, odd])).result(120)
     pipeline.drain()
 
 
@@ -39,7 +39,7 @@ def left(pipeline: Pipeline) -> dict[str, set[int]]:
 )
 def test_every_trace_of_a_user_or_tenant_goes_and_no_other(pipeline: Pipeline, whom: dict[str, str], stays: set[int]) -> None:
     fill(pipeline)
-    done = pipeline.writer.call(lambda c: forget(c, pipeline.store.salt(), **whom)).result(30)
+    done = pipeline.writer.call(lambda c: forget(c, pipeline.store.salt(), **whom)).result(120)
     gone = 3 - len(stays)
     assert done == Forgotten(traces=gone, spans=2 * gone, requests=gone)
     assert left(pipeline) == dict.fromkeys(TABLES, stays)
@@ -49,7 +49,7 @@ def test_every_trace_of_a_user_or_tenant_goes_and_no_other(pipeline: Pipeline, w
 def test_a_user_may_be_named_by_the_hash_that_the_views_show(pipeline: Pipeline) -> None:
     fill(pipeline)
     shown = one(pipeline, f"select user_hash from v_requests where trace_id = '{trace_id(1).hex()}'")
-    assert pipeline.writer.call(lambda c: forget(c, pipeline.store.salt(), user=shown)).result(30).traces == 1
+    assert pipeline.writer.call(lambda c: forget(c, pipeline.store.salt(), user=shown)).result(120).traces == 1
 
 
 def test_no_byte_of_it_stays_in_a_file_and_the_rest_works_on(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_no_byte_of_it_stays_in_a_file_and_the_rest_works_on(tmp_path: Path) -> 
     assert [p.name for p in tmp_path.iterdir()] == ["t.db"]
     with opened(path) as pipeline:
         assert left(pipeline)["requests"] == {2, 3}
-        assert pipeline.writer.submit(TRACES, body(chat(4))).result(30).items == 2
+        assert pipeline.writer.submit(TRACES, body(chat(4))).result(120).items == 2
         pipeline.drain()
         assert one(pipeline, "select count(*) from v_requests") == 3
 

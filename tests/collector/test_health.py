@@ -17,7 +17,7 @@ from tests.conftest import StartServer
 def test_every_metric_has_its_help_and_type_and_a_number(pipeline: Pipeline) -> None:
     odd = span(1, 1)
     odd.end_time_unix_nano = 0
-    pipeline.writer.submit(TRACES, body([odd, span(1, 2)])).result(30)
+    pipeline.writer.submit(TRACES, body([odd, span(1, 2)])).result(120)
     pipeline.writer.tally.count("refused_requests", protocol="http", signal="traces", reason="bad_payload")
     lines = health.metric_lines(pipeline)
     found = {line.split(" ")[0]: float(line.split(" ")[1]) for line in lines if not line.startswith("#")}
@@ -35,13 +35,13 @@ def test_it_is_not_ready_while_the_queue_is_full_or_the_store_refuses(tmp_path: 
         with held(pipeline.writer):
             done = pipeline.writer.submit(TRACES, body([span(1, i, name="n" * 250) for i in range(1, 5_000)]))
             assert health.readiness(pipeline)[1]["status"] == "queue full"
-        done.result(30)
+        done.result(120)
         pipeline.writer.call(lambda c: c.execute("alter table bodies rename to elsewhere")).result()
         assert pipeline.writer.submit(TRACES, plain_body()).exception(30) is not None
         fine, said = health.readiness(pipeline)
         assert (fine, said["status"].startswith("store refuses: ")) == (False, True)
         pipeline.writer.call(lambda c: c.execute("alter table elsewhere rename to bodies")).result()
-        assert pipeline.writer.submit(TRACES, plain_body()).result(30).items == 1
+        assert pipeline.writer.submit(TRACES, plain_body()).result(120).items == 1
         assert health.readiness(pipeline)[0]
 
 

@@ -15,7 +15,7 @@ from tests.collector.test_points import request as metrics_request
 
 def kept(pipeline: Pipeline, values: dict[str, Any]) -> dict[str, str]:
     """The attributes stored of a span that has these."""
-    pipeline.writer.submit(TRACES, body([span(1, 1, attributes=values)])).result(30)
+    pipeline.writer.submit(TRACES, body([span(1, 1, attributes=values)])).result(120)
     return dict(one(pipeline, "select attributes from v_spans"))
 
 
@@ -53,9 +53,9 @@ def test_the_limits_hold_for_resources_events_and_data_points(tmp_path: Path) ->
         made = span(1, 1)
         made.events.add(name="e").attributes.extend(attributes(many))
         made.links.add(trace_id=b"t" * 16, span_id=b"s" * 8).attributes.extend(attributes(many))
-        pipeline.writer.submit(TRACES, body([made], {"service.name": "s", **many})).result(30)
+        pipeline.writer.submit(TRACES, body([made], {"service.name": "s", **many})).result(120)
         assert cut(pipeline, "attributes") == 2 + 2 + 3
-        pipeline.writer.submit(METRICS, metrics_request(gauge("g", 1.0, **many))).result(30)
+        pipeline.writer.submit(METRICS, metrics_request(gauge("g", 1.0, **many))).result(120)
         assert cut(pipeline, "attributes") == 7 + 3
 
 

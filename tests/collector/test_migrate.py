@@ -49,10 +49,10 @@ def test_an_earlier_file_is_refused_until_it_is_migrated_and_then_has_everything
     with opened(earlier) as pipeline:
         assert rows(pipeline, "select trace_id, e2e_ms from v_requests order by start") == [(trace_id(1).hex(), 100.0), (trace_id(2).hex(), 100.0)]
         assert rows(pipeline, "select indicator, value from v_metric_points") == [("queue_depth", 3.0)]
-        assert pipeline.writer.submit(TRACES, body(chat(3))).result(30).items == 2
+        assert pipeline.writer.submit(TRACES, body(chat(3))).result(120).items == 2
         pipeline.drain()
         assert one(pipeline, "select count(*) from v_requests") == 3
-        assert pipeline.writer.submit(TRACES, body([*chat(1), *chat(2, start_ms=500)])).result(30).items in (0, 4)
+        assert pipeline.writer.submit(TRACES, body([*chat(1), *chat(2, start_ms=500)])).result(120).items in (0, 4)
 
 
 def test_a_migrated_file_is_laid_out_like_a_new_one(earlier: Path, tmp_path: Path) -> None:

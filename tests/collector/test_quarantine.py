@@ -30,7 +30,7 @@ YEAR_NS = 365 * 86_400 * 10**9
 def test_a_span_with_impossible_times_is_set_aside_with_its_reason(pipeline: Pipeline, start: int, end: int, reason: str | None) -> None:
     odd = span(1, 7, 1, name="odd", attributes={"shop.kind": "garden", "gen_ai.request.model": "m"})
     odd.start_time_unix_nano, odd.end_time_unix_nano = start, end
-    stored = pipeline.writer.submit(TRACES, body([odd, *chat(2)])).result(30)
+    stored = pipeline.writer.submit(TRACES, body([odd, *chat(2)])).result(120)
     pipeline.drain()
     assert (stored.items, stored.rejected, "set aside" in stored.reason) == (3, 0, reason is not None)
     aside = rows(pipeline, "select trace_id, span_id, parent_span_id, service, name, reason, sent_start_ns, sent_end_ns, model, attributes from v_quarantine")
@@ -51,7 +51,7 @@ def test_the_sender_is_warned_and_nothing_counts_as_rejected(collector: Collecto
 def test_a_broken_id_and_an_impossible_time_are_both_said(pipeline: Pipeline) -> None:
     late, nameless = span(4, 1), span(4, 2)
     late.end_time_unix_nano, nameless.span_id = 0, b"short"
-    stored = pipeline.writer.submit(TRACES, body([late, nameless, span(4, 3)])).result(30)
+    stored = pipeline.writer.submit(TRACES, body([late, nameless, span(4, 3)])).result(120)
     assert (stored.items, stored.rejected) == (2, 1)
     assert "wrong length" in stored.reason
     assert "set aside" in stored.reason
@@ -61,5 +61,5 @@ def test_no_recording_has_a_span_that_is_set_aside(pipeline: Pipeline) -> None:
     for name in replay.manifest():
         for payload in replay.load(name).payloads:
             if payload.signal == "traces":
-                pipeline.writer.submit(TRACES, payload.request.SerializeToString()).result(30)
+                pipeline.writer.submit(TRACES, payload.request.SerializeToString()).result(120)
     assert one(pipeline, "select count(*) from v_quarantine") == 0

@@ -26,8 +26,8 @@ def fill(pipeline: Pipeline, trace: int) -> None:
     call.events.add(name="e", time_unix_nano=T0_NS)
     call.links.add(trace_id=b"t" * 16, span_id=b"s" * 8)
     odd.end_time_unix_nano = 0
-    pipeline.writer.submit(TRACES, body([chat(trace)[0], call, odd])).result(30)
-    pipeline.writer.submit(METRICS, request(gauge("vllm:num_requests_waiting", float(trace)))).result(30)
+    pipeline.writer.submit(TRACES, body([chat(trace)[0], call, odd])).result(120)
+    pipeline.writer.submit(METRICS, request(gauge("vllm:num_requests_waiting", float(trace)))).result(120)
     pipeline.drain()
 
 
@@ -60,7 +60,7 @@ def test_what_is_older_than_the_age_goes_with_everything_made_from_it(pipeline: 
 def test_imported_history_is_as_old_as_its_import(pipeline: Pipeline) -> None:
     old = span(1, 1, kind=2, attributes={"gen_ai.operation.name": "chat"})
     old.start_time_unix_nano, old.end_time_unix_nano = T0_NS - 900 * DAY_NS, T0_NS - 900 * DAY_NS + MS
-    pipeline.writer.submit(TRACES, body([old])).result(30)
+    pipeline.writer.submit(TRACES, body([old])).result(120)
     pipeline.drain()
     fill(pipeline, 2)
     assert retention(pipeline, max_age_days=1.0).round(now_ns(pipeline)).batches == 0
@@ -83,7 +83,7 @@ def test_the_newest_commit_stays_so_that_numbers_go_on(tmp_path: Path) -> None:
 def test_a_request_that_got_a_late_span_lives_as_long_as_that(pipeline: Pipeline) -> None:
     fill(pipeline, 1)
     old = pipeline.writer.last_batch
-    pipeline.writer.submit(TRACES, body([span(1, 3, 1, name="late")])).result(30)
+    pipeline.writer.submit(TRACES, body([span(1, 3, 1, name="late")])).result(120)
     pipeline.drain()
     backdate(pipeline, old, days=8)
     retention(pipeline, max_age_days=7.0).round(now_ns(pipeline))
@@ -116,23 +116,23 @@ def test_senders_are_answered_while_old_telemetry_goes(tmp_path: Path, monkeypat
     monkeypatch.setattr("collector.retention.CHUNK_ROWS", 10)
     with opened(tmp_path / "t.db") as pipeline:
         for i in range(1, 41):
-            pipeline.writer.submit(TRACES, body([span(i, n) for n in range(1, 6)])).result(30)
+            pipeline.writer.submit(TRACES, body([span(i, n) for n in range(1, 6)])).result(120)
         backdate(pipeline, 40, days=9)
         with retention(pipeline, max_age_days=7.0, check_s=0.05).running():
-            answers = [pipeline.writer.submit(TRACES, body([span(i, 1)])).result(30).items for i in range(100, 130)]
+            answers = [pipeline.writer.submit(TRACES, body([span(i, 1)])).result(120).items for i in range(100, 130)]
             while one(pipeline, "select count(*) from batches where batch <= 40"):
-                answers.append(pipeline.writer.submit(TRACES, body([span(100 + len(answers), 1)])).result(30).items)
+                answers.append(pipeline.writer.submit(TRACES, body([span(100 + len(answers), 1)])).result(120).items)
         assert set(answers) == {1}
         assert one(pipeline, "select count(*) from spans") == len(answers)
 
 
 def test_hashes_of_a_day_stay_so_that_a_body_sent_again_is_known(pipeline: Pipeline) -> None:
     content = body([span(1, 1)])
-    pipeline.writer.submit(TRACES, content).result(30)
+    pipeline.writer.submit(TRACES, content).result(120)
     fill(pipeline, 2)
     retention(pipeline, max_age_days=7.0).round(now_ns(pipeline) + 30 * DAY_NS)
     assert one(pipeline, "select count(*) from spans where trace_lo = 1") == 0
-    assert pipeline.writer.submit(TRACES, content).result(30).duplicate
+    assert pipeline.writer.submit(TRACES, content).result(120).duplicate
 
 
 @pytest.mark.parametrize(
