@@ -44,6 +44,8 @@ def forget(connection: duckdb.DuckDBPyConnection, salt: bytes, *, user: str | No
     connection.execute(f"delete from span_values where seq in (select seq from spans t where {seen})")
     for table in _BY_TRACE:
         connection.execute(f"delete from {table} t where {seen}")
+    for table in ("rollups", "rollup_counts") if tenant else ():
+        connection.execute(f"delete from {table} where tenant = $tenant", {"tenant": tenant})
     connection.execute("drop table forgotten")
     return Forgotten(int(traces), int(spans), int(requests))
 

@@ -46,6 +46,13 @@ def test_every_trace_of_a_user_or_tenant_goes_and_no_other(pipeline: Pipeline, w
     assert one(pipeline, "select count(*) from span_values where seq not in (select seq from spans)") == 0
 
 
+def test_the_minutes_of_a_tenant_go_too(pipeline: Pipeline) -> None:
+    row = "select 1 as minute_ns, 's' as service, t as tenant, 'chat' as workload, 1 as requests, 0 as errors from (values ('acme-marker'), ('other')) v(t)"
+    pipeline.writer.call(lambda c: c.execute(f"insert into rollup_counts by name {row}")).result(120)
+    pipeline.writer.call(lambda c: forget(c, pipeline.store.salt(), tenant="acme-marker")).result(120)
+    assert rows(pipeline, "select tenant from rollup_counts") == [("other",)]
+
+
 def test_a_user_may_be_named_by_the_hash_that_the_views_show(pipeline: Pipeline) -> None:
     fill(pipeline)
     shown = one(pipeline, f"select user_hash from v_requests where trace_id = '{trace_id(1).hex()}'")
