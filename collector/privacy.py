@@ -22,10 +22,16 @@ _URL_KEYS = frozenset({"url.full", "http.url", "http.target", "url.path", "http.
 _TEXT_WORDS = frozenset({
     "prompt", "prompts", "completion", "completions", "question", "query", "answer", "content", "input", "output", "inputs", "outputs", "text",
     "message", "messages", "body", "instructions", "instruction", "arguments", "result", "results", "documents", "document", "transcript",
-    "stacktrace", "stack", "traceback", "statement", "summary", "email", "embedding", "choices", "args", "msg", "reasoning", "thinking", "thought", "thoughts",
+    "stacktrace", "stack", "traceback", "statement", "summary", "embedding", "choices", "args", "msg", "reasoning", "thinking", "thought", "thoughts",
+    "baggage", "description", "note", "notes", "comment", "comments", "title", "subject", "history", "utterance", "snippet", "snippets", "passage", "passages",
+    "caption", "reply", "feedback", "q", "term", "terms", "keyword", "keywords",
 })
 # Keys that carry such text although none of their words says so.
-_TEXT_KEYS = frozenset({"ai.value", "ai.values", "ai.response.object", "ai.response.toolCalls", "tool.parameters"})
+_TEXT_KEYS = frozenset({"ai.value", "ai.values", "ai.response.object", "ai.response.toolCalls", "tool.parameters", "process.command_line"})
+# What is bound to a query, one key a parameter.
+_TEXT_STARTS = ("db.query.parameter.", "db.operation.parameter.")
+# Where somebody is, as good as a name.
+_PERSONAL = frozenset({"client.address", "client.socket.address", "http.client_ip", "enduser.pseudo.id", "http.request.header.x-forwarded-for"})
 # Keys that carry what opens doors: never stored, whoever sends them (captured request headers, most of all).
 _SECRETS = re.compile(
     r"(?:authorization|cookie|password|passwd|secret|api[-_]?key|credential|private[-_]?key|access[-_]?token|auth[-_]?token)s?$", re.IGNORECASE)
@@ -44,7 +50,7 @@ def action(key: str) -> int:
     if known or _SECRETS.search(key):
         return DROP
     words = _words(key)
-    if key in _TEXT_KEYS or (any(w in _TEXT_WORDS for w in words) and not _NOT_TEXT.search(words[-1])):
+    if key in _TEXT_KEYS or key.startswith(_TEXT_STARTS) or (any(w in _TEXT_WORDS for w in words) and not _NOT_TEXT.search(words[-1])):
         return REDACT
     return KEEP
 
@@ -58,7 +64,9 @@ def _words(key: str) -> list[str]:
 def is_user(key: str) -> bool:
     """Whether an attribute names a person: a known user id, or one of a sender whose vocabulary is not known (`metadata.userId`)."""
     words = _words(key)
-    return key in _user_keys() or words[-1:] in (["user"], ["userid"], ["username"]) or words[-2:] in (["user", "id"], ["user", "name"])
+    if key in _user_keys() or key in _PERSONAL or words[-1:] in (["user"], ["userid"], ["username"], ["email"], ["phone"]):
+        return True
+    return words[-1:] in (["id"], ["name"]) and ("user" in words[:-1] or "enduser" in words[:-1]) and "agent" not in words
 
 
 @derived

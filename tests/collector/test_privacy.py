@@ -371,3 +371,14 @@ def test_credentials_are_never_stored(key: str) -> None:
 @pytest.mark.parametrize("key", ["metadata.user_api_key_team_id", "gen_ai.token.type", "cookie.count", "auth.method"])
 def test_what_only_sounds_like_a_credential_stays(key: str) -> None:
     assert privacy.action(key) == privacy.KEEP
+
+
+@pytest.mark.parametrize("key", ["baggage", "db.query.parameter.0", "process.command_line", "ticket.description", "search.q", "chat.title"])
+def test_text_in_less_usual_places_keeps_only_length_and_hash(key: str) -> None:
+    assert privacy.clean(key, "my mother is ill", store_text=False, salt=None) == privacy.redacted("my mother is ill")
+
+
+@pytest.mark.parametrize("key", ["user.full_name", "user.email", "client.address", "enduser.name", "app.user_id"])
+def test_who_somebody_is_becomes_a_salted_hash(key: str) -> None:
+    assert privacy.clean(key, "Ada", store_text=False, salt=b"s") == privacy.user_hash("Ada", b"s")
+    assert privacy.clean("user_agent.name", "Firefox", store_text=False, salt=b"s") == "Firefox"
