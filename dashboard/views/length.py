@@ -88,7 +88,7 @@ def facts(artifact: Artifact, lengths: list[str]) -> str:
     counted = ", ".join(f"{ui.text(name)} {count:,}" for name, count in rows.items()) if isinstance(rows, Mapping) else ui.text(rows)
     edges = " and ".join(f"{edge:,.0f}" for edge in manifest["bucket_edges"])
     return "<h2>The artifact</h2>" + ui.facts([
-        ("Version", f"<code>{ui.text(artifact.version)}</code>"), ("Folder", ui.text(artifact.folder, 200)), ("Requests", counted),
+        ("Version", f"<code>{ui.text(artifact.version)}</code>"), ("Folder", ui.text(Path(artifact.folder).name, 200)), ("Requests", counted),
         ("Learned from", ui.text(f"{training.get('start', '')} to {training.get('end', '')}")), ("Buckets S, M, L", f"split at {edges} tokens"),
         ("Quantiles", ui.text(", ".join(manifest["quantiles"]))), ("Output lengths now", "; ".join(map(ui.sentence, lengths)))])
 
