@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case
 from analysis.overlap import Flow
+
+# Values nine tenths of which lie within this part of their median are one value; own default.
+SAME: Final = 0.02
 
 
 class Gaps(NamedTuple):
@@ -47,7 +51,11 @@ def load_correlation(calls: Calls, values: FloatArray) -> float:
     chosen = known(values)
     if int(chosen.sum()) < MIN_CALLS:
         return 0.0
+    low, middle, high = np.percentile(values[chosen], [5.0, 50.0, 95.0])
+    if high - low <= SAME * middle:
+        return 0.0  # a constant follows nothing; the few that differ would decide alone
     start, end = calls.of("start_s"), calls.end_s
     flying = Flow(start, end, end - start).between(start - 0.5, start + 0.5)[chosen]
-    ranks = [np.argsort(np.argsort(x)).astype(np.float64) for x in (values[chosen], flying)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if ranks[0].std() > 0.0 and flying.std() > 0.0 else 0.0
+    # Equal values share a rank, else their order in time would seem to follow a load that rises.
+    ranks = [pl.Series(x).rank().to_numpy() for x in (values[chosen], flying)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1]) if ranks[0].std() > 0.0 and ranks[1].std() > 0.0 else 0.0

@@ -2,7 +2,8 @@
 
 Detects
     A gap between client and engine (or a network stage) that is nearly constant, tens of milliseconds or more, larger than
-    before, and regions of the two sides that differ.
+    before, and regions of the two sides that differ. Where no regions are recorded, the constant gap alone is named as
+    distance, with less weight, if it does not follow the load.
 
 Why it hurts
     Light takes about 10 ms per 1,000 km there and back, and every call of a chain pays it again; streaming hides it only for
@@ -17,7 +18,8 @@ Fix
 
 False alarms
     A gap that varies with load is a queue (`gateway_queue`), one that varies from call to call handshakes
-    (`connection_churn`). Without region attributes the rule says nothing: record cloud.region on both sides.
+    (`connection_churn`). A new hop that adds a fixed time to every call looks like distance: record cloud.region on both
+    sides to tell. Where both are recorded and equal it is no distance.
 
 Source
     A gap close to constant, by region pair: published signature; spread below a quarter of the median and 20 ms: own defaults.
@@ -30,48 +32,69 @@ import polars as pl
 
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, printable, say_ms
-from analysis.gaps import engine_gaps
+from analysis.finding import Diagnosis, Fix, NotEnoughData, RuledOut, printable, say_ms
+from analysis.gaps import engine_gaps, load_correlation
 from analysis.tree import Tree
 
 RULE: Final = "cross_region"
 MIN_GAP_MS: Final = 20.0
 CONSTANT: Final = 0.25
+# Rank correlation with the calls in flight from which a gap is a queue's; as in `gateway_queue`.
+MOST_CORRELATION: Final = 0.3
 
 
-def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
-    """Return the distance with its gain, None when network time did not grow or no regions differ."""
-    if case.tail.share("network") < 0.25:
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the distance with its gain, None when network time did not grow or regions were crossed before."""
+    claims = {"network": case.excess_ms("network")}
+    if case.tail.share("network") < 0.25 or not enough(case, claims):
         return None
     pair = _regions(case.slow_tree)
+    before = _regions(case.tree_before) if case.tree_before is not None else None
     gaps = engine_gaps(case)
     constant = gaps is not None and gaps.spread < CONSTANT and gaps.median_ms - gaps.before_ms >= MIN_GAP_MS
     if pair is None:
-        if constant:
-            return NotEnoughData("network time rose by a constant, as by distance: record cloud.region on both sides")
-        return None
-    before = _regions(case.tree_before) if case.tree_before is not None else None
-    claims = {"network": case.excess_ms("network")}
-    if before == pair or (gaps is not None and not constant) or not enough(case, claims):
+        if gaps is None or not constant:
+            return None
+        if _recorded(case.slow_tree):
+            return RuledOut(what=RULE, figure=f"the gap is a constant {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} before, but within one region")
+        if load_correlation(case.calls, gaps.now_ms) >= MOST_CORRELATION:
+            return None
+    elif before == pair or (gaps is not None and not constant):
         return None
     few = too_few_breaches(case)
     if few is not None:
         return few
     usual, now = case.tail.reference_ms.get("network", 0.0), case.tail.tail_ms.get("network", 0.0)
-    here, there = (printable(name, 30) for name in pair)
-    fix = bound_fix(
-        case, "co_location", f"Call a deployment in {here}",
-        f"Route {here} to a deployment of its own region; until then keep connections open, so that the distance is paid once per call.",
-        "the network takes what it took before", np.maximum(case.spent("network") - usual, 0.0))
+    here, there = (printable(name, 30) for name in pair) if pair is not None else (None, None)
+    always = f"every call is {say_ms(gaps.median_ms)} under way, {say_ms(gaps.before_ms)} before, whatever the load" if gaps is not None else ""
+    said = f"calls go from {here} to {there}" if pair is not None else f"{always}, as by distance"
     return named(
         case, RULE, "network", claims,
-        Action("platform", f"Route calls from {here} back to the former region.", f"Route to {there} again.", fix),
-        headline=f"calls go from {here} to {there}, and the network takes {say_ms(now)} of a slow request, {say_ms(usual)} of a {case.tail.reference} one",
-        because=f"calls go from {here} to {there}",
+        Action(
+            "platform", f"Route calls{f' from {here}' if here else ''} back to the former region.",
+            f"Route {f'to {there}' if there else 'as now'} again.", _fix(case, here, usual)),
+        headline=f"{said}, and the network takes {say_ms(now)} of a slow request, {say_ms(usual)} of a {case.tail.reference} one"
+        + ("" if pair else "; cloud.region is not recorded on both sides"),
+        because=said,
         evidence={
             "region": here, "peer_region": there, "network_ms_slow": now, "network_ms_reference": usual, "gap_ms_now": gaps.median_ms if gaps else None,
             "gap_ms_before": gaps.before_ms if gaps else None, "gap_spread": gaps.spread if gaps else None},
-        weight=0.97)
+        weight=0.97 if pair is not None else 0.85)
+
+
+def _fix(case: Case, here: str | None, usual_ms: float) -> Fix:
+    return bound_fix(
+        case, "co_location", f"Call a deployment in {here or 'the region of the callers'}",
+        f"Route {here or 'the callers'} to a deployment of {'its' if here else 'their'} own region (a changed route, DNS entry or VPN is a detour as well); "
+        "until then keep connections open, so that the distance is paid once per call.",
+        "the network takes what it took before", np.maximum(case.spent("network") - usual_ms, 0.0))
+
+
+def _recorded(tree: Tree) -> bool:
+    """Say whether regions of two sides are known for most requests, so that a crossing would show."""
+    told = tree.frame.filter(pl.col("region").is_not_null() | pl.col("peer_region").is_not_null())
+    sides = told.group_by("trace_key").agg(n=pl.col("region").count() + pl.col("peer_region").count())
+    return sides.filter(pl.col("n") >= 2).height > 0.5 * max(tree.requests, 1)
 
 
 def _regions(tree: Tree) -> tuple[str, str] | None:

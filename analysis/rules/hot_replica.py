@@ -1,8 +1,9 @@
 """hot_replica: the load is spread unevenly, and the requests on the busiest replica wait while others have room.
 
 Detects
-    Shares of engine work that became uneven (Gini above 0.2, and above the baseline's), and a replica with more than its
-    share whose requests wait longer or decode slower, at the same pace per batch size as its peers.
+    Shares of engine work that became uneven (Gini above 0.2 and above the baseline's; a lower one where the waits of the
+    busiest replica stand out), and a replica with more than its share whose requests wait longer or decode slower, at the
+    same pace per batch size as its peers.
 
 Why it hurts
     A fleet is as fast as the replica a request lands on: with affinity or hashing gone wrong one queues while three idle.
@@ -19,7 +20,9 @@ False alarms
     replica are needed.
 
 Source
-    Gini of token load above 0.2: own default. Length- and load-aware routing lowers P99 by 25 to 69 %: published range.
+    Gini of token load above 0.2: own default. Near full load a third more than its share is too much for a replica: a median
+    wait of at least 50 ms that is four times every other's takes the place of the Gini, as in `under_capacity`: own default.
+    Length- and load-aware routing lowers P99 by 25 to 69 %: published range.
 """
 
 from typing import Final
@@ -29,13 +32,16 @@ import numpy as np
 from analysis.case import ENGINE_STAGES, Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
-from analysis.fleet import MIN_ENGINES, gini, replicas, share_on
+from analysis.fleet import MIN_ENGINES, Replica, gini, replicas, share_on
 
 RULE: Final = "hot_replica"
 MIN_GINI: Final = 0.2
 # More than this many times an even share, and the Gini up by this much over the baseline's; own defaults.
 MIN_OVER: Final = 1.3
 MIN_RISE: Final = 0.08
+# Median wait in ms, and how many times every other replica's, from which the waits alone show one that has too much; own defaults.
+MIN_WAIT_MS: Final = 50.0
+MIN_WAIT_RATIO: Final = 4.0
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -47,7 +53,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     uneven, was = gini([one.share for one in now]), gini([one.share for one in before])
     hot = max(now, key=lambda one: one.share)
     # Of two replicas the Gini is at most a half: what matters is how far one is over its share.
-    if hot.share * len(now) < MIN_OVER or uneven < MIN_GINI * (len(now) - 1) / len(now) or (before and uneven - was < MIN_RISE):
+    spread = uneven >= MIN_GINI * (len(now) - 1) / len(now) or waits_stand_out(hot, now)
+    if hot.share * len(now) < MIN_OVER or not spread or (before and uneven - was < MIN_RISE):
         return RuledOut(what=RULE, figure=f"the busiest of {len(now)} replicas has {say_ratio(hot.share)} of the work (Gini {uneven:.2f}, {was:.2f} before)")
     on_slow, on_all = share_on(case.slow_calls, hot.name), share_on(case.calls, hot.name)
     part = max(0.0, (on_slow - 1.0 / len(now)) / (1.0 - 1.0 / len(now)))
@@ -78,3 +85,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
                 {"instance": printable(one.name), "n": one.calls, "load_share": one.share, "wait_ms": one.wait_ms, "pace": float(np.exp(one.pace))}
                 for one in now]},
         weight=0.95, service=name, among=case.tail.tail_index[mine[case.tail.tail_index]])
+
+
+def waits_stand_out(hot: Replica, every: list[Replica]) -> bool:
+    """Say whether the requests of one replica wait many times as long as those of any other."""
+    longest = max((one.wait_ms for one in every if one.name != hot.name), default=0.0)
+    return hot.wait_ms >= max(MIN_WAIT_MS, MIN_WAIT_RATIO * longest)

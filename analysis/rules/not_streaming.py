@@ -2,7 +2,8 @@
 
 Detects
     Calls whose client saw the first token long after the engine wrote it, near the end of the answer, more often than before;
-    without engine times, first tokens that come with the end although the answer is long.
+    without engine times, first tokens that come with the end although the answer is long. The rest of the answer came at once:
+    in less than a quarter of the time that its tokens take to write.
 
 Why it hurts
     A streamed answer of four seconds is read from the first word on; one that a proxy holds back is a blank page for four
@@ -19,10 +20,11 @@ Fix
 
 False alarms
     An instrumentation that sets the first token at the end of the span shows the same: see data quality. Answers of a few
-    tokens begin and end together.
+    tokens begin and end together. A call that waited before its first token (a gateway's queue, a provider's spike) has a
+    late one as well, but the rest of its answer takes its usual time.
 
 Source
-    (client TTFT - engine TTFT) / E2E above 0.5: published signature.
+    (client TTFT - engine TTFT) / E2E above 0.5: published signature; a quarter of the writing time: own default.
 """
 
 from typing import Final
@@ -38,6 +40,8 @@ from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_rat
 RULE: Final = "not_streaming"
 MIN_HELD: Final = 0.5
 LAST_PART: Final = 0.9
+# Of the time that the tokens after the first take to write; a longer rest was streamed. Own default.
+MOST_REST: Final = 0.25
 # Answers with fewer tokens begin and end together; own default.
 LONG: Final = 20
 MIN_RISE: Final = 0.02
@@ -48,10 +52,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the held stream with its gain, None when first tokens come as they are written or were as late before."""
     if case.metric != "ttft":
         return None
-    now, slow = _held(case.calls), _held(case.slow_calls)
+    token_ms = usual_token_ms(case)
+    now, slow = _held(case.calls, token_ms), _held(case.slow_calls, token_ms)
     if not len(slow) or not len(now):
         return None
-    usual = _held(case.calls_before) if case.calls_before is not None else None
+    usual = _held(case.calls_before, token_ms) if case.calls_before is not None else None
     before = float(usual.mean()) if usual is not None and len(usual) else 0.0
     share = float(slow.mean())
     if share < MIN_HELD or float(now.mean()) - before < MIN_RISE:
@@ -86,13 +91,22 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         weight=0.97, among=np.flatnonzero(case.breaching & hit))
 
 
-def _held(calls: Calls) -> BoolArray:
-    """Which calls with a long answer show their first token in the last tenth (or far behind the engine's); as long as the calls."""
+def usual_token_ms(case: Case) -> float:
+    """Return the median time per token of the calls before, else of those now; 0 where none told."""
+    sides = [calls.token_ms for calls in (case.calls_before, case.calls) if calls is not None]
+    return next((float(np.nanmedian(side)) for side in sides if known(side).any()), 0.0)
+
+
+def _held(calls: Calls, token_ms: float) -> BoolArray:
+    """Which calls with a long answer show their first token in the last tenth (or far behind the engine's) and the rest at once; as long as the calls."""
     first, whole, engine = calls.of("ttft_client_ms"), calls.of("e2e_ms"), calls.of("ttft_engine_ms")
-    long = np.nan_to_num(calls.of("output_tokens")) >= LONG
+    tokens = np.nan_to_num(calls.of("output_tokens"))
     # Hidden thought comes before the first visible token: its time is no holding back.
-    thought = np.nan_to_num(calls.of("reasoning_tokens")) / np.maximum(np.nan_to_num(calls.of("output_tokens")), 1.0)
+    thought = np.nan_to_num(calls.of("reasoning_tokens")) / np.maximum(tokens, 1.0)
     wrote = np.nan_to_num(engine) + thought * np.maximum(whole - np.nan_to_num(engine), 0.0)
     late = np.where(known(engine), np.nan_to_num(first - wrote) > MIN_HELD * whole, (first > LAST_PART * whole) & (thought == 0.0))
-    held: BoolArray = long & known(first) & late
+    decode = calls.of("decode_ms")
+    writing = np.where(np.isnan(decode), token_ms * tokens, decode) * (1.0 - thought)
+    at_once = (whole - first < MOST_REST * writing) | (writing <= 0.0)
+    held: BoolArray = (tokens >= LONG) & known(first) & late & at_once
     return held if len(calls) >= MIN_CALLS or held.any() else np.zeros(0, dtype=np.bool_)

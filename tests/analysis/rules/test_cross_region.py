@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from tests.analysis.builders import requests, spans_of
+from tests.analysis.builders import calls_of, requests, spans_of
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 
 N = 400
@@ -30,3 +30,19 @@ def test_silent_without_regions_or_where_they_always_differed() -> None:
         found = run(frame, spans=spans, slo=E2E)
         assert of(found, "cross_region") is None
         assert found.verdict.stage == "network"
+
+
+def test_without_regions_a_constant_gap_is_distance_and_a_varying_one_or_one_region_is_not() -> None:
+    rng = np.random.default_rng(7)
+    varying = rng.lognormal(7.3, 0.6, N)
+    for gap, region, fires in ((2_000.0, None, True), (varying, None, False), (2_000.0, "eu-west-1", False)):
+        frame = requests(N, network_ms=np.where(LATE, gap, 5.0), prefill_ms=300.0, decode_ms=500.0)
+        called = calls_of(frame, engine_e2e_ms=800.0)
+        attributes = {"cloud.region": region, "server.region": region} if region else {}
+        found = run(frame, calls=[called], spans=[spans_of(frame, "POST", "network", 1.0, 100.0, attributes=attributes)], slo=E2E)
+        finding = of(found, "cross_region")
+        assert (finding is not None) == fires
+        assert found.verdict.stage == "network"
+        if finding is not None:
+            assert found.verdict.cause == "cross_region"
+            assert (finding.evidence["region"], finding.evidence["gap_ms_now"]) == (None, 2_000.0)

@@ -22,6 +22,18 @@ def test_fires_on_the_replica_that_has_most_of_the_work() -> None:
     assert finding.evidence["gini_before"] == pytest.approx(0.0, abs=0.02)
 
 
+def test_fires_on_a_third_more_than_its_share_where_only_its_requests_wait() -> None:
+    warm = np.where(LATE & (np.arange(N) % 10 == 0), 1, EVEN)
+    for wait_ms, fires in ((5_000.0, True), (5.0, False)):
+        slow = np.where(LATE & (warm == 1), 5_000.0, 5.0)
+        frame, calls = fleet(warm, queue_ms=slow)
+        calls = calls if fires else calls.with_columns(queue_ns=int(wait_ms * 1e6))
+        finding = of(run(frame, calls=[calls], slo=E2E), "hot_replica")
+        assert (finding is not None) == fires
+        if finding is not None:
+            assert finding.evidence["gini_now"] < 0.15
+
+
 def test_silent_when_the_load_is_even() -> None:
     found = run(*(pair := fleet(EVEN, queue_ms=np.where(LATE & (EVEN == 1), 5_000.0, 5.0)))[:1], calls=[pair[1]], slo=E2E)
     assert found.verdict.stage == "queue"

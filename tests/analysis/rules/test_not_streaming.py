@@ -45,3 +45,22 @@ def test_silent_when_first_tokens_were_as_late_before() -> None:
     slower = frame.with_columns(ttft_prefill_ns=pl.when(pl.Series(LATE)).then(9_000_000_000).otherwise(200_000_000))
     slower = slower.with_columns(ttft_ns=pl.col("ttft_prefill_ns") + pl.col("ttft_decode_ns"))
     assert of(run(slower, calls=[calls], slo=Slo(ttft_ms=5_000.0)), "not_streaming") is None
+
+
+def test_silent_when_calls_wait_before_the_engine_has_them() -> None:
+    waited = np.where(LATE, 6_000.0, 0.0)
+    frame = requests(N, network_ms=waited, prefill_ms=200.0, decode_ms=4_000.0, ttft_network_ms=waited, ttft_prefill_ms=200.0, output_tokens=200,
+                     tpot_ms=20.0, ttft_ms=200.0 + waited)
+    found = run(frame, calls=[calls_of(frame, ttft_client_ms=200.0 + waited, ttft_engine_ms=200.0)], slo=TTFT)
+    assert of(found, "not_streaming") is None
+    assert found.verdict.stage == "network"
+
+
+def test_without_an_engine_the_rest_tells_a_held_stream_from_a_late_one() -> None:
+    for held in (True, False):
+        first = np.where(LATE, 50_000.0, 500.0)
+        rest = np.where(LATE & held, 1.0, 4_000.0)
+        frame = requests(N, first_token_ms=first, generation_ms=rest, ttft_first_token_ms=first, output_tokens=200, tpot_ms=rest / 199.0, ttft_ms=first)
+        calls = calls_of(frame, ttft_client_ms=first, ttft_engine_ms=None, prefill_ms=None, decode_ms=None)
+        finding = of(run(frame, calls=[calls], slo=TTFT), "not_streaming")
+        assert (finding is not None) == held
