@@ -27,7 +27,7 @@ def render(report: Report, *, width: int = 100) -> str:
     parts = [
         [_head(report), *_wrap(report.verdict.sentence, width)],
         _latency(report, width),
-        [*_wrap(_goodput(report), width), *_wrap(_context(report), width)],
+        [*_wrap(_goodput(report), width), *_wrap(_context(report), width), *_wrap(_now(report), width)],
         _stages(report),
         _findings(report, width),
         _quality(report, width),
@@ -111,6 +111,16 @@ def _context(report: Report) -> str:
     return "SITUATION " + "; ".join(parts) if parts else ""
 
 
+def _now(report: Report) -> str:
+    """What to do in the next minutes, how to undo it, and when to look again."""
+    verdict = report.verdict
+    if verdict.mitigation is None:
+        return ""
+    undo = f" Undo: {verdict.rollback}" if verdict.rollback else ""
+    again = f" Look again after {verdict.recheck_after_s / 60:.0f} min." if verdict.recheck_after_s else ""
+    return f"NOW {verdict.mitigation}{undo}{again}"
+
+
 def _stages(report: Report) -> list[str]:
     if not report.stages:
         return []
@@ -157,8 +167,9 @@ def _finding(rank: int, finding: Finding, width: int) -> list[str]:
     head += f" (n {evidence.get('n', 0):,}, {evidence.get('n_tail', 0):,} slow{sure})."
     lines = _wrap(head, width, "  ", "     ")
     fix = finding.fix
+    small = finding.severity == "info"  # an opportunity, not what is wrong: two lines of it are enough here
     if fix is not None:
-        lines += _wrap(f"FIX {fix.title}. {fix.detail}", width, "     ", "     ")
+        lines += _wrap(f"FIX {fix.title}." + ("" if small else f" {fix.detail}"), width, "     ", "     ")
     if fix is not None and fix.predicted is not None:
         gain = fix.predicted
         cost = ", ".join(f"{name.replace('_', ' ')} {say_ratio(value)}" for name, value in gain.cost.items())
@@ -169,7 +180,7 @@ def _finding(rank: int, finding: Finding, width: int) -> list[str]:
             + (f"; cost: {cost}" if cost else "")
         )
         lines += _wrap(text, width, "     ", "     ")
-    if finding.exemplars:
+    if finding.exemplars and not small:
         lines += _wrap(
             f"TRACES {', '.join(printable(trace, 32) for trace in finding.exemplars[:2])}", width, "     ", "     "
         )

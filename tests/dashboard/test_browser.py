@@ -186,7 +186,7 @@ def test_every_page_of_every_data_set_is_drawn_in_silence(servers: dict[str, Sit
         _sound(seen, place.name)
         if held == "empty" and place.name != "length":
             assert "Waiting for the first span" in seen.text
-            assert f"OTEL_EXPORTER_OTLP_ENDPOINT={site.api}" in seen.text
+            seen.page.get_by_text(f"OTEL_EXPORTER_OTLP_ENDPOINT={site.api}").first.wait_for(timeout=15_000)
     seen.open(site, "whatif", fix="clip", p_stage="queue", p_limit_ms="500")
     _sound(seen, "whatif")
     seen.silent()
@@ -207,9 +207,9 @@ def test_the_incident_is_solved_in_four_clicks(servers: dict[str, Site], opened:
     finding = site.answer("report")["findings"][0]
     seen = opened().open(site, "verdict")
     seen.page.get_by_role("link", name="See the evidence").click()
-    seen.page.get_by_text("Exemplar 1").wait_for(timeout=15_000)
+    seen.page.get_by_text("Exemplar 1").first.wait_for(timeout=15_000)
     assert finding["headline"] in " ".join(seen.text.split())
-    seen.page.get_by_role("link", name="Exemplar 1").click()
+    seen.page.get_by_role("link", name="Exemplar 1").first.click()
     seen.page.get_by_role("heading", name=f"Request {finding['exemplars'][0]}").wait_for(timeout=15_000)
     assert seen.page.locator(".ov-ink").count() >= 1
     seen.page.get_by_role("link", name="Findings", exact=True).click()
