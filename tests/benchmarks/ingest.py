@@ -49,7 +49,7 @@ ROOT = Path(__file__).parents[2]
 SERVE_ARGUMENTS = ["serve", "--db", "{db}", "--http-port", "0", "--grpc-port", "0"]
 SERVE = shlex.join([sys.executable, str(ROOT / "overrun.py"), *SERVE_ARGUMENTS])
 READY = re.compile(r"ready grpc=(\S+) http=(\S+)")
-PENDING = re.compile(r"^overrun_pending_traces(?:\{.*\})? (\S+)", re.MULTILINE)
+PENDING = re.compile(r'"pending_traces":\s*(\d+)')
 GRPC_METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 START_TIMEOUT_S = 120.0
@@ -210,12 +210,12 @@ def _stat(pid: int) -> list[str]:
 
 
 def wait_assembled(base_url: str, timeout_s: float = ASSEMBLY_TIMEOUT_S) -> float | None:
-    """Seconds until GET /metrics shows `overrun_pending_traces` at 0; None without that gauge or after `timeout_s`."""
+    """Seconds until GET /readyz shows `pending_traces` at 0; None without that number or after `timeout_s`. (/metrics would have a report computed.)"""
     start_s = time.monotonic()
     while (waited_s := time.monotonic() - start_s) < timeout_s:
         connection = http.client.HTTPConnection(base_url.removeprefix("http://"), timeout=10)
         try:
-            connection.request("GET", "/metrics")
+            connection.request("GET", "/readyz")
             values = PENDING.findall(connection.getresponse().read().decode())
         except (OSError, http.client.HTTPException):
             return None
