@@ -20,7 +20,7 @@ def fill(pipeline: Pipeline) -> None:
     """Requests of two users of two tenants, with something in every table for the first."""
     for trace, user, tenant in ((1, "ada@example.com", "acme-marker"), (2, "bob@example.com", "acme-marker"), (3, "bob@example.com", "other-marker")):
         root, call = chat(trace)
-        root.attributes.extend(span(1, 1, attributes={"user.id": user, "tenant.id": tenant, "note": f"note-of-{user.partition('@')[0]}"}).attributes)
+        root.attributes.extend(span(1, 1, attributes={"user.id": user, "tenant.id": tenant, "app.label": f"note-of-{user.partition('@')[0]}"}).attributes)
         call.events.add(name="e")
         call.links.add(trace_id=b"t" * 16, span_id=b"s" * 8)
         odd = span(trace, 9)
