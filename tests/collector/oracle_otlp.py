@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import json
 import math
 from typing import Any
 
+from google.protobuf.json_format import MessageToDict
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
@@ -200,3 +203,24 @@ def plain_columns(raw: RawSpans) -> dict[str, Any]:
         "event_owner": raw.events.owner.tolist(), "event_time": raw.events.time_ns.tolist(), "event_name": raw.events.name.to_pylist(),
         "event_attributes": attribute_list(raw.events.attributes), "link_owner": raw.links.owner.tolist(), "link_trace": raw.links.trace_id.to_pylist(),
         "link_span": raw.links.span_id.to_pylist(), "link_attributes": attribute_list(raw.links.attributes)}
+
+
+_ID_KEYS = {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"}
+
+
+def as_otlp_json(message: Any, *, snake: bool = False, numbers: bool = False) -> bytes:
+    """A message as OTLP/JSON: protobuf's own mapping with hex ids; `numbers` writes 64-bit integers as numbers."""
+    document = MessageToDict(message, preserving_proto_field_name=snake)
+
+    def walk(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {k: walk(v, k) for k, v in value.items()}
+        if isinstance(value, list):
+            return [walk(v) for v in value]
+        if key in _ID_KEYS:
+            return base64.b64decode(value).hex()
+        if numbers and key.lower().replace("_", "").endswith("unixnano"):
+            return int(value)
+        return value
+
+    return json.dumps(walk(document)).encode()

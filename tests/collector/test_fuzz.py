@@ -8,5 +8,5 @@ def test_broken_bodies_are_read_or_refused_and_both_decoders_agree() -> None:
     assert out.crashes == []
     assert out.disagreements == []
     for kind in ("traces", "metrics", "traces JSON", "metrics JSON"):
-        assert out.kinds[f"{kind} read 1"] > 0, "a seed that nothing is read of tests nothing"
-        assert out.kinds[f"{kind} refused"] > 0
+        assert out.kinds[f"{kind} read 1"] > 5, "a seed that nothing is read of tests nothing"
+        assert out.kinds[f"{kind} refused"] > 5

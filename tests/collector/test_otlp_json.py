@@ -5,7 +5,6 @@ import json
 from typing import Any
 
 import pytest
-from google.protobuf.json_format import MessageToDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -16,26 +15,7 @@ from collector import otlp_json
 from collector.errors import BadPayload
 from sample_traces.replay import load, manifest
 from tests.collector.conftest import request, span
-
-ID_KEYS = {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"}
-
-
-def as_otlp_json(message: Any, *, snake: bool, numbers: bool) -> bytes:
-    """A message as OTLP/JSON: protobuf's own mapping with hex ids; `numbers` writes 64-bit integers as numbers."""
-    document = MessageToDict(message, preserving_proto_field_name=snake)
-
-    def walk(value: Any, key: str = "") -> Any:
-        if isinstance(value, dict):
-            return {k: walk(v, k) for k, v in value.items()}
-        if isinstance(value, list):
-            return [walk(v) for v in value]
-        if key in ID_KEYS:
-            return base64.b64decode(value).hex()
-        if numbers and key.lower().replace("_", "").endswith("unixnano"):
-            return int(value)
-        return value
-
-    return json.dumps(walk(document)).encode()
+from tests.collector.oracle_otlp import as_otlp_json
 
 
 @pytest.mark.parametrize("name", list(manifest()))
