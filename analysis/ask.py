@@ -29,6 +29,7 @@ from analysis.errors import AnalysisError
 from analysis.question import Question
 from analysis.trace import Trace, load_trace
 from analysis.waterfall import render as waterfall
+from collector import log_records
 from collector.auth import Tokens
 from collector.config import Settings
 from collector.errors import CollectorError, ImportFailed, QueueFull, StoreMissing
@@ -36,7 +37,7 @@ from collector.forget import Forgotten, forget_in_file
 from collector.importer import Imported, find_files, read_bodies
 from collector.pipeline import Pipeline
 from collector.store import Store, open_store
-from collector.writer import METRICS, TRACES, Stored
+from collector.writer import LOGS, METRICS, TRACES, Stored
 
 DEFAULT_URL = "http://127.0.0.1:4318"
 _TIMEOUT_S = 60.0
@@ -282,7 +283,7 @@ def _bodies(path: Path, named: set[Path], done: Imported) -> Iterator[tuple[str,
     try:
         for signal, body in read_bodies(path):
             read += 1
-            if signal == "logs":
+            if signal == "logs" and not log_records.told(body)[1]:
                 done.logs += 1
             else:
                 yield signal, body
@@ -299,7 +300,10 @@ def _import_here(files: Sequence[Path], named: set[Path], pipeline: Pipeline, do
     for at, path in enumerate(files):
         progress(at, len(files))
         for signal, body in _bodies(path, named, done):
-            waiting.append(_submit(pipeline, TRACES if signal == "traces" else METRICS, body))
+            if signal == "logs":
+                waiting.append(_submit(pipeline, LOGS, log_records.pack(log_records.told(body)[1])))
+            else:
+                waiting.append(_submit(pipeline, TRACES if signal == "traces" else METRICS, body))
             while len(waiting) > _IN_FLIGHT:
                 _count(done, _result(waiting.popleft(), path))
         while waiting:
@@ -365,7 +369,7 @@ def _told(done: Imported) -> str:
     if done.rejected:
         parts.append(f"{done.rejected} items refused (ids missing or of the wrong length)")
     if done.logs:
-        parts.append(f"{done.logs} log requests left out (logs are not stored)")
+        parts.append(f"{done.logs} log requests left out (they tell of no call; logs are not stored)")
     if done.left_out:
         shown = ", ".join(path.name for path in done.left_out[:3])
         parts.append(f"{len(done.left_out)} files of the folders left out, not being OTLP ({shown}{', ...' if len(done.left_out) > 3 else ''})")

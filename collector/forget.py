@@ -17,7 +17,7 @@ from collector.retention import checkpoint
 from collector.store import Store, connect, open_store
 
 _MARKED = ("spans", "quarantine", "requests", "llm_calls")
-_BY_TRACE = ("spans", "quarantine", "span_events", "span_links", "requests", "llm_calls")
+_BY_TRACE = ("spans", "quarantine", "span_events", "span_links", "span_notes", "requests", "llm_calls")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from collector import auth, otlp_json, responses
+from collector import auth, log_records, otlp_json, responses
 from collector.config import CollectorSettings
 from collector.errors import BadPayload, CollectorError, NoSuchPath, PayloadTooLarge, QueueFull, TooSlow, UnsupportedMedia, WrongMethod
-from collector.writer import METRICS, TRACES, Stored, Writer
+from collector.writer import LOGS, METRICS, TRACES, Stored, Writer
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 # JSON bodies over this size are converted outside the event loop, so that one sender does not hold up the others.
@@ -124,9 +124,13 @@ def _cors(origin: str) -> dict[str, str]:
 
 
 async def store(signal: str, body: bytes, writer: Writer) -> Stored:
-    """Hand a protobuf body to the writer and wait for its commit (logs are only counted)."""
+    """Hand a protobuf body to the writer and wait for its commit (log records that tell of no span are only counted)."""
     if signal == "logs":
-        return responses.logs(body)
+        records, notes = log_records.told(body)
+        if notes:
+            await asyncio.wrap_future(writer.submit(LOGS, log_records.pack(notes)))
+        left_out = records - len(notes)
+        return Stored(len(notes), left_out, log_records.NOT_STORED if left_out else "")
     return await asyncio.wrap_future(writer.submit(TRACES if signal == "traces" else METRICS, body))
 
 

@@ -74,8 +74,10 @@ class Pipeline:
         through = int(self.store.meta("assembled_through") or 0)
         cursor = self.store.cursor()
         found = cursor.sql(
-            "select trace_hi, trace_lo, min(start_ns) as start_ns from spans where seq >= $first group by all", params={"first": (through + 1) << BATCH_BITS}
-        ).to_arrow_table()
+            "select trace_hi, trace_lo, min(start_ns) as start_ns from ("
+            "select trace_hi, trace_lo, start_ns from spans where seq >= $first union all "
+            "select trace_hi, trace_lo, time_ns from span_notes where batch > $through) group by all",
+            params={"first": (through + 1) << BATCH_BITS, "through": through}).to_arrow_table()
         cursor.close()
         if found.num_rows:
             hi, lo, start = (found.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns"))

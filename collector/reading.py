@@ -5,6 +5,7 @@ from __future__ import annotations
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from collector.store import sql
 
@@ -36,7 +37,19 @@ def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table) -> pa.Table:
         wanted = pa.concat_tables([wanted, fresh])
     spans = _asked(cursor, "quiet_spans", floor, wanted=wanted)
     order = np.lexsort([spans.column(c).to_numpy() for c in ("seq", "span_id", "trace_lo", "trace_hi")])
-    return spans.take(pa.array(order)).drop_columns(["seq"])
+    return _with_notes(cursor, spans.take(pa.array(order)).drop_columns(["seq"]), wanted)
+
+
+def _with_notes(cursor: duckdb.DuckDBPyConnection, spans: pa.Table, wanted: pa.Table) -> pa.Table:
+    """The spans with the finish reasons that only log records told."""
+    notes = _asked(cursor, "notes", {}, wanted=wanted)
+    if not notes.num_rows:
+        return spans
+    told = {(hi, lo, span): reason for hi, lo, span, reason in zip(*(column.to_pylist() for column in notes.columns), strict=True)}
+    ids = zip(*(spans.column(c).to_pylist() for c in ("trace_hi", "trace_lo", "span_id")), strict=True)
+    at = spans.schema.get_field_index("finish_reason")
+    reasons = pa.array([told.get(key) for key in ids], spans.schema.field(at).type)
+    return spans.set_column(at, "finish_reason", pc.coalesce(spans.column(at), reasons))
 
 
 def _asked(cursor: duckdb.DuckDBPyConnection, query: str, params: dict[str, int], **tables: pa.Table) -> pa.Table:

@@ -32,7 +32,7 @@ CHUNK_ROWS = 100_000
 SLACK_RATIO = 0.1
 # Blocks come back a row group (122,880 rows) at a time: below this, letting go of the oldest would let go of nearly everything.
 MIN_BYTES = 32 << 20
-BATCH_TABLES = ("quarantine", "span_events", "span_links", "points", "requests", "llm_calls")
+BATCH_TABLES = ("quarantine", "span_events", "span_links", "points", "requests", "llm_calls", "span_notes")
 SEQ_TABLES = ("spans", "span_values")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 

@@ -23,11 +23,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from collector import decode, decode_upb, nested
+from collector import decode, decode_upb, log_records, nested
 from collector.config import CollectorSettings
 from collector.errors import BadPayload, CollectorError, QueueFull, StoreUnavailable
 from collector.layout import BATCH_BITS, Shapes, shape_rows, unpacked
 from collector.limits import Limits
+from collector.log_records import Note
 from collector.normalize import MAP_TYPE, Normalized, Rules, normalize, warm
 from collector.points import Points, decode_points
 from collector.quarantine import WARNING
@@ -38,7 +39,7 @@ from collector.tracing import tracer
 
 log = logging.getLogger("overrun.collector")
 T = TypeVar("T")
-TRACES, METRICS = 1, 2
+TRACES, METRICS, LOGS = 1, 2, 3
 HASH_AGE_NS = 24 * 3600 * 10**9
 # Bodies that wait may wait this share of the last commit's time longer, for others to come: senders with one request in flight answer an
 # acknowledgement with their next body within a few milliseconds, and a commit's cost is half its own and half its spans'.
@@ -56,6 +57,9 @@ _POINT_SCHEMA = pa.schema([
     ("temporality", pa.uint8()), ("monotonic", pa.bool_()), ("series", pa.uint64()), ("instance", pa.string()), ("model", pa.string()),
     ("indicator", pa.string()), ("scale", pa.float64()), ("value", pa.float64()), ("bounds", pa.list_(pa.float64())),
     ("counts", pa.list_(pa.float64())), ("sum", pa.float64()), ("count", pa.float64()), ("attributes", MAP_TYPE)])
+
+_NOTE_SCHEMA = pa.schema([
+    ("trace_hi", pa.uint64()), ("trace_lo", pa.uint64()), ("span_id", pa.uint64()), ("time_ns", pa.int64()), ("finish_reason", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,7 @@ class _Group:
     results: list[Stored] = field(default_factory=list)
     spans: list[Normalized] = field(default_factory=list)
     points: list[Points] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
 
 
 class Writer:
@@ -157,7 +162,7 @@ class Writer:
         return self._waiting_bytes
 
     def submit(self, signal: int, data: bytes) -> Future[Stored]:
-        """Queue one decompressed protobuf body (TRACES or METRICS).
+        """Queue one decompressed protobuf body (TRACES or METRICS), or what log records told of spans, packed (LOGS).
 
         The future resolves after the commit; it fails with BadPayload (never stored, do not resend) or StoreUnavailable (resend later).
 
@@ -297,6 +302,11 @@ class Writer:
             group.bodies.append(body)
             group.points.append(points)
             group.results.append(Stored(len(points.rows), points.rejected, "data points without a usable value" if points.rejected else ""))
+        for body in (b for b in new if b.signal == LOGS):
+            notes = log_records.unpack(body.data)
+            group.bodies.append(body)
+            group.notes += notes
+            group.results.append(Stored(len(notes), 0))
         failed = {b.digest for b in new if b.future.done()}
         # A repeat of a body that has just been refused is refused as well.
         for body in [r for r in repeats if r.digest in failed]:
@@ -351,6 +361,8 @@ class Writer:
             append(connection, "span_links", part.links, batch)
         if points:
             append(connection, "points", pa.Table.from_pylist(points, schema=_POINT_SCHEMA), batch)
+        if group.notes:
+            append(connection, "span_notes", _noted(group.notes), batch)
         if sources:
             rows = [{"source_id": i, **row} for i, row in sources.items()]
             append(connection, "sources", pa.Table.from_pylist(rows, schema=_SOURCE_SCHEMA), None)
@@ -395,6 +407,9 @@ class Writer:
             t = part.spans
             hi, lo, start = (t.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns"))
             self._quiet.note(hi, lo, start, batch, now_s)
+        if group.notes:  # their traces are assembled, again if they were
+            hi, lo, at = (_noted(group.notes).column(c).to_numpy() for c in ("trace_hi", "trace_lo", "time_ns"))
+            self._quiet.note(hi, lo, at, batch, now_s)
         # After the notes: whoever reads this number must find all traces up to it among the waiting ones.
         self._last_batch = batch
         self.counters.commits += 1
@@ -410,6 +425,10 @@ def _pending() -> Future[Any]:
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
     return future
+
+
+def _noted(notes: list[Note]) -> pa.Table:
+    return pa.Table.from_pylist([note._asdict() for note in notes], schema=_NOTE_SCHEMA)
 
 
 def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table, batch: int | None = None) -> None:

@@ -81,7 +81,7 @@ DIALECT = Dialect(
     event_fields=(EventField("error_type", "exception", "exception.type", failed=True),),
     hints=(
         ("ttft", "opentelemetry-instrumentation-genai-openai, which records it (-openai-v2 does not), and streaming"),
-        ("finish_reason", "opentelemetry-instrumentation-genai-openai: -openai-v2 tells it for streams in log events only"),
+        ("finish_reason", "the logs exporter too (-openai-v2 tells it of streams in log events only), or opentelemetry-instrumentation-genai-openai"),
     ),
     text_keys=("gen_ai.prompt", "gen_ai.completion", "gen_ai.system_instructions", "gen_ai.tool.definitions", "gen_ai.retrieval.query.text",
                "gen_ai.retrieval.documents", "gen_ai.tool.description", "gen_ai.request.stop_sequences"),

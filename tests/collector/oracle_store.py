@@ -14,10 +14,12 @@ from typing import Any
 import duckdb
 
 from analysis.assemble import assemble
+from collector import log_records
 from collector.config import CollectorSettings, PrivacySettings
 from collector.pipeline import Pipeline
 from collector.store import open_store
-from collector.writer import TRACES
+from collector.writer import LOGS, TRACES
+from sample_traces import replay
 from tests.collector.oracle_otlp import bodies
 
 DATA = Path(__file__).parents[1] / "data"
@@ -68,6 +70,10 @@ def recording(name: str) -> Held:
     """A recording, taken in as it was sent."""
     with pipeline() as one:
         send(one, bodies(name))
+        for payload in replay.load(name).payloads:
+            if payload.signal == "logs":
+                one.writer.submit(LOGS, log_records.pack(log_records.told(payload.request.SerializeToString())[1])).result()
+        one.drain()
         return held(one)
 
 

@@ -3,6 +3,7 @@
 For each field two requests are made that differ in nothing else. If the rows to be stored differ, the field is stored.
 """
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,12 +14,12 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector import responses
 from collector.decode import decode_spans
 from collector.layout import Shapes, shape_rows
 from collector.normalize import Rules, normalize
+from collector.otlp_http import store
 from collector.points import decode_points
-from tests.collector.conftest import T0_NS
+from tests.collector.conftest import T0_NS, Collector
 
 # What is left out, and why. A pattern ends with the field; what stands before it narrows it down.
 COUNTS = "how much the sender itself left out is not kept: no number is made from it"
@@ -185,8 +186,8 @@ def test_every_exception_is_about_a_field_that_there_is() -> None:
         assert any(excused(path, {pattern: ""}) for path in METRIC_FIELDS), pattern
 
 
-def test_log_records_are_an_exception_as_a_whole_and_the_sender_hears_so() -> None:
+def test_log_records_are_an_exception_as_a_whole_and_the_sender_hears_so(collector: Collector) -> None:
     request = ExportLogsServiceRequest()
     request.resource_logs.add().scope_logs.add().log_records.add(severity_text="INFO")
-    told = responses.logs(request.SerializeToString())
+    told = asyncio.run(store("logs", request.SerializeToString(), collector.writer))
     assert (told.items, told.rejected, "not stored" in told.reason) == (0, 1, True)

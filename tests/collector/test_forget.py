@@ -6,14 +6,16 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from collector import log_records
 from collector.forget import Forgotten, forget, forget_in_file
+from collector.log_records import Note
 from collector.pipeline import Pipeline
-from collector.writer import TRACES
+from collector.writer import LOGS, TRACES
 from overrun import app
-from tests.collector.conftest import body, chat, one, opened, rows, span, trace_id
+from tests.collector.conftest import T0_NS, body, chat, one, opened, rows, span, trace_id
 from tests.conftest import StartServer
 
-TABLES = ("spans", "quarantine", "span_events", "span_links", "requests", "llm_calls")
+TABLES = ("spans", "quarantine", "span_events", "span_links", "span_notes", "requests", "llm_calls")
 
 
 def fill(pipeline: Pipeline) -> None:
@@ -26,6 +28,8 @@ def fill(pipeline: Pipeline) -> None:
         odd = span(trace, 9)
         odd.end_time_unix_nano = 0
         pipeline.writer.submit(TRACES, body([root, call, odd])).result(120)
+        note = Note(int.from_bytes(trace_id(trace)[:8]), trace, 2, T0_NS, "stop")
+        pipeline.writer.submit(LOGS, log_records.pack([note])).result(120)
     pipeline.drain()
 
 

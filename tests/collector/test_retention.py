@@ -4,16 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from collector import log_records
 from collector.config import RetentionSettings
 from collector.errors import ConfigError
 from collector.layout import BATCH_BITS
+from collector.log_records import Note
 from collector.pipeline import Pipeline
 from collector.retention import DAY_NS, Retention, checkpoint, size_bytes, used_bytes
-from collector.writer import METRICS, TRACES
+from collector.writer import LOGS, METRICS, TRACES
 from tests.collector.conftest import MS, T0_NS, body, chat, one, opened, rows, span, trace_id
 from tests.collector.test_points import gauge, request
 
-TABLES = ("spans", "span_values", "span_events", "span_links", "quarantine", "points", "requests", "llm_calls")
+TABLES = ("spans", "span_values", "span_events", "span_links", "quarantine", "points", "requests", "llm_calls", "span_notes")
 
 
 def retention(pipeline: Pipeline, **settings: object) -> Retention:
@@ -28,6 +30,7 @@ def fill(pipeline: Pipeline, trace: int) -> None:
     odd.end_time_unix_nano = 0
     pipeline.writer.submit(TRACES, body([chat(trace)[0], call, odd])).result(120)
     pipeline.writer.submit(METRICS, request(gauge("vllm:num_requests_waiting", float(trace)))).result(120)
+    pipeline.writer.submit(LOGS, log_records.pack([Note(int.from_bytes(trace_id(trace)[:8]), trace, 2, T0_NS, "stop")])).result(120)
     pipeline.drain()
 
 
