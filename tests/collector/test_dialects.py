@@ -139,7 +139,7 @@ def test_the_requests_of_the_rag_app_end_as_their_calls_did(name: str) -> None:
     # Hidden reasoning: the first chunk is known, the first answer is not.
     streamed = name == "semconv-genai-openai"
     assert [r["first_answer_ms"] is not None for r in requests] == [streamed, False, False, streamed, False, streamed, False]
-    assert requests[1]["truncated"] is (True if streamed else None)
+    assert requests[1]["truncated"] is True
 
 
 # --- client and engine ---
