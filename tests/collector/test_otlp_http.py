@@ -19,6 +19,8 @@ import pytest
 import zstandard
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
+from opentelemetry.exporter.otlp.common.http import Compression as JsonCompression
+from opentelemetry.exporter.otlp.json.http.trace_exporter import OTLPSpanExporter as JsonSpanExporter
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
@@ -26,7 +28,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
 from collector import http_protocol
 from tests.collector.conftest import JSON, PROTOBUF, Collector, attributes, body, held, plain_body, request, span, trace_id
@@ -521,7 +523,7 @@ def test_a_store_that_refuses_is_503_and_the_body_can_be_sent_again(start_collec
 # --- real senders ---
 
 
-def export(exporter: OTLPSpanExporter, spans: int, service: str) -> None:
+def export(exporter: SpanExporter, spans: int, service: str) -> None:
     provider = TracerProvider(resource=Resource({"service.name": service}))
     provider.add_span_processor(BatchSpanProcessor(exporter))
     tracer = provider.get_tracer("real.sender")
@@ -538,6 +540,14 @@ def test_the_opentelemetry_sdk_delivers_over_http(collector: Collector, compress
     service = f"sdk-{compression.value}"
     export(OTLPSpanExporter(endpoint=f"{collector.http}/v1/traces", compression=compression), 20, service)
     assert collector.rows(f"select count(*), count(distinct trace_id) from v_spans where service = '{service}'") == [(40, 20)]
+
+
+@pytest.mark.parametrize("compression", [None, JsonCompression.GZIP])
+def test_the_opentelemetry_sdk_delivers_as_json(collector: Collector, compression: JsonCompression | None) -> None:
+    service = f"json-{compression}"
+    export(JsonSpanExporter(endpoint=f"{collector.http}/v1/traces", compression=compression), 20, service)
+    assert collector.rows(f"select count(*), count(distinct trace_id) from v_spans where service = '{service}'") == [(40, 20)]
+    assert collector.rows(f"select distinct operation from v_spans where service = '{service}' and operation is not null") == [("chat",)]
 
 
 @contextmanager
