@@ -37,6 +37,7 @@ from collector.forget import Forgotten, forget_in_file
 from collector.importer import Imported, find_files, read_bodies
 from collector.pipeline import Pipeline
 from collector.store import Store, open_store
+from collector.trust import trusted
 from collector.writer import LOGS, METRICS, TRACES, Stored
 
 DEFAULT_URL = "http://127.0.0.1:4318"
@@ -74,7 +75,7 @@ def _where(db: Path | None, url: str | None) -> tuple[Path | None, str]:
     if url is not None:
         return None, url.rstrip("/")
     try:
-        httpx.get(f"{DEFAULT_URL}/healthz", timeout=2.0, trust_env=False)
+        httpx.get(f"{DEFAULT_URL}/healthz", timeout=2.0, trust_env=False, verify=trusted(DEFAULT_URL))
     except httpx.HTTPError:
         if Path("overrun.db").exists():
             return Path("overrun.db"), ""
@@ -216,7 +217,8 @@ def export(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
 
 def _get(url: str, parameters: Mapping[str, Any]) -> bytes:
     try:
-        answer = httpx.get(url, params=dict(parameters), timeout=_TIMEOUT_S, trust_env=False, headers=_bearer(Tokens.from_environment(os.environ).read))
+        headers = _bearer(Tokens.from_environment(os.environ).read)
+        answer = httpx.get(url, params=dict(parameters), timeout=_TIMEOUT_S, trust_env=False, verify=trusted(url), headers=headers)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ServerError(f"{url} cannot be asked ({error}): start it with `overrun serve`, or give --db FILE") from error
     if answer.status_code != httpx.codes.OK:
@@ -247,7 +249,8 @@ def forget(*, db: Path | None, url: str | None, user: str | None, tenant: str | 
     whom = {"user": user} if user else {"tenant": tenant}
     try:
         headers = _bearer(Tokens.from_environment(os.environ).ingest)
-        answer = httpx.post(f"{str(url).rstrip('/')}/v1/forget", json=whom, timeout=_TIMEOUT_S, trust_env=False, headers=headers)
+        there = f"{str(url).rstrip('/')}/v1/forget"
+        answer = httpx.post(there, json=whom, timeout=_TIMEOUT_S, trust_env=False, verify=trusted(there), headers=headers)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ServerError(f"{url} cannot be asked ({error}): start it with `overrun serve`, or give --db FILE") from error
     if answer.status_code != httpx.codes.OK:
@@ -333,7 +336,7 @@ def _count(done: Imported, stored: Stored) -> None:
 
 
 def _import_over_http(files: Sequence[Path], named: set[Path], server: str, done: Imported, progress: Callable[[int, int], None]) -> None:
-    with httpx.Client(base_url=server, timeout=_TIMEOUT_S, trust_env=False) as client:
+    with httpx.Client(base_url=server, timeout=_TIMEOUT_S, trust_env=False, verify=trusted(server)) as client:
         for at, path in enumerate(files):
             progress(at, len(files))
             for signal, body in _bodies(path, named, done):

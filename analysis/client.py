@@ -13,6 +13,7 @@ import httpx
 import msgspec
 
 from analysis.errors import AnalysisError
+from collector.trust import trusted
 
 if TYPE_CHECKING:
     from analysis.budget_view import BudgetView
@@ -73,7 +74,7 @@ class Client:
         token = token or next((os.environ[name] for name in TOKEN_VARIABLES if os.environ.get(name)), None)
         headers = {"authorization": f"Bearer {token}"} if token else {}
         # No proxy from the environment: the server is on this machine or named outright.
-        self._http = httpx.Client(headers=headers, timeout=timeout_s, trust_env=False)
+        self._http = httpx.Client(headers=headers, timeout=timeout_s, trust_env=False, verify=trusted(self.url))
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,4 +1,4 @@
-"""Is the wire encrypted? Certificate files of the settings, as gRPC and uvicorn want them; the same for both ports."""
+"""Is the wire encrypted? A server's certificate files, as gRPC and uvicorn want them; the same for both ports."""
 
 from __future__ import annotations
 

@@ -7,10 +7,13 @@ from pathlib import Path
 import grpc
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from analysis.client import Client
 from collector.config import CollectorSettings
 from collector.errors import ConfigError
 from collector.tls import Certificates
+from overrun import app
 from tests.collector.conftest import PROTOBUF, plain_body
 from tests.conftest import ServerProcess, StartServer
 
@@ -43,6 +46,22 @@ def test_both_ports_speak_tls_and_only_to_clients_of_the_authority(secured: Serv
     with grpc.secure_channel(secured.grpc, grpc.ssl_channel_credentials(ca), options=[("grpc.enable_http_proxy", 0)]) as channel, pytest.raises(grpc.RpcError):
         channel.unary_unary(EXPORT)(plain_body(), timeout=5)
     assert json.loads((secured.db.parent / "t.db.server").read_text())["url"] == f"https://{secured.address}"
+
+
+def test_the_commands_reach_such_a_server_with_an_authority_and_a_certificate(secured: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    question = ["report", "--url", f"https://{secured.address}", "--output", "json"]
+    refused = CliRunner().invoke(app, question)
+    assert (refused.exit_code, "cannot be asked" in refused.stderr) == (2, True)
+    for name, file in {"CA": "ca.pem", "CLIENT_CERT": "client.pem", "CLIENT_KEY": "client.key"}.items():
+        monkeypatch.setenv(f"OVERRUN_TLS_{name}", str(PKI / file))
+    answered = CliRunner().invoke(app, question)
+    assert (answered.exit_code, "verdict" in json.loads(answered.stdout)) == (0, True)
+    client = Client(f"https://{secured.address}")
+    assert client.report().verdict is not None
+    client.close()
+    monkeypatch.setenv("OVERRUN_TLS_CA", str(PKI / "gone.pem"))
+    broken = CliRunner().invoke(app, question)
+    assert (broken.exit_code, "OVERRUN_TLS_CA" in broken.stderr) == (2, True)
 
 
 def test_certificates_that_do_not_fit_stop_the_start(tmp_path: Path) -> None:
