@@ -17,3 +17,4 @@ if login.passed():
         place = nav.place_of(page)
         live.badge(charts=place.charts, holds=place.holds)
         page.run()
+    login.way_out()

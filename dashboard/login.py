@@ -11,9 +11,15 @@ def passed() -> bool:
     """Whether the visitor may see pages; draws the way in where not."""
     if not wanted() or st.user.get("is_logged_in"):
         return True
-    ui.put(ui.box("Log in to see this dashboard", ["Its administrator has asked for a login with OpenID Connect."]))
+    ui.put(ui.box("Log in to see this dashboard", ["Its administrator has asked for a login with OpenID Connect. A pasted link is followed once more after it."]))
     st.button("Log in", on_click=st.login, type="primary")
     return False
+
+
+def way_out() -> None:
+    """Where there is a login, offer to end it."""
+    if wanted():
+        st.button("Log out", on_click=st.logout, type="tertiary", icon=":material/logout:")
 
 
 def wanted() -> bool:
