@@ -52,7 +52,8 @@ class Provider(ThreadingHTTPServer):
         self.codes[code] = asked
         self.issued.append(code)
         yes, no = ({"code": code, "state": asked["state"]}, {"error": "access_denied", "state": asked["state"]})
-        links = [f'<a href="{html.escape(f"{self.redirect_uri}?{urlencode(answer)}")}">{name}</a>' for name, answer in ((f"Continue as {USER}", yes), ("No", no))]
+        ways = {f"Continue as {USER}": f"{self.redirect_uri}?{urlencode(yes)}", "No": f"{self.redirect_uri}?{urlencode(no)}"}
+        links = [f'<a href="{html.escape(to)}">{name}</a>' for name, to in ways.items()]
         return f"<title>sign in</title>{' '.join(links)}"
 
     def tokens(self, sent: dict[str, str], authorization: str) -> dict[str, object]:
