@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -86,6 +86,27 @@ def _settings(config: Path | None, flags: dict[str, Any] | None = None) -> Setti
         return load(path, flags=flags)
     except ConfigError as error:
         fail(str(error))
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """What goes wrong inside is said in a sentence, and ends the command."""
+    from analysis.errors import AnalysisError
+    from collector.errors import CollectorError
+
+    try:
+        yield
+    except (AnalysisError, CollectorError) as error:
+        fail(str(error))
+
+
+def _asking(config: Path | None, db: Path | None, url: str | None, output: str = "text", forms: Sequence[str] = ("text", "json")) -> Settings:
+    """The settings of a command that asks a file or a server, after a look at its flags."""
+    if output not in forms:
+        fail(f"--output {output!r} is not known: use {', '.join(forms[:-1])} or {forms[-1]}")
+    if db is not None and url is not None:
+        fail("--db and --url were both given: ask the file or the server")
+    return _settings(config, {"collector.db": str(db) if db else None})
 
 
 @app.command()
@@ -196,26 +217,18 @@ def report(
     import shutil
 
     from analysis import ask
-    from analysis.errors import AnalysisError
-    from collector.errors import CollectorError
 
-    if output not in ("text", "json", "html", "markdown"):
-        fail(f"--output {output!r} is not known: use text, json, html or markdown")
+    settings = _asking(config, db, url, output, ("text", "json", "html", "markdown"))
     if trace is not None and output not in ("text", "json"):
         fail(f"--output {output} is not known for one trace: use text or json")
-    if db is not None and url is not None:
-        fail("--db and --url were both given: ask the file or the server")
-    settings = _settings(config, {"collector.db": str(db) if db else None})
     parameters = {"since": since, "from": from_, "to": to, "baseline": baseline, "service": service, "model": model, "route": route,
                   "tenant": tenant, "workload": workload, "slo": slo}
     width = shutil.get_terminal_size((110, 40)).columns
-    try:
+    with _failing():
         if trace is not None:
             print(ask.trace(trace, settings, db=db, url=url, output=output, width=width))
         else:
             print(ask.report(parameters, settings, db=db, url=url, output=output, width=width))
-    except (AnalysisError, CollectorError) as error:
-        fail(str(error))
 
 
 @app.command()
@@ -238,20 +251,12 @@ def compare(
 ) -> None:
     """What is different between two windows or two versions, beyond chance and beyond other traffic?"""
     from analysis import ask
-    from analysis.errors import AnalysisError
-    from collector.errors import CollectorError
 
-    if output not in ("text", "json"):
-        fail(f"--output {output!r} is not known: use text or json")
-    if db is not None and url is not None:
-        fail("--db and --url were both given: ask the file or the server")
-    settings = _settings(config, {"collector.db": str(db) if db else None})
+    settings = _asking(config, db, url, output)
     parameters = {"since": since, "from": from_, "to": to, "service": service, "model": model, "route": route, "tenant": tenant,
                   "workload": workload, "slo": slo}
-    try:
+    with _failing():
         print(ask.compare(parameters, settings, db=db, url=url, before=before, after=after, output=output).rstrip())
-    except (AnalysisError, CollectorError) as error:
-        fail(str(error))
 
 
 @app.command()
@@ -276,8 +281,6 @@ def check(
     import msgspec
 
     from analysis import ask
-    from analysis.errors import AnalysisError
-    from collector.errors import CollectorError
 
     if output not in ("text", "json"):
         fail(f"--output {output!r} is not known: use text or json")
@@ -286,10 +289,8 @@ def check(
     settings = _settings(config, {"collector.db": str(db) if db else None})
     parameters = {"since": since, "from": from_, "to": to, "baseline": "none", "service": service, "model": model, "route": route, "tenant": tenant,
                   "workload": workload, "slo": slo}
-    try:
+    with _failing():
         result = ask.check(parameters, settings, db=db, url=url, files=files or [], min_goodput=min_goodput)
-    except (AnalysisError, CollectorError) as error:
-        fail(str(error))
     print(msgspec.json.encode(result).decode() if output == "json" else result.sentence)
     raise typer.Exit(0 if result.passed else 1)
 
@@ -304,24 +305,15 @@ def _whatif(fix: str, own: Mapping[str, str | None], common: Mapping[str, Any]) 
     from rich.progress import Progress
 
     from analysis import ask
-    from analysis.errors import AnalysisError
-    from collector.errors import CollectorError
 
     db, url, output = common["db"], common["url"], common["output"] or "text"
-    if output not in ("text", "json"):
-        fail(f"--output {output!r} is not known: use text or json")
-    if db is not None and url is not None:
-        fail("--db and --url were both given: ask the file or the server")
-    settings = _settings(common["config"], {"collector.db": str(db) if db else None})
+    settings = _asking(common["config"], db, url, output)
     parameters = {"since": common["since"], "from": common["from_"], "to": common["to"]} | {
         name: common[name] for name in ("service", "model", "route", "tenant", "workload", "slo")}
-    try:
-        with Progress(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("what if", total=1.0)
-            answer = ask.whatif(fix, own, parameters, settings, db=db, url=url, output=output, metric=common["metric"],
-                                progress=lambda share: bar.update(task, completed=share))
-    except (AnalysisError, CollectorError) as error:
-        fail(str(error))
+    with _failing(), Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("what if", total=1.0)
+        answer = ask.whatif(fix, own, parameters, settings, db=db, url=url, output=output, metric=common["metric"],
+                            progress=lambda share: bar.update(task, completed=share))
     print(answer)
 
 
@@ -342,9 +334,7 @@ def export(
     from analysis.errors import AnalysisError
     from collector.errors import CollectorError
 
-    if db is not None and url is not None:
-        fail("--db and --url were both given: ask the file or the server")
-    settings = _settings(config, {"collector.db": str(db) if db else None})
+    settings = _asking(config, db, url)
     parameters = {"since": since, "from": from_, "to": to}
     try:
         with out.open("wb") if out else nullcontext(sys.stdout.buffer) as stream:
@@ -366,18 +356,10 @@ def doctor(
 ) -> None:
     """Say per service in whose words it speaks, which fields were never seen, and what to switch on."""
     from analysis import ask
-    from analysis.errors import AnalysisError
-    from collector.errors import CollectorError
 
-    if output not in ("text", "json"):
-        fail(f"--output {output!r} is not known: use text or json")
-    if db is not None and url is not None:
-        fail("--db and --url were both given: ask the file or the server")
-    settings = _settings(config, {"collector.db": str(db) if db else None})
-    try:
+    settings = _asking(config, db, url, output)
+    with _failing():
         print(ask.doctor({"since": since, "service": service}, settings, db=db, url=url, output=output))
-    except (AnalysisError, CollectorError) as error:
-        fail(str(error))
 
 
 @app.command()
