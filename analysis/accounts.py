@@ -53,8 +53,9 @@ class Retries(msgspec.Struct, kw_only=True):
 
 def abandoned(rows: pl.DataFrame) -> pl.Series:
     """Return per request whether its client gave up: a failed request whose error is a cancellation."""
-    kinds = rows["error_type"].fill_null("").str.to_lowercase()
-    return rows["error"] & kinds.str.contains(ABANDONED.pattern)
+    kinds = rows["error_type"].drop_nulls().unique()
+    gave_up = kinds.filter(kinds.str.to_lowercase().str.contains(ABANDONED.pattern))
+    return rows["error"] & rows["error_type"].is_in(gave_up.implode()).fill_null(False)
 
 
 def errors(rows: pl.DataFrame) -> Errors:

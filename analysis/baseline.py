@@ -32,18 +32,18 @@ def choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Cho
     """Return the baseline of a window: as asked, or for `auto` a healthy one; None for `none` and where there is none."""
     asked, start, end = frame.window.baseline, frame.start, frame.end
     if not isinstance(asked, str):
-        return Chosen(_load(con, frame.window, *asked), "as asked")
+        return Chosen(_load(con, frame, *asked), "as asked")
     if asked == "none" or start is None or end is None:
         return None
     if asked == "previous":
-        return Chosen(_load(con, frame.window, start - (end - start), start), "previous: the equal span just before")
-    oldest = con.sql(query("request_holdings")).fetchall()[0][0]
-    if oldest is None or oldest >= start:
+        return Chosen(_load(con, frame, start - (end - start), start), "previous: the equal span just before")
+    oldest = con.sql(query("oldest_before"), params={"start": start}).fetchall()[0][0]
+    if oldest is None:
         return None
     for days, first, last in _candidates(start, end):
         if first >= oldest - (end - start) / 2 and _healthy(con, replace(frame.window, start=first, end=last), slo):
             what = f"auto: the same hours {days} {'day' if days == 1 else 'days'} before, healthy" if days else "auto: the equal span just before, healthy"
-            return Chosen(_load(con, frame.window, first, last), what)
+            return Chosen(_load(con, frame, first, last), what)
     return None
 
 
@@ -63,5 +63,6 @@ def _healthy(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> bool:
     return good + bad >= min_n(slo.percentile) and wilson(good, good + bad, Z_ONE_SIDED)[1] >= slo.goodput_target
 
 
-def _load(con: duckdb.DuckDBPyConnection, window: Window, start: datetime, end: datetime) -> RequestFrame:
-    return load(con, replace(window, start=start, end=end, baseline="none"))
+def _load(con: duckdb.DuckDBPyConnection, frame: RequestFrame, start: datetime, end: datetime) -> RequestFrame:
+    """The requests of another time, with the columns that the frame was read with."""
+    return load(con, replace(frame.window, start=start, end=end, baseline="none"), without=frame.without)

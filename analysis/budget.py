@@ -190,9 +190,9 @@ def stage_shares(times: StageTimes, budgets: Budgets) -> dict[str, float] | None
 
 
 def group_time(times: StageTimes, group: str) -> FloatArray:
-    """Return the time of a whole group per request, shape (n,)."""
-    members = GROUPS.get(group, (group,))
-    return _sum({stage: times.ms[stage] for stage in members if stage in times.ms}, len(times.total_ms))
+    """Return the time of a whole group per request, shape (n,); that of its only stage is not copied."""
+    members = [stage for stage in GROUPS.get(group, (group,)) if stage in times.ms]
+    return times.ms[members[0]] if len(members) == 1 else _sum({stage: times.ms[stage] for stage in members}, len(times.total_ms))
 
 
 def stage_rows(
@@ -215,26 +215,26 @@ def stage_rows(
         if not members and group not in budgets.group_ms:
             continue
         means = [sum(part.get(stage, 0.0) for stage in members) if part else None for part in (typical_ms, tail_ms)]
-        rows.append(
-            _row(None, group, group_time(times, group), budgets.group_ms.get(group), means, group_shares.get(group))
-        )
+        ordered = np.sort(group_time(times, group))
+        rows.append(_row(None, group, ordered, budgets.group_ms.get(group), means, group_shares.get(group)))
         for stage in members:
             means = [part.get(stage) for part in (typical_ms, tail_ms)]
-            rows.append(_row(stage, group, times.ms[stage], budgets.stage_ms.get(stage), means, shares.get(stage)))
+            own = ordered if len(members) == 1 else np.sort(times.ms[stage])
+            rows.append(_row(stage, group, own, budgets.stage_ms.get(stage), means, shares.get(stage)))
     for stage, value in (after.ms if after is not None else {}).items():
-        rows.append(_row(stage, LATER, value, None, [None, None], None))
+        rows.append(_row(stage, LATER, np.sort(value), None, [None, None], None))
     return rows
 
 
 def _row(
     stage: str | None,
     group: str,
-    value: FloatArray,
+    ordered: FloatArray,
     budget_ms: float | None,
     means: list[float | None],
     share: float | None,
 ) -> StageRow:
-    ordered, n = np.sort(value), len(value)
+    n = len(ordered)
     quantiles: dict[str, float | None] = {}
     reasons: dict[str, str] = {}
     for percentile, name in ((50.0, "p50_ms"), (90.0, "p90_ms"), (95.0, "p95_ms"), (99.0, "p99_ms")):

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import polars as pl
 
 from analysis.finding import say_ms, say_ratio
-from analysis.latency import min_n, sorted_quantile
+from analysis.latency import min_n, quantile
 from analysis.slo import Slo
 from analysis.window import RequestFrame
 
@@ -44,7 +44,7 @@ def _split_step(frame: RequestFrame, slo: Slo) -> Step:
         if len(values) < min_n(slo.percentile):
             parts.append(f"{metric.upper()} has {len(values)} samples")
             continue
-        observed = sorted_quantile(np.sort(values), slo.percentile / 100.0)
+        observed = quantile(values, slo.percentile / 100.0)
         over = over or (limit_ms is not None and observed > limit_ms)
         limit = f" (limit {say_ms(limit_ms)})" if limit_ms is not None else ""
         parts.append(f"{metric.upper()} P{slo.percentile:g} {say_ms(observed)}{limit}")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.budget import FloatArray
-from analysis.incident import MIN_ONSET_SIDE, split
+from analysis.incident import MIN_ONSET_SIDE, in_time, split
 
 IntArray = npt.NDArray[np.int64]
 
@@ -30,8 +30,7 @@ def departure(start_us: IntArray, values: FloatArray, onset_us: int) -> int | No
     For each level the share of requests above it, up to a little behind the onset, is split where two shares explain it best (likelihood ratio
     above 3 log n, see `incident.find_onset`); the earliest accepted split counts.
     """
-    order = np.argsort(start_us, kind="stable")
-    start, value = start_us[order], values[order]
+    start, value = in_time(start_us, values)
     until = int(np.searchsorted(start, onset_us))
     first = max(MIN_FIRST, int(FIRST_PART * until))
     if until < first + MIN_ONSET_SIDE:

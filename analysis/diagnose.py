@@ -4,6 +4,7 @@ Everything here is computed from the frames that are passed in; ids and span nam
 looked up through the two callables.
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from analysis.baseline import Chosen
 from analysis.budget import (
     GROUPS,
     OTHER,
+    STAGES,
     BoolArray,
     Budgets,
     FloatArray,
@@ -36,7 +38,7 @@ from analysis.departure import departure
 from analysis.finding import MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_ms, say_ratio
 from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, goodput, judge, weights_of, wilson
 from analysis.incident import Affected, Changed, Trend, from_us, to_us
-from analysis.latency import min_n, sorted_quantile
+from analysis.latency import min_n, quantile
 from analysis.ranking import Ranked, run_rules
 from analysis.rules import rules
 from analysis.slo import Slo
@@ -143,9 +145,9 @@ class _Facts:
     def limit_ms(self) -> float:
         return self.slo.limits()[self.metric]
 
-    @property
+    @functools.cached_property
     def observed_ms(self) -> float:
-        return sorted_quantile(np.sort(self.values), self.slo.percentile / 100.0)
+        return quantile(self.values, self.slo.percentile / 100.0)
 
 
 def diagnose(
@@ -169,7 +171,7 @@ def diagnose(
     stop = _without_latency(frame, slo, judged, good, baseline)
     if stop is not None:
         return Diagnosed(stop, good, _named_baseline(baseline), [], [], checklist(frame, slo, None), {})
-    facts = _facts(frame, slo, judged, good, baseline, budgets)
+    facts = _facts(frame, slo, judged, good, baseline, budgets, with_findings=with_findings)
     rows = stage_rows(
         facts.times,
         facts.budgets,
@@ -195,7 +197,7 @@ def judged_metric(judged: Judged, rows: pl.DataFrame, slo: Slo) -> str | None:
     for metric, limit_ms in slo.limits().items():
         values = rows[f"{metric}_ms"].filter(~rows["error"]).drop_nulls().to_numpy()
         if len(values):
-            overrun = sorted_quantile(np.sort(values), slo.percentile / 100.0) / limit_ms
+            overrun = quantile(values, slo.percentile / 100.0) / limit_ms
             scores[metric] = (int(judged.misses[metric].sum()), overrun)
     return max(scores, key=lambda metric: scores[metric]) if scores else None
 
@@ -280,10 +282,14 @@ def _facts(
     good: Goodput,
     baseline: Chosen | None,
     configured: Mapping[str, float] | None,
+    *,
+    with_findings: bool,
 ) -> _Facts:
     metric = judged_metric(judged, frame.rows, slo) or next(iter(slo.limits()))
     limit_ms = slo.limits()[metric]
-    ok = _with_metric(frame.rows, metric)
+    wanted = frame.rows.columns if with_findings else _numbers(metric)
+    frame = frame.having(wanted)
+    ok = _with_metric(frame.rows.select(wanted), metric)
     values, times = ok[f"{metric}_ms"].to_numpy(), stage_times(ok, path_of(metric))
     onset = incident.onset(frame, judged.error | judged.misses[metric], 1.0 - slo.goodput_target)
     starts = ok["start_us"].to_numpy()
@@ -319,7 +325,15 @@ def _facts(
 
 
 def _with_metric(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
-    return rows.filter(~pl.col("error") & pl.col(f"{metric}_ms").is_not_null())
+    known = ~rows["error"] & rows[f"{metric}_ms"].is_not_null()
+    return rows if known.all() else rows.filter(known)
+
+
+def _numbers(metric: str) -> list[str]:
+    """The columns of requests that the verdict without findings rests on: a report of a million requests copies no others."""
+    paths = {path_of(metric), "e2e"}
+    columns = {"start_us", "error", "service", "output_tokens", f"{metric}_ms", *(f"{path}_ms" for path in paths)}
+    return sorted(columns | {f"ttft_{stage}_ms" if path == "ttft" else f"{stage}_ms" for path in paths for stage in STAGES})
 
 
 def _baseline_rows(
@@ -332,7 +346,7 @@ def _baseline_rows(
     needed = min_n(slo.percentile)
     if baseline is not None:
         named = _named_baseline(baseline)
-        rows = _with_metric(baseline.frame.rows, metric)
+        rows = _with_metric(baseline.frame.having(_numbers(metric)).rows, metric)
         return (rows, named) if rows.height >= needed else (None, named)
     if frame.window.baseline != "auto" or onset is None or frame.start is None:
         return None, None

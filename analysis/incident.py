@@ -44,6 +44,7 @@ _LOST_STRETCHES: Final = 4
 # A shorter silence is a pause between two bursts as likely as a hang; four usual scrape intervals of 15 s.
 _LOST_SHORTEST_S: Final = 60.0
 _MOST_LISTED: Final = 3
+_MAY_CHANGE: Final = ("start_us", "version", "model", "max_tokens", "route", "tenant", "input_tokens", "output_tokens")
 
 
 class Share(msgspec.Struct, kw_only=True):
@@ -89,8 +90,8 @@ def find_onset(start_us: IntArray, bad: BoolArray, allowed: float) -> int | None
     n = len(bad)
     if n < 2 * MIN_ONSET_SIDE:
         return None
-    order = np.argsort(start_us, kind="stable")
-    hits = np.concatenate([[0], np.cumsum(bad[order], dtype=np.int64)])
+    start, bad = in_time(start_us, bad)
+    hits = np.concatenate([[0], np.cumsum(bad, dtype=np.int64)])
     edges = [0, *sorted(_splits(hits, 0, n, 3.0 * np.log(n), _MOST_SPLITS)), n]
     shares = [(int(hits[b] - hits[a]), b - a) for a, b in itertools.pairwise(edges)]
     bad_pieces = [wilson(*share)[0] > allowed for share in shares]
@@ -101,8 +102,16 @@ def find_onset(start_us: IntArray, bad: BoolArray, allowed: float) -> int | None
             # A fault that builds up (a queue that fills, retries that feed on themselves) began where the share first left what it was.
             while k > 1 and wilson(*shares[k - 1])[0] > wilson(*shares[k - 2])[1]:
                 k -= 1
-            return int(start_us[order[edges[k]]])
+            return int(start[edges[k]])
     return None
+
+
+def in_time(start_us: IntArray, values: npt.NDArray[Any]) -> tuple[IntArray, npt.NDArray[Any]]:
+    """Return starts and values in order of start; requests are stored nearly so, and where they stand so nothing is sorted."""
+    if bool((start_us[1:] >= start_us[:-1]).all()):
+        return start_us, values
+    order = np.argsort(start_us, kind="stable")
+    return start_us[order], values[order]
 
 
 def _splits(hits: IntArray, first: int, last: int, least_gain: float, most: int) -> Iterator[int]:
@@ -159,7 +168,8 @@ def trend(ok: pl.DataFrame, metric: str, since: datetime | None) -> Trend | None
     """Compare the medians of a metric in the two halves (by count) since the onset; None without an onset or with too few requests."""
     if since is None:
         return None
-    values = ok.filter(pl.col("start_us") >= to_us(since)).sort("start_us")[f"{metric}_ms"].to_numpy()
+    start, values = in_time(ok["start_us"].to_numpy(), ok[f"{metric}_ms"].to_numpy())
+    values = values[int(np.searchsorted(start, to_us(since))) :]
     if len(values) < 2 * MIN_ONSET_SIDE:
         return None
     first, second = float(np.median(values[: len(values) // 2])), float(np.median(values[len(values) // 2 :]))
@@ -180,9 +190,8 @@ def affected(frame: RequestFrame, bad: BoolArray, good_ratio: float | None) -> A
 
 
 def _shares(rows: pl.DataFrame, column: str) -> list[Share]:
-    counts = rows.drop_nulls(column).group_by(column).agg(pl.col("bad").sum().alias("hits"), pl.len().alias("n"))
-    counts = counts.filter(pl.col("hits") > 0).sort("hits", column, descending=[True, False]).head(_MOST_LISTED)
-    return [Share(name=printable(name), requests=hits, ratio=hits / n) for name, hits, n in counts.iter_rows()]
+    hit = rows[column].filter(rows["bad"]).drop_nulls().value_counts(name="hits").sort("hits", column, descending=[True, False]).head(_MOST_LISTED)
+    return [Share(name=printable(name), requests=hits, ratio=hits / int((rows[column] == name).sum())) for name, hits in hit.iter_rows()]
 
 
 def changed(rows: pl.DataFrame, since: datetime | None, base: pl.DataFrame | None = None) -> list[Changed]:
@@ -192,6 +201,7 @@ def changed(rows: pl.DataFrame, since: datetime | None, base: pl.DataFrame | Non
     """
     if since is None:
         return []
+    rows = rows.select(_MAY_CHANGE)
     before, after = rows.filter(pl.col("start_us") < to_us(since)), rows.filter(pl.col("start_us") >= to_us(since))
     if before.height < MIN_MIX and base is not None:
         before = base

@@ -52,7 +52,7 @@ def checks(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, sample
     found = [check for part in _CHECKS for check in [part(frame, slo)] if check is not None]
     loop = closed_loop(frame.rows)
     found += [*_sampling(frame, sampled), *([loop] if loop is not None else [])]
-    found += [*call_checks(con, frame.window), *metric_checks(con, frame, slo)]
+    found += [*call_checks(con, frame.window, frame.rows.height), *metric_checks(con, frame, slo)]
     order = {"fail": 0, "warn": 1, "ok": 2}
     return sorted(found, key=lambda check: order[check.status])
 
@@ -215,12 +215,13 @@ def _missing_children(frame: RequestFrame, slo: Slo) -> Check | None:
     """Requests with less than half of their route's usual spans that spend most of their time without one: children were lost."""
     rows = frame.rows.select("service", "route", "spans", "other_ms", "e2e_ms", "llm_calls").filter(pl.col("llm_calls") > 0)
     usual = rows.group_by("service", "route").agg(pl.col("spans").median().alias("usual"), pl.len().alias("n"))
-    compared = rows.join(usual, on=["service", "route"], nulls_equal=True).filter((pl.col("n") >= _LEAST_PEERS) & (pl.col("usual") > 2))
-    if compared.is_empty():
+    usual = usual.filter((pl.col("n") >= _LEAST_PEERS) & (pl.col("usual") > 2))
+    if usual.is_empty():
         return None
-    lost = int(((compared["spans"] * 2 < compared["usual"]) & (compared["other_ms"] * 2 > compared["e2e_ms"])).sum())
-    share = lost / compared.height
-    detail = f"{lost:,} of {compared.height:,} requests have less than half of the spans that are usual on their route ({say_ratio(share)})"
+    hollow = rows.filter(pl.col("other_ms") * 2 > pl.col("e2e_ms")).join(usual, on=["service", "route"], nulls_equal=True)
+    lost, n = int((hollow["spans"] * 2 < hollow["usual"]).sum()), int(usual["n"].sum())
+    share = lost / n
+    detail = f"{lost:,} of {n:,} requests have less than half of the spans that are usual on their route ({say_ratio(share)})"
     if share > ONE_PERCENT:
         detail += ": child spans are lost; look for full export queues and services that do not propagate context"
     return Check(check="missing_children", status="ok" if share <= ONE_PERCENT else "fail" if share > MOST else "warn", detail=detail)

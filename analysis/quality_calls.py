@@ -1,6 +1,7 @@
 """Which of the numbers of model calls mislead? Early role chunks, hidden retries, hidden reasoning and cached-token conventions."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import duckdb
 
@@ -8,10 +9,13 @@ from analysis.finding import say_ratio
 from analysis.trust import MOST, ONE_PERCENT, Check, Grade
 from analysis.window import Window, filter_of, query
 
+# Requests whose calls tell what is usual for a model: of 50,000 a median is right to 1 %, and what is far below it is below a quarter.
+USUAL_FROM: Final = 50_000
 
-def call_checks(con: duckdb.DuckDBPyConnection, window: Window) -> list[Check]:
-    """Return the checks of the window's model calls; one that does not apply (no such calls) is not listed."""
-    seen = con.sql(query("quality_calls"), params=filter_of(window)).pl().to_dicts()[0]
+
+def call_checks(con: duckdb.DuckDBPyConnection, window: Window, requests: int) -> list[Check]:
+    """Return the checks of the window's model calls, of so many requests; one that does not apply (no such calls) is not listed."""
+    seen = con.sql(query("quality_calls"), params=filter_of(window) | {"every": max(1, requests // USUAL_FROM)}).pl().to_dicts()[0]
     found = [part(seen) for part in (_early_chunk, _hidden_retries, _hidden_reasoning, _cached_tokens)]
     return [check for check in found if check is not None]
 

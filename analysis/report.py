@@ -29,7 +29,7 @@ from analysis.quality import checks, without_spoiled
 from analysis.sampling import Sampling, assess
 from analysis.slo import Slo
 from analysis.trust import Check
-from analysis.window import RequestFrame, Window, load, load_evidence_calls, load_evidence_spans, load_stage_spans, load_trace_ids
+from analysis.window import FIRST_TOKEN_PATH, FOR_RULES, RequestFrame, Window, load, load_evidence_calls, load_evidence_spans, load_stage_spans, load_trace_ids
 
 SCHEMA: Final = "overrun.report/1"
 
@@ -89,7 +89,7 @@ def build(
     Raises:
         BudgetError: an unknown stage or group in `budgets`.
     """
-    frame = load(con, window)
+    frame = load(con, window, without=() if with_findings else (*FOR_RULES, *FIRST_TOKEN_PATH))
     engine = engine_only(con, frame, slo) if frame.rows.is_empty() else None
     if engine is not None:
         budgets_for(slo, next(iter(slo.limits())), budgets)

@@ -7,7 +7,8 @@ here.
 import functools
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib import resources
 from typing import Final
@@ -24,6 +25,13 @@ INDICATORS: Final = (
     "queue_depth", "running", "kv_cache_usage", "preemptions", "prompt_tokens", "output_tokens", "kv_capacity", "prefix_cache_hit_rate",
     "spec_accept_rate", "spec_accept_length", "gpu_util", "gpu_clock", "gpu_power", "gpu_temperature", "gpu_xid",
 )
+# What only the rules look at; the numbers of a report do without, and every column of a million requests takes 10 ms to read.
+FOR_RULES: Final = ("instance", "provider", "cached_tokens", "reasoning_tokens", "tool_calls", "trace_key")
+# Stage times up to the first token, read once that is what is judged.
+FIRST_TOKEN_PATH: Final = tuple(
+    f"ttft_{stage}_ms"
+    for stage in ("network", "gateway", "retrieval", "prompt", "guardrail", "queue", "kv_transfer", "prefill", "decode", "tool", "post", "other",
+                  "first_token", "generation"))
 # Spans of this many requests tell what spans can tell; above it every k-th trace is read. 20,000 requests are about 200,000 spans, a second.
 MOST_SPAN_REQUESTS: Final = 20_000
 # Calls read per period; a longer period is followed from its end that is nearest to the onset.
@@ -70,6 +78,7 @@ class RequestFrame:
     (microseconds since 1970), durations in milliseconds. `start`/`end` are the window's own bounds or, where it has
     none, the first start and the last end (None when there is no request). `points` has the engine indicators of
     `INDICATORS` (time_us, instance, model, indicator, value; SI units) up to `SCRAPE_GRACE` behind the end.
+    `without` are columns that were not read; `read_more` reads some of them for the same rows.
     """
 
     window: Window
@@ -78,6 +87,15 @@ class RequestFrame:
     incomplete: int
     start: datetime | None
     end: datetime | None
+    without: Collection[str] = ()
+    read_more: Callable[[Collection[str]], pl.DataFrame] | None = None
+
+    def having(self, columns: Collection[str]) -> "RequestFrame":
+        """Return this frame with these columns of `v_requests`, read now where `load` left them out."""
+        missing = [name for name in columns if name not in self.rows.columns]
+        if not missing or self.read_more is None:
+            return self
+        return replace(self, rows=self.rows.hstack(self.read_more(missing)))
 
     @property
     def seconds(self) -> float:
@@ -175,11 +193,20 @@ def rfc3339(time: datetime) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def load(con: duckdb.DuckDBPyConnection, window: Window) -> RequestFrame:
-    """Fetch the window's requests and engine indicators; incomplete requests are counted and left out."""
-    rows = _requests(con, window)
-    all_complete = bool(rows["complete"].all())
-    complete = rows if all_complete else rows.filter(pl.col("complete"))
+def load(con: duckdb.DuckDBPyConnection, window: Window, *, without: Collection[str] = ()) -> RequestFrame:
+    """Fetch the window's requests and engine indicators; incomplete requests are counted and left out, and so are the columns `without`.
+
+    What is left out can be read later, as long as the cursor is in the transaction it is in now: one snapshot gives the same rows in the same order.
+    """
+    requests = con.sql(query("requests"), params=filter_of(window))
+    rows: pl.DataFrame = requests.project(", ".join(name for name in requests.columns if name not in without)).pl()
+    finished = rows["complete"]
+    complete = rows if finished.all() else rows.filter(finished)
+
+    def read_more(columns: Collection[str]) -> pl.DataFrame:
+        more: pl.DataFrame = requests.project(", ".join(columns)).pl()
+        return more if finished.all() else more.filter(finished)
+
     start, end = window.start, window.end
     if not complete.is_empty():
         start = start or _from_us(int(complete["start_us"].to_numpy().min()))
@@ -193,18 +220,7 @@ def load(con: duckdb.DuckDBPyConnection, window: Window) -> RequestFrame:
             "indicators": list(INDICATORS),
         },
     ).pl()
-    return RequestFrame(window, complete.drop("complete"), points, rows.height - complete.height, start, end)
-
-
-def _requests(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFrame:
-    """Fetch the rows; stages that took no time in any of them are not fetched (most of 30 columns) but filled in."""
-    found = con.sql(query("stage_extent"), params=filter_of(window)).pl().to_dicts()[0]
-    empty = {name: value for name, value in found.items() if not value}
-    requests = con.sql(query("requests"), params=filter_of(window))
-    wanted = [name for name in requests.columns if name not in empty]
-    rows: pl.DataFrame = requests.project(", ".join(wanted)).pl()
-    filled = [pl.lit(None if value is None else 0.0, pl.Float64).alias(name) for name, value in empty.items()]
-    return rows.with_columns(filled).select(requests.columns)
+    return RequestFrame(window, complete.drop("complete"), points, rows.height - complete.height, start, end, without, read_more)
 
 
 def load_llm_calls(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFrame:

@@ -13,5 +13,5 @@ select
     coalesce(attributes['server.region'], attributes['peer.region'], attributes['net.peer.region']) as peer_region,
     coalesce(attributes['batch.id'], attributes['gen_ai.batch.id']) as batch
 from v_spans
-where start >= $start::timestamptz and start < $end::timestamptz and trace_key % $every = 0
+where start >= $start::timestamptz and start < $end::timestamptz and trace_key % $every::ubigint = 0
 order by trace_key, start_s

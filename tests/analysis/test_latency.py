@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from analysis.latency import MIN_N, _binomial_cdf, latency, min_n, percentiles, quantile_interval, sorted_quantile
+from analysis.latency import MIN_N, _binomial_cdf, latency, min_n, percentiles, quantile, quantile_interval, sorted_quantile
 from tests.analysis.builders import frame_of, requests
 
 SAMPLES = hnp.arrays(np.float64, st.integers(1, 400), elements=st.floats(0, 1e7, allow_subnormal=False))
@@ -17,6 +17,7 @@ SAMPLES = hnp.arrays(np.float64, st.integers(1, 400), elements=st.floats(0, 1e7,
 @given(SAMPLES, st.floats(0.0, 1.0))
 def test_quantile_is_numpys(values: np.ndarray, p: float) -> None:
     assert sorted_quantile(np.sort(values), p) == pytest.approx(float(np.quantile(values, p)), rel=1e-12, abs=1e-12)
+    assert quantile(values, p) == sorted_quantile(np.sort(values), p)
 
 
 @pytest.mark.parametrize(

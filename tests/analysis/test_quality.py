@@ -173,7 +173,7 @@ def calls(con: duckdb.DuckDBPyConnection, n: int, **columns: Any) -> None:
 def call_status(check: str, n: int = 100, **columns: Any) -> str | None:
     con = store()
     calls(con, n, **columns)
-    return {found.check: found.status for found in call_checks(con, Window())}.get(check)
+    return {found.check: found.status for found in call_checks(con, Window(), n)}.get(check)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,14 @@ def test_tail_is_two_points_around_the_percentile_and_typical_the_middle_fifth()
     assert band(values, 40, 60).tolist() == list(range(400, 600))
 
 
+@given(hnp.arrays(np.float64, st.integers(1, 60), elements=st.sampled_from([1.0, 2.0, 3.0, 7.5])), st.floats(0, 99), st.floats(0, 100))
+def test_band_holds_what_a_stable_argsort_has_at_those_ranks(values: np.ndarray, low: float, high: float) -> None:
+    n = len(values)
+    first = min(int(low / 100.0 * n), n - 1)
+    last = min(n, max(first + 1, int(np.ceil(high / 100.0 * n))))
+    assert band(values, low, high).tolist() == sorted(np.argsort(values, kind="stable")[first:last].tolist())
+
+
 def test_typical_over_the_limit_is_compared_with_requests_within_it() -> None:
     queue = np.r_[np.zeros(100), np.full(900, 5000.0)]
     tail = attribute(queue + 10.0, stages(queue=queue, decode=np.full(1000, 10.0)), 95.0, limit_ms=1000.0)

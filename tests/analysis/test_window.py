@@ -133,3 +133,13 @@ def test_model_calls_and_spans_are_read_through_their_views() -> None:
     con = store()
     assert isinstance(load_llm_calls(con, Window()), pl.DataFrame)
     assert load_stage_spans(con, ["0" * 32], "retrieval").is_empty()
+
+
+def test_columns_left_out_can_be_read_later_for_the_same_rows() -> None:
+    con = store()
+    insert(con, requests(40, complete=[index % 3 > 0 for index in range(40)], tool_calls=list(range(40))))
+    con.begin()
+    whole, narrow = load(con, Window()), load(con, Window(), without=("tool_calls", "trace_key"))
+    assert "tool_calls" not in narrow.rows.columns
+    assert narrow.having(["e2e_ms"]) is narrow
+    assert narrow.having(["tool_calls", "trace_key"]).rows.select(whole.rows.columns).equals(whole.rows)
