@@ -57,6 +57,8 @@ RECHECK_DEFAULT_S: Final = 300
 MIN_SINCE: Final = 0.1
 # Requests that overlap share their fate, and the onset was chosen where it looks worst: so many count as one there; own default.
 DEPENDENT: Final = 4
+# Within the target, a share of slow requests above this part of what the target allows may be told of; own default.
+WORSE_PART: Final = 0.2
 _MOST_RULED_OUT: Final = 12
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -180,11 +182,15 @@ def diagnose(
         facts.tail.tail_ms,
         _after_first_token(facts),
     )
-    if not _over(facts):
+    over = _over(facts)
+    if not over and not (with_findings and _worse(facts)):
         return Diagnosed(_within(facts), good, facts.baseline, rows, [], _checklist(facts), {})
     ranked = run_rules(_case(facts, lookups), rules()) if with_findings else Ranked([], [], [], {})
-    verdict = _over_budget(facts, ranked, with_findings=with_findings)
     findings = [diagnosis.finding for diagnosis in ranked.findings]
+    if not over:
+        calm = [msgspec.structs.replace(finding, severity="info") for finding in findings]
+        return Diagnosed(_getting_worse(facts, ranked), good, facts.baseline, rows, calm, _checklist(facts), ranked.lacking)
+    verdict = _over_budget(facts, ranked, with_findings=with_findings)
     return Diagnosed(verdict, good, facts.baseline, rows, findings, _checklist(facts), ranked.lacking)
 
 
@@ -291,7 +297,9 @@ def _facts(
     frame = frame.having(wanted)
     ok = _with_metric(frame.rows.select(wanted), metric)
     values, times = ok[f"{metric}_ms"].to_numpy(), stage_times(ok, path_of(metric))
-    onset = incident.onset(frame, judged.error | judged.misses[metric], 1.0 - slo.goodput_target)
+    bad, allowed = judged.error | judged.misses[metric], 1.0 - slo.goodput_target
+    # What stays within the target may have become worse all the same.
+    onset = incident.onset(frame, bad, allowed) or incident.onset(frame, bad, WORSE_PART * allowed)
     starts = ok["start_us"].to_numpy()
     left = departure(starts, values, to_us(onset) if onset is not None else int(starts.max()) + 1)
     onset = onset if left is None else from_us(left)
@@ -382,6 +390,33 @@ def _over_since(facts: _Facts) -> bool:
     if bad < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)):
         return False
     return wilson((n - bad) // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[1] < facts.slo.goodput_target
+
+
+def _worse(facts: _Facts) -> bool:
+    """Say whether clearly more requests are over the limit since the onset than in the baseline, though the target is still met."""
+    if facts.onset is None or facts.base is None:
+        return False
+    since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset)
+    slow, n = int((facts.breaching & since).sum()), int(since.sum())
+    before = facts.base[f"{facts.metric}_ms"].to_numpy()
+    if slow < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)):
+        return False
+    least = wilson(slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0]
+    usual = wilson(int((before > facts.limit_ms).sum()), len(before), Z_ONE_SIDED)[1]
+    return least > max(usual, WORSE_PART * (1.0 - facts.slo.goodput_target))
+
+
+def _getting_worse(facts: _Facts, ranked: Ranked) -> Verdict:
+    """The verdict on a window that meets its target with clearly more slow requests than before: what makes them, as information."""
+    verdict = _over_budget(facts, ranked, with_findings=True)
+    since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset or _EPOCH)
+    before = facts.base[f"{facts.metric}_ms"].to_numpy() if facts.base is not None else facts.values
+    told = f"{say_ratio(float(facts.breaching[since].mean()))} of the requests since {facts.onset:%H:%M:%S} UTC are over {say_ms(facts.limit_ms)}, "
+    verdict.sentence = (
+        f"Within budget, but worse than before: {told}{say_ratio(float((before > facts.limit_ms).mean()))} in the baseline "
+        f"(target {say_ratio(facts.slo.goodput_target)}). " + verdict.sentence)
+    verdict.status = "within_budget"
+    return verdict
 
 
 def _within(facts: _Facts) -> Verdict:

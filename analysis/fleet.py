@@ -16,7 +16,7 @@ MIN_ENGINES: Final = 2
 
 
 class Replica(NamedTuple):
-    """One engine: calls, median log pace (observed over expected time in the engine), its standard error, share of work, median wait in ms."""
+    """One engine: calls, median log pace (observed over expected time in the engine), its standard error, share of work, median and mean wait in ms."""
 
     name: str
     calls: int
@@ -24,6 +24,7 @@ class Replica(NamedTuple):
     error: float
     share: float
     wait_ms: float
+    mean_wait_ms: float = 0.0
 
 
 def replicas(calls: Calls) -> list[Replica]:
@@ -48,7 +49,8 @@ def replicas(calls: Calls) -> list[Replica]:
         spread = 1.4826 * float(np.median(np.abs(pace[mine] - np.median(pace[mine]))))
         out.append(Replica(
             names[code], int(mine.sum()), float(np.median(pace[mine])), max(1.2533 * spread / np.sqrt(mine.sum()), 1e-4),
-            float(work[mine].sum()) / total if total > 0.0 else 0.0, float(np.nanmedian(calls.of("queue_ms")[mine]))))
+            float(work[mine].sum()) / total if total > 0.0 else 0.0, float(np.nanmedian(calls.of("queue_ms")[mine])),
+            float(np.nanmean(calls.of("queue_ms")[mine]))))
     return out
 
 

@@ -213,7 +213,7 @@ def _reasons(frame: RequestFrame, found: Diagnosed, why_none: str | None, *, wit
             if asked == "auto"
             else "the baseline holds no request"
         )
-    if found.verdict.status != "over_budget":
+    if found.verdict.status != "over_budget" and not found.findings:
         reasons["findings"] = f"the verdict is {found.verdict.status}: causes are sought for latency over budget"
     elif not with_findings:
         reasons["findings"] = "not asked for"

@@ -79,6 +79,8 @@ def _decode_metric(metric: Metric, source_id: int, instance: str | None, rules: 
         attributes = {a.key: any_value(a.value) for a in point.attributes}
         kept = clean_attributes(attributes.items(), rules)
         named = find_indicator(metric.name, attributes)
+        if named is not None and named.labels:
+            value, named = _told_by_labels(value, named, attributes)
         out.rows.append({
             "source_id": source_id, "time_ns": _signed(point.time_unix_nano), "start_ns": _signed(point.start_time_unix_nano),
             "name": metric.name[:MAX_NAME], "unit": metric.unit[:MAX_NAME], "kind": code, "temporality": temporality if temporality in (1, 2) else 0,
@@ -86,6 +88,15 @@ def _decode_metric(metric: Metric, source_id: int, instance: str | None, rules: 
             "instance": instance or _text(attributes.get("instance")), "model": _model(attributes),
             "indicator": named.indicator if named else None, "scale": named.scale if named else None,
             "value": None, "bounds": None, "counts": None, "sum": None, "count": None, "attributes": kept, **value})
+
+
+def _told_by_labels(value: dict[str, Any], named: Named, attributes: dict[str, Any]) -> tuple[dict[str, Any], Named | None]:
+    """The product of the labels as the point's value; the point as it is and no indicator where one of them is no positive number."""
+    try:
+        product = math.prod(float(attributes[label]) for label in named.labels)
+    except (KeyError, TypeError, ValueError):
+        return value, None
+    return ({"value": product}, named) if math.isfinite(product) and product > 0.0 else (value, None)
 
 
 def _signed(time_ns: int) -> int:

@@ -39,6 +39,10 @@ RULE: Final = "cold_start"
 YOUNG_S: Final = 60.0
 MIN_RATIO: Final = 2.0
 LEAST_YOUNG: Final = 5
+# Behind the first minute an instance is still cold while it takes this many times as long, looked at in steps; longer than this is no start; own defaults.
+STILL_COLD: Final = 1.5
+STEP_S: Final = 30.0
+MOST_COLD_S: Final = 600.0
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -50,8 +54,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         found = _young(case.calls, before, column)
         if found is None:
             continue
-        young, pace, names = found
-        warm = ~young
+        young, warm, pace, names = found
         ratio = float(np.exp(np.median(pace[young]) - np.median(pace[warm])))
         if ratio < MIN_RATIO:
             return RuledOut(what=RULE, figure=f"new instances take {ratio:.2f} times the usual time in their first minute")
@@ -65,21 +68,38 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     return None
 
 
-def _young(now: Calls, before: Calls, column: str) -> tuple[BoolArray, FloatArray, list[str]] | None:
-    """Return which calls an instance served in its first minute, the pace of all calls, and the new instances; None without any."""
+def _young(now: Calls, before: Calls, column: str) -> tuple[BoolArray, BoolArray, FloatArray, list[str]] | None:
+    """Return which calls new instances served while cold and which are compared with them, the pace of all calls, and the new instances' names.
+
+    Cold is an instance's first minute, and then on for as long as it takes half as long again as those that were there before (all other calls
+    where those serve too few). None without new instances or with too few calls.
+    """
     old = set(before.frame[column].drop_nulls().to_list())
     start, names = now.of("start_s"), now.frame[column]
     fresh = [name for name in now.names(column) if name not in old]
     if not old or not fresh:
         return None
     young = np.zeros(len(now), dtype=np.bool_)
+    pace, settled = log_pace(now), names.is_in(list(old)).fill_null(False).to_numpy()
+    usual = float(np.median(pace[settled])) if int(settled.sum()) >= MIN_CALLS else np.inf
     for name in fresh:
         mine = (names == name).fill_null(False).to_numpy()
-        young |= mine & (start < start[mine].min() + YOUNG_S)
-    pace = log_pace(now)
-    if int(young.sum()) < LEAST_YOUNG or int((~young).sum()) < MIN_CALLS:
+        young |= mine & (start < start[mine].min() + _cold_s(start[mine] - start[mine].min(), pace[mine] - usual))
+    warm = settled if int(settled.sum()) >= MIN_CALLS else ~young
+    if int(young.sum()) < LEAST_YOUNG or int(warm.sum()) < MIN_CALLS:
         return None
-    return young, pace, fresh
+    return young, warm, pace, fresh
+
+
+def _cold_s(age_s: FloatArray, slower: FloatArray) -> float:
+    """Return for how long an instance was cold: its first minute, and each half minute after it in which its median pace stays `STILL_COLD` times."""
+    until = YOUNG_S
+    while until < MOST_COLD_S:
+        next_ones = (age_s >= until) & (age_s < until + STEP_S)
+        if int(next_ones.sum()) < LEAST_YOUNG or float(np.median(slower[next_ones])) < np.log(STILL_COLD):
+            break
+        until += STEP_S
+    return until
 
 
 def log_pace(calls: Calls) -> FloatArray:
@@ -104,7 +124,7 @@ def _diagnosis(case: Case, ratio: float, names: list[str], hit: BoolArray, part:
     return named(
         case, RULE, max(claims, key=lambda stage: claims[stage]), claims,
         Action("platform", f"Take the new replicas ({who}) out of rotation until they are warm.", "Return their weight.", fix, 120),
-        headline=f"{len(names)} new instances ({who}) took {ratio:.1f} times the usual time in their first minute and served "
+        headline=f"{len(names)} new instances ({who}) took {ratio:.1f} times the usual time while they were cold and served "
         f"{say_ratio(part)} of the slow requests",
         because=f"replicas that had just started ({who}) took {ratio:.1f} times as long",
         evidence={"new_instances": [printable(name) for name in names[:10]], "ratio": ratio, "young_calls": n, "share_of_slow": part},

@@ -36,7 +36,7 @@ from analysis.budget import FloatArray
 from analysis.calls import Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import demand
+from analysis.demand import MIN_GROWTH, Demand, demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
 from analysis.speed import MIN_TOKENS, Slowdown, decode_parts, slowdown
 
@@ -51,6 +51,13 @@ SPIKE: Final = 5.0
 MIN_DEARER: Final = 1.3
 # From this growth of the engine's work on everything costs more, prefill among it: what brought the work comes first; own default.
 MOST_GROWTH: Final = 1.3
+# From this part of the growth on, a lost prefix cache is what the engine reads again; own default.
+MOST_CACHE: Final = 0.3
+
+
+def _brought(grown: Demand) -> bool:
+    """Say whether what the engine reads more of has a cause of its own: much more work of any kind, or a cache that was lost."""
+    return grown.growth > MOST_GROWTH or (grown.growth >= MIN_GROWTH and grown.cache >= MOST_CACHE)
 
 
 class Odds(NamedTuple):
@@ -81,7 +88,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not enough(case, claims):
         return None
     grown = demand(case)
-    return too_few_breaches(case) or _diagnosis(case, found, odds, claims, amplifier=grown is not None and grown.growth > MOST_GROWTH)
+    return too_few_breaches(case) or _diagnosis(case, found, odds, claims, amplifier=grown is not None and _brought(grown))
 
 
 def stall_odds(calls: Calls, usual_ms: float) -> Odds | None:

@@ -20,8 +20,9 @@ False alarms
     replica are needed.
 
 Source
-    Gini of token load above 0.2: own default. Near full load a third more than its share is too much for a replica: a median
-    wait of at least 50 ms that is four times every other's takes the place of the Gini, as in `under_capacity`: own default.
+    Gini of token load above 0.2: own default. Near full load a tenth more than its share is too much for a replica: a mean
+    wait of at least 20 ms that is four times every other's, with more calls than chance gives it, takes the place of the
+    Gini: own default.
     Length- and load-aware routing lowers P99 by 25 to 69 %: published range.
 """
 
@@ -39,9 +40,13 @@ MIN_GINI: Final = 0.2
 # More than this many times an even share, and the Gini up by this much over the baseline's; own defaults.
 MIN_OVER: Final = 1.3
 MIN_RISE: Final = 0.08
-# Median wait in ms, and how many times every other replica's, from which the waits alone show one that has too much; own defaults.
-MIN_WAIT_MS: Final = 50.0
+# Mean wait in ms, and how many times every other replica's, from which the waits show one that has too much; the share that it must have then,
+# over an even one and in standard deviations of a fair draw, and the rise of the Gini; own defaults.
+MIN_WAIT_MS: Final = 20.0
 MIN_WAIT_RATIO: Final = 4.0
+NEAR_OVER: Final = 1.1
+NEAR_RISE: Final = 0.03
+MIN_DEVIATIONS: Final = 4.0
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -52,9 +57,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     before = replicas(case.calls_before) if case.calls_before is not None else []
     uneven, was = gini([one.share for one in now]), gini([one.share for one in before])
     hot = max(now, key=lambda one: one.share)
+    over = hot.share * len(now)
     # Of two replicas the Gini is at most a half: what matters is how far one is over its share.
-    spread = uneven >= MIN_GINI * (len(now) - 1) / len(now) or waits_stand_out(hot, now)
-    if hot.share * len(now) < MIN_OVER or not spread or (before and uneven - was < MIN_RISE):
+    spread = uneven >= MIN_GINI * (len(now) - 1) / len(now) and over >= MIN_OVER and (not before or uneven - was >= MIN_RISE)
+    # Near full load a little more than its share is too much: then the waits say so, if the share is more than chance.
+    queues = waits_stand_out(hot, now) and over >= NEAR_OVER and deviations(hot, now) >= MIN_DEVIATIONS and (not before or uneven - was >= NEAR_RISE)
+    if not spread and not queues:
         return RuledOut(what=RULE, figure=f"the busiest of {len(now)} replicas has {say_ratio(hot.share)} of the work (Gini {uneven:.2f}, {was:.2f} before)")
     on_slow, on_all = share_on(case.slow_calls, hot.name), share_on(case.calls, hot.name)
     part = max(0.0, (on_slow - 1.0 / len(now)) / (1.0 - 1.0 / len(now)))
@@ -76,18 +84,24 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     return named(
         case, RULE, max(claims, key=lambda stage: claims[stage]), claims,
         Action("platform", f"Lower the weight of {name}, or switch the router from affinity to least connections.", "Restore the router's policy.", fix),
-        headline=f"{name} has {say_ratio(hot.share)} of the work of {len(now)} replicas (Gini {uneven:.2f}, {was:.2f} before) and a median wait of "
-        f"{say_ms(hot.wait_ms)}, {printable(calm.name)} one of {say_ms(calm.wait_ms)}",
+        headline=f"{name} has {say_ratio(hot.share)} of the work of {len(now)} replicas (Gini {uneven:.2f}, {was:.2f} before) and a mean wait of "
+        f"{say_ms(hot.mean_wait_ms)}, {printable(calm.name)} one of {say_ms(calm.mean_wait_ms)}",
         because=f"{name} gets {say_ratio(hot.share)} of the work while other replicas have room",
         evidence={
             "instance": name, "gini_now": uneven, "gini_before": was if before else None, "share_of_slow": on_slow, "share_of_all": on_all,
             "replicas": [
-                {"instance": printable(one.name), "n": one.calls, "load_share": one.share, "wait_ms": one.wait_ms, "pace": float(np.exp(one.pace))}
+                {"instance": printable(one.name), "n": one.calls, "load_share": one.share, "wait_ms": one.mean_wait_ms, "pace": float(np.exp(one.pace))}
                 for one in now]},
         weight=0.95, service=name, among=case.tail.tail_index[mine[case.tail.tail_index]])
 
 
 def waits_stand_out(hot: Replica, every: list[Replica]) -> bool:
     """Say whether the requests of one replica wait many times as long as those of any other."""
-    longest = max((one.wait_ms for one in every if one.name != hot.name), default=0.0)
-    return hot.wait_ms >= max(MIN_WAIT_MS, MIN_WAIT_RATIO * longest)
+    longest = max((one.mean_wait_ms for one in every if one.name != hot.name), default=0.0)
+    return hot.mean_wait_ms >= max(MIN_WAIT_MS, MIN_WAIT_RATIO * longest)
+
+
+def deviations(hot: Replica, every: list[Replica]) -> float:
+    """Return how many standard deviations the calls of a replica are above an even share, if calls fell on replicas by chance."""
+    n, fair = sum(one.calls for one in every), 1.0 / len(every)
+    return float((hot.calls - n * fair) / np.sqrt(max(n * fair * (1.0 - fair), 1e-9)))

@@ -33,8 +33,9 @@ import numpy as np
 from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import hit_ratio
+from analysis.demand import demand, hit_ratio
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.kv import shrunk
 from analysis.prefill import Reading, knock_on, reading
 
 RULE: Final = "prefix_cache_lost"
@@ -42,6 +43,8 @@ RULE: Final = "prefix_cache_lost"
 MIN_DROP: Final = 0.15
 LOW_HITS: Final = 0.6
 MIN_Z: Final = 3.0
+# Where most of the input is cached, few points are much work: input to compute that grew by this part by lost hits counts as well; own default.
+MIN_RECOMPUTED: Final = 0.25
 # Fewer calls than this part of the baseline's rate let entries expire; own default.
 QUIET: Final = 0.5
 
@@ -60,7 +63,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     hits = hit_ratio(case)
     before, now = (hits.before, hits.now) if hits is not None else (found.hit_usual, found.hit_slow)
     drop = max(before - now, found.hit_usual - found.hit_slow)
-    if drop < MIN_DROP or (case.baseline is None and found.hit_slow >= LOW_HITS):
+    work = demand(case)
+    recomputed = work.lost_ratio if work is not None else 0.0
+    if (drop < MIN_DROP and recomputed < MIN_RECOMPUTED) or (case.baseline is None and found.hit_slow >= LOW_HITS):
         return RuledOut(what=RULE, figure=f"{say_ratio(max(now, 0.0))} of input tokens hit the cache, {say_ratio(before)} before") if hits else None
     z = _z(case.calls, case.calls_before)
     claims = {found.stage: found.cache_ms, **knock_on(case, "cache")}
@@ -108,7 +113,8 @@ def _diagnosis(case: Case, found: Reading, before: float, now: float, z: float |
             "hit_ratio_before": before, "hit_ratio_now": now, "hit_ratio_slow": found.hit_slow, "hit_ratio_reference": found.hit_usual, "z": z,
             "source": source, "prefill_ms_per_new_token": found.token_ms, "cache_ms": found.cache_ms, "input_ms": found.input_ms,
             "speed_ms": found.speed_ms, "input_tokens_slow": found.input_slow, "input_tokens_reference": found.input_usual, "low_traffic": quiet},
-        weight=0.95)
+        # A cache that holds less because its memory shrank is that memory's loss.
+        weight=0.95, amplifier=shrunk(case))
 
 
 def _quiet(case: Case) -> bool:

@@ -60,8 +60,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     spiky = spikes(found)
     if ratio < MIN_RATIO and spiky.any() and clustering(found.start_s, spiky) < MIN_CLUSTER and spiky[late].mean() > 0.5:
         return None
-    # What longer prompts or a lost cache added to the first token is not the provider's.
-    more = float(found.now_ms[late].mean() - np.percentile(found.before_ms, LATE)) if late.any() else 0.0
+    # What longer prompts or a lost cache added to the first token is not the provider's: lengths are taken out of both sides.
+    slow = np.isin(found.keys.view(np.uint64), case.slow["trace_key"].to_numpy().astype(np.uint64))
+    more = float(found.now_ms[slow].mean() - np.percentile(found.before_ms, LATE)) if slow.any() else 0.0
     claims = {stage: min(case.excess_ms(stage), max(more, now - before) if found.first_token else case.excess_ms(stage))}
     if not enough(case, claims):
         return None

@@ -1,7 +1,7 @@
 """provider_spikes: once in a while a call takes many times as long, whatever was asked and whenever.
 
 Detects
-    A few calls without engine telemetry (0.2 to 10 %) whose time is more than five times the usual one of their length,
+    A few calls without engine telemetry (0.2 to 30 %) whose time is more than five times the usual one of their length,
     scattered independently over the window, while the median stayed where it was.
 
 Why it hurts
@@ -36,7 +36,7 @@ from analysis.outside import clustering, outside, spikes
 
 RULE: Final = "provider_spikes"
 STAGES: Final = ("first_token", "generation", "decode")
-RARE: Final = (0.002, 0.10)
+RARE: Final = (0.002, 0.3)
 # Dispersion up to which spikes count as independent; own default.
 MOST_GATHERED: Final = 3.0
 MOST_MEDIAN: Final = 1.3

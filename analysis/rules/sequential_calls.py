@@ -38,6 +38,8 @@ RULE: Final = "sequential_calls"
 STAGES: Final = ("retrieval", "tool")
 # Part of the shorter ones' time that must overlap for calls to count as side by side; own default.
 SIDE_BY_SIDE: Final = 0.2
+# Part of the slow requests that must have them in a row where the baseline had not; own default.
+MOST_SLOW: Final = 0.5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -53,7 +55,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     row_now = float(now["in_row"].to_numpy().mean())
     before = _groups(case.tree_before, stage).filter(pl.col("operation") == operation) if case.tree_before is not None else None
     row_before = float(before["in_row"].to_numpy().mean()) if before is not None and before.height else None
-    if row_now < MOST_TRACES or (row_before is not None and row_before > 1.0 - MOST_TRACES):
+    # Where a baseline shows that they were not before, half of the slow requests will do: not all of them need to be slow for this.
+    if row_now < (MOST_TRACES if row_before is None else MOST_SLOW) or (row_before is not None and row_before > 1.0 - MOST_TRACES):
         said = f", {say_ratio(row_before)} before" if row_before is not None else ""
         return RuledOut(what=RULE, figure=f"calls of {printable(operation)} run in a row in {say_ratio(row_now)} of the slow requests{said}")
     gain = case.slow_tree.per_request(now, "gain_ms", case.slow["trace_key"])

@@ -73,12 +73,16 @@ class SpanName:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Metric `name` is indicator `indicator`; values times `scale` are in SI units. `where` keeps only points with these attributes."""
+    """Metric `name` is indicator `indicator`; values times `scale` are in SI units. `where` keeps only points with these attributes.
+
+    With `labels` the value is the product of these attributes (numbers as text): what an `_info` metric says.
+    """
 
     name: str
     indicator: str
     scale: float = 1.0
     where: tuple[tuple[str, str], ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ DIALECT = Dialect(
     metrics=(
         Metric("vllm:kv_cache_usage_perc", "kv_cache_usage"),
         Metric("vllm:gpu_cache_usage_perc", "kv_cache_usage"),
+        Metric("vllm:cache_config_info", "kv_capacity", labels=("num_gpu_blocks", "block_size")),
         Metric("vllm:num_requests_waiting", "queue_depth"),
         Metric("vllm:num_requests_running", "running"),
         Metric("vllm:num_requests_swapped", "swapped"),

@@ -14,6 +14,8 @@ from sample_traces.simulator.settings import Settings
 
 SEVERITIES: Final = ("easy", "medium", "hard")
 BREACH: Final = {"easy": 0.30, "medium": 0.10, "hard": 0.035}
+BANDS: Final = {"easy": (0.15, 0.6), "medium": (0.05, 0.15), "hard": (0.02, 0.05)}
+"""Shares of requests over the limit after the onset that count as a severity."""
 MODEL: Final = ("first_token", "decode", "generation")
 """Stages in which a client sees what goes on in a model server."""
 

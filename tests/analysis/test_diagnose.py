@@ -225,3 +225,16 @@ def test_affected_counts_the_judged_metric_where_nothing_is_measurable_at_once()
     affected = run(requests(200, generation_ms=[9000.0] * 150 + [10.0] * 50)).verdict.affected
     assert affected is not None
     assert (affected.requests, affected.ratio) == (150, 0.75)
+
+
+def test_worse_than_before_within_the_target_is_told_as_information() -> None:
+    # 4 % of the later half wait 4 s for retrieval, none before: the target of 95 % is met, and the cause is named without an alarm.
+    later = (np.arange(2000) >= 1000) & (np.arange(2000) % 25 == 0)
+    found = run(requests(2000, start_s=np.arange(2000) * 0.5, retrieval_ms=np.where(later, 4000.0, 50.0), decode_ms=200.0))
+    assert (found.verdict.status, found.verdict.cause, found.verdict.stage) == ("within_budget", "slow_dependency", "retrieval")
+    assert [(finding.rule, finding.severity) for finding in found.findings] == [("slow_dependency", "info")]
+    assert "worse than before: 4% of the requests" in found.verdict.sentence
+    # One in a hundred: too few to tell from what happens by chance.
+    rare = (np.arange(2000) >= 1000) & (np.arange(2000) % 100 == 0)
+    quiet = run(requests(2000, start_s=np.arange(2000) * 0.5, retrieval_ms=np.where(rare, 4000.0, 50.0), decode_ms=200.0))
+    assert (quiet.verdict.status, quiet.verdict.cause, quiet.findings) == ("within_budget", None, [])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -82,14 +85,19 @@ class Result(msgspec.Struct):
         """Whether the product cried: a verdict other than within budget, or a finding of warning or worse."""
         return self.status in ("over_budget", "failing", "traffic_lost") or any(severity != "info" for _, severity, _ in self.findings)
 
+    @property
+    def answered(self) -> bool:
+        """Whether a fault was told of: over budget, or worse than before within it."""
+        return self.status == "over_budget" or self.cause is not None
+
     def stage_right(self, first: int) -> bool:
         """Whether a right stage is among the first so many named."""
-        named = list(dict.fromkeys([*([self.stage] if self.stage else []), *self.ranked_stages])) if self.status == "over_budget" else []
+        named = list(dict.fromkeys([*([self.stage] if self.stage else []), *self.ranked_stages])) if self.answered else []
         return bool(set(named[:first]) & set(self.stages))
 
     def cause_right(self, first: int) -> bool:
         """Whether a right cause is among the first so many named; "none" among the right ones means that naming nothing is right, too."""
-        if self.status != "over_budget":
+        if not self.answered:
             return False
         named = list(dict.fromkeys([*([self.cause] if self.cause else []), *self.named]))[:first]
         right = {*self.causes, *self.accepted}
@@ -98,34 +106,31 @@ class Result(msgspec.Struct):
     @property
     def named(self) -> list[str]:
         """Rules that were found, best first, without opportunities and mere information."""
-        return [rule for rule, severity, _ in self.findings if severity != "info" and rule not in OPPORTUNITIES]
+        told = self.status != "within_budget"
+        return [rule for rule, severity, _ in self.findings if rule not in OPPORTUNITIES and (severity != "info" or not told)]
 
     @property
     def set_right(self) -> bool:
         """Whether exactly the causes were named, what follows from them left aside."""
-        return self.status == "over_budget" and set(self.named) - {*self.chain, *self.accepted} == set(self.causes) - {"none"}
+        return self.answered and set(self.named) - {*self.chain, *self.accepted} == set(self.causes) - {"none"}
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a case is asked: with what-ifs, with the search for the earliest verdict."""
+    """How a case is asked: with what-ifs, with the search for the earliest verdict; `keep` is where the recordings stay for the next run."""
 
     whatif: bool = True
     delay: bool = False
+    keep: Path | None = None
 
 
-def run(job: Job, options: Options, folder: Path | None = None) -> Result:
-    """One case from nothing to its score; everything it stores is gone afterwards."""
+def run(job: Job, options: Options) -> Result:
+    """One case from nothing to its score; what it stores is gone afterwards unless a folder to keep it is given."""
     clock = _Clock()
-    with tempfile.TemporaryDirectory(prefix="overrun-faults-", dir=folder) as temporary:
-        traces, db = Path(temporary) / "otlp", Path(temporary) / "case.db"
-        made = make(replace(job, fixes=job.fixes and options.whatif))
-        write(made, traces)
-        clock.lap("simulate")
+    with _place(job, options) as place:
+        db = place / "case.db"
         settings = load(flags={"collector.db": str(db)})
-        ask.import_files([*sorted(traces.glob("*.pb"))], settings, url=None, progress=_silent)
-        clock.lap("import")
-        truth = made.truth
+        truth = _recorded(job, options, place, settings, clock)
         asked, parameters = _question(job, truth)
         report = _report(parameters, settings, db)
         clock.lap("report")
@@ -144,6 +149,34 @@ def run(job: Job, options: Options, folder: Path | None = None) -> Result:
         reasons={k: v for k, v in report.reasons.items() if k.startswith("findings")},
         onset_error_s=(verdict.onset - onset).total_seconds() if verdict.onset and onset else None, delay_s=delay, baselines=baselines, whatifs=predicted,
         seconds=clock.laps, asked=asked)
+
+
+@contextlib.contextmanager
+def _place(job: Job, options: Options) -> Iterator[Path]:
+    if options.keep is None:
+        with tempfile.TemporaryDirectory(prefix="overrun-faults-") as temporary:
+            yield Path(temporary)
+        return
+    parts = (job.scenario, job.severity, str(job.seed), "client" if job.client_only else "full", f"{job.duration_s:g}", "fixes" if options.whatif else "")
+    place = options.keep / "-".join(part for part in parts if part)
+    place.mkdir(parents=True, exist_ok=True)
+    yield place
+
+
+def _recorded(job: Job, options: Options, place: Path, settings: Settings, clock: _Clock) -> dict[str, Any]:
+    """The truth of a case whose store stands in `place`: made now, or kept by an earlier run."""
+    kept = place / "truth.json"
+    if not kept.exists():
+        traces = place / "otlp"
+        made = make(replace(job, fixes=job.fixes and options.whatif))
+        write(made, traces)
+        clock.lap("simulate")
+        ask.import_files([*sorted(traces.glob("*.pb"))], settings, url=None, progress=_silent)
+        (traces / "truth.json").rename(kept)
+        shutil.rmtree(traces)
+        clock.lap("import")
+    truth: dict[str, Any] = json.loads(kept.read_bytes())
+    return truth
 
 
 class _Clock:

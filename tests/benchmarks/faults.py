@@ -39,7 +39,8 @@ def jobs(names: Sequence[str], severities: Sequence[str], seeds: Sequence[int], 
     out = []
     for name in names:
         for severity in severities if name in SCENARIOS else ("medium",):
-            out += [Job(scenario=name, severity=severity, seed=seed, client_only=client, duration_s=duration_s) for seed in seeds for client in variants]
+            out += [Job(scenario=name, severity=severity, seed=seed, client_only=client, duration_s=duration_s, tuned=True)
+                    for seed in seeds for client in variants]
     return out
 
 
@@ -67,7 +68,7 @@ def results(todo: list[Job], options: Options, processes: int) -> Iterator[tuple
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what was asked for, print the tables, write confusions and results; 1 when a case broke."""
     given = _parser().parse_args(arguments)
-    seeds = (HELD_OUT if given.held_out else DEVELOPMENT)[: given.seeds]
+    seeds = given.seed or (HELD_OUT if given.held_out else DEVELOPMENT)[: given.seeds]
     names = given.scenario or ([*SCENARIOS, "healthy", "healthy_growth", "healthy_bursts"] if given.quick else [*SCENARIOS, *HEALTHY])
     severities = given.severity or (["medium"] if given.quick else list(SEVERITIES))
     variants = {"full": [False], "client": [True], "both": [False, True]}[given.variant or ("full" if given.quick else "both")]
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     done = [r for r in known if (r.scenario, r.severity, r.seed, r.client_only) in {key(job) for job in wanted}]
     broken: list[str] = []
     todo = [job for job in wanted if key(job) not in have]
-    for job, result in results(todo, Options(whatif=given.whatif or not given.quick, delay=given.delay), given.processes):
+    for job, result in results(todo, Options(whatif=given.whatif or not (given.quick or given.no_whatif), delay=given.delay, keep=given.keep), given.processes):
         if isinstance(result, str):
             broken.append(f"{key(job)} broke: {result}")
             print(broken[-1], file=sys.stderr, flush=True)
@@ -107,8 +108,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--severity", action="append", choices=SEVERITIES)
     parser.add_argument("--variant", choices=("full", "client", "both"))
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seed", type=int, action="append", help="exactly this one")
     parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--whatif", action="store_true", help="with --quick: also ask for the fixes of the truth")
+    parser.add_argument("--no-whatif", action="store_true", help="do not ask for the fixes of the truth")
+    parser.add_argument("--keep", type=Path, help="folder in which recordings stay, so that the next run with it only asks")
     parser.add_argument("--duration", type=float, help="seconds of a window")
     parser.add_argument("--delay", action="store_true", help="also look for the earliest report that names the cause")
     parser.add_argument("--processes", type=int, default=1)

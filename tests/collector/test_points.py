@@ -330,6 +330,16 @@ def test_an_engine_gauge_is_its_indicator_in_si_units(pipeline: Pipeline, name: 
     ]
 
 
+@pytest.mark.parametrize(
+    ("labels", "shown"),
+    [({"num_gpu_blocks": "5000", "block_size": "16"}, [80_000.0]), ({"num_gpu_blocks": "many", "block_size": "16"}, []), ({"block_size": "16"}, []),
+     ({"num_gpu_blocks": "nan", "block_size": "16"}, [])],
+)
+def test_vllm_tells_its_kv_capacity_in_the_labels_of_an_info_metric(pipeline: Pipeline, labels: dict[str, str], shown: list[float]) -> None:
+    send(pipeline, gauge("vllm:cache_config_info", 1.0, **labels))
+    assert values(pipeline, "kv_capacity") == shown
+
+
 def test_the_prefix_cache_hit_rate_is_the_ratio_of_its_counters_over_the_same_interval(pipeline: Pipeline) -> None:
     send(
         pipeline,

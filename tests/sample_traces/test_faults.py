@@ -28,17 +28,17 @@ def result(**changes: Any) -> Result:
 
 @pytest.mark.parametrize(("scenario", "stage"), [("slow_dependency", "retrieval"), ("under_capacity", "queue")])
 def test_a_fault_is_found_from_its_telemetry_alone(tmp_path: Path, scenario: str, stage: str) -> None:
-    found = run(Job(scenario=scenario, severity="easy", seed=102, duration_s=160.0), Options(), tmp_path)
+    found = run(Job(scenario=scenario, severity="easy", seed=102, duration_s=160.0), Options(keep=tmp_path))
     assert found.breach is not None
     assert found.breach > 0.15
     assert (found.status, found.stage, found.cause) == ("over_budget", stage, scenario)
     assert found.cause_right(1)
     assert found.stage_right(1)
-    assert not list(tmp_path.iterdir())
+    assert {path.name for path in tmp_path.glob("*/*")} == {"case.db", "truth.json"}
 
 
 def test_a_healthy_window_raises_no_alarm(tmp_path: Path) -> None:
-    found = run(Job(scenario="healthy", seed=103, duration_s=120.0, client_only=True), Options(), tmp_path)
+    found = run(Job(scenario="healthy", seed=103, duration_s=120.0, client_only=True), Options(keep=tmp_path))
     assert (found.status, found.alarm) == ("within_budget", False)
 
 

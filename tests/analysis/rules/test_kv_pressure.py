@@ -43,6 +43,18 @@ def test_capacity_is_told_from_the_tokens_held_where_the_engine_does_not() -> No
     assert finding.evidence["capacity_ratio"] == pytest.approx(0.5, rel=0.03)
 
 
+def test_fires_on_a_smaller_cache_that_loses_prompts_before_it_preempts() -> None:
+    # The cache held 60 of 100 tokens of every prompt and holds 20 now: 80 instead of 40 are computed, with KV usage far from full.
+    cached = np.where(LATE, 20, 60)
+    slow = requests(N, prefill_ms=np.where(LATE, 4_000.0, 100.0), decode_ms=1_000.0, input_tokens=100, cached_tokens=cached)
+    shrunk = run(slow, slo=E2E, gauges=gauges((0.2, 0.4), (0.0, 0.0), (40_000.0, 20_000.0)))
+    assert shrunk.verdict.cause == "kv_pressure"
+    assert the(shrunk, "kv_pressure").evidence["lost_tokens_ratio"] == pytest.approx(1.0)
+    # With the memory as it was, the lost prompts are the cause.
+    kept = run(slow, slo=E2E, gauges=gauges((0.2, 0.4), (0.0, 0.0), (40_000.0, 40_000.0)))
+    assert (kept.verdict.cause, of(kept, "kv_pressure")) == ("prefix_cache_lost", None)
+
+
 def test_silent_when_more_requests_filled_the_cache() -> None:
     start = np.r_[np.arange(300), 300.0 + np.arange(300) / 3.0]
     found = run(waiting(start), slo=E2E, gauges=gauges((0.5, 0.99), (0.0, 0.6), (40_000.0, 40_000.0)))

@@ -1,0 +1,113 @@
+"""How much room has the engine's KV cache, and is it enough? Usage, preemptions and capacity, now against before."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from analysis.budget import FloatArray
+from analysis.calls import MIN_CALLS, Calls, known
+from analysis.case import Case, Period
+from analysis.overlap import Flow
+
+# Capacity that fell below this part of what it was is a change of the engine, not of the traffic; own default.
+SHRUNK: Final = 0.85
+# Tokens held are averaged this far around a sample; samples on either side, and usage from which it can be divided by; own defaults.
+AROUND_S: Final = 10.0
+LEAST_SAMPLES: Final = 3
+LEAST_USED: Final = 0.02
+
+
+class Pressure(NamedTuple):
+    """KV usage (0..1) at P95, preemptions per request, and capacity now over before (None: unknown), with how it is known."""
+
+    usage: float
+    usage_before: float | None
+    preempted: float
+    preempted_before: float | None
+    capacity_ratio: float | None
+    capacity_source: str
+
+
+def pressure(case: Case) -> Pressure | None:
+    """Read usage, preemptions and capacity on both sides; None without samples of KV usage."""
+    usage, usage_before = case.gauge("kv_cache_usage"), case.gauge("kv_cache_usage", before=True)
+    if not len(usage):
+        return None
+    ratio, source = capacity_ratio(case)
+    before = _per_request(case, case.baseline, case.calls_before, before=True)
+    return Pressure(
+        float(np.percentile(usage, 95.0)), float(np.percentile(usage_before, 95.0)) if len(usage_before) else None,
+        _per_request(case, case.period, case.calls, before=False) or 0.0, before, ratio, source)
+
+
+def _per_request(case: Case, period: Period | None, calls: Calls | None, *, before: bool) -> float | None:
+    """Preemptions per call: mean rate of the engines that told, times how many they are, over the calls per second; None where none told."""
+    rates = case.gauge("preemptions", before=before)
+    if period is None or calls is None or not len(rates):
+        return None
+    engines = case.points.filter(pl.col("indicator") == "preemptions")["instance"].n_unique()
+    return float(rates.mean()) * engines * period.seconds / len(calls) if len(calls) else 0.0
+
+
+def shrunk(case: Case) -> bool:
+    """Say whether the engines' KV memory became smaller: what is held then falls out of the cache, and running sequences out of the batch."""
+    ratio, _ = capacity_ratio(case)
+    return ratio is not None and ratio < SHRUNK
+
+
+def capacity_ratio(case: Case) -> tuple[float | None, str]:
+    """Return the KV capacity now over the one before and how it is known: the engine's own figure, else tokens held over KV usage; None unknown.
+
+    Preemptions may begin minutes before the first limit is missed, so the two sides are parted at the first of them, else at the onset. Tokens
+    held are those of finished calls (input and half of the output while they ran): near the end, where calls still run, there is no telling.
+    Prompts that share their head share its blocks: capacity counts as smaller only if it is, both with what was in the cache and without it.
+    """
+    told = case.gauge("kv_capacity", before=True), case.gauge("kv_capacity")
+    if len(told[0]) and len(told[1]):
+        return float(np.median(told[1]) / np.median(told[0])), "the engine's own figure"
+    sides = [calls for calls in (case.calls_before, case.calls) if calls is not None]
+    usage, preempted = _series(case, "kv_cache_usage"), _series(case, "preemptions").filter(pl.col("value") > 0)
+    if usage.is_empty() or case.calls_before is None:
+        return None, "unknown"
+    parted = (case.period.start - case.origin).total_seconds()
+    since = min(parted, float(preempted["at_s"].to_numpy().min())) if not preempted.is_empty() else parted
+    ratios = [_full_at(*held, usage, since) for held in _held(sides)]
+    known_ratios = [ratio for ratio in ratios if ratio is not None]
+    return (max(known_ratios), "tokens held over KV usage") if len(known_ratios) == len(ratios) else (None, "unknown")
+
+
+def _full_at(start: FloatArray, end: FloatArray, held: FloatArray, usage: pl.DataFrame, since_s: float) -> float | None:
+    """Tokens at which the cache would be full, after a moment over before it; None below 30 calls or 3 samples on either side."""
+    if len(start) < MIN_CALLS:
+        return None
+    at, used = usage["at_s"].to_numpy(), usage["value"].to_numpy() * usage["engines"].to_numpy()
+    tokens = Flow(start, end, held * (end - start)).between(at - AROUND_S, at + AROUND_S) / (2.0 * AROUND_S)
+    ended = end.max() - float(np.percentile(end - start, 95.0))
+    inside = (at > start.min() + AROUND_S) & (at < ended - AROUND_S) & (used > LEAST_USED)
+    sides = [tokens[chosen] / used[chosen] for chosen in (inside & (at < since_s), inside & (at >= since_s))]
+    if min(len(side) for side in sides) < LEAST_SAMPLES:
+        return None
+    before, after = (float(np.median(side)) for side in sides)
+    return after / before if before > 0.0 else None
+
+
+def _held(sides: list[Calls]) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
+    """When calls held KV memory and how many tokens of it: all of their input, and only what no cache held."""
+    start, end = (np.concatenate([getattr(calls, name) for calls in sides]) for name in ("scheduled_s", "last_s"))
+    answer = np.concatenate([calls.of("output_tokens") for calls in sides])
+    out = []
+    for n_in in (np.concatenate([calls.of("input_tokens") for calls in sides]), np.concatenate([calls.new_tokens for calls in sides])):
+        chosen = known(n_in, answer, start, end)
+        out.append((start[chosen], end[chosen], (n_in + answer / 2.0)[chosen]))
+    return out
+
+
+def _series(case: Case, indicator: str) -> pl.DataFrame:
+    """Mean of an indicator over the engines per sample time, and how many told, with the time in seconds after the case's origin."""
+    origin_us = int(case.origin.timestamp() * 1e6)
+    chosen = case.points.filter(pl.col("indicator") == indicator).group_by("time_us").agg(
+        pl.col("value").mean(), engines=pl.col("instance").n_unique()).sort("time_us")
+    return chosen.with_columns(at_s=(pl.col("time_us") - origin_us) / 1e6)
