@@ -361,7 +361,7 @@ def _baseline_rows(
     rows = _with_metric(frame.rows.filter(pl.col("start_us") < to_us(onset)), metric)
     if rows.height < needed:
         return None, None
-    choice = "auto: what came before the detected onset in this window"
+    choice = "auto: before the onset"
     return rows, Baseline(choice=choice, start=frame.start, end=onset, requests=rows.height)
 
 
@@ -602,9 +602,7 @@ def _ruled_out(facts: _Facts, stage: str, by_rules: list[RuledOut]) -> list[Rule
     out = [
         RuledOut(
             what=s,
-            figure=f"{say_ms(tail.tail_ms[s])} in slow and {say_ms(tail.reference_ms[s])} in "
-            f"{tail.reference} requests, "
-            f"{say_ratio(tail.share(s))} of the excess",
+            figure=f"{say_ratio(tail.share(s))} of the excess: {say_ms(tail.tail_ms[s])} slow, {say_ms(tail.reference_ms[s])} {tail.reference}",
         )
         for s in small[:4]
     ]

@@ -1,5 +1,6 @@
 """Can these numbers be trusted? One check per way in which telemetry misleads, each with what to do about it."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -17,7 +18,7 @@ from analysis.quality_metrics import metric_checks
 from analysis.sampling import Sampling, assess
 from analysis.slo import Slo
 from analysis.trust import FEW, MOST, ONE_PERCENT, Check, Grade
-from analysis.window import SCRAPE_GRACE, RequestFrame, Window, load
+from analysis.window import MOST_CALLS, MOST_SPAN_REQUESTS, SCRAPE_GRACE, RequestFrame, Window, load
 
 # Unfinished requests are the slowest ones: once 1 % of them is missing, P99 is a number about the others.
 MOST_WAITING: Final = 0.01
@@ -55,6 +56,16 @@ def checks(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, sample
     found += [*call_checks(con, frame.window, frame.rows.height), *metric_checks(con, frame, slo)]
     order = {"fail": 0, "warn": 1, "ok": 2}
     return sorted(found, key=lambda check: order[check.status])
+
+
+def evidence_checks(frame: RequestFrame) -> list[Check]:
+    """Say of how many requests the causes read spans and calls, where not of all: the numbers of the report are exact all the same."""
+    n = frame.rows.height
+    if n <= MOST_SPAN_REQUESTS:
+        return []
+    every = math.ceil(n / MOST_SPAN_REQUESTS)
+    detail = f"numbers are of all {n:,} requests; causes read the spans of one request in {every} and at most {MOST_CALLS:,} model calls a period"
+    return [Check(check="sampled_evidence", status="ok", detail=detail)]
 
 
 def without_spoiled(frame: RequestFrame, found: list[Check]) -> tuple[RequestFrame, dict[str, str]]:
@@ -101,9 +112,8 @@ def _waiting(frame: RequestFrame, slo: Slo) -> Check | None:
         detail = f"{waiting:,.0f} requests waiting at the end by the queue gauge, {say_ratio(share)} of all"
         return Check(check=name, status="ok", detail=detail)
     detail = (
-        f"{waiting:,.0f} requests were still waiting when the window ended (queue gauge), {say_ratio(share)} of all: "
-        "only finished requests have spans, so every percentile here is too low and goodput too high. "
-        "Judge again when the queue has drained"
+        f"{waiting:,.0f} requests were still waiting at the end (queue gauge), {say_ratio(share)} of all: only finished "
+        "ones have spans, so percentiles are too low and goodput too high. Judge again when the queue has drained"
     )
     return Check(check=name, status="warn", detail=detail)
 

@@ -25,7 +25,7 @@ from analysis.finding import Finding
 from analysis.goodput import FailedBy, Goodput, goodput, judge
 from analysis.latency import Latency, latency, no_latency
 from analysis.leading import Indicator
-from analysis.quality import checks, without_spoiled
+from analysis.quality import checks, evidence_checks, without_spoiled
 from analysis.sampling import Sampling, assess
 from analysis.slo import Slo
 from analysis.trust import Check
@@ -98,7 +98,7 @@ def build(
     if sampled.refused:
         budgets_for(slo, next(iter(slo.limits())), budgets)
         return _refused(con, frame, sampled, slo)
-    doubts = checks(con, frame, slo, sampled)
+    doubts = checks(con, frame, slo, sampled) + (evidence_checks(frame) if with_findings else [])
     whole = frame
     frame, spoiled = without_spoiled(frame, doubts)
     lookups = Lookups(

@@ -6,10 +6,12 @@ printed.
 
 import re
 import textwrap
+from datetime import datetime
 from typing import Final
 
 from analysis.budget import LATER, StageRow
-from analysis.finding import Finding, printable, say_ms, say_ratio
+from analysis.finding import Finding, Fix, Predicted, printable, say_ms, say_ratio
+from analysis.incident import Changed
 from analysis.latency import Percentiles
 from analysis.report import Report
 from analysis.window import rfc3339
@@ -99,16 +101,27 @@ def _goodput(report: Report) -> str:
 def _context(report: Report) -> str:
     verdict, parts = report.verdict, []
     if verdict.onset is not None:
-        parts.append(f"since {rfc3339(verdict.onset)}" + (f", {verdict.trend}" if verdict.trend else ""))
-    if report.baseline is not None:
-        parts.append(f"baseline of {report.baseline.requests:,} requests ({report.baseline.choice})")
+        parts.append(f"since {_moment(verdict.onset, report)}" + (f", {verdict.trend}" if verdict.trend else ""))
     if verdict.affected is not None and verdict.affected.per_minute is not None:
         parts.append(f"{verdict.affected.per_minute:,.0f} bad requests/min")
         parts += [f"route {share.name} {say_ratio(share.ratio)} bad" for share in verdict.affected.routes[:2]]
-    parts += [f"{change.what} {change.after} new at {rfc3339(change.at)}" for change in verdict.changed[:2]]
+    parts += [_change(change, report) for change in verdict.changed[:2]]
+    if report.baseline is not None:
+        parts.append(f"baseline {report.baseline.requests:,} requests ({report.baseline.choice.removeprefix('auto: ')})")
     if verdict.ruled_out:
         parts.append(f"not {verdict.ruled_out[0].what} ({verdict.ruled_out[0].figure})")
     return "SITUATION " + "; ".join(parts) if parts else ""
+
+
+def _moment(time: datetime, report: Report) -> str:
+    """A time of the window: without its date where the first line has said it."""
+    start = report.window.start
+    return f"{time:%H:%M:%S} UTC" if start is not None and time.date() == start.date() else rfc3339(time)
+
+
+def _change(change: Changed, report: Report) -> str:
+    at = "" if change.at == report.verdict.onset else f" at {_moment(change.at, report)}"
+    return f"{change.what} {change.before[0]} -> {change.after}{at}" if len(change.before) == 1 else f"{change.what} {change.after} new{at}"
 
 
 def _now(report: Report) -> str:
@@ -150,12 +163,13 @@ def _findings(report: Report, width: int) -> list[str]:
         return []
     lines = ["FINDINGS"]
     for rank, finding in enumerate(report.findings[:_MOST_FINDINGS], start=1):
-        lines += _finding(rank, finding, width)
+        lines += _finding(rank, finding, width, told=finding.rule == report.verdict.cause)
     more = len(report.findings) - _MOST_FINDINGS
     return [*lines, f"  and {more} more in the JSON report"] if more > 0 else lines
 
 
-def _finding(rank: int, finding: Finding, width: int) -> list[str]:
+def _finding(rank: int, finding: Finding, width: int, *, told: bool) -> list[str]:
+    """A finding, its fix, what that gains and where to look; on what the gain rests is not said again where the verdict's sentence has `told` it."""
     evidence = finding.evidence
     interval = evidence.get("share_of_excess_interval")
     sure = f", 95 % interval of the share {say_ratio(interval[0])} to {say_ratio(interval[1])}" if interval else ""
@@ -166,34 +180,37 @@ def _finding(rank: int, finding: Finding, width: int) -> list[str]:
     )
     head += f" (n {evidence.get('n', 0):,}, {evidence.get('n_tail', 0):,} slow{sure})."
     lines = _wrap(head, width, "  ", "     ")
-    fix = finding.fix
-    small = finding.severity == "info"  # an opportunity, not what is wrong: two lines of it are enough here
-    if fix is not None:
-        lines += _wrap(f"FIX {fix.title}." + ("" if small else f" {fix.detail}"), width, "     ", "     ")
+    fix, gain = finding.fix, ""
     if fix is not None and fix.predicted is not None:
-        gain = fix.predicted
-        cost = ", ".join(f"{name.replace('_', ' ')} {say_ratio(value)}" for name, value in gain.cost.items())
-        text = (
-            f"GAIN {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} -> {say_ms(gain.after)}"
-            + (f" (90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})" if gain.interval else "")
-            + f" if {fix.assumption}; {fix.method}, {say_ratio(gain.touched_ratio)} of requests change"
-            + (f"; cost: {cost}" if cost else "")
-        )
+        gain = _gain(fix, fix.predicted, told=told, brief=finding.severity == "info")
+    if finding.severity == "info":  # an opportunity, not what is wrong: two lines of it are enough here
+        return [*lines, *_wrap(f"FIX {fix.title}. {gain}" if fix is not None else "", width, "     ", "     ")]
+    traces = f"TRACES {', '.join(printable(trace, 32) for trace in finding.exemplars[:2])}" if finding.exemplars else ""
+    for text in (f"FIX {fix.title}. {fix.detail}" if fix is not None else "", " ".join(part for part in (gain, traces) if part)):
         lines += _wrap(text, width, "     ", "     ")
-    if finding.exemplars and not small:
-        lines += _wrap(
-            f"TRACES {', '.join(printable(trace, 32) for trace in finding.exemplars[:2])}", width, "     ", "     "
-        )
     return lines
+
+
+def _gain(fix: Fix, predicted: Predicted, *, told: bool, brief: bool) -> str:
+    sure = [say_ms(edge) for edge in predicted.interval or ()]
+    cost = ", ".join(f"{name.replace('_', ' ')} {say_ratio(value)}" for name, value in predicted.cost.items())
+    return (
+        f"GAIN {predicted.metric.upper()} P{100.0 * predicted.quantile:g} {say_ms(predicted.before)} -> {say_ms(predicted.after)}"
+        + (f" (90 % interval {sure[0]} to {sure[1]})" if len(set(sure)) == 2 else "")
+        + ("" if told else f" if {fix.assumption}")
+        + (f"; {fix.method}" if brief else f"; {fix.method}, {say_ratio(predicted.touched_ratio)} of requests change")
+        + (f"; cost: {cost}" if cost else "")
+        + "."
+    )
 
 
 def _quality(report: Report, width: int) -> list[str]:
     bad = [check for check in report.data_quality if check.status != "ok"]
-    passed = len(report.data_quality) - len(bad)
-    lines = [f"DATA QUALITY {len(bad)} to look at, {passed} passed"]
-    for check in bad:
-        lines += _wrap(f"{check.status.upper()} {check.check}: {check.detail}.", width, "  ", "       ")
-    return lines
+    said = [f"{check.status.upper()} {check.check}: {check.detail}." for check in bad]
+    head = f"DATA QUALITY {len(report.data_quality) - len(bad)} checks passed"
+    if len(said) < 2:
+        return _wrap("; ".join([head, *said]), width, "", "  ")
+    return [f"{head}, {len(bad)} to look at", *(line for text in said for line in _wrap(text, width, "  ", "       "))]
 
 
 def _time(value_ms: float | None) -> str:

@@ -12,6 +12,6 @@ select
     coalesce(attributes['cloud.region'], resource_attributes['cloud.region']) as region,
     coalesce(attributes['server.region'], attributes['peer.region'], attributes['net.peer.region']) as peer_region,
     coalesce(attributes['batch.id'], attributes['gen_ai.batch.id']) as batch
-from v_spans
-where start >= $start::timestamptz and start < $end::timestamptz and trace_key % $every::ubigint = 0
+from sampled_spans($every::ubigint)
+where start >= $start::timestamptz and start < $end::timestamptz
 order by trace_key, start_s

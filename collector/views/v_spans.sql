@@ -1,6 +1,7 @@
 -- What spans arrived, in canonical fields? One row per span (a span that arrived in two bodies is one row). Milliseconds.
 -- Copies of a span are alike, so none is preferred: with an ORDER BY here no filter would reach the stored rows, and a look at one trace would sort all.
-create or replace view v_spans as
+-- sampled_spans(every) has those of every every-th trace: no filter on the view of all reaches below its `distinct on`, and all of 10 M would be sorted out first.
+create or replace macro sampled_spans(every) as table
 select
     trace_hex(trace_hi, trace_lo) as trace_id, hash(trace_hi, trace_lo) as trace_key, span_hex(span_id) as span_id, case when parent_id <> 0 then span_hex(parent_id) end as parent_span_id,
     src.service, src.instance, s.name, span_kind_name(kind) as kind, make_timestamptz(start_ns // 1000) as start, duration_ns / 1e6 as duration_ms,
@@ -10,4 +11,6 @@ select
     queue_ns / 1e6 as queue_ms, prefill_ns / 1e6 as prefill_ms, decode_ns / 1e6 as decode_ms, engine_e2e_ns / 1e6 as engine_e2e_ms,
     chunks, chunk_gap_max_ns / 1e6 as chunk_gap_max_ms, finish_reason, error_type, http_status, route, session, tenant, user_hash, workload, turn,
     prefix_hash, depends_on, trace_state, map(keys, unpacked(attribute_values)) as attributes, src.resource_attributes
-from (select distinct on (trace_hi, trace_lo, span_id) * from stored_spans) s left join sources src using (source_id);
+from (select distinct on (trace_hi, trace_lo, span_id) * from stored_spans where every = 1 or hash(trace_hi, trace_lo) % every = 0) s
+    left join sources src using (source_id);
+create or replace view v_spans as from sampled_spans(1::ubigint);

@@ -1,5 +1,6 @@
 """Data quality: each check with data that trips it and a twin that does not."""
 
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -244,3 +245,13 @@ def test_metric_that_stops_while_its_instance_reports_on_is_told(last: int, expe
     gauge(con, "running", {float(s): 1.0 for s in range(0, 100, 5)})
     gauge(con, "kv_cache_usage", {float(s): 0.5 for s in range(0, last + 1, 5)})
     assert metric_status("vanished_metric", con, DEFAULT) == expected
+
+
+def test_causes_that_read_a_part_of_the_spans_say_so() -> None:
+    frame = frame_of(requests(100, prefill_ms=10.0))
+    assert quality.evidence_checks(frame) == []
+    many = replace(frame, rows=pl.concat([frame.rows] * 450))
+    (check,) = quality.evidence_checks(many)
+    assert (check.check, check.status) == ("sampled_evidence", "ok")
+    assert "all 45,000 requests" in check.detail
+    assert "one request in 3" in check.detail

@@ -12,7 +12,7 @@ from analysis.text import render
 from analysis.window import Window
 from tests.analysis.builders import insert, requests, store, vllm_gauges, vllm_spans
 
-LINES_OF_A_SCREEN = 50
+LINES_OF_A_SCREEN = 45
 
 
 @pytest.fixture(scope="module")
