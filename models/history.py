@@ -75,6 +75,15 @@ def keys_of(request: Request, salt: bytes = b"") -> dict[str, Key]:
     return keys
 
 
+# The levels that are one caller's own: when it called last tells of the next answer.
+CALLERS: Final = ("session", "prefix")
+
+
+def _caller_keys(request: Request) -> list[tuple[str, Key]]:
+    named = zip(CALLERS, (request.session, request.prefix_hash), strict=True)
+    return [(name, (key,)) for name, key in named if key is not None]
+
+
 # Each output counts this much of the one after it in `Window.recent`; 0.6 and 0.9 were as good on the Mooncake trace.
 _FADE: Final = 0.8
 
@@ -82,17 +91,15 @@ _FADE: Final = 0.8
 class Window:
     """The last `size` output lengths of one key, in arrival order and in sorted order (tokens).
 
-    Beside them: when the newest of these requests arrived (`last_time_s`), and how long its prompt was
-    (`last_input_tokens`).
+    Beside them: how long the prompt of the newest was (`last_input_tokens`).
     """
 
-    __slots__ = ("_arrived", "_size", "_sorted", "last_input_tokens", "last_time_s")
+    __slots__ = ("_arrived", "_size", "_sorted", "last_input_tokens")
 
     def __init__(self, size: int, outputs: Iterable[int] = ()) -> None:
         self._size = size
         self._arrived: deque[int] = deque(outputs, maxlen=size)
         self._sorted: list[int] = sorted(self._arrived)
-        self.last_time_s = MISSING
         self.last_input_tokens = MISSING
 
     def __len__(self) -> int:
@@ -102,14 +109,13 @@ class Window:
         """Iterate over the outputs, oldest first."""
         return iter(self._arrived)
 
-    def add(self, output_tokens: int, time_s: float = MISSING, input_tokens: float = MISSING) -> None:
-        """Remember one more output, forgetting the oldest when full; its request arrived at `time_s`."""
+    def add(self, output_tokens: int, input_tokens: float = MISSING) -> None:
+        """Remember one more output, forgetting the oldest when full; its prompt had `input_tokens`."""
         if len(self._arrived) == self._size:
             oldest = self._arrived.popleft()
             del self._sorted[bisect.bisect_left(self._sorted, oldest)]
         self._arrived.append(output_tokens)
         bisect.insort(self._sorted, output_tokens)
-        self.last_time_s = time_s
         self.last_input_tokens = input_tokens
 
     @property
@@ -145,9 +151,40 @@ class History:
         self._salt = salt
         # What came from an artifact stays a list of outputs until it is asked for: a router starts in milliseconds.
         self._windows: dict[str, OrderedDict[Key, Window | list[int]]] = {level.name: OrderedDict() for level in LEVELS}
+        # The two newest arrivals of each caller, the later one first.
+        self._arrivals: dict[str, OrderedDict[Key, tuple[float, float]]] = {name: OrderedDict() for name in CALLERS}
+
+    def arrive(self, request: Request) -> None:
+        """Record that `request` has arrived, finished or not; one without a time, session or prefix leaves no mark."""
+        if math.isnan(request.time_s):
+            return
+        for name, key in _caller_keys(request):
+            arrivals = self._arrivals[name]
+            newest, before = arrivals.get(key, (-math.inf, -math.inf))
+            if key not in arrivals and len(arrivals) >= _LEVEL_BY_NAME[name].max_keys:
+                arrivals.popitem(last=False)
+            if request.time_s > newest:
+                arrivals[key] = (request.time_s, newest)
+            elif before < request.time_s < newest:
+                arrivals[key] = (newest, request.time_s)
+            arrivals.move_to_end(key)
+
+    def arrivals_of(self, request: Request) -> dict[str, float]:
+        """Return when the same session, and the same prefix, arrived last before `request` (seconds since 1970), by level.
+
+        Only what arrived earlier counts: whoever asks twice about one request gets one answer.
+        """
+        found = {}
+        for name, key in _caller_keys(request):
+            earlier = (time_s for time_s in self._arrivals[name].get(key, ()) if -math.inf < time_s < request.time_s)
+            newest = max(earlier, default=None)
+            if newest is not None:
+                found[name] = newest
+        return found
 
     def observe(self, request: Request, output_tokens: int) -> None:
         """Record that `request` has finished with `output_tokens`; call it at the end of the request, never before."""
+        self.arrive(request)
         for name, key in keys_of(request, self._salt).items():
             windows = self._windows[name]
             window = self._opened(name, key)
@@ -158,7 +195,7 @@ class History:
                 window = windows[key] = Window(level.window)
             else:
                 windows.move_to_end(key)
-            window.add(output_tokens, request.time_s, request.input_tokens)
+            window.add(output_tokens, request.input_tokens)
 
     def window(self, level: str, key: Key) -> Window | None:
         """Return the outputs seen under `key`, or None while there are fewer than the level needs to speak."""

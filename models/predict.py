@@ -10,7 +10,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 import numpy as np
 import onnxruntime
@@ -65,7 +65,10 @@ class Prediction(TypedDict):
 
 
 class Predictor:
-    """A loaded artifact. Answers are a function of the artifact and of what was observed; use one per thread."""
+    """A loaded artifact. Answers are a function of the artifact and of what was asked and observed; use one per thread.
+
+    Asking tells it that the request came: the next one of that session or prefix knows how long ago that was.
+    """
 
     def __init__(self, artifact: Artifact) -> None:
         """Open the models of `artifact` and hold them against its golden vectors.
@@ -108,11 +111,10 @@ class Predictor:
         Raises:
             RequestError: a field has the wrong type or an impossible value.
         """
-        request = self._parse(row)
-        windows = self._history.windows_of(request)
-        skill = self._skill(request)
-        logs = None if skill == "none" else self._raw([(request, windows)])[0]
-        return self._answer(row, request, windows, skill, logs)
+        asked = self._ask(row)
+        skill = self._skill(asked.request)
+        logs = None if skill == "none" else self._raw([asked])[0]
+        return self._answer(row, asked, skill, logs)
 
     def predict_batch(self, rows: Sequence[Mapping[str, Any]]) -> list[Prediction]:
         """Return one answer per row, in order.
@@ -121,12 +123,11 @@ class Predictor:
             RequestError: a field of some row has the wrong type or an impossible value; no row is answered then.
         """
         requests = [self._parse(row) for row in rows]
-        windows = [self._history.windows_of(request) for request in requests]
+        asked = [self._arrived(request) for request in requests]
         skills = [self._skill(request) for request in requests]
         chosen = [index for index, skill in enumerate(skills) if skill != "none"]
-        logs = dict(zip(chosen, self._raw([(requests[index], windows[index]) for index in chosen]), strict=True))
-        asked = zip(rows, requests, windows, skills, strict=True)
-        return [self._answer(*one, logs.get(index)) for index, one in enumerate(asked)]
+        logs = dict(zip(chosen, self._raw([asked[index] for index in chosen]), strict=True))
+        return [self._answer(*one, logs.get(index)) for index, one in enumerate(zip(rows, asked, skills, strict=True))]
 
     def observe(self, row: Mapping[str, Any], output_tokens: int) -> None:
         """Report that the request in `row` has finished with `output_tokens`.
@@ -137,21 +138,31 @@ class Predictor:
         Raises:
             RequestError: a field has the wrong type or an impossible value.
         """
-        request, generated = self._parse(row), parse_output_tokens(output_tokens)
+        generated = parse_output_tokens(output_tokens)
+        asked = self._ask(row)
+        request = asked.request
         logs = self._pending.pop(str(row["id"]), None) if row.get("id") is not None else None
-        windows = self._history.windows_of(request)
         if logs is None:
-            logs = self._raw([(request, windows)])[0]
-        past = windows.get("route") or windows.get("global")
+            logs = self._raw([asked])[0]
+        past = asked.windows.get("route") or asked.windows.get("global")
         if past is not None:
             skill = self._skill(request)
-            answer = self._answer({}, request, windows, skill, None if skill == "none" else logs)
+            answer = self._answer({}, asked, skill, None if skill == "none" else logs)
             self.drift.add(generated, answer["p50"], answer["p90"], past.quantile(0.5), modelled=skill != "none")
         own = math.log1p(generated)
         residuals = {name: own - log for name, log in zip(QUANTILES, logs, strict=True)}
         self._calibration.observe(request.route, residuals)
         self._history.observe(request, generated)
         self._observed = True
+
+    def _ask(self, row: Mapping[str, Any]) -> "_Asked":
+        return self._arrived(self._parse(row))
+
+    def _arrived(self, request: Request) -> "_Asked":
+        """Return what is known of the request now, and remember that it came."""
+        asked = _Asked(request, self._history.windows_of(request), self._history.arrivals_of(request))
+        self._history.arrive(request)
+        return asked
 
     def _parse(self, row: Mapping[str, Any]) -> Request:
         """Return the request of a row; a prompt becomes numbers here, if the models take any, and goes no further."""
@@ -168,7 +179,7 @@ class Predictor:
         live, without_history = self._routes.get(request.route, ("none", "none"))
         return live if self._observed else without_history
 
-    def _raw(self, asked: Sequence[tuple[Request, Mapping[str, Window]]]) -> list[list[float]]:
+    def _raw(self, asked: Sequence["_Asked"]) -> list[list[float]]:
         """Return the models' quantiles in log tokens, before calibration, one list a request."""
         if not asked:
             return []
@@ -181,13 +192,12 @@ class Predictor:
             self._pending.popitem(last=False)
         self._pending[identity] = logs
 
-    def _answer(
-        self, row: Mapping[str, Any], request: Request, windows: Mapping[str, Window], skill: Skill, logs: list[float] | None
-    ) -> Prediction:
+    def _answer(self, row: Mapping[str, Any], asked: "_Asked", skill: Skill, logs: list[float] | None) -> Prediction:
         """Return the answer from the model's raw log quantiles, or from the route's past if there are none.
 
         Quantiles ascend, and are at least one token and at most what the request may generate.
         """
+        request, windows, _ = asked
         source: Literal["model", "route", "global"] = "model"
         if logs is None:
             source = "route" if "route" in windows else "global"
@@ -210,6 +220,14 @@ class Predictor:
             "source": source,
             "version": self.version,
         }
+
+
+class _Asked(NamedTuple):
+    """A request with what was known when it arrived: the arguments of `feature_values`."""
+
+    request: Request
+    windows: Mapping[str, Window]
+    arrivals: Mapping[str, float]
 
 
 class _Golden:

@@ -86,7 +86,8 @@ def replay(
         if index == split:
             stored_at_split = history.to_payload()
         windows = history.windows_of(record.request)
-        features[index] = feature_values(record.request, windows)
+        features[index] = feature_values(record.request, windows, history.arrivals_of(record.request))
+        history.arrive(record.request)
         past[index] = past_quantiles(windows)
         known[index] = len(order)
         heapq.heappush(running, (record.finished_s, index))
@@ -106,10 +107,16 @@ def past_quantiles(windows: Mapping[str, Window]) -> tuple[float, ...]:
 
 
 def frozen(records: Sequence[Record], stored: Mapping[str, Any]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Return features and past of `records` for a router that reports no finished requests: history stays `stored`."""
+    """Return features and past of `records` for a router that reports no finished requests: history stays `stored`.
+
+    When the same caller came last is known without reports.
+    """
     history = History.from_payload(stored)
     windows = [history.windows_of(record.request) for record in records]
-    rows = [feature_values(record.request, own) for record, own in zip(records, windows, strict=True)]
+    rows = []
+    for record, own in zip(records, windows, strict=True):
+        rows.append(feature_values(record.request, own, history.arrivals_of(record.request)))
+        history.arrive(record.request)
     features = np.array(rows, dtype=np.float32).reshape(len(records), len(FEATURES))
     return features, np.array([past_quantiles(own) for own in windows]).reshape(len(records), len(QUANTILES))
 

@@ -12,12 +12,12 @@ from models.request import Request, parse_request
 HOUR_S = 3_600.0
 
 
-def values_by_name(request: Request, windows: dict[str, Window]) -> dict[str, float]:
-    return dict(zip(FEATURE_NAMES, feature_values(request, windows), strict=True))
+def values_by_name(request: Request, windows: dict[str, Window], arrivals: dict[str, float] | None = None) -> dict[str, float]:
+    return dict(zip(FEATURE_NAMES, feature_values(request, windows, arrivals or {}), strict=True))
 
 
 def test_nothing_known_gives_only_missing_values() -> None:
-    assert all(math.isnan(value) for value in feature_values(Request(), {}))
+    assert all(math.isnan(value) for value in feature_values(Request(), {}, {}))
 
 
 def test_metadata_and_history_arrive_under_their_names() -> None:
@@ -32,7 +32,7 @@ def test_metadata_and_history_arrive_under_their_names() -> None:
         }
     )
     prefix = Window(20, [8, 2])
-    prefix.add(4, time_s=5 * 86_400 + 6 * HOUR_S - 9, input_tokens=30)
+    prefix.add(4, input_tokens=30)
     windows = {
         "global": Window(2_000, [1]),
         "route": Window(500, range(11)),
@@ -43,7 +43,7 @@ def test_metadata_and_history_arrive_under_their_names() -> None:
         "session": Window(20, [1, 9]),
         "prefix": prefix,
     }
-    values = values_by_name(request, windows)
+    values = values_by_name(request, windows, {"prefix": request.time_s - 9})
     recent = (math.log(10) + 0.8 * math.log(2) + 0.5 * math.log(6)) / 2.3
     expected = {
         "log_input_tokens": math.log(100),
@@ -101,6 +101,14 @@ def test_the_past_of_the_only_route_is_left_out() -> None:
     values = np.random.default_rng(0).random((50, len(FEATURES))).astype(np.float32)
     assert "route_log_median" not in usable_names(0.0, values, {"route": 1, "tenant": 2})
     assert {"tenant_log_median", "route_log_median"} <= set(usable_names(0.0, values, {"route": 2, "tenant": 2}))
+
+
+def test_a_caller_whose_first_request_still_runs_is_known_by_its_arrival() -> None:
+    values = values_by_name(Request(time_s=100.0, session="s"), {}, {"session": 93.0})
+    assert values["session_log_since"] == pytest.approx(math.log(8))
+    assert math.isnan(values["session_log_last"])
+    assert math.isnan(values["session_new_tokens"])
+    assert math.isnan(values["prefix_log_since"])
 
 
 def test_no_feature_speaks_of_server_load_or_text() -> None:

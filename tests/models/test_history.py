@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,6 +61,30 @@ def test_a_new_session_per_request_does_not_grow_the_memory(monkeypatch: pytest.
     assert history.window("session", ("first",)) is None
     assert history.window("session", ("kept",)) is not None
     assert len(history._windows["session"]) == 3
+
+
+def test_what_came_earlier_is_known_while_it_runs_and_asking_twice_changes_nothing() -> None:
+    history = History()
+    first, second = (Request(time_s=time_s, session="s", prefix_hash="p") for time_s in (10.0, 12.0))
+    assert history.arrivals_of(first) == {}
+    for request in (first, second, second):
+        history.arrive(request)
+    assert history.arrivals_of(second) == {"session": 10.0, "prefix": 10.0}
+    assert history.arrivals_of(second._replace(time_s=15.0, prefix_hash=None)) == {"session": 12.0}
+    assert history.arrivals_of(first) == {}
+    history.arrive(second._replace(time_s=11.0))  # reported late
+    assert history.arrivals_of(second) == {"session": 11.0, "prefix": 11.0}
+    assert history.arrivals_of(second._replace(time_s=MISSING)) == {}
+
+
+def test_arrivals_of_ever_new_sessions_do_not_grow_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {level.name: level for level in LEVELS}
+    monkeypatch.setattr("models.history._LEVEL_BY_NAME", small | {"session": replace(small["session"], max_keys=3)})
+    history = History()
+    for number in range(9):
+        history.arrive(Request(time_s=float(number), session=f"s{number}"))
+    assert len(history._arrivals["session"]) == 3
+    assert history.arrivals_of(Request(time_s=20.0, session="s8")) == {"session": 8.0}
 
 
 def test_the_stored_part_names_no_session_and_no_prefix_and_survives_json() -> None:

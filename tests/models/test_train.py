@@ -59,11 +59,12 @@ def test_azure_code_alone_is_reported_without_skill(tmp_path: Path) -> None:
 def test_mooncake_needs_its_prefix_history(tmp_path: Path) -> None:
     trace = load_traces([(DATA / "trace_mooncake_conversation_two_blocks.parquet", None)])
     overall = train_to_folder(trace, tmp_path / "a").test.overall
-    assert overall.answered.mae <= 147
+    assert overall.answered.mae <= 145
     assert overall.previous_mae == pytest.approx(152.5, abs=0.5)
     assert overall.answered.p90_coverage == pytest.approx(0.9, abs=0.015)
     assert overall.verdict.skill == "low"
-    assert overall.verdict_without_history.skill == "none"
+    # Without reports only the time since the same prefix came last is known.
+    assert 165 <= overall.without_history.mae <= 175
 
 
 def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:
