@@ -26,22 +26,41 @@ _CUES = {
     "rewrite": "rewrite rephrase paraphrase edit correct translate convert fix proofread improve",
     "explain": "explain describe why compare difference differences discuss analyze analyse how what",
     "creative": "story poem song lyrics compose imagine dialogue letter email blog speech recipe joke novel",
-}
+    "long_form": "essay article report story script blog speech guide tutorial plan proposal review outline lesson chapter paper novel dialogue interview "
+                 "itinerary summary paragraph pitch biography",
+    "short_form": "title titles headline slogan tweet synonym synonyms antonym antonyms caption label phrase haiku joke rhyme acronym riddle word words name "
+                  "noun verb adjective pun",
+    "fact": "who when where year date capital born president population largest tallest first last old height distance city country famous inventor",
+    "advice": "should best better recommend suggest advice help tips improve need want ways good most",
+    "process": "steps step process procedure instructions recipe cook make build install create setup implement develop use used",
+    "reason": "why reason reasons cause causes effects impact benefits advantages disadvantages pros cons importance difference differences similarities",
+    "many": "all every each different various several many multiple few some other more",
+}  # fmt: skip
 _CUE_NAMES = tuple(_CUES)
-_CUE_OF = {word: number for number, words in enumerate(_CUES.values()) for word in words.split()}
+_CUES_OF: dict[str, list[int]] = {}
+for _number, _words in enumerate(_CUES.values()):
+    for _word in _words.split():
+        _CUES_OF.setdefault(_word, []).append(_number)
+_STOP = "the a an of to in and for on with is are be that this it as at by from or"
+_STOP_WORDS = frozenset(_STOP.split())
+_LONG_WORD = 8
 # First words of instructions, by how they sort requests; the position is the feature.
 _VERBS = (
     "what who when where which is are can how why give list name find classify identify translate rewrite edit summarize describe explain compare "
     "discuss create generate write compose design i please"
 )
 _VERB_AT = {verb: float(position) for position, verb in enumerate(_VERBS.split())}
+VERBS = len(_VERB_AT)
 _SHAPE = ("characters", "words", "lines", "paragraphs", "sentences", "questions", "commas", "colons", "numbers", "capitals", "quotes", "brackets", "bullets",
           "code_marks", "urls", "non_ascii", "mean_word", "unique_share", "max_number", "first_verb", "ends_with_question", "wanted_words", "wanted_items",
-          "input_marks", "you")
+          "input_marks", "you", "stop_share", "long_word_share", "first_sentence", "last_sentence", "names")
 SHAPE: tuple[str, ...] = (*(f"shape_{name}" for name in _SHAPE), *(f"cue_{name}" for name in _CUE_NAMES))
 
 _WORD = re.compile(r"[^\W_]+")
 _CAPITAL = re.compile(r"[A-Z]")
+# A capital inside a sentence, and where one ends.
+_NAME = re.compile(r"[a-z,] [A-Z][a-z]")
+_SENTENCE_END = re.compile(r"[.!?\n]+\s*")
 _WANTED = re.compile(r"(\d{1,5})[\s-]*(word|character|sentence|paragraph|line|item|example|idea|way|tip|step|reason|thing|question|point|name)", re.IGNORECASE)
 _TOKENS_OF = {"word": 1.0, "character": 0.2, "sentence": 20.0, "paragraph": 100.0, "line": 10.0}
 
@@ -60,20 +79,33 @@ def shape(prompt: str, words: list[str]) -> tuple[float, ...]:
     wanted_words, wanted_items = _wanted(text) if numbers else (0.0, 0.0)
     cues = [0.0] * len(_CUE_NAMES)
     first = -1.0
+    stops = longs = 0
     for word in words:
-        cue = _CUE_OF.get(word)
-        if cue is not None:
+        for cue in _CUES_OF.get(word, ()):
             cues[cue] += 1.0
         if first < 0:
             first = _VERB_AT.get(word, -1.0)
+        stops += word in _STOP_WORDS
+        longs += len(word) >= _LONG_WORD
     size = max(len(words), 1)
+    opening, closing = _end_sentences(text)
     return tuple(map(float, (
         len(prompt), len(words), count("\n") + 1, count("\n\n"), count(".") + count("!") + count("?"), count("?"), count(","), count(":"), len(numbers),
         len(_CAPITAL.findall(text)), count('"') + count("“"), count("(") + count("[") + count("{"), count("\n- ") + count("\n* ") + count("\n1"),
         count("```") + count(";") + count("()"), count("http"), 0 if text.isascii() else len(text) - len(text.encode("ascii", "ignore")),
         sum(map(len, words)) / size, len(set(words)) / size, max(numbers, default=0), first, text.rstrip().endswith("?"), wanted_words, wanted_items,
-        count("###") + count("Input") + count("Context"), words.count("you") + words.count("your"), *cues,
+        count("###") + count("Input") + count("Context"), words.count("you") + words.count("your"), stops / size, longs / size, opening, closing,
+        len(_NAME.findall(text)), *cues,
     )))  # fmt: skip
+
+
+def _end_sentences(text: str) -> tuple[int, int]:
+    """How many words, by the spaces between them, the first and the last sentence have."""
+    text = text.strip(" .!?\n")
+    end = _SENTENCE_END.search(text)
+    opening = text if end is None else text[: end.start()]
+    closing = text[max(map(text.rfind, ".!?\n")) + 1 :].lstrip()
+    return opening.count(" ") + 1, closing.count(" ") + 1
 
 
 def _wanted(text: str) -> tuple[float, float]:

@@ -19,6 +19,7 @@ from models.errors import SourceError, TooFewRowsError
 from models.replay import Record
 from models.request import MISSING, Request
 from models.sources import COLUMNS
+from models.verbosity import Prompt
 
 Floats = NDArray[np.float64]
 
@@ -54,7 +55,7 @@ class Dataset:
     `outputs` is what was generated, `completed` what would have been without a token limit (`models.censored`).
     `limits` is max_tokens; for an answer that was cut, the length at which it was. `dropped` rows lacked a time or
     output tokens, or were older than the newest `max_rows`. `truncated_ratio` is the share of cut answers among those
-    that give a finish reason; None when none does. `bins` are the hashed words of each prompt, None without one.
+    that give a finish reason; None when none does. `prompts` are the hashed words and shape of each prompt, None without one.
     `digest` is a hash of all of it.
     """
 
@@ -67,7 +68,7 @@ class Dataset:
     split: Split
     dropped: int
     truncated_ratio: float | None
-    bins: list[list[int] | None]
+    prompts: list[Prompt | None]
     digest: bytes
 
     @property
@@ -100,7 +101,8 @@ def prepare(frame: pl.DataFrame, *, min_rows: int, max_rows: int, test_share: fl
             "record more traffic, or take a longer window"
         )
     usable = usable.sort("time", maintain_order=True).tail(max_rows)
-    records = _records(usable)
+    prompts = _prompts(usable)
+    records = _records(usable, prompts)
     reasons = usable.get_column("finish_reason").str.to_lowercase()
     truncated = reasons.is_in(_TRUNCATED).fill_null(value=False).to_numpy()
     routes = [record.request.route for record in records]
@@ -116,19 +118,30 @@ def prepare(frame: pl.DataFrame, *, min_rows: int, max_rows: int, test_share: fl
         split=Split.of(usable.height, test_share),
         dropped=frame.height - usable.height,
         truncated_ratio=float(truncated.sum()) / reasons.count() if reasons.count() else None,
-        bins=[None if prompt is None else hashed_words(words_of(prompt)) for prompt in usable.get_column("prompt").to_list()],
+        prompts=prompts,
         digest=hashlib.blake2b(repr(records).encode(), digest_size=16).digest(),
     )
 
 
-def _records(frame: pl.DataFrame) -> list[Record]:
+def _prompts(frame: pl.DataFrame) -> list[Prompt | None]:
+    """Return the hashed words and shape of each prompt, None without one; each different prompt is looked at once."""
+    texts = frame.get_column("prompt").to_list()
+    known: dict[str, Prompt] = {}
+    for text in dict.fromkeys(texts):
+        if text is not None:
+            words = words_of(text)
+            known[text] = (tuple(hashed_words(words)), shape(text, words))
+    return [None if text is None else known[text] for text in texts]
+
+
+def _records(frame: pl.DataFrame, prompts: list[Prompt | None]) -> list[Record]:
     """Return one record per row; an empty name counts as absent, as it does when serving."""
     times = frame.get_column("time").cast(pl.Datetime("us")).to_physical().to_numpy() / 1e6
     columns: dict[str, list[Any]] = {
         name: frame.get_column(name).cast(pl.Float64).fill_null(MISSING).to_list() for name in _NUMBERS
     }
     columns |= {name: [value or None for value in frame.get_column(name).to_list()] for name in _TEXTS}
-    shapes = [() if prompt is None else shape(prompt, words_of(prompt)) for prompt in frame.get_column("prompt").to_list()]
+    shapes = [() if prompt is None else prompt[1] for prompt in prompts]
     outputs = frame.get_column("output_tokens").to_list()
     durations = frame.get_column("e2e_ms").to_list()
     return [

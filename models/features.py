@@ -60,6 +60,8 @@ FEATURES: Final = (
     Feature("route_log_median", "log(1 + median output) of the route's recent requests", needs_two="route"),
     Feature("route_log_p90", "log(1 + P90 output) of the route's recent requests", needs_two="route"),
     Feature("model_log_median", "log(1 + median output) of the model's recent requests", needs_two="model"),
+    Feature("model_log_p10", "log(1 + P10 output) of the model's recent requests", needs_two="model"),
+    Feature("model_log_p90", "log(1 + P90 output) of the model's recent requests", needs_two="model"),
     Feature("route_model_log_median", "log(1 + median output) of the model on this route", needs_two="route_model"),
     Feature("tenant_log_median", "log(1 + median output) of the tenant's recent requests", needs_two="tenant"),
     Feature("tenant_log_p90", "log(1 + P90 output) of the tenant's recent requests", needs_two="tenant"),
@@ -69,7 +71,8 @@ FEATURES: Final = (
     *_of_caller("session", "the session's"),
     *_of_caller("prefix", "the same prompt prefix's"),
     *(Feature(name, "a count or share of the opted-in prompt") for name in SHAPE),
-    Feature("verbosity", "how long an answer the opted-in prompt's words ask for"),
+    Feature("verbosity", "log tokens above the usual that the opted-in prompt asks for"),
+    Feature("wanted_log_tokens", "verbosity, plus the log median of the model on the route, else of the model, else of the route"),
 )
 FEATURE_NAMES: Final = tuple(feature.name for feature in FEATURES)
 
@@ -80,7 +83,9 @@ def feature_values(request: Request, windows: Mapping[str, Window], arrivals: Ma
     `windows` is `History.windows_of(request)` and `arrivals` `History.arrivals_of(request)`, asked when the request arrived.
     """
     hour_sin, hour_cos, weekday = _time_values(request.time_s)
-    route, tenant = windows.get("route"), windows.get("tenant")
+    route, model, tenant = windows.get("route"), windows.get("model"), windows.get("tenant")
+    route_median, model_median = _coarse(_log_quantile(route, 0.5)), _log_quantile(model, 0.5)
+    route_model_median = _log_quantile(windows.get("route_model"), 0.5)
     prior = _log_quantile(route or windows.get("global"), 0.5)
     return [
         math.log1p(request.input_tokens),
@@ -91,10 +96,12 @@ def feature_values(request: Request, windows: Mapping[str, Window], arrivals: Ma
         hour_sin,
         hour_cos,
         weekday,
-        _coarse(_log_quantile(route, 0.5)),
+        route_median,
         _coarse(_log_quantile(route, 0.9)),
-        _log_quantile(windows.get("model"), 0.5),
-        _log_quantile(windows.get("route_model"), 0.5),
+        model_median,
+        _log_quantile(model, 0.1),
+        _log_quantile(model, 0.9),
+        route_model_median,
         _log_quantile(tenant, 0.5),
         _log_quantile(tenant, 0.9),
         _log_quantile(windows.get("same_size"), 0.5),
@@ -102,7 +109,21 @@ def feature_values(request: Request, windows: Mapping[str, Window], arrivals: Ma
         *_caller_values(windows.get("prefix"), request, prior, arrivals.get("prefix")),
         *(request.shape or _NO_SHAPE),
         request.verbosity,
+        _wanted(request.verbosity, route_model_median, model_median, route_median),
     ]
+
+
+def set_verbosity(values: NDArray[np.float32], verbosity: NDArray[np.float64]) -> None:
+    """Write the scores, shape (rows,), into rows of `feature_values` that were made before there were any."""
+    usual = [FEATURE_NAMES.index(name) for name in ("route_model_log_median", "model_log_median", "route_log_median")]
+    values[:, FEATURE_NAMES.index("verbosity")] = verbosity
+    values[:, FEATURE_NAMES.index("wanted_log_tokens")] = [
+        _wanted(own, *medians) for own, medians in zip(verbosity.tolist(), values[:, usual].tolist(), strict=True)
+    ]
+
+
+def _wanted(verbosity: float, *usual: float) -> float:
+    return verbosity + next((median for median in usual if median == median), 0.0)
 
 
 def usable_names(span_s: float, values: NDArray[np.float32], keys: Mapping[str, int]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as onnx_errors
 
 from collector.prompt_shape import SHAPE, hashed_words, shape, words_of
+from collector.verbosity import TABLE_SIZE, read_table, score
 from models.artifact import CONFORMAL, GOLDEN, HISTORY, MANIFEST, QUANTILES, VERBOSITY, Artifact, load_artifact, model_file
 from models.conformal import Calibration
 from models.drift import Drift
@@ -25,7 +26,6 @@ from models.errors import ArtifactError, RequestError
 from models.features import FEATURE_NAMES, feature_values
 from models.history import History, Window
 from models.request import MISSING, Request, parse_output_tokens, parse_request
-from models.verbosity import TABLE_SIZE, score
 
 # Float32 sums over some hundred trees differ by about 1e-5 between libraries; a wrong conversion is off by whole units
 # (the multi-quantile conversion of onnxmltools: 6.2).
@@ -171,8 +171,9 @@ class Predictor:
         if not isinstance(prompt, str) or not (self._wants_shape or self._table is not None):
             return request
         words = words_of(prompt)
-        verbosity = MISSING if self._table is None else score(self._table, hashed_words(words))
-        return request._replace(shape=shape(prompt, words), verbosity=verbosity)
+        counts = shape(prompt, words)
+        verbosity = MISSING if self._table is None else score(self._table, hashed_words(words), counts)
+        return request._replace(shape=counts, verbosity=verbosity)
 
     def _skill(self, request: Request) -> Skill:
         """Return the skill measured for this route: with live history once one request was observed, else without."""
@@ -313,9 +314,10 @@ def _table(artifact: Artifact) -> NDArray[np.float32] | None:
     data = artifact.files.get(VERBOSITY)
     if data is None:
         return None
-    if len(data) != 2 * TABLE_SIZE:
+    table = read_table(data)
+    if table is None:
         raise ArtifactError(f"{artifact.folder / VERBOSITY} is {len(data):,} bytes, wanted {2 * TABLE_SIZE:,}: train the artifact again")
-    return np.frombuffer(data, dtype="<f2").astype(np.float32)
+    return table
 
 
 def _columns(artifact: Artifact) -> list[int]:

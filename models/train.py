@@ -24,15 +24,14 @@ from models.conformal import LEVELS, Calibration
 from models.dataset import Dataset, Floats, prepare
 from models.evaluate import Baselines, Verdict, judge
 from models.export import to_flat_json, to_onnx, to_ubj
-from models.features import FEATURE_NAMES, usable_names
+from models.features import FEATURE_NAMES, set_verbosity, usable_names
 from models.history import keys_of
 from models.predict import Predictor
 from models.replay import Replay, frozen, replay, span_s
 from models.scoring import Forecasts, RouteReport, Scorecard, bounded, previous_outputs, score_test
 from models.trees import Boosters, Matrix, Recipe
 from models.verbosity import learn as learn_verbosity
-from models.verbosity import out_of_fold
-from models.verbosity import score as score_verbosity
+from models.verbosity import out_of_fold, scored
 
 Progress = Callable[[str, float], None]
 
@@ -199,7 +198,7 @@ def train_to_folder(
         HISTORY: canonical_json(walked.history.to_payload()),
         CONFORMAL: canonical_json(judged.calibration.to_payload()),
     }
-    table = learn_verbosity(data.bins[:rows], learned.targets[:rows], groups[:rows])
+    table = learn_verbosity(data.prompts[:rows], learned.targets[:rows], groups[:rows])
     if table is not None:
         files[VERBOSITY] = table.astype("<f2").tobytes()
     manifest = _manifest(learned, data, judged.card, settings)
@@ -253,11 +252,9 @@ class _Judged:
 def _score_prompts(features: Matrix, data: Dataset, groups: list[Any], rows: int) -> None:
     """Fill in the verbosity score: out of fold for the first `rows`, which teach the table, by that table for the rest."""
     targets = np.log1p(data.completed[:rows])
-    column = features[:, FEATURE_NAMES.index("verbosity")]
-    column[:rows] = out_of_fold(data.bins[:rows], targets, groups[:rows])
-    table = learn_verbosity(data.bins[:rows], targets, groups[:rows])
-    if table is not None:
-        column[rows:] = [np.nan if bins is None else score_verbosity(table, bins) for bins in data.bins[rows:]]
+    table = learn_verbosity(data.prompts[:rows], targets, groups[:rows])
+    later = np.full(len(features) - rows, np.nan) if table is None else scored(table, data.prompts[rows:])
+    set_verbosity(features, np.concatenate((out_of_fold(data.prompts[:rows], targets, groups[:rows]), later)))
 
 
 def _salt(data: Dataset) -> bytes:
@@ -299,7 +296,7 @@ def _judge(data: Dataset, walked: Replay, learned: _Learned, settings: TrainSett
     live_raw = learned.judged.log_tokens(learned.inputs[split.train :])
     raw = np.vstack([learned.early.log_tokens(learned.inputs[split.fit : split.train]), live_raw])
     frozen_features, frozen_past = frozen(data.records[split.train :], walked.stored_at_split)
-    frozen_features[:, FEATURE_NAMES.index("verbosity")] = walked.features[split.train :, FEATURE_NAMES.index("verbosity")]
+    set_verbosity(frozen_features, walked.features[split.train :, FEATURE_NAMES.index("verbosity")].astype(np.float64))
     frozen_raw = learned.judged.log_tokens(_columns(learned.names, frozen_features))
     live_offsets, frozen_offsets, calibration = _rolling(raw, data, walked)
     known = np.quantile(data.outputs[: split.train], list(QUANTILES.values()))

@@ -20,6 +20,8 @@ def test_what_is_counted_is_exact() -> None:
         "shape_characters": len(PROMPT), "shape_words": 17, "shape_lines": 5, "shape_paragraphs": 1, "shape_questions": 1, "shape_commas": 1, "shape_colons": 1,
         "shape_numbers": 2, "shape_capitals": 3, "shape_quotes": 2, "shape_bullets": 2, "shape_max_number": 300, "shape_ends_with_question": 1,
         "shape_wanted_words": 300, "shape_wanted_items": 3, "shape_you": 1, "cue_creative": 1, "cue_list": 1, "cue_explain": 2, "cue_brief": 1, "cue_math": 0,
+        "cue_long_form": 1, "cue_short_form": 1, "cue_reason": 1, "shape_first_sentence": 10, "shape_last_sentence": 4, "shape_names": 0,
+        "shape_stop_share": 2 / 17,
     }  # fmt: skip
     assert {name: seen[name] for name in expected} == expected
 

@@ -8,11 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from collector.prompt_shape import hashed_words, words_of
+from collector.prompt_shape import hashed_words, shape, words_of
+from collector.verbosity import TABLE_SIZE, read_table, score, table_id
 from models.errors import ArtifactError
 from models.predict import Predictor
 from models.train import TrainReport, TrainSettings, train_to_folder
-from models.verbosity import MIN_PROMPTS, learn, out_of_fold, score
+from models.verbosity import MIN_PROMPTS, Prompt, learn, out_of_fold, scored
 from tests.models import synthetic
 
 FILLER = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "sigma"]
@@ -32,24 +33,50 @@ def prompts(rows: int, seed: int = 3) -> tuple[list[str], list[float]]:
     return texts, lengths
 
 
-def bins_of(texts: list[str]) -> list[list[int] | None]:
-    return [hashed_words(words_of(text)) for text in texts]
+def read(texts: list[str]) -> list[Prompt | None]:
+    return [(tuple(hashed_words(words_of(text))), shape(text, words_of(text))) for text in texts]
 
 
 def test_the_word_that_asks_for_more_raises_the_score() -> None:
     texts, lengths = prompts(600)
-    table = learn(bins_of(texts), np.log1p(lengths), ["g"] * 600)
+    table = learn(read(texts), np.log1p(lengths), ["g"] * 600)
     assert table is not None
-    long, short = (score(table, hashed_words(words_of(text))) for text in ("tell a saga about kappa", "tell a thing about kappa"))
+    long, short = scored(table, read(["tell a saga about kappa", "tell a thing about kappa"]))
     assert long > short + 0.5
+
+
+def test_shapes_alone_teach_a_table_where_no_words_were_kept() -> None:
+    """Prompts of many words are answered at length; what the words are is not known."""
+    texts = ["say " * (1 + number % 7) + str(number) for number in range(400)]
+    lengths = np.log1p([40.0 * (1 + number % 7) for number in range(400)])
+    prompts: list[Prompt | None] = [((), counts) for counts in (shape(text, words_of(text)) for text in texts)]
+    table = learn(prompts, lengths, ["g"] * 400)
+    assert table is not None
+    assert not table[: 1 << 15].any()
+    assert np.corrcoef(out_of_fold(prompts, lengths, ["g"] * 400), lengths)[0, 1] > 0.9
+    # Weights of words count for nothing, so a router that has the text gives the same score.
+    assert scored(table, read(texts[:50])) == pytest.approx(scored(table, prompts[:50]), abs=1e-6)
+
+
+def test_a_table_read_back_scores_the_same_and_names_itself_by_its_bytes() -> None:
+    texts, lengths = prompts(300)
+    table = learn(read(texts), np.log1p(lengths), ["g"] * 300)
+    assert table is not None
+    data = table.astype("<f2").tobytes()
+    again = read_table(data)
+    assert again is not None
+    assert [score(again, *prompt) for prompt in read(texts[:9]) if prompt] == scored(table, read(texts[:9])).tolist()
+    assert table_id(data) == table_id(bytes(data)) != table_id(data[:-1] + b"\1")
+    assert read_table(data[:-2]) is None
+    assert len(data) == 2 * TABLE_SIZE
 
 
 def test_scores_are_out_of_fold_and_absent_without_a_prompt() -> None:
     texts, _ = prompts(400)
     noise = np.random.default_rng(0).normal(5, 1, 400)
-    bins = bins_of(texts)
-    bins[7] = None
-    scores = out_of_fold(bins, noise, ["g"] * 400)
+    known_prompts = read(texts)
+    known_prompts[7] = None
+    scores = out_of_fold(known_prompts, noise, ["g"] * 400)
     assert np.isnan(scores[7])
     known = np.delete(np.arange(400), 7)
     # Every prompt has a word of its own: a table that had seen them would follow the noise.
@@ -58,8 +85,8 @@ def test_scores_are_out_of_fold_and_absent_without_a_prompt() -> None:
 
 def test_too_few_prompts_teach_nothing() -> None:
     texts, lengths = prompts(MIN_PROMPTS - 1)
-    assert learn(bins_of(texts), np.log1p(lengths), ["g"] * len(texts)) is None
-    assert np.isnan(out_of_fold(bins_of(texts), np.log1p(lengths), ["g"] * len(texts))).all()
+    assert learn(read(texts), np.log1p(lengths), ["g"] * len(texts)) is None
+    assert np.isnan(out_of_fold(read(texts), np.log1p(lengths), ["g"] * len(texts))).all()
 
 
 @pytest.fixture(scope="module")
@@ -96,5 +123,5 @@ def test_a_table_of_another_size_is_refused(worded: TrainReport, tmp_path: Path)
     folder = Path(shutil.copytree(worded.folder, tmp_path / "a"))
     (folder / "ngram_ridge.f16").write_bytes(b"\0" * 10)
     rewrite(folder, keep)
-    with pytest.raises(ArtifactError, match=r"ngram_ridge\.f16 is 10 bytes, wanted 65,538"):
+    with pytest.raises(ArtifactError, match=r"ngram_ridge\.f16 is 10 bytes, wanted 65,786"):
         Predictor.load(folder)
