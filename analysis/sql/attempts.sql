@@ -7,11 +7,4 @@ select count(*) as calls, count(*) filter (error) as failed, count(attempts) as 
     coalesce(sum(attempts - 1) filter (attempts > 1 and wasted_ms is not null and wasted_tokens is null), 0)::bigint as inside_unknown,
     coalesce(sum(attempts - 1) filter (attempts > 1 and wasted_ms is not null and retry_cause = 'slow'), 0)::bigint as inside_slow
 from v_llm_calls
-where ($start::timestamptz is null or start >= $start::timestamptz)
-    and ($end::timestamptz is null or start < $end::timestamptz)
-    and ($service::varchar is null or service = $service)
-    and ($model::varchar is null or model = $model)
-    and ($route::varchar is null or route = $route)
-    and ($tenant::varchar is null or tenant = $tenant)
-    and ($workload::varchar is null or workload = $workload)
-    and not list_contains($without::varchar[], workload)
+where asked_for(start, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)

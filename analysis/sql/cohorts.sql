@@ -6,12 +6,5 @@ select epoch_us(start) as start_us, status = 'error' as error, ttft_ms, itl_ms, 
     input_tokens, output_tokens, case when input_tokens > 0 then least(1.0, cached_tokens / input_tokens) end as cached_ratio, reasoning_tokens, max_tokens,
     llm_calls, tool_calls, attempts
 from v_requests
-where ($start::timestamptz is null or start >= $start::timestamptz)
-    and ($end::timestamptz is null or start < $end::timestamptz)
-    and ($service::varchar is null or service = $service)
-    and ($model::varchar is null or model = $model)
-    and ($route::varchar is null or route = $route)
-    and ($tenant::varchar is null or tenant = $tenant)
-    and ($workload::varchar is null or workload = $workload)
-    and not list_contains($without::varchar[], workload)
+where asked_for(start, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
     and complete

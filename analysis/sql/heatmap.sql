@@ -5,14 +5,7 @@ select
     least(greatest(floor(log10(greatest(judged_ms, 1e-6) / $base_ms) * $per_decade), $first), $last)::integer as bucket,
     count(*) as n
 from (select *, case $metric when 'ttft' then ttft_ms when 'itl' then itl_ms when 'tpot' then tpot_ms else e2e_ms end as judged_ms from v_requests)
-where ($start::timestamptz is null or start >= $start::timestamptz)
-    and ($end::timestamptz is null or start < $end::timestamptz)
-    and ($service::varchar is null or service = $service)
-    and ($model::varchar is null or model = $model)
-    and ($route::varchar is null or route = $route)
-    and ($tenant::varchar is null or tenant = $tenant)
-    and ($workload::varchar is null or workload = $workload)
-    and not list_contains($without::varchar[], workload)
+where asked_for(start, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
     and complete and status = 'ok' and judged_ms is not null
 group by step, bucket
 order by step, bucket

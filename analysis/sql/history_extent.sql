@@ -3,24 +3,10 @@ select min(first) as first, max(last) as last
 from (
     select min(minute) as first, max(minute) + interval 1 minute as last
     from v_rollup_counts
-    where minute < $split::timestamptz and
-        ($start::timestamptz is null or minute >= $start::timestamptz)
-        and ($end::timestamptz is null or minute < $end::timestamptz)
-        and ($service::varchar is null or service = $service)
-        and ($model::varchar is null or model = $model)
-        and ($route::varchar is null or route = $route)
-        and ($tenant::varchar is null or tenant = $tenant)
-        and ($workload::varchar is null or workload = $workload)
-        and not list_contains($without::varchar[], workload)
+    where minute < $split::timestamptz
+        and asked_for(minute, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
     union all
     select min(start), max(start)
     from v_requests
-    where complete and llm_calls > 0 and start >= $split::timestamptz and
-        ($start::timestamptz is null or start >= $start::timestamptz)
-        and ($end::timestamptz is null or start < $end::timestamptz)
-        and ($service::varchar is null or service = $service)
-        and ($model::varchar is null or model = $model)
-        and ($route::varchar is null or route = $route)
-        and ($tenant::varchar is null or tenant = $tenant)
-        and ($workload::varchar is null or workload = $workload)
-        and not list_contains($without::varchar[], workload))
+    where complete and llm_calls > 0 and start >= $split::timestamptz
+        and asked_for(start, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without))

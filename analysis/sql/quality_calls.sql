@@ -4,14 +4,7 @@ with calls as not materialized (
     select trace_key, model, provider, ttft_client_ms, ttft_engine_ms, e2e_ms, tpot_ms, input_tokens, output_tokens, cached_tokens, reasoning_tokens, attempts, error,
         tpot_reason, http_status = 429 or case when error_type is null then false else regexp_matches(lower(error_type), 'rate.?limit|too.?many') end as limited
     from v_llm_calls
-    where ($start::timestamptz is null or start >= $start::timestamptz)
-        and ($end::timestamptz is null or start < $end::timestamptz)
-        and ($service::varchar is null or service = $service)
-        and ($model::varchar is null or model = $model)
-        and ($route::varchar is null or route = $route)
-        and ($tenant::varchar is null or tenant = $tenant)
-        and ($workload::varchar is null or workload = $workload)
-        and not list_contains($without::varchar[], workload)),
+    where asked_for(start, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)),
 usual as (
     select model, median(ttft_client_ms) as ttft_ms, median(tpot_ms) as tpot_ms
     from calls

@@ -10,11 +10,4 @@ select
     ttft_prefill_ms, ttft_decode_ms, ttft_tool_ms, ttft_post_ms, ttft_other_ms, ttft_first_token_ms, ttft_generation_ms,
     input_tokens, cached_tokens, reasoning_tokens, tool_calls, trace_key, sampling, sample_weight, spans, inferred_ms, clipped_spans, skewed_spans
 from v_requests
-where ($start::timestamptz is null or start >= $start::timestamptz)
-    and ($end::timestamptz is null or start < $end::timestamptz)
-    and ($service::varchar is null or service = $service)
-    and ($model::varchar is null or model = $model)
-    and ($route::varchar is null or route = $route)
-    and ($tenant::varchar is null or tenant = $tenant)
-    and ($workload::varchar is null or workload = $workload)
-    and not list_contains($without::varchar[], workload)
+where asked_for(start, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)

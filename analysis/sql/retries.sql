@@ -2,14 +2,7 @@
 -- A failed call is a wasted attempt when a later call of the same model in its trace took its place; waited = it ended by a time limit or a cancel.
 with passed as (
     select * from v_llm_calls
-    where ($start::timestamptz is null or start >= $start::timestamptz)
-        and ($end::timestamptz is null or start < $end::timestamptz)
-        and ($service::varchar is null or service = $service)
-        and ($model::varchar is null or model = $model)
-        and ($route::varchar is null or route = $route)
-        and ($tenant::varchar is null or tenant = $tenant)
-        and ($workload::varchar is null or workload = $workload)
-        and not list_contains($without::varchar[], workload)),
+    where asked_for(start, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)),
 ranked as (
     select *, start < max(start) over (partition by trace_key, model) as replaced
     from passed

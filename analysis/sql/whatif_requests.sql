@@ -8,13 +8,6 @@ select
     ttft_kv_transfer_ms, ttft_prefill_ms, ttft_decode_ms, ttft_tool_ms, ttft_post_ms, ttft_other_ms, ttft_first_token_ms, ttft_generation_ms
 from v_requests
 where complete
-    and ($start::timestamptz is null or start >= $start::timestamptz)
-    and ($end::timestamptz is null or start < $end::timestamptz)
-    and ($service::varchar is null or service = $service)
-    and ($model::varchar is null or model = $model)
-    and ($route::varchar is null or route = $route)
-    and ($tenant::varchar is null or tenant = $tenant)
-    and ($workload::varchar is null or workload = $workload)
-    and not list_contains($without::varchar[], workload)
+    and asked_for(start, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
 order by start desc, trace_id
 limit $most

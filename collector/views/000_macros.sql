@@ -27,3 +27,10 @@ create or replace macro indicator_unit(indicator) as case
     when indicator = 'gpu_xid' then 'code'
     when indicator in ('ttft', 'itl', 'tpot', 'e2e', 'client_e2e', 'queue', 'prefill', 'decode', 'inference', 'kv_transfer') then 's'
     else '1' end;
+
+-- Does a row belong to the window and filters of a question? Null asks for everything; what is in `without` stays out.
+create or replace macro asked_for(start, service, model, route, tenant, workload, first, until, a_service, a_model, a_route, a_tenant, a_workload, without) as
+    (first::timestamptz is null or start >= first::timestamptz) and (until::timestamptz is null or start < until::timestamptz)
+    and (a_service::varchar is null or service = a_service::varchar) and (a_model::varchar is null or model = a_model::varchar)
+    and (a_route::varchar is null or route = a_route::varchar) and (a_tenant::varchar is null or tenant = a_tenant::varchar)
+    and (a_workload::varchar is null or workload = a_workload::varchar) and not list_contains(without::varchar[], workload);

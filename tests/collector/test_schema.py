@@ -6,7 +6,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -226,6 +228,23 @@ def test_ids_are_printed_as_w3c_hex(con: duckdb.DuckDBPyConnection, high: int, l
 def test_codes_mean_the_same_in_sql_and_in_python(con: duckdb.DuckDBPyConnection, macro: str, names: tuple[str, ...]) -> None:
     found = [row[0] for row in con.execute(f"select {macro}(i) from range({len(names) + 1}) r(i) order by i").fetchall()]
     assert found == [*names, None]
+
+
+@pytest.mark.parametrize("asked", [{}, {"first": 2}, {"until": 3}, {"first": 1, "until": 2, "service": "a"}, {"model": "m"}, {"without": ["batch", "eval"]},
+                                   {"route": "r", "tenant": "t"}, {"workload": "batch"}])
+def test_rows_that_are_asked_for_pass_every_filter_that_is_set(con: duckdb.DuckDBPyConnection, asked: dict[str, Any]) -> None:
+    made = [(minute, s, m, r, t, w) for minute in range(4) for s, m, r, t in (("a", "m", "r", "t"), ("b", None, "r", None)) for w in ("chat", "batch")]
+    names = ("service", "model", "route", "tenant", "workload")
+    expected = [row for row in made if asked.get("first", 0) <= row[0] < asked.get("until", 9) and row[5] not in asked.get("without", [])
+                and all(name not in asked or asked[name] == value for name, value in zip(names, row[1:], strict=True))]
+    moments = {side: datetime(2026, 1, 1, 0, asked[side], tzinfo=UTC) if side in asked else None for side in ("first", "until")}
+    values = moments | {name: asked.get(name) for name in names} | {"without": asked.get("without", [])}
+    relation = ", ".join(str(row).replace("None", "null") for row in made)
+    passed = con.execute(
+        f"""select * from (values {relation}) v(minute, service, model, route, tenant, workload)
+        where asked_for(timestamptz '2026-01-01 00:00:00+00' + to_minutes(minute), service, model, route, tenant, workload,
+            $first, $until, $service, $model, $route, $tenant, $workload, $without)""", values).fetchall()
+    assert passed == expected
 
 
 def test_the_critical_path_counts_with_the_same_codes() -> None:
