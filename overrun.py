@@ -118,7 +118,7 @@ def serve(
     api_port: Annotated[int | None, _text("A port of its own for the API and metrics (0 picks a free one; default: the HTTP port).", "--api-port")] = None,
     db_max_size: Annotated[str | None, _text("The oldest telemetry goes when the file grows beyond it, such as 20GB (0: no limit).", "--db-max-size")] = None,
     token_file: Annotated[Path | None, typer.Option("--token-file", help="Bearer tokens: lines ingest=... and read=..., or one for both.")] = None,
-    decoder: Annotated[str | None, _text("ptars (default) or upb: protobuf's own, several times slower, should the fast one fail.", "--decoder")] = None,
+    decoder: Annotated[str | None, _text("fast (default) or upb: protobuf's own, several times slower, should the fast one fail.", "--decoder")] = None,
     config: Config = None,
     scrape: Annotated[list[str] | None, typer.Option("--scrape", metavar="URL", help="Also read an engine's metrics page every 5 s; may be repeated.")] = None,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Also start the dashboard.")] = False,

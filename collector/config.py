@@ -44,7 +44,7 @@ class CollectorSettings:
     api_host: str = ""  # where that port listens; empty: as `host`
     token_file: str = ""  # bearer tokens, instead of the environment: lines `ingest=...` and `read=...`, or one token for both
     log_format: str = "text"  # or json
-    decoder: str = "ptars"  # or upb: protobuf's own, several times slower, should the fast one ever fail on something
+    decoder: str = "fast"  # or upb: protobuf's own, several times slower, should the fast one ever fail on something
     quiet_s: float = 2.0  # a trace is assembled this long after its last span
     memory_limit: str = "1GB"  # of DuckDB; it spills to disk beyond it
 
@@ -93,7 +93,7 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "queue_mib": (1, 4_096), "commit_mib": (1, 256), "quiet_s": (0.05, 3_600),
     "api_port": (-1, 65_535), "max_age_days": (0, 36_500), "check_s": (0.05, 86_400),
 }
-_CHOICES = {"log_format": ("text", "json"), "decoder": ("ptars", "upb")}
+_CHOICES = {"log_format": ("text", "json"), "decoder": ("fast", "upb")}
 
 
 def load(path: Path | None = None, environment: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None) -> Settings:

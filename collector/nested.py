@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 
-import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import ArrayValue, KeyValueList
 
-from collector.decode import BROKEN_VALUE, Attributes, RawSpans
+from collector.decode import BLOB, BROKEN_VALUE, MAP, Attributes, RawSpans
 from collector.errors import BadPayload
 
-_KINDS = (("array_value", AnyValue), ("kvlist_value", KeyValue))
 # Finish reasons and the like repeat in every batch; longer values are parsed once a batch (about 1 µs each).
 _REMEMBERED_BYTES = 64
 
@@ -30,13 +28,12 @@ def check(raw: RawSpans) -> None:
 
 
 def _check(attributes: Attributes) -> None:
-    for member, kind in _KINDS:
-        holders = attributes.value.field(member)
-        if holders.null_count < len(holders):
-            for item in pc.unique(pc.list_flatten(holders.flatten()[0])).to_pylist():
-                _parse(kind, item) if len(item) <= _REMEMBERED_BYTES else kind.FromString(item)
+    for member, item in set(zip(attributes.other_member.tolist(), attributes.others.to_pylist(), strict=True)):
+        if member != BLOB:
+            kind = KeyValueList if member == MAP else ArrayValue
+            _parse(kind, item) if len(item) <= _REMEMBERED_BYTES else kind.FromString(item)
 
 
 @functools.lru_cache(maxsize=4_096)
-def _parse(kind: type[AnyValue] | type[KeyValue], item: bytes) -> None:
+def _parse(kind: type[ArrayValue] | type[KeyValueList], item: bytes) -> None:
     kind.FromString(item)

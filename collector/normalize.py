@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from collector import packing, privacy, quarantine, readers, stages
-from collector.decode import Attributes, Bools, Ints, RawSpans, Source, decode_spans, nested, plain, to_ns
+from collector import packing, privacy, quarantine, readers, stages, wire
+from collector.decode import ARRAY, Attributes, Bools, Ints, RawSpans, Source, decode_spans, nested, to_ns
 from collector.dialects import EventField, Field
 from collector.layout import packed, text_hash
 from collector.limits import MAX_KEY, Limits
@@ -85,32 +85,18 @@ class Grouped:
 
     def __init__(self, attributes: Attributes, limits: Limits) -> None:
         self.limits = limits
-        self.owner = attributes.owner
-        value = attributes.value
-        self.strings, self.ints, self.doubles, self.bools = (value.field(f"{kind}_value") for kind in ("string", "int", "double", "bool"))
-        self.arrays, self.maps, self.bytes = (value.field(f"{kind}_value") for kind in ("array", "kvlist", "bytes"))
-        self.kind = np.full(len(value), packing.NOTHING, dtype=np.uint8)
-        members = (self.strings, self.ints, self.doubles, self.bools, self.arrays, self.maps, self.bytes)
-        for code, member in zip((1, 2, 3, 4, 5, 5, 5), members, strict=True):
-            if member.null_count < len(member):
-                self.kind[member.is_valid().to_numpy(zero_copy_only=False)] = code
+        self.attributes = attributes
+        self.owner, self.kind, self.strings = attributes.owner, attributes.kind, attributes.text
         # Numbers and booleans: nobody's words.
-        self.is_number: Bools = (self.kind >= packing.INT) & (self.kind <= packing.BOOL)
-        self.int_values: Ints = self.ints.fill_null(0).to_numpy()
-        self.double_values = self.doubles.fill_null(0.0).to_numpy()
-        self.bool_values: Bools = self.bools.fill_null(False).to_numpy(zero_copy_only=False)
+        self.is_number: Bools = (self.kind >= wire.INT) & (self.kind <= wire.BOOL)
+        self.int_values, self.double_values = attributes.number, attributes.fraction
         offsets, data = packing.text_buffers(self.strings)
         self.has_text: Bools = offsets[1:] > offsets[:-1]
         # Strings that mean what they say: not a text in quotes, as JSON has it.
-        self.is_plain: Bools = (self.kind == packing.STRING) & ~(self.has_text & (data[np.minimum(offsets[:-1], len(data) - 1)] == ord('"')))
-        encoded = attributes.key.dictionary_encode()
-        self.keys: list[str] = encoded.dictionary.to_pylist()
-        self.key_array = encoded.dictionary
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
-        # A stable sort of 16-bit numbers is a radix sort: five times as fast as of wider ones.
-        self.codes = codes.astype(np.uint16 if len(self.keys) <= 1 << 16 else np.int64)
-        self.order: Ints = np.argsort(self.codes, kind="stable")
-        self.bounds: Ints = np.searchsorted(self.codes[self.order], np.arange(len(self.keys) + 1))
+        self.is_plain: Bools = (self.kind == wire.STRING) & ~(self.has_text & (data[np.minimum(offsets[:-1], len(data) - 1)] == ord('"')))
+        self.keys: list[str] = attributes.keys
+        self.codes = attributes.code
+        self.order, self.bounds = packing.group(self.codes, len(self.keys))
         self.code_of = {key: code for code, key in enumerate(self.keys)}
         # Keys of the batch that are spellings of a known one (`gen_ai_usage_input_tokens`), in a fixed order.
         self.spellings: dict[str, list[int]] = {}
@@ -126,26 +112,29 @@ class Grouped:
         return np.concatenate([self._run(c) for c in ([] if code is None else [code]) + spellings])
 
     def _run(self, code: int) -> Ints:
-        return self.order[self.bounds[code] : self.bounds[code + 1]]
+        run: Ints = self.order[self.bounds[code] : self.bounds[code + 1]]
+        return run
 
     def text(self, positions: Ints) -> pa.StringArray:
         """Values as text: strings as they are, numbers and booleans printed, arrays and maps as JSON, bytes as hex, nothing as ""."""
-        at = pa.array(positions)
-        out = self.strings.take(at)
-        for member in (self.ints, self.doubles, self.bools):
+        out = self.strings.take(pa.array(positions))
+        kinds = self.kind[positions]
+        for kind, values in ((wire.INT, self.int_values), (wire.DOUBLE, self.double_values), (wire.BOOL, self.int_values)):
             if not out.null_count:
                 return out
-            if member.null_count < len(member):
-                out = pc.coalesce(out, pc.cast(member.take(at), pa.string()))
+            here = np.asarray(kinds == kind)
+            if here.any():
+                found = values[positions[here]]
+                out = pc.replace_with_mask(out, pa.array(here), pc.cast(pa.array(found.astype(bool) if kind == wire.BOOL else found), pa.string()))
         if out.null_count:
             missing = out.is_null()
             rest = positions[missing.to_numpy(zero_copy_only=False)]
-            out = pc.replace_with_mask(out, missing, pa.array([self._printed(i) for i in rest.tolist()], pa.string()))
+            out = pc.replace_with_mask(out, missing, pa.array([self.limits.printed(self.attributes.other(i)) for i in rest.tolist()], pa.string()))
         return out
 
-    def _printed(self, i: int) -> str:
-        members = {"array_value": self.arrays[i].as_py(), "kvlist_value": self.maps[i].as_py(), "bytes_value": self.bytes[i].as_py()}
-        return self.limits.printed(plain(members))
+    def of_kind(self, positions: Ints, kind: int) -> Bools:
+        """Which of these have a value of this kind."""
+        return np.asarray(self.kind[positions] == kind, dtype=np.bool_)
 
     def duplicates(self) -> Bools | None:
         """Which attributes repeat a key that their owner already has (the first one stays); None if there are none."""
@@ -164,20 +153,16 @@ class Grouped:
 def _numbers(grouped: Grouped, positions: Ints) -> tuple[np.ndarray[Any, np.dtype[np.float64]], Bools]:
     """Numbers, also where a sender put them into strings or quoted strings."""
     kinds = grouped.kind[positions]
-    for kind, values in ((packing.INT, grouped.int_values), (packing.DOUBLE, grouped.double_values)):
+    for kind, values in ((wire.INT, grouped.int_values), (wire.DOUBLE, grouped.double_values)):
         if (kinds == kind).all():
             out = values[positions].astype(np.float64)
             return out, np.isfinite(out)
-    at = pa.array(positions)
-    number = pc.cast(grouped.ints.take(at), pa.float64(), safe=False)
-    if number.null_count:
-        number = pc.coalesce(number, grouped.doubles.take(at))
-    if number.null_count:
-        text = grouped.strings.take(at)
-        if text.null_count < len(text):
-            parsed = _per_distinct(text, readers.number)
-            number = pc.coalesce(number, pa.array(parsed, pa.float64(), from_pandas=True))
-    out = number.fill_null(np.nan).to_numpy(zero_copy_only=False)
+    out = np.where(kinds == wire.DOUBLE, grouped.double_values[positions], np.nan)
+    out = np.where(kinds == wire.INT, grouped.int_values[positions].astype(np.float64), out)
+    texts = np.flatnonzero(kinds == wire.STRING)
+    if len(texts):
+        read = _per_distinct(grouped.strings.take(pa.array(positions[texts])), readers.number)
+        out[texts] = [np.nan if number is None else number for number in read]
     return out, np.isfinite(out)
 
 
@@ -205,34 +190,32 @@ def read_ns(grouped: Grouped, positions: Ints, scale: float) -> tuple[Ints, Bool
 
 def read_bool(grouped: Grouped, positions: Ints) -> tuple[Bools, Bools]:
     """true/false, also as the strings "True" and "False"."""
-    if (grouped.kind[positions] == packing.BOOL).all():
-        return grouped.bool_values[positions], np.ones(len(positions), dtype=bool)
-    flag = grouped.bools.take(pa.array(positions))
-    text = grouped.strings.take(pa.array(positions)) if flag.null_count else flag
-    if flag.null_count and text.null_count < len(text):
-        flag = pc.coalesce(flag, pa.array(_per_distinct(text, readers.flag), pa.bool_()))
-    ok = flag.is_valid().to_numpy(zero_copy_only=False)
-    return flag.fill_null(False).to_numpy(zero_copy_only=False), ok
+    out = grouped.int_values[positions].astype(bool)
+    ok = grouped.of_kind(positions, wire.BOOL)
+    if not ok.all():
+        for i in np.flatnonzero(grouped.of_kind(positions, wire.STRING)).tolist():
+            said = readers.flag(grouped.strings[int(positions[i])].as_py())
+            ok[i], out[i] = said is not None, bool(said)
+    return out, ok
 
 
 def read_first(grouped: Grouped, positions: Ints) -> list[str | None]:
     """The first item of an array (finish reasons), of a JSON array in a string, or the text itself."""
     text = _per_distinct(grouped.strings.take(pa.array(positions)), readers.first)
-    arrays = grouped.arrays.take(pa.array(positions))
-    if arrays.null_count < len(arrays):
-        lists = arrays.field("values")
-        lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
-        has = np.flatnonzero((lengths > 0) & arrays.is_valid().to_numpy(zero_copy_only=False))
-        firsts = pc.list_element(lists.take(pa.array(has)), 0).dictionary_encode() if len(has) else None
-        if firsts is not None:
-            decoded = [_text_or_none(nested(raw)) for raw in firsts.dictionary.to_pylist()]
-            for at, code in zip(has.tolist(), firsts.indices.to_pylist(), strict=True):
-                text[at] = decoded[code]
+    attributes = grouped.attributes
+    has = np.flatnonzero(grouped.of_kind(positions, wire.OTHER))
+    others = np.searchsorted(attributes.other_at, positions[has])
+    arrays = attributes.other_member[others] == ARRAY
+    firsts = attributes.others.take(pa.array(others[arrays])).dictionary_encode()
+    decoded = [_first_text(raw) for raw in firsts.dictionary.to_pylist()]
+    for at, code in zip(has[arrays].tolist(), firsts.indices.to_pylist(), strict=True):
+        text[at] = decoded[code]
     return text
 
 
-def _text_or_none(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+def _first_text(array: bytes) -> str | None:
+    items = nested(ARRAY, array)
+    return items[0] if items and isinstance(items[0], str) and items[0] else None
 
 
 def read_with(read: Callable[[Any], Any], grouped: Grouped, positions: Ints) -> tuple[Any, Bools]:
@@ -414,7 +397,7 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
 
 
 def _classify_names(raw: RawSpans, say: Callable[[Ints, stages.Verdict], None]) -> None:
-    names = raw.span.field("name").dictionary_encode()
+    names = raw.name.dictionary_encode()
     scopes = list(dict.fromkeys(s.scope_name for s in raw.sources))
     numbered = {name: i for i, name in enumerate(scopes)}
     scope_code = np.array([numbered[s.scope_name] for s in raw.sources], dtype=np.int64)
@@ -488,11 +471,11 @@ def rest_of(grouped: Grouped, n: int, rules: Rules) -> Rest:
     longest = -1 if rules.store_text else privacy.MAX_UNKNOWN_TEXT
     how = packing.examine(keep, grouped.codes, grouped.kind, *strings, look, may_be_long, longest, rules.limits.value_length)
     looked, fractions = np.flatnonzero(how == packing.TEXT), np.flatnonzero(how == packing.FRACTION)
-    ready = pa.concat_arrays([_looked_at(grouped, looked, users, actions, rules), pc.cast(grouped.doubles.take(pa.array(fractions)), pa.string())])
+    ready = pa.concat_arrays([_looked_at(grouped, looked, users, actions, rules), pc.cast(pa.array(grouped.double_values[fractions]), pa.string())])
     ready_at = np.zeros(len(grouped.codes), dtype=np.int32)
     ready_at[np.concatenate((looked, fractions))] = np.arange(len(ready), dtype=np.int32)
     hashes = np.array([text_hash(key) for key in keys] or [0], dtype=np.uint64)
-    data, ends, shape, counts, cut = packing.pack(keep, grouped.owner, grouped.codes, grouped.kind, how, *strings, grouped.int_values, grouped.bool_values,
+    data, ends, shape, counts, cut = packing.pack(keep, grouped.owner, grouped.codes, grouped.kind, how, *strings, grouped.int_values,
                                                 ready_at, *packing.text_buffers(ready), hashes, n, rules.limits.attributes)
     if cut:
         rules.limits.count("attributes", cut)
@@ -558,56 +541,35 @@ def without_query(urls: pa.StringArray) -> pa.StringArray:
 # --- ids and times ----------------------------------------------------------------------------------------------------------------
 
 
-def fixed(column: pa.BinaryArray, width: int) -> tuple[np.ndarray[Any, np.dtype[np.uint64]], Bools]:
-    """Binary ids of `width` bytes (8 or 16) as big-endian 64-bit words of shape (n, width / 8), and which ids have that width."""
-    lengths = pc.binary_length(column).to_numpy(zero_copy_only=False)
-    ok = lengths == width
-    if not ok.all():
-        column = pc.if_else(pa.array(ok), column, pa.scalar(b"\0" * width, pa.binary()))
-    joined = b"".join(column.to_pylist()) if column.offset else _bytes(column, width)
-    return np.frombuffer(joined, dtype=">u8").reshape(len(column), width // 8).astype(np.uint64), ok
-
-
-def _bytes(column: pa.BinaryArray, width: int) -> Any:
-    if not len(column):
-        return b""
-    first = np.frombuffer(column.buffers()[1], dtype=np.int32, count=1)[0]
-    return column.buffers()[2].slice(int(first), len(column) * width)
-
-
 def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     """The rows to store for a batch of decoded spans."""
     n = len(raw)
-    trace, trace_ok = fixed(raw.span.field("trace_id"), 16)
-    span_id, span_ok = fixed(raw.span.field("span_id"), 8)
-    parent, _ = fixed(raw.span.field("parent_span_id"), 8)
-    ok = trace_ok & span_ok & (span_id[:, 0] != 0) & ((trace[:, 0] != 0) | (trace[:, 1] != 0))
-    times = raw.span.field("start_time_unix_nano"), raw.span.field("end_time_unix_nano")
-    verdict = quarantine.verdicts(*times)
-    start, end = to_ns(raw.span.field("start_time_unix_nano")), to_ns(raw.span.field("end_time_unix_nano"))
+    ok = (raw.span_id != 0) & ((raw.trace_hi != 0) | (raw.trace_lo != 0))
+    verdict = quarantine.verdicts(raw.start, raw.end)
+    start, end = to_ns(raw.start), to_ns(raw.end)
     duration = np.clip(end - start, 0, MAX_DURATION_NS)
-    kinds = raw.span.field("kind").to_numpy(zero_copy_only=False).astype(np.int64)
+    kinds = raw.kind.astype(np.int64)
     kinds = np.where((kinds < 0) | (kinds > 5), 0, kinds)
     grouped = Grouped(raw.attributes, rules.limits)
     role, stage = classify(raw, grouped, kinds)
     columns = _canonical(grouped, n, start, rules)
-    status = _failed(grouped, _status(raw.span.field("status")))
+    status = _failed(grouped, np.where((raw.status >= 0) & (raw.status <= 2), raw.status, 0).astype(np.uint8))
     event_attributes = Grouped(raw.events.attributes, rules.limits)
     _event_values_into(columns, raw, event_attributes, status)
     _events_into(columns, raw, start, role)
     source_ids, source_rows = source_table(raw.sources, rules)
     table: dict[str, Any] = {
-        "trace_hi": trace[:, 0], "trace_lo": trace[:, 1], "span_id": span_id[:, 0], "parent_id": parent[:, 0],
+        "trace_hi": raw.trace_hi, "trace_lo": raw.trace_lo, "span_id": raw.span_id, "parent_id": raw.parent_id,
         "start_ns": start, "duration_ns": duration, "source_id": source_ids[raw.source],
-        "name": _span_names(raw.span.field("name"), rules), "kind": kinds.astype(np.uint8), "status": status, "flags": raw.span.field("flags"),
-        "trace_state": _nonempty(_short(raw.span.field("trace_state"), 512)), "stage": stage.astype(np.uint8), "role": role.astype(np.uint8),
+        "name": _span_names(raw.name, rules), "kind": kinds.astype(np.uint8), "status": status, "flags": raw.flags.astype(np.uint32),
+        "trace_state": _nonempty(_short(raw.trace_state, 512)), "stage": stage.astype(np.uint8), "role": role.astype(np.uint8),
         "dialect": dialect_column(raw, grouped), **columns,
     }
     rest = rest_of(grouped, n, rules)
     spans = pa.table({**table, "shape": rest.shape, "attribute_values": rest.values})
-    events = _event_rows(raw, event_attributes, trace, span_id[:, 0], ok, rules)
-    links = _link_rows(raw, trace, span_id[:, 0], ok, rules)
-    aside = quarantine.rows(spans, verdict, *times, ok)
+    events = _event_rows(raw, event_attributes, ok, rules)
+    links = _link_rows(raw, ok, rules)
+    aside = quarantine.rows(spans, verdict, raw.start, raw.end, ok)
     warned: frozenset[int] = frozenset(raw.body[ok & (verdict != 0)].tolist()) if aside is not None else frozenset()
     rejected: dict[int, int] = {}
     if not ok.all():
@@ -623,12 +585,6 @@ def _span_names(names: pa.StringArray, rules: Rules) -> pa.StringArray:
     if not rules.store_text and pc.any(pc.match_substring_regex(names, "[?#]")).as_py():
         names = pc.replace_substring_regex(names, r"(?s)(/[^\s?#]*)[?#].*$", r"\1")
     return _short(names)
-
-
-def _status(status: pa.StructArray) -> Any:
-    code = status.field("code").to_numpy(zero_copy_only=False).astype(np.int64)
-    valid = status.is_valid().to_numpy(zero_copy_only=False)
-    return np.where(valid & (code >= 0) & (code <= 2), code, 0).astype(np.uint8)
 
 
 def _short(text: pa.StringArray, limit: int = MAX_NAME) -> pa.StringArray:
@@ -805,28 +761,26 @@ def _chunk_columns(raw: RawSpans, is_chunk: Bools, n: int) -> dict[str, Any]:
 _NONE = pa.table({})  # no rows of any table
 
 
-def _event_rows(raw: RawSpans, grouped: Grouped, trace: Any, span_id: Any, ok: Bools, rules: Rules) -> pa.Table:
+def _event_rows(raw: RawSpans, grouped: Grouped, ok: Bools, rules: Rules) -> pa.Table:
     owner = raw.events.owner
     if not len(owner):
         return _NONE
     attributes = rest_of(grouped, len(owner), rules).columns()
     table = pa.table({
-        "trace_hi": trace[owner, 0], "trace_lo": trace[owner, 1], "span_id": span_id[owner], "time_ns": raw.events.time_ns,
+        "trace_hi": raw.trace_hi[owner], "trace_lo": raw.trace_lo[owner], "span_id": raw.span_id[owner], "time_ns": raw.events.time_ns,
         "name": _short(raw.events.name), **attributes})
     return table.filter(pa.array(ok[owner] & ~_event_kinds(raw.events.name)[1]))
 
 
-def _link_rows(raw: RawSpans, trace: Any, span_id: Any, ok: Bools, rules: Rules) -> pa.Table:
+def _link_rows(raw: RawSpans, ok: Bools, rules: Rules) -> pa.Table:
     owner = raw.links.owner
     if not len(owner):
         return _NONE
-    linked, trace_ok = fixed(raw.links.trace_id, 16)
-    linked_span, span_ok = fixed(raw.links.span_id, 8)
     attributes = rest_of(Grouped(raw.links.attributes, rules.limits), len(owner), rules).columns()
     table = pa.table({
-        "trace_hi": trace[owner, 0], "trace_lo": trace[owner, 1], "span_id": span_id[owner],
-        "linked_trace_hi": linked[:, 0], "linked_trace_lo": linked[:, 1], "linked_span_id": linked_span[:, 0], **attributes})
-    return table.filter(pa.array(ok[owner] & trace_ok & span_ok))
+        "trace_hi": raw.trace_hi[owner], "trace_lo": raw.trace_lo[owner], "span_id": raw.span_id[owner],
+        "linked_trace_hi": raw.links.trace_hi, "linked_trace_lo": raw.links.trace_lo, "linked_span_id": raw.links.span_id, **attributes})
+    return table.filter(pa.array(ok[owner] & raw.links.whole_ids))
 
 
 def source_table(sources: list[Source], rules: Rules) -> tuple[Any, list[tuple[int, dict[str, Any]]]]:

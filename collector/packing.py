@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from collector.compiled import njit
+from collector.wire import BOOL, DOUBLE, INT, NOTHING, OTHER, STRING
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
-NOTHING, STRING, INT, DOUBLE, BOOL, OTHER = range(6)  # which member of an AnyValue is set
 PLAIN, TEXT, FRACTION = range(3)  # how an attribute is written: from its column, from text handed in, from a printed fraction
 _SEPARATOR, _ESCAPE = 0x1F, 0x1B  # as in collector/layout.py
 
@@ -41,6 +41,22 @@ def text_buffers(column: pa.StringArray) -> tuple[Any, Any]:
         offsets = bytes(4 * (len(column) + 1))
     text = data if data is not None and data.size else b"\0"
     return np.frombuffer(offsets, dtype=np.int32)[column.offset : column.offset + len(column) + 1], np.frombuffer(text, dtype=np.uint8)
+
+
+@njit(cache=True, nogil=True)
+def group(codes, n):
+    """The rows ordered by their code, as they come within one, and where each of n codes begins (n + 1)."""
+    bounds = np.zeros(n + 1, dtype=np.int64)
+    for code in codes:
+        bounds[code + 1] += 1
+    for code in range(n):
+        bounds[code + 1] += bounds[code]
+    order = np.empty(len(codes), dtype=np.int64)
+    next_at = bounds[:n].copy()
+    for i in range(len(codes)):
+        order[next_at[codes[i]]] = i
+        next_at[codes[i]] += 1
+    return order, bounds
 
 
 @njit(cache=True, nogil=True)
@@ -78,7 +94,7 @@ def examine(keep, codes, kind, offsets, data, look, may_be_long, max_text, max_b
 
 
 @njit(cache=True, nogil=True)
-def pack(keep, owner, codes, kind, how, offsets, data, ints, bools, ready_at, ready_offsets, ready, hashes, n, limit):
+def pack(keep, owner, codes, kind, how, offsets, data, numbers, ready_at, ready_offsets, ready, hashes, n, limit):
     """Packed values of each of n owners (bytes, offsets), a hash of each one's sequence of keys, how many values each has, how many were cut.
 
     `ready_at` of an attribute that is not PLAIN is the index of its text in `ready`. Owners ascend. Only the first `limit` values are written.
@@ -119,7 +135,7 @@ def pack(keep, owner, codes, kind, how, offsets, data, ints, bools, ready_at, re
                 out[at] = byte
                 at += 1
         elif kind[i] == INT:
-            value = ints[i]
+            value = numbers[i]
             rest = np.uint64(value)
             if value < 0:
                 out[at] = 0x2D  # -
@@ -136,7 +152,7 @@ def pack(keep, owner, codes, kind, how, offsets, data, ints, bools, ready_at, re
                 out[at] = digits[place]
                 at += 1
         elif kind[i] == BOOL:
-            word = b"true" if bools[i] else b"false"
+            word = b"true" if numbers[i] else b"false"
             for place in range(len(word)):
                 out[at] = word[place]
                 at += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from collector.decode import Bools, Ints
+from collector.decode import Bools, Ints, Words
 
 # No telemetry is from later: nanoseconds end in 2262, and a clock that says 2200 is broken.
 MAX_TIME_NS = 7_258_118_400 * 10**9
@@ -16,9 +16,8 @@ REASONS = ("", "no start time", "no end time", "end before start", "time after 2
 WARNING = "spans with impossible times were set aside (v_quarantine says why) and are part of no request"
 
 
-def verdicts(start: pa.UInt64Array, end: pa.UInt64Array) -> Ints:
+def verdicts(begin: Words, finish: Words) -> Ints:
     """A code of REASONS per span; 0 is fine. Times are unsigned nanoseconds as sent: a negative one reads as a time after 2262."""
-    begin, finish = start.to_numpy(zero_copy_only=False), end.to_numpy(zero_copy_only=False)
     out = np.zeros(len(begin), dtype=np.int64)
     if not len(begin) or (begin.min() > 0 and finish.max() < MAX_TIME_NS and bool((finish >= begin).all()) and (finish - begin).max() <= MAX_DURATION_NS):
         return out
@@ -30,7 +29,7 @@ def verdicts(start: pa.UInt64Array, end: pa.UInt64Array) -> Ints:
     return out
 
 
-def rows(spans: pa.Table, verdict: Ints, start: pa.UInt64Array, end: pa.UInt64Array, usable: Bools) -> pa.Table | None:
+def rows(spans: pa.Table, verdict: Ints, start: Words, end: Words, usable: Bools) -> pa.Table | None:
     """The rows of `quarantine` (all columns but `batch`): spans with ids (`usable`) and a verdict other than FINE; None if there are none."""
     aside = np.flatnonzero((verdict != FINE) & usable)
     if not len(aside):
@@ -38,4 +37,4 @@ def rows(spans: pa.Table, verdict: Ints, start: pa.UInt64Array, end: pa.UInt64Ar
     at = pa.array(aside)
     reasons = [REASONS[code] for code in verdict[aside].tolist()]
     found = spans.take(at).append_column("reason", pa.array(reasons, pa.string()))
-    return found.append_column("sent_start_ns", start.take(at)).append_column("sent_end_ns", end.take(at))
+    return found.append_column("sent_start_ns", pa.array(start[aside])).append_column("sent_end_ns", pa.array(end[aside]))

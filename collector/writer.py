@@ -126,7 +126,7 @@ class Writer:
         self._quiet = quiet
         self.queue_bytes = settings.queue_mib << 20
         self._commit_bytes = settings.commit_mib << 20
-        self._decode_spans = decode.decode_spans if settings.decoder == "ptars" else decode_upb.decode_spans
+        self._decode_spans = decode.decode_spans if settings.decoder == "fast" else decode_upb.decode_spans
         self._bodies: deque[_Body] = deque()
         self._jobs: deque[_Job] = deque()
         self._waiting_bytes = 0

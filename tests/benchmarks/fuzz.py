@@ -204,14 +204,14 @@ _WIDTHS = {FieldDescriptor.CPPTYPE_INT32: (32, True), FieldDescriptor.CPPTYPE_IN
 
 
 def traces(data: bytes, out: Outcome) -> str:
-    """Through both decoders and the normaliser; they must agree where both read, and the fast one may read only what the slow one reads."""
+    """Through both decoders and the normaliser; they must read alike, or both refuse."""
     fast, slow = _decoded(decode, data), _decoded(decode_upb, data)
     if fast is not None:
         out.readable.append(data)
         if len(out.readable) == TOGETHER:
             normalise(out)
-        if (slow is not None and plain_columns(fast) != plain_columns(slow)) or (slow is None and not has_group(data)):
-            out.disagreements.append(data)
+    if (fast is None) != (slow is None) or (fast is not None and slow is not None and plain_columns(fast) != plain_columns(slow)):
+        out.disagreements.append(data)
     return "refused" if fast is None else f"read {min(len(fast), 1)}"
 
 
@@ -219,11 +219,6 @@ def normalise(out: Outcome) -> None:
     """What was read of late, together, as the bodies of one commit are."""
     bodies, out.readable = out.readable, []
     normalize(decode.decode_spans(bodies), RULES)
-
-
-def has_group(data: bytes) -> bool:
-    """Whether a tag of protobuf's long gone groups stands in the bytes: an unknown one that is closed wrongly is skipped by the fast decoder."""
-    return any(byte & 7 in (3, 4) for byte in data)
 
 
 def _decoded(decoder: object, data: bytes) -> RawSpans | None:

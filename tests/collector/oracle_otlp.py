@@ -15,8 +15,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 
-from collector import stages
-from collector.decode import Attributes, RawSpans, any_value, nested
+from collector import stages, wire
+from collector.decode import Attributes, RawSpans
 from sample_traces import replay
 
 RECORDINGS = tuple(replay.manifest())
@@ -174,24 +174,17 @@ def comparable(value: Any) -> Any:
 
 def attribute_list(attributes: Attributes) -> list[tuple[int, str, Any]]:
     """(owner, key, value) of flat attributes; what is nested is decoded, an absent value is ("absent",)."""
-    out = []
-    for owner, key, value in zip(attributes.owner.tolist(), attributes.key.to_pylist(), attributes.value.to_pylist(), strict=True):
-        members = [(m, c) for m, c in (value or {}).items() if c is not None]
-        assert len(members) <= 1
-        if not members:
-            out.append((owner, key, ("absent",)))
-            continue
-        member, content = members[0]
-        if member == "array_value":
-            content = [nested(item, 1) for item in content["values"]]
-        elif member == "kvlist_value":
-            content = [(pair.key, any_value(pair.value, 1)) for pair in map(KeyValue.FromString, content["values"])]
-        out.append((owner, key, (member, comparable(content))))
+    text, out = attributes.text.to_pylist(), []
+    for at, (owner, code, kind) in enumerate(zip(attributes.owner.tolist(), attributes.code.tolist(), attributes.kind.tolist(), strict=True)):
+        assert (kind == wire.STRING) == (text[at] is not None)
+        values = {wire.STRING: text[at], wire.INT: int(attributes.number[at]), wire.BOOL: bool(attributes.number[at])}
+        values |= {wire.DOUBLE: float(attributes.fraction[at]), wire.OTHER: attributes.other(at), wire.NOTHING: ("absent",)}
+        out.append((owner, attributes.keys[code], (kind, comparable(values[kind]))))
     return out
 
 
-_SCALARS = ("trace_id", "span_id", "trace_state", "parent_span_id", "name", "kind", "start_time_unix_nano", "end_time_unix_nano", "status", "flags",
-            "dropped_attributes_count", "dropped_events_count", "dropped_links_count")
+_IDS = ("trace_hi", "trace_lo", "span_id")
+_SCALARS = (*_IDS, "parent_id", "kind", "start", "end", "status", "flags")
 
 
 def plain_columns(raw: RawSpans) -> dict[str, Any]:
@@ -199,10 +192,11 @@ def plain_columns(raw: RawSpans) -> dict[str, Any]:
     return {
         "body": raw.body.tolist(), "source": raw.source.tolist(), "sources": [comparable((s.resource, s.scope_name, s.scope_version, s.scope,
                                                                                           s.resource_schema_url, s.scope_schema_url)) for s in raw.sources],
-        **{name: raw.span.field(name).to_pylist() for name in _SCALARS}, "attributes": attribute_list(raw.attributes),
+        **{name: getattr(raw, name).tolist() for name in _SCALARS}, "name": raw.name.to_pylist(), "trace_state": raw.trace_state.to_pylist(),
+        "attributes": attribute_list(raw.attributes),
         "event_owner": raw.events.owner.tolist(), "event_time": raw.events.time_ns.tolist(), "event_name": raw.events.name.to_pylist(),
-        "event_attributes": attribute_list(raw.events.attributes), "link_owner": raw.links.owner.tolist(), "link_trace": raw.links.trace_id.to_pylist(),
-        "link_span": raw.links.span_id.to_pylist(), "link_attributes": attribute_list(raw.links.attributes)}
+        "event_attributes": attribute_list(raw.events.attributes), "link_owner": raw.links.owner.tolist(), "link_whole": raw.links.whole_ids.tolist(),
+        "link_ids": [getattr(raw.links, name).tolist() for name in _IDS], "link_attributes": attribute_list(raw.links.attributes)}
 
 
 _ID_KEYS = {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"}

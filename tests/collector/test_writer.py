@@ -99,7 +99,7 @@ def test_a_bad_body_fails_alone_and_its_neighbours_are_stored(pipeline: Pipeline
     assert pipeline.writer.counters.bad_bodies == 1
 
 
-@pytest.mark.parametrize("decoder", ["ptars", "upb"])
+@pytest.mark.parametrize("decoder", ["fast", "upb"])
 def test_either_decoder_stores_the_same(tmp_path: Path, decoder: str) -> None:
     with opened(tmp_path / "t.db", decoder=decoder) as pipeline:
         assert pipeline.writer.submit(TRACES, body(chat(1))).result(WAIT_S) == Stored(2, 0)
