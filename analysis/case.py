@@ -56,7 +56,8 @@ class Case:
     `values` is the judged metric in ms, `times` its stage times, `breaching` who is over the limit. `tail.tail_index` are the slow
     requests (over the limit, since the onset), `reference` the rows they are compared with. `period` is what is judged: from the onset
     to the window's end; `baseline` is what it is compared with, None where there is none. `points` are engine indicators (see
-    `RequestFrame`) of both. `burn` is how many times faster than allowed requests go bad.
+    `RequestFrame`) of both. `burn` is how many times faster than allowed requests go bad. `coverage` is the share (0..1) of the requests
+    counted by the engines themselves whose spans are stored, None where no engine counts: who shared a batch is known only near 1.
     """
 
     rows: pl.DataFrame
@@ -73,6 +74,7 @@ class Case:
     period: Period
     baseline: Period | None
     lookups: Lookups
+    coverage: float | None = None
 
     @functools.cached_property
     def slow(self) -> pl.DataFrame:

@@ -160,12 +160,13 @@ def diagnose(
     baseline: Chosen | None = None,
     budgets: Mapping[str, float] | None = None,
     with_findings: bool = True,
+    coverage: float | None = None,
 ) -> Diagnosed:
     """Judge a window of requests and name stage and cause.
 
     `baseline` is the window chosen by `baseline.choose`; where that is None, `auto` uses the part before the detected
     onset. `budgets` are configured stage or group budgets in ms. Without findings the verdict has no cause and costs
-    less.
+    less. `coverage` is the share of the requests counted by the engines that have spans.
     """
     budgets_for(slo, next(iter(slo.limits())), budgets)  # a wrong budget is refused even where nothing is judged
     judged = judge(frame.rows, slo)
@@ -185,7 +186,7 @@ def diagnose(
     over = _over(facts)
     if not over and not (with_findings and _worse(facts)):
         return Diagnosed(_within(facts), good, facts.baseline, rows, [], _checklist(facts), {})
-    ranked = run_rules(_case(facts, lookups), rules()) if with_findings else Ranked([], [], [], {})
+    ranked = run_rules(_case(facts, lookups, coverage), rules()) if with_findings else Ranked([], [], [], {})
     findings = [diagnosis.finding for diagnosis in ranked.findings]
     if not over:
         calm = [msgspec.structs.replace(finding, severity="info") for finding in findings]
@@ -561,7 +562,7 @@ def _why_no_cause(skipped: dict[str, str], *, with_findings: bool) -> str:
     return lacking or "no rule explains enough of the excess"
 
 
-def _case(facts: _Facts, lookups: Lookups) -> Case:
+def _case(facts: _Facts, lookups: Lookups, coverage: float | None) -> Case:
     source = facts.base if facts.excess.reference == "baseline" and facts.base is not None else facts.ok
     points = pl.concat([facts.base_points, facts.frame.points]) if facts.base_points is not None else facts.frame.points
     bad_share = 1.0 - facts.goodput.ratio if facts.goodput.ratio is not None else float(facts.bad.mean())
@@ -581,6 +582,7 @@ def _case(facts: _Facts, lookups: Lookups) -> Case:
         period=Period(facts.onset or facts.frame.start or _EPOCH, facts.frame.end or _EPOCH),
         baseline=Period(facts.baseline.start, facts.baseline.end) if facts.baseline is not None and facts.base is not None else None,
         lookups=lookups,
+        coverage=coverage,
     )
 
 

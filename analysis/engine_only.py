@@ -16,11 +16,11 @@ import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.diagnose import RULED_OUT_BELOW, Metric, Status, Verdict
-from analysis.finding import RuledOut, say_ms, say_ratio
+from analysis.finding import RuledOut, printable, say_ms, say_ratio
 from analysis.goodput import Z_ONE_SIDED, wilson
-from analysis.histograms import Increments, load
+from analysis.histograms import Increments, load, unusable
 from analysis.incident import find_onset, from_us
-from analysis.latency import MIN_N, Latency, Percentiles, min_n
+from analysis.latency import MIN_N, Latency, Percentiles, min_n, no_latency
 from analysis.quality_metrics import histogram_edges
 from analysis.slo import METRICS, Slo
 from analysis.trust import Check
@@ -44,8 +44,8 @@ class EngineOnly:
 
     latency: Latency
     verdict: Verdict
-    start: datetime
-    end: datetime
+    start: datetime | None
+    end: datetime | None
     finished: int
     checks: list[Check]
 
@@ -53,16 +53,30 @@ class EngineOnly:
 def engine_only(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> EngineOnly | None:
     """Judge the window by the engines' metrics; None when there is no latency histogram in it."""
     window = frame.window
-    found = load(con, window.start, window.end, (*METRICS, *PHASES), window.model)
+    found = load(con, window.start, window.end, (*METRICS, *PHASES), window.model, since_start=True)
     found = {name: made for name, made in found.items() if made.n > 0}
     if not any(name in found for name in METRICS):
-        return None
+        return _came_once(con, frame)
     start = from_us(min(int(made.from_us.min()) for made in found.values()))
     end = from_us(max(int(made.to_us.max()) for made in found.values()))
     latency = Latency(**{f"{name}_ms": _percentiles(name, found.get(name)) for name in METRICS})
     finished = max((found[name].n for name in ("e2e", "ttft") if name in found), default=0)
     points = con.sql(query("metric_points"), params={"start": start, "end": end, "model": window.model, "indicators": list(INDICATORS)}).pl()
     return EngineOnly(latency, _verdict(found, points, slo), start, end, finished, _checks(found, slo, finished))
+
+
+def _came_once(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> EngineOnly | None:
+    """The answer where latency histograms came and none can be read; None where none came."""
+    window = frame.window
+    names = unusable(con, window.start, window.end, METRICS, window.model)
+    start, end = frame.start or window.start, frame.end or window.end
+    if not names:
+        return None
+    why = (f"{printable(', '.join(names))} came once and does not say since when it counts, or since before the window: "
+           "scrape a second time, or send start times")
+    check = Check(check="histogram_came_once", status="fail", detail=why)
+    verdict = _plain("not_enough_data", f"By the engine's metrics alone (no spans): not enough data, {why}.", why)
+    return EngineOnly(no_latency(why), verdict, start, end, 0, [check])
 
 
 def _checks(found: dict[str, Increments], slo: Slo, finished: int) -> list[Check]:

@@ -5,6 +5,7 @@ A histogram knows only how many values lie between two edges, so every quantile 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -80,23 +81,30 @@ class Increments:
 
 
 def load(
-    con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None, indicators: Sequence[str], model: str | None = None
+    con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None, indicators: Sequence[str], model: str | None = None,
+    *, since_start: bool = False,
 ) -> dict[str, Increments]:
-    """Return the increments of each indicator that a histogram told of in [start, end]; indicators without one are missing."""
+    """Return the increments of each indicator that a histogram told of in [start, end]; indicators without one are missing.
+
+    `since_start` takes a series that came once for all that it counted since its start time. That may be hours before anything else in the window,
+    so it is for metrics alone, not for what is laid beside spans.
+    """
     found = con.sql(query("histograms"), params={"start": start, "end": end, "grace": GRACE_S, "model": model, "indicators": list(indicators)}).pl()
     start_us = None if start is None else int(start.timestamp() * _US)
     out = {}
     for (indicator,), rows in found.partition_by("indicator", as_dict=True, maintain_order=True).items():
-        made = _increments(str(indicator), rows.to_dicts(), start_us)
+        made = _increments(str(indicator), rows.to_dicts(), start_us, since_start=since_start)
         if made is not None:
             out[str(indicator)] = made
     return out
 
 
-def _increments(indicator: str, rows: list[dict[str, Any]], start_us: int | None) -> Increments | None:
+def _increments(indicator: str, rows: list[dict[str, Any]], start_us: int | None, *, since_start: bool) -> Increments | None:
     """Difference each series, and bring series with other edges to the edges that all have."""
     pieces: list[tuple[FloatArray, FloatArray, int, int, float]] = []
     previous: dict[str, Any] | None = None
+    alone = _came_once(rows) if since_start else []
+    pieces += [_since_start(row) for row in alone if row["start_us"] is not None and (start_us is None or row["start_us"] >= start_us)]
     for row in rows:
         piece = _piece(previous if previous is not None and previous["series"] == row["series"] else None, row)
         previous = row
@@ -112,6 +120,26 @@ def _increments(indicator: str, rows: list[dict[str, Any]], start_us: int | None
     names, instances = ({str(row[key]) for row in rows if row[key] is not None} for key in ("raw_name", "instance"))
     bounds = np.array([[piece[2], piece[3]] for piece in pieces], dtype=np.int64)
     return Increments(indicator, shared, counts, bounds[:, 0], bounds[:, 1], total, tuple(sorted(names)), tuple(sorted(instances)))
+
+
+def unusable(
+    con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None, indicators: Sequence[str], model: str | None = None
+) -> list[str]:
+    """Return the raw metrics that came as one cumulative sample that tells nothing of the window: without the time it began to count, or from before it."""
+    found = con.sql(query("histograms"), params={"start": start, "end": end, "grace": GRACE_S, "model": model, "indicators": list(indicators)}).pl()
+    return sorted({str(row["raw_name"]) for row in _came_once(found.to_dicts())})
+
+
+def _came_once(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The cumulative samples that are the only ones of their series: there is no other to difference them with."""
+    counted = Counter(row["series"] for row in rows)
+    return [row for row in rows if counted[row["series"]] == 1 and row["temporality"] != "delta"]
+
+
+def _since_start(row: dict[str, Any]) -> tuple[FloatArray, FloatArray, int, int, float]:
+    """What a single cumulative sample counted: everything since its start time."""
+    total = np.nan if row["sum"] is None else float(row["sum"])
+    return np.array(row["bounds"], np.float64), np.array(row["counts"], np.float64), row["start_us"], row["time_us"], total
 
 
 def _piece(previous: dict[str, Any] | None, row: dict[str, Any]) -> tuple[FloatArray, FloatArray, int, int, float] | None:

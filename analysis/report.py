@@ -108,7 +108,7 @@ def build(
         spans=lambda period, origin, n: load_evidence_spans(con, period.start, period.end, origin, n),
     )
     found = diagnose(
-        frame, slo, lookups, baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings
+        frame, slo, lookups, baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings, coverage=sampled.of_engines
     )
     learned, why_none = indicators(frame, slo) if with_findings else ([], "not asked for")
     times = latency(frame.rows, weights=sampled.weights)
@@ -137,7 +137,8 @@ def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo) -> Report:
     none = "the engine's histograms give each latency alone: whether one request met every limit is not known"
     facts = _window_facts(frame)
     if facts.start is None or facts.end is None:
-        facts.start, facts.end, facts.reasons = engine.start, engine.end, {}
+        facts.start, facts.end = engine.start, engine.end
+        facts.reasons = {} if engine.start and engine.end else facts.reasons
     return Report(
         window=facts, baseline=None, slo=slo, latency=engine.latency,
         goodput=Goodput(ratio=None, rps=None, good=0, bad=0, unmeasurable=0, failed_by=FailedBy(), reasons=dict.fromkeys(("ratio", "rps"), none)),

@@ -29,6 +29,7 @@ LEAST_COUNTED: Final = 50
 # Coverage may differ by this factor between a latency bucket and all before the sampling is called biased by latency; with fewer counted, chance does it.
 UNEVEN: Final = 1.5
 _LEAST_IN_BUCKET: Final = 10
+ENGINES: Final = "the engine"
 _PROBABILITY: Final = "th:"
 
 
@@ -56,6 +57,15 @@ class Sampling:
     def refused(self) -> bool:
         """Whether percentiles, shares and rates of these requests say nothing about all."""
         return self.kind in ("biased", "unknown")
+
+    @property
+    def of_engines(self) -> float | None:
+        """The share (0..1) of the engines' requests that are stored, whatever they stand for; None where no engine counts and no sampler tells."""
+        mean_weight = 1.0 if self.weights is None else float(self.weights.mean())
+        counted = [c.ratio for c in self.coverage if c.source.startswith(ENGINES) and c.from_ms is None and c.to_ms is None]
+        if not counted and self.weights is None:
+            return None
+        return min(1.0, (counted[0] if counted else 1.0) / mean_weight)
 
 
 def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> Sampling:
@@ -112,7 +122,7 @@ def _by_bucket(calls: pl.DataFrame, made: Increments, weight: float) -> list[Cov
     # Without any span of the engine itself its counter may hold the requests of other applications.
     if not len(times):
         return []
-    source = f"the engine ({', '.join(made.names)[:80]})"
+    source = f"{ENGINES} ({', '.join(made.names)[:80]})"
     edges_ms = 1000.0 * made.edges
     stored = weight * np.bincount(np.searchsorted(edges_ms, times, side="left"), minlength=len(edges_ms) + 1)
     counted = made.counts.sum(axis=0)

@@ -1,6 +1,6 @@
 -- What did the engines' histograms count in the window, and from where on? One row per sample, with those up to $grace seconds before the window, so
 -- that cumulative ones can be differenced. Edges in SI units, time in microseconds since 1970.
-select epoch_us(time) as time_us, series, instance, model, indicator, raw_name, temporality, bounds, counts, sum, count
+select epoch_us(time) as time_us, epoch_us(start) as start_us, series, instance, model, indicator, raw_name, temporality, bounds, counts, sum, count
 from v_metric_histograms
 where ($start::timestamptz is null or time >= $start::timestamptz - to_seconds($grace::double))
     and ($end::timestamptz is null or time <= $end::timestamptz)

@@ -57,6 +57,26 @@ def test_limit_inside_a_bucket_is_not_guessed() -> None:
     assert "bucket edges do not tell" in report.verdict.sentence
 
 
+def test_a_histogram_that_came_once_counts_since_its_start_time() -> None:
+    con = store()
+    histogram(con, "ttft", EDGES, {600.0: CALM}, since_s=0.0)
+    report = build(con, Window(), Slo(ttft_ms=1_000.0))
+    assert (report.verdict.status, report.latency.ttft_ms.n) == ("within_budget", 100)
+    assert (report.window.start, report.window.end) == (at(0), at(600))
+
+
+@pytest.mark.parametrize(("since_s", "window"), [(None, Window()), (0.0, Window(start=at(300)))])
+def test_a_histogram_that_came_once_without_a_start_in_the_window_says_what_it_lacks(since_s: float | None, window: Window) -> None:
+    con = store()
+    histogram(con, "ttft", EDGES, {600.0: CALM}, since_s=since_s)
+    report = build(con, window, Slo(ttft_ms=1_000.0))
+    assert report.verdict.status == "not_enough_data"
+    assert "vllm:ttft came once" in report.verdict.sentence
+    assert report.latency.ttft_ms.p50 is None
+    assert ("histogram_came_once", "fail") in [(check.check, check.status) for check in report.data_quality]
+    assert from_json(to_json(report)) == report
+
+
 def test_few_values_are_not_judged() -> None:
     assert engine([0.0] * 7 + [5.0], slo=Slo(ttft_ms=1_000.0)).verdict.status == "not_enough_data"
 

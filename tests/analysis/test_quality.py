@@ -207,14 +207,16 @@ def test_calls_that_differ_in_one_fact_pass(check: str, columns: dict[str, Any])
     assert call_status(check, **columns) == "ok"
 
 
-def histogram(con: duckdb.DuckDBPyConnection, indicator: str, bounds: list[float], samples: dict[float, list[float]], total: float | None = None) -> None:
-    """Insert cumulative histogram samples {seconds after T0: counts}."""
+def histogram(con: duckdb.DuckDBPyConnection, indicator: str, bounds: list[float], samples: dict[float, list[float]], total: float | None = None,
+              since_s: float | None = None) -> None:
+    """Insert cumulative histogram samples {seconds after T0: counts}, which say that they count since `since_s` if that is given."""
     for second, counts in samples.items():
         con.execute(
-            """insert into points by name select 1 as batch, 1::ubigint as source_id, $time as time_ns, 0 as start_ns, $name as name, 's' as unit,
+            """insert into points by name select 1 as batch, 1::ubigint as source_id, $time as time_ns, $start as start_ns, $name as name, 's' as unit,
                3::utinyint as kind, 2::utinyint as temporality, true as monotonic, hash($name) as series, 'gpu-0' as instance, $indicator as indicator,
                $bounds::double[] as bounds, $counts::double[] as counts, $sum::double as sum, $count::double as count, map {} as attributes""",
-            {"time": T0_NS + int(second * 1e9), "name": f"vllm:{indicator}", "indicator": indicator, "bounds": bounds, "counts": counts,
+            {"time": T0_NS + int(second * 1e9), "start": 0 if since_s is None else T0_NS + int(since_s * 1e9),
+             "name": f"vllm:{indicator}", "indicator": indicator, "bounds": bounds, "counts": counts,
              "sum": None if total is None else total * second, "count": sum(counts)})
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from analysis import report as report_module
 from analysis.latency import percentiles
 from analysis.report import Report, build
 from analysis.slo import Slo
@@ -95,3 +96,27 @@ def test_weighted_percentiles_are_those_of_the_repeated_values() -> None:
     assert found.p95 == pytest.approx(np.quantile(repeated, 0.95), rel=0.05)
     assert found.p99_interval is not None
     assert percentiles(values, weights=np.full(900, 7.0)) == percentiles(values)
+
+
+@pytest.mark.parametrize(
+    ("kept", "columns", "counters", "share"),
+    [
+        (ALL, {}, True, 1.0),
+        (ALL, {}, False, None),
+        (HEAD, {"sampling": "th:e6666666666668", "sample_weight": 10.0}, True, 0.1),
+        (HEAD, {"sampling": "th:e6666666666668", "sample_weight": 10.0}, False, 0.1),
+    ],
+)
+def test_coverage_for_rules_is_of_what_is_stored_not_of_what_it_stands_for(
+    kept: np.ndarray[Any, Any], columns: dict[str, Any], counters: bool, share: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float | None] = []
+    judge = report_module.diagnose
+
+    def watched(*args: Any, **named: Any) -> Any:
+        seen.append(named["coverage"])
+        return judge(*args, **named)
+
+    monkeypatch.setattr(report_module, "diagnose", watched)
+    recorded(kept, counters=counters, **columns)
+    assert seen == [share if share is None else pytest.approx(share, abs=0.01)]
