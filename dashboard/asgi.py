@@ -9,20 +9,25 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import streamlit as st
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dashboard import nav
+from dashboard import data, login, nav
+from dashboard.assets import EVERYWHERE, FIGURES, Assets, ServeAssets
 
 log = logging.getLogger("overrun.dashboard")
 
 
 def _warm() -> None:
-    """Import what the pages need before the first visitor waits for it."""
+    """Make ready what the pages need before the first visitor waits for it: their code, the browser's program, and the server's."""
     import plotly.graph_objects
+
+    _ASSETS.warm([*EVERYWHERE, *FIGURES])
+    data.expect({})
 
     for place in nav.PLACES:
         import_module(f"dashboard.views.{place.name}")
@@ -60,8 +65,25 @@ class QuietProbes:
             await self._app(scope, receive, send)
 
 
+class Expected:
+    """Tells of a browser that asks for a page: it loads its program for a second before it asks what the page holds, which is fetched meanwhile."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Where there is a login, nothing is asked for who has not passed it.
+        if scope["type"] == "http" and scope["method"] == "GET" and scope["path"] in _ADDRESSES and not login.wanted():
+            data.expect(dict(parse_qsl(scope["query_string"].decode(errors="replace"))))
+        await self._app(scope, receive, send)
+
+
 _PAGES = frozenset(f"/{place.name}" for place in nav.PLACES)
+_ADDRESSES = _PAGES | {"/"}
+_FIGURES = frozenset(f"/{place.name}" for place in nav.PLACES if place.charts)
+_ASSETS = Assets()
 
 app = st.App(
     Path(__file__).with_name("app.py"), lifespan=_lifespan, on_script_error=_on_script_error,
-    middleware=[Middleware(QuietProbes), Middleware(GZipMiddleware, minimum_size=1024, compresslevel=5)])
+    middleware=[Middleware(QuietProbes), Middleware(Expected), Middleware(ServeAssets, assets=_ASSETS, pages=_ADDRESSES, figures=_FIGURES),
+                Middleware(GZipMiddleware, minimum_size=1024, compresslevel=5)])

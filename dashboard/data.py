@@ -1,4 +1,4 @@
-"""What does the server say? Cached calls of the API's client, keyed on the question; nothing else is known here.
+"""What does the server say? Calls of the API's client, keyed on the question and kept while they are good (see answers.py); nothing else is known here.
 
 Answers are aggregates of at most a few hundred numbers, so they are shared between sessions and bounded in count.
 """
@@ -6,11 +6,14 @@ Answers are aggregates of at most a few hundred numbers, so they are shared betw
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import streamlit as st
 
@@ -29,12 +32,16 @@ from analysis.trace import Trace
 from analysis.whatif.prediction import Prediction
 from analysis.whatif_api import FixInfo
 from dashboard import state
+from dashboard.answers import FRESH_S, KEEP_S, Answers
 from dashboard.launch import URL_VARIABLE
 from models.artifact import Artifact, load_artifact
 
 DEFAULT_URL = "http://127.0.0.1:4318"
 # A dict cannot be a cache key; the pairs of one can.
 Asked: TypeAlias = tuple[tuple[str, str], ...]
+T = TypeVar("T")
+# How often the store is asked how far it has come.
+_MARK_S: Final = 3.0
 
 
 def url() -> str:
@@ -42,7 +49,7 @@ def url() -> str:
     return os.environ.get(URL_VARIABLE, DEFAULT_URL).rstrip("/")
 
 
-@st.cache_resource(show_spinner=False)
+@lru_cache(maxsize=8)
 def _client(address: str) -> Client:
     return Client(address)
 
@@ -58,7 +65,9 @@ def asked(filters: state.Filters) -> Asked:
 
 
 def menus(filters: state.Filters) -> Mapping[str, list[str]]:
-    """The values that each filter can take in the window, most requests first."""
+    """The values that each filter can take in the window, most requests first; the report is fetched meanwhile."""
+    question = asked(filters)
+    ahead(lambda: report(question))
     return {kind: [value.name for value in values] for kind, values in held(filters).values.items()}
 
 
@@ -67,91 +76,84 @@ def held(filters: state.Filters) -> Holdings:
     return holdings(asked(replace(filters, slo=None)))
 
 
-@st.cache_data(ttl=3, max_entries=1, show_spinner=False)
 def watermark() -> tuple[datetime | None, int]:
     """How far the store has come: the start of its newest request and how many there are; it moves when there is something new to draw."""
-    held = client().holdings({"since": "1s"})
-    return held.newest, held.requests
+    held = _ask("holdings", (("since", "1s"),), fresh_s=_MARK_S, keep_s=0.0, of=lambda api, asked: api.holdings(asked))
+    return _seen(held)
 
 
-# Late spans change a window that is over, so nothing is kept for long; a preset window asks anew every 5 s anyway.
-@st.cache_data(ttl=3, max_entries=64, show_spinner=False)
 def holdings(asked: Asked) -> Holdings:
     """What the store holds, and what can be filtered by."""
-    return client().holdings(dict(asked))
+    held = _ask("holdings", asked, fresh_s=_MARK_S, keep_s=0.0, of=lambda api, asked: api.holdings(asked))
+    _seen(held)
+    return held
 
 
-@st.cache_data(ttl=10, max_entries=64, show_spinner=False)
 def report(asked: Asked) -> Report:
     """The whole answer."""
-    return client().report(dict(asked))
+    return _ask("report", asked, of=lambda api, asked: api.report(asked))
 
 
-@st.cache_data(ttl=10, max_entries=128, show_spinner=False)
 def series(asked: Asked, metric: str) -> Series:
     """One metric over time."""
-    return client().series(dict(asked), metric=metric)
+    return _ask("series", asked, metric, of=lambda api, asked: api.series(asked, metric=metric))
 
 
-@st.cache_data(ttl=10, max_entries=64, show_spinner=False)
 def heatmap(asked: Asked, metric: str) -> Heatmap:
     """When how many requests were how slow."""
-    return client().heatmap(dict(asked), metric=metric)
+    return _ask("heatmap", asked, metric, of=lambda api, asked: api.heatmap(asked, metric=metric))
 
 
-@st.cache_data(ttl=10, max_entries=64, show_spinner=False)
 def stages(asked: Asked, metric: str | None) -> Stages:
     """Stage rows and the parts of the waterfall."""
-    return client().stages(dict(asked), metric=metric)
+    return _ask("stages", asked, metric, of=lambda api, asked: api.stages(asked, metric=metric))
 
 
-@st.cache_data(ttl=10, max_entries=64, show_spinner=False)
 def requests(asked: Asked, sort: str, limit: int, metric: str, min_ms: float | None, max_ms: float | None) -> RequestList:
     """The request list."""
-    return client().requests(dict(asked), sort=sort, limit=limit, metric=metric, min_ms=min_ms, max_ms=max_ms)
+    return _ask("requests", asked, sort, limit, metric, min_ms, max_ms, of=lambda api, asked: api.requests(
+        asked, sort=sort, limit=limit, metric=metric, min_ms=min_ms, max_ms=max_ms))
 
 
-@st.cache_data(ttl=10, max_entries=64, show_spinner=False)
 def cohorts(asked: Asked, metric: str, min_ms: float | None, max_ms: float | None, box_from: str | None, box_to: str | None) -> Cohorts:
     """What slow requests share, or those of a box."""
-    return client().cohorts(dict(asked), metric=metric, min_ms=min_ms, max_ms=max_ms, box_from=box_from, box_to=box_to)
+    return _ask("cohorts", asked, metric, min_ms, max_ms, box_from, box_to, of=lambda api, asked: api.cohorts(
+        asked, metric=metric, min_ms=min_ms, max_ms=max_ms, box_from=box_from, box_to=box_to))
 
 
-@st.cache_data(ttl=30, max_entries=32, show_spinner=False)
 def compare(asked: Asked, before: str, after: str) -> Comparison:
     """Two windows or versions side by side."""
-    return client().compare(dict(asked), before=before, after=after)
+    return _ask("compare", asked, before, after, fresh_s=30.0, of=lambda api, asked: api.compare(asked, before=before, after=after))
 
 
-@st.cache_data(ttl=10, max_entries=32, show_spinner=False)
 def engine(asked: Asked, metric: str) -> EngineCourse:
     """What the inference servers said over time."""
-    return client().engine(dict(asked), metric=metric)
+    return _ask("engine", asked, metric, of=lambda api, asked: api.engine(asked, metric=metric))
 
 
-@st.cache_data(ttl=30, max_entries=32, show_spinner=False)
 def indicators(asked: Asked) -> EngineView:
     """Learned indicators, knees and headroom."""
-    return client().indicators(dict(asked))
+    return _ask("indicators", asked, fresh_s=30.0, of=lambda api, asked: api.indicators(asked))
 
 
-@st.cache_data(ttl=10, max_entries=32, show_spinner=False)
 def burn(asked: Asked) -> Burn:
     """How fast the error budget is spent."""
-    return client().burn(dict(asked))
+    return _ask("burn", asked, of=lambda api, asked: api.burn(asked))
 
 
-@st.cache_data(ttl=600, max_entries=1, show_spinner=False)
 def fixes() -> list[FixInfo]:
     """Every fix that can be asked for."""
-    return client().fixes()
+    return _ask("fixes", (), fresh_s=600.0, of=lambda api, _: api.fixes())
 
 
-# An answer over a fixed window does not change by itself, and computing it may take seconds.
-@st.cache_data(ttl=300, max_entries=64, show_spinner=False)
 def whatif(asked: Asked, fix: str, metric: str, parameters: Asked) -> Prediction:
-    """What a fix would buy."""
-    return client().whatif(fix, {**dict(asked), **dict(parameters)}, metric=metric)
+    """What a fix would buy. An answer over a fixed window does not change by itself, and computing it may take seconds: it is kept for minutes."""
+    return _ask("whatif", asked, fix, metric, parameters, fresh_s=300.0, of=lambda api, asked: api.whatif(fix, {**asked, **dict(parameters)}, metric=metric))
+
+
+def trace(trace_id: str) -> Trace:
+    """One request with its spans."""
+    return _ask("trace", (), trace_id, of=lambda api, _: api.trace(trace_id))
 
 
 @st.cache_resource(ttl=30, max_entries=2, show_spinner=False)
@@ -160,7 +162,39 @@ def artifact(folder: str) -> Artifact:
     return load_artifact(Path(folder))
 
 
-@st.cache_data(ttl=10, max_entries=32, show_spinner=False)
-def trace(trace_id: str) -> Trace:
-    """One request with its spans."""
-    return client().trace(trace_id)
+def ahead(*answers: Callable[[], object]) -> None:
+    """Have answers fetched at the same time while the page is being drawn; whoever asks for one waits for it, and learns of its errors."""
+    for answer in answers:
+        threading.Thread(target=_tried, args=(answer,), daemon=True, name="ahead").start()
+
+
+def expect(query: Mapping[str, str]) -> None:
+    """A browser asks for a page with these parameters and will take a second to load the program: what the page begins with is fetched meanwhile."""
+    filters = state.Filters.of(query)
+    now = state.expect(filters)
+    question, menus = (tuple(sorted(part.parameters(now).items())) for part in (filters, replace(filters, slo=None)))
+    ahead(lambda: holdings(menus), lambda: report(question))
+
+
+def forget() -> None:
+    """Ask everything anew."""
+    _ANSWERS.forget()
+
+
+def _ask(name: str, asked: Asked, *more: object, of: Callable[[Client, dict[str, str]], T], fresh_s: float = FRESH_S, keep_s: float = KEEP_S) -> T:
+    api = client()
+    return _ANSWERS.get((api.url, name, asked, more), lambda: of(api, dict(asked)), fresh_s=fresh_s, keep_s=keep_s)
+
+
+def _seen(held: Holdings) -> tuple[datetime | None, int]:
+    mark = (held.newest, held.requests)
+    _ANSWERS.saw(mark)
+    return mark
+
+
+def _tried(answer: Callable[[], object]) -> None:
+    with suppress(Exception):
+        answer()
+
+
+_ANSWERS = Answers(watermark)

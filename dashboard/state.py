@@ -21,6 +21,9 @@ DEFAULT_PRESET = "1h"
 _SHORT_STEP_S, _LONG_STEP_S = 5, 60
 _LONG_FROM_S = 6 * 3600
 _FILTERS, _PRESENT, _DRAWN = "_filters", "_present", "_drawn"
+# Visits that have begun with the page's address and whose session is not there yet.
+_EXPECTED: dict[Filters, datetime] = {}
+_MOST_EXPECTED, _EXPECTED_FOR = 64, timedelta(seconds=10)
 KINDS = ("service", "model", "route", "tenant")
 
 
@@ -36,6 +39,13 @@ class Filters:
     route: str | None = None
     tenant: str | None = None
     slo: str | None = None
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Filters:
+        """What the parameters of a URL say, as the filter bar will read them."""
+        since = query.get("since", "")
+        named = {name: _text(query.get(name)) for name in ("to", *KINDS, "slo")}
+        return cls(since if since in PRESETS else DEFAULT_PRESET, _text(query.get("from")), **named)
 
     @property
     def follows_now(self) -> bool:
@@ -68,8 +78,21 @@ def present() -> datetime:
     held: tuple[Filters, datetime] | None = st.session_state.get(_PRESENT)
     current = filters()
     if held is None or held[0] != current:
-        held = st.session_state[_PRESENT] = (current, now())
+        held = st.session_state[_PRESENT] = (current, _expected(current) or now())
     return held[1]
+
+
+def expect(filters: Filters) -> datetime:
+    """A browser is loading a page with these filters: the present from which it will look, if it comes soon."""
+    if len(_EXPECTED) >= _MOST_EXPECTED:
+        _EXPECTED.clear()
+    _EXPECTED[filters] = begun = now()
+    return begun
+
+
+def _expected(filters: Filters) -> datetime | None:
+    since = _EXPECTED.pop(filters, None)
+    return since if since is not None and now() - since < _EXPECTED_FOR else None
 
 
 def advance() -> None:

@@ -97,7 +97,7 @@ def _poll() -> None:
     except ClientError:
         found = True
     if found:
-        data.holdings.clear()
+        data.forget()
         st.rerun(scope="app")
     st.caption("This page asks every 3 s and goes on by itself.")
 

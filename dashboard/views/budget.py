@@ -17,6 +17,7 @@ def draw() -> None:
         return
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
     metric = state.metric(list(report.slo.limits()), report.verdict.metric)
+    data.ahead(lambda: data.heatmap(asked, metric), lambda: data.series(asked, metric))
     found = data.stages(asked, metric)
     over = any(row.over for row in found.stages)
     ui.put(ui.box(*headline(found), bad=over))

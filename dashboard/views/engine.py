@@ -21,6 +21,7 @@ def draw() -> None:
         return
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
     metric = state.metric(list(report.slo.limits()), report.verdict.metric)
+    data.ahead(lambda: data.indicators(asked))
     found, view = data.engine(asked, metric), data.indicators(asked)
     ui.put(ui.box(*headline(found)))
     nav.links(("verdict", "Back to the verdict"), ("findings", "Why"), ("health", "What is missing"), ("traces", "Slowest requests"))

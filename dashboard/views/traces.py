@@ -26,6 +26,8 @@ def draw() -> None:
         return
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
     metric = state.metric(["ttft", "e2e"], report.verdict.metric)
+    chosen = state.box()
+    data.ahead(lambda: data.series(asked, metric), lambda: _listed(asked, metric, chosen))
     heading = st.container()
     box = heat.draw(asked, metric, theme)
     listed = _listed(asked, metric, box)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from analysis.burn import Burn
 from analysis.incident import Changed
 from analysis.latency import Percentiles
@@ -23,6 +25,8 @@ def draw() -> None:
         return
     theme = theme_of(state.mode())
     asked = data.asked(state.filters())
+    # Asked for together, behind the report: the sentence comes first.
+    data.ahead(lambda: data.burn(asked), *(partial(data.series, asked, metric) for metric in shown_metrics(report)))
     ui.put(verdict_box(report, theme))
     nav.links(("findings", "See the evidence"), ("budget", "Which stage, and what slow requests do differently"), ("traces", "Slowest requests"))
     ui.put(scores(report, asked, theme))
@@ -59,14 +63,17 @@ def headline(report: Report) -> str:
     return f"Within budget: {measured}" if verdict.status == "within_budget" else measured
 
 
+def shown_metrics(report: Report) -> list[str]:
+    """The metrics that were measured or have a limit."""
+    return [metric for metric in METRICS if _stats(report, metric).n or metric in report.slo.limits()]
+
+
 def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
     """The score table and goodput, each with its course over the window."""
     judged, limits = f"P{report.slo.percentile:g}", report.slo.limits()
     rows = []
-    for metric in METRICS:
+    for metric in shown_metrics(report):
         stats = _stats(report, metric)
-        if stats.n == 0 and metric not in limits:
-            continue
         rows.append([
             f"<b>{metric.upper()}</b><small>{ui.text(stats.source or stats.reasons.get('p50', 'not measured'), 90)}</small>",
             f'<span class="ov-n">{stats.n:,}</span>',

@@ -11,13 +11,12 @@ from typing import Any
 import duckdb
 import msgspec
 import pytest
-import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from analysis import report as reports
 from analysis.slo import parse_slo
 from analysis.window import Window, rfc3339
-from dashboard import nav, states
+from dashboard import data, nav, states
 from dashboard.theme import say_age, say_ms
 from models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, load_artifact, model_file, write_artifact
 from tests.analysis.builders import T0, at, insert, requests, store, vllm_gauges, vllm_spans
@@ -48,7 +47,7 @@ def script(name: str) -> None:
 def shown(api: FakeApi, monkeypatch: pytest.MonkeyPatch, page: str, **query: str) -> AppTest:
     """The page after its first run, every cache cold."""
     monkeypatch.setenv("OVERRUN_URL", api.url)
-    st.cache_data.clear()
+    data.forget()
     app = AppTest.from_function(script, args=(page,), default_timeout=30)
     for name, value in query.items():
         app.query_params[name] = value
