@@ -89,7 +89,7 @@ def stage_changes(stages: list[StageChange], theme: Theme) -> Spec:
     room = 0.22 * ((high - low) or 1.0)
     shape = layout(theme, height=90 + 44 * max(len(shown), 1), left=104, right=20, top=26)
     shape |= {
-        "barmode": "group", "showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.12, "font": {"color": theme.ink, "size": 12}},
+        "barmode": "group",
         "xaxis": axis(theme, range=[low - room * (low < 0.0), high + room], showticklabels=False, nticks=5),
         "yaxis": axis(theme, autorange="reversed", showgrid=False),
         "shapes": [line(0, 0, 0, 1, theme.ink, 1.2, yref="paper")]}

@@ -15,6 +15,8 @@ _NAMES: Final = {
     "kv_cache_usage": "KV cache used", "queue_depth": "Requests waiting", "running": "Running batch", "prefix_cache_hit_rate": "Prefix cache hits",
     "preemptions": "Preemptions per second", "output_tokens": "Output tokens per second", "spec_accept_rate": "Drafts accepted", "gpu_util": "GPU busy"}
 
+RATIOS: Final = frozenset({"kv_cache_usage", "prefix_cache_hit_rate", "spec_accept_rate", "gpu_util"})
+
 
 def name_of(indicator: str) -> str:
     """Return an indicator in words."""
@@ -39,7 +41,8 @@ def rows(found: EngineCourse, theme: Theme) -> Spec:
         else:
             row = found.indicators[i - 1]
             values, colour, name, limit = row.values, _colour(row, theme), name_of(row.indicator), row.threshold
-        top = max([value for value in values if value is not None] + [limit or 0.0] + ([1.0] if i and found.indicators[i - 1].unit == "ratio" else [])) or 1.0
+        top = max([value for value in values if value is not None] + [limit or 0.0] + ([1.0] if i and found.indicators[i - 1].unit == "ratio" else []))
+        top = top if top > 1e-6 else 1.0  # a threshold of "any at all" is no scale
         marks = ticks(top)
         marks = marks[:: 1 + len(marks) // 4]
         words = [say_tick(mark) for mark in marks] if i == 0 else [say_number(mark, found.indicators[i - 1].unit) for mark in marks]

@@ -13,7 +13,8 @@ from dashboard.theme import say_ms, say_ratio
 
 # More entries of a list than this say no more; the API has them all.
 _MOST_LISTED: Final = 6
-_SHARES: Final = ("share_of_excess", "stage_share_of_excess", "share")
+# What is compared stands behind the unit: `hit_ratio_before`, `held_ms_slow`.
+_SIDES: Final = ("_slow", "_reference", "_now", "_before", "_tail", "_usual")
 _INTERVAL: Final = "_interval"
 _UNITS: Final = {"_tokens": "tokens", "_rps": "requests/s", "_tps": "tokens/s", "_per_minute": "a minute"}
 _N: Final = {"n": "requests judged", "n_breaching": "over the limit", "n_tail": "slow ones", "n_reference": "reference ones"}
@@ -37,9 +38,10 @@ def label(key: str) -> str:
     """Return a key as words without its unit."""
     if key in _N:
         return _N[key]
+    bare, side = _parted(key)
     for ending in ("_ms", "_s", *_UNITS):
-        if key.endswith(ending) and len(key) > len(ending):
-            return key.removesuffix(ending).replace("_", " ")
+        if bare.endswith(ending) and len(bare) > len(ending):
+            return f"{bare.removesuffix(ending)}{side}".replace("_", " ")
     return key.replace("_", " ")
 
 
@@ -50,7 +52,8 @@ def said(key: str, value: Any) -> str:
     if isinstance(value, int | float):
         return _number(key, float(value))
     if isinstance(value, Mapping):
-        parts = [f"{ui.text(name, 40)} {said(str(name), one)}" for name, one in list(value.items())[:_MOST_LISTED]]
+        unit = "_ms" if key.endswith("_ms") else ""
+        parts = [f"{ui.text(name, 40)} {said(f'{name}{unit}', one)}" for name, one in list(value.items())[:_MOST_LISTED]]
         return "; ".join(parts) + _more(len(value))
     if isinstance(value, list | tuple):
         return ", ".join(said(key, one) for one in value[:_MOST_LISTED]) + _more(len(value))
@@ -67,16 +70,20 @@ def plain(value: float) -> str:
 
 
 def _number(key: str, value: float) -> str:
+    key, _ = _parted(key)
     if key.endswith("_ms"):
         return say_ms(value)
     if key.endswith("_s") and not key.endswith("_per_s"):
         return say_ms(1000.0 * value)
-    if key.endswith("_ratio") and 0.0 <= value <= 1.0:
-        return say_ratio(value)
-    if key.startswith(_SHARES):
+    if 0.0 <= value <= 1.0 and ((key.endswith("_ratio") and key != "odds_ratio") or "share" in key.split("_")):
         return say_ratio(value)
     unit = next((f" {unit}" for ending, unit in _UNITS.items() if key.endswith(ending)), "")
     return f"{plain(value)}{unit}"
+
+
+def _parted(key: str) -> tuple[str, str]:
+    side = next((side for side in _SIDES if key.endswith(side)), "")
+    return key.removesuffix(side), side
 
 
 def _more(n: int) -> str:

@@ -30,13 +30,13 @@ def headline(found: Cohorts) -> str:
 
 def _value(cohort: Cohort) -> str:
     same = "".join(f"<small>with {ui.text(other, 100)}</small>" for other in cohort.same_as[:4])
-    return f"{ui.text(cohort.attribute)} <b>{ui.text(cohort.value, 100)}</b>{same}"
+    return f"{ui.text(cohort.attribute.replace('_', ' '))} <b>{ui.text(cohort.value, 100)}</b>{same}"
 
 
 def _bars(cohort: Cohort, theme: Theme) -> str:
     def bar(ratio: float, colour: str, n: int) -> str:
         return (f'<div class="ov-share"><div class="ov-track"><span style="width:{100.0 * ratio:.1f}%;background:{colour}"></span></div>'
-                f'<span class="ov-n">{say_ratio(ratio)} <small>({n:,})</small></span></div>')
+                f'<span class="ov-n">{say_ratio(ratio)} <span class="ov-muted">({n:,})</span></span></div>')
 
     return bar(cohort.slow_ratio, theme.accent, cohort.slow) + bar(cohort.rest_ratio, theme.line, cohort.rest)
 

@@ -181,7 +181,7 @@ _CSS: Final = """
 .ov .ov-facts dt{color:VAR_MUTED;font-weight:400}
 .ov .ov-facts dd{margin:0}
 .ov .ov-strip{display:grid;grid-template-columns:104px 1fr 84px;gap:10px;align-items:center;margin:5px 0}
-.ov .ov-strip.ov-burn{grid-template-columns:96px 1fr 96px;margin:2px 0}
+.ov .ov-strip.ov-burn{grid-template-columns:118px 1fr 96px;margin:2px 0}
 .ov .ov-burn .ov-track,.ov .ov-burn .ov-track span{height:10px}
 .ov .ov-bar{display:flex;height:26px}
 .ov .ov-bar span{overflow:hidden;white-space:nowrap;font-size:.78rem;font-weight:600;line-height:26px;padding:0 6px;
@@ -201,8 +201,9 @@ _CSS: Final = """
 .ov .ov-now{background:VAR_MUTED}
 .ov .ov-then{border:1.5px dashed VAR_ACCENT;background:repeating-linear-gradient(135deg,transparent 0 4px,VAR_ACCENT 4px 6px)}
 .ov .ov-tick{position:absolute;top:-3px;bottom:-3px;width:0;border-left:2px solid VAR_INK;margin-left:-1px}
-.ov .ov-share{display:grid;grid-template-columns:minmax(60px,1fr) 118px;gap:8px;align-items:center;margin:2px 0}
+.ov .ov-share{display:grid;grid-template-columns:minmax(60px,1fr) 132px;gap:8px;align-items:center;margin:2px 0}
 .ov .ov-share .ov-track,.ov .ov-share .ov-track span{height:10px}
+.ov .ov-prose{margin-top:14px}
 .ov .ov-prose td{text-align:left}
 .ov .ov-prose th{text-align:left}
 .ov .ov-prose td:nth-child(2){white-space:nowrap}

@@ -144,6 +144,7 @@ def _details(found: Comparison, theme: Theme) -> None:
             st.plotly_chart(plot.figure(charts_compare.stage_changes(found.stages, theme)), theme=None, config=plot.CONFIG, key="stage-changes",
                             alt="Stage differences: " + ui.text(", ".join(f"{row.stage} {say_ms(row.difference_ms)}" for row in found.stages), 300))
             total = sum(row.difference_ms for row in found.stages)
-            ui.put(f"<small>Means per successful request; stages add up to {say_ms(total)}, the difference of mean E2E</small>")
+            ui.put("<small>Solid = mean of all requests, hatched = around the SLO percentile; stages add up to "
+                   f"{say_ms(total)}, the difference of mean E2E</small>")
     ui.put(quantiles(found) + came_and_went(found))
     downloads.as_json("This comparison", "compare", found)

@@ -9,7 +9,7 @@ from analysis.engine_view import EngineView
 from analysis.leading import Indicator
 from analysis.report import Report
 from dashboard import charts_engine, data, downloads, nav, plot, state, states, ui
-from dashboard.charts_engine import name_of
+from dashboard.charts_engine import RATIOS, name_of
 from dashboard.evidence import plain
 from dashboard.theme import say_age, say_ms, say_number, say_ratio, say_time, theme_of
 
@@ -140,5 +140,10 @@ def _last(row: IndicatorCourse) -> str:
 def _learned(row: Indicator) -> list[str]:
     lead = say_age(row.lead_s_median) if row.lead_s_median is not None else "–"
     chance = f"<small>{say_ratio(row.null_precision)} by chance</small>" if row.null_precision is not None else ""
-    return [f"{name_of(row.indicator)}<small>{'at most' if row.falling else 'from'} {row.threshold:.3g}{', lags' if row.lags else ''}</small>",
-            f"{say_ratio(row.precision)}{chance}", say_ratio(row.recall), lead, f"{row.events:,}"]
+    threshold = say_ratio(row.threshold) if row.indicator in RATIOS else plain(row.threshold)
+    return [f"{name_of(row.indicator)}<small>{'at most' if row.falling else 'from'} {threshold}{', lags' if row.lags else ''}</small>",
+            f"{_whole(say_ratio(row.precision))}{chance}", _whole(say_ratio(row.recall)), _whole(lead), f"{row.events:,}"]
+
+
+def _whole(words: str) -> str:
+    return f'<span class="ov-n">{words}</span>'

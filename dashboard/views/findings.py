@@ -103,7 +103,8 @@ def quiet(report: Report) -> str:
     if not silent:
         return ""
     body = "".join(f"<dt>{ui.text(rule)}</dt><dd>{ui.sentence(why)}</dd>" for rule, why in sorted(silent.items()))
-    return f'<details class="ov-details"><summary>{len(silent)} checks could not be made</summary><dl class="ov-facts">{body}</dl></details>'
+    many = f"{len(silent)} check{'s' if len(silent) > 1 else ''}"
+    return f'<details class="ov-details"><summary>{many} could not be made</summary><dl class="ov-facts">{body}</dl></details>'
 
 
 def _no_fix(finding: Finding) -> str:

@@ -1,19 +1,19 @@
-"""Draw every page, light and dark, on the demo's incident: `make screenshots` writes them to docs/screenshots.
+"""Draw every page, light and dark, on a simulated incident: `make screenshots` writes them to docs/screenshots.
 
-A private server takes in the demo application's run with a slow dependency and the recorded engine overload; the Engine page shows the latter, all
-others the former. Pictures are reduced to 128 colours: the whole set stays near two megabytes.
+A private server takes in ten simulated minutes, the same ones every time and on every machine. Pictures are reduced to 256 colours, which keeps the set
+small; `OVERRUN_ARTIFACT=DIR` fills the Length page.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -26,7 +26,7 @@ from tests.conftest import ROOT, ServerProcess
 OUT = ROOT / "docs" / "screenshots"
 WIDTH = 1280
 # What each page shows beside the window: a fix that is arithmetic, so that no engine has to be fitted first.
-MORE = {"whatif": {"fix": "clip", "p_stage": "retrieval", "p_limit_ms": "300"}}
+MORE = {"whatif": {"fix": "clip", "p_stage": "prefill", "p_limit_ms": "300"}}
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
 
@@ -40,7 +40,7 @@ def main() -> None:
         server = ServerProcess(Path(folder) / "overrun.db")
         shown = None
         try:
-            windows = {"app": application(server.http), "engine": recording(server.http)}
+            window = incident(server.http, Path(folder) / "incident")
             settled(server.http)
             port = launch.pick_port(0)
             artifact = os.environ.get(launch.ARTIFACT_VARIABLE)
@@ -52,8 +52,8 @@ def main() -> None:
                 for look in ("light", "dark"):
                     context = browser.new_context(color_scheme=look, viewport={"width": WIDTH, "height": 800})
                     for name in wanted:
-                        window = windows["engine" if name == "engine" else "app"] | MORE.get(name, {})
-                        draw(context, f"{base}/{'' if name == 'verdict' else name}?{urlencode(window)}", OUT / f"{name}-{look}.png")
+                        query = urlencode(window | MORE.get(name, {}))
+                        draw(context, f"{base}/{'' if name == 'verdict' else name}?{query}", OUT / f"{name}-{look}.png")
                 browser.close()
         finally:
             if shown is not None:
@@ -63,22 +63,13 @@ def main() -> None:
     print(f"{sum(path.stat().st_size for path in OUT.glob('*.png')) / 1e6:.1f} MB in {OUT}")
 
 
-def application(base: str) -> dict[str, str]:
-    """Run the demo application with a dependency that turns slow half way."""
-    start = datetime.now(UTC)
-    subprocess.run([sys.executable, "-m", "sample_traces.app.run", "--endpoint", base, "--duration", "40", "--incident", "slow-retrieval"], check=True,
-                   capture_output=True, cwd=ROOT)
-    return {"from": f"{start:%Y-%m-%dT%H:%M:%SZ}", "to": f"{datetime.now(UTC) + timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}", "service": "rag-demo"}
-
-
-def recording(base: str) -> dict[str, str]:
-    """Replay the recorded overload of an inference server."""
-    done = subprocess.run([sys.executable, "-m", "sample_traces.replay", "--endpoint", base, "--recording", "vllm-spans"], check=True, capture_output=True,
-                          text=True, cwd=ROOT)
-    import json
-
-    row = json.loads(done.stdout)["recordings"][0]
-    return {"from": row["from"], "to": row["to"], "slo": row["slo"], "service": "vllm-server"}
+def incident(base: str, folder: Path) -> dict[str, str]:
+    """Send ten simulated minutes in which an application loses its prefix cache half way; returns the window."""
+    scenario = ["prefix_cache_lost", "--severity", "easy", "--seed", "7", "--no-fixes", "--no-confounders", "--out", str(folder)]
+    subprocess.run([sys.executable, "-m", "sample_traces.simulate", *scenario], check=True, capture_output=True, cwd=ROOT)
+    subprocess.run([sys.executable, "-m", "overrun", "import", str(folder), "--url", base], check=True, capture_output=True, cwd=ROOT)
+    truth = json.loads((folder / "truth.json").read_text())
+    return {"from": truth["start"], "to": truth["end"], "slo": "ttft:800 e2el:6000"}
 
 
 def settled(base: str) -> None:
@@ -103,7 +94,8 @@ def draw(context: Any, url: str, to: Path) -> None:
     page.set_viewport_size({"width": WIDTH, "height": int(height) + 70})
     page.wait_for_timeout(800)
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    picture.quantize(128).save(to, optimize=True)
+    # The method that keeps rare colours: the chips of the stages are small.
+    picture.quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(to, optimize=True)
     page.close()
     print(to.name, picture.size)
 
