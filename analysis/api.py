@@ -50,7 +50,7 @@ def routes(pipeline: Pipeline, settings: Settings, token: str | None = None) -> 
     def report(parameters: Mapping[str, str]) -> bytes:
         question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
         with pipeline.store.reading() as con:
-            return reports.to_json(reports.build(con, question.window, question.slo, question.budgets))
+            return reports.to_json(reports.build(con, question.window, question.slo, question.budgets, prices=question.prices))
 
     def checkup(parameters: Mapping[str, str]) -> bytes:
         question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
@@ -158,7 +158,7 @@ def _metrics(pipeline: Pipeline, settings: Settings) -> Handler:
         now = datetime.now(UTC)
         question = Question.read({}, settings, now=now, default_since=DEFAULT_SINCE)
         with pipeline.store.reading() as con:
-            report = reports.build(con, question.window, question.slo, question.budgets)
+            report = reports.build(con, question.window, question.slo, question.budgets, prices=question.prices)
             return Snapshot(report, burn(con, question.window, question.slo, now))
 
     judged = Background(ask)

@@ -95,7 +95,7 @@ def report(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     else:
         question = Question.read(parameters, settings, now=datetime.now(UTC))
         with _opened(path, settings) as store, store.reading() as con:
-            body = reports.to_json(reports.build(con, question.window, question.slo, question.budgets))
+            body = reports.to_json(reports.build(con, question.window, question.slo, question.budgets, prices=question.prices))
     if output == "json":
         return body.decode()
     made = reports.from_json(body)
@@ -166,7 +166,7 @@ def whatif(
         AnalysisError, CollectorError: bad input, or nobody to ask.
     """
     from analysis.whatif import fixes
-    from analysis.whatif.answer import gather
+    from analysis.whatif.answer import gather, in_money
     from analysis.whatif.prediction import Prediction
     from analysis.whatif.text import render
 
@@ -180,7 +180,7 @@ def whatif(
     with _opened(path, settings) as store, store.reading() as con:
         facts = gather(con, question, metric)
         facts.progress = progress
-        answer = fixes.ask(facts, fix, texts)
+        answer = in_money(fixes.ask(facts, fix, texts), facts, question.prices)
     return msgspec.json.encode(answer).decode() if output == "json" else render(answer)
 
 

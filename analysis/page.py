@@ -12,6 +12,7 @@ from typing import Final
 from analysis.budget import StageRow
 from analysis.finding import Finding, printable, say_ms, say_ratio
 from analysis.latency import Percentiles
+from analysis.money import say_cost
 from analysis.report import Report
 from analysis.slo import METRICS
 from analysis.window import rfc3339
@@ -38,6 +39,7 @@ def to_html(report: Report) -> str:
         f"<h1><span class={tone}>{_esc(status.upper())}</span> <small>{_esc(_window(report))}</small></h1>", f"<p class=lead>{_esc(verdict.sentence)}</p>",
         "".join(f"<p>{_esc(line)}</p>" for line in _situation(report)),
         "<h2>Latency of successful requests</h2>", _table(_HEAD, _latency_rows(report)), f"<p>{_esc(_goodput(report))}</p>",
+        f"<p>{_esc(say_cost(report.cost))}</p>" if say_cost(report.cost) else "",
         "<h2>Stages</h2>" + _stage_table(report) if report.stages else "",
         "<h2>Findings</h2>" + "".join(_finding(finding) for finding in report.findings) if report.findings else "",
         "<h2>Checklist</h2>", _table(("step", "status", "detail"), [(s.step, s.status, s.detail) for s in report.checklist]) if report.checklist else "",
@@ -55,7 +57,7 @@ def to_markdown(report: Report) -> str:
     verdict = report.verdict
     lines = [f"## {verdict.status.replace('_', ' ').upper()} ({_window(report)})", "", _md(verdict.sentence), ""]
     lines += [f"- {_md(line)}" for line in _situation(report)]
-    lines += ["", *_md_table(_HEAD, _latency_rows(report)), "", _md(_goodput(report))]
+    lines += ["", *_md_table(_HEAD, _latency_rows(report)), "", _md(_goodput(report)), *(["", _md(say_cost(report.cost))] if say_cost(report.cost) else [])]
     if report.stages:
         lines += ["", "### Stages", "", *_md_table(("stage", "budget", "typical", "slow", "P95", "overrun", ""), [_stage_cells(row) for row in report.stages])]
     if report.findings:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from analysis.errors import BudgetError
+from analysis.money import Prices, read_prices
 from analysis.slo import Slo, parse_slo
 from analysis.window import Window, make_window
 from collector.config import Settings
@@ -18,11 +19,12 @@ DEFAULT_SLO = "chat"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A window of requests, the SLO they are judged by, and configured budgets in ms per group or stage (None: the published split)."""
+    """A window of requests, the SLO they are judged by, configured budgets in ms per group or stage (None: the published split), and prices."""
 
     window: Window
     slo: Slo
     budgets: Mapping[str, float] | None
+    prices: Prices | None = None
 
     @classmethod
     def read(cls, parameters: Mapping[str, str | None], settings: Settings, *, now: datetime, default_since: str | None = None) -> Question:
@@ -38,7 +40,8 @@ class Question:
         window = make_window(
             now=now, since=since, from_=given["from"], to=given["to"], baseline=given["baseline"] or "auto", service=given["service"],
             model=given["model"], route=given["route"], tenant=given["tenant"], workload=given["workload"])
-        return cls(window, parse_slo(given["slo"] or _configured_slo(settings)), _configured_budgets(settings, given["route"]))
+        slo = parse_slo(given["slo"] or _configured_slo(settings))
+        return cls(window, slo, _configured_budgets(settings, given["route"]), read_prices(settings.prices))
 
 
 def _configured_slo(settings: Settings) -> str:

@@ -25,6 +25,7 @@ from analysis.finding import Finding
 from analysis.goodput import FailedBy, Goodput, goodput, judge
 from analysis.latency import Latency, latency, no_latency
 from analysis.leading import Indicator
+from analysis.money import Cost, Prices, cost
 from analysis.quality import checks, evidence_checks, without_spoiled
 from analysis.sampling import Sampling, assess
 from analysis.slo import Slo
@@ -66,6 +67,7 @@ class Report(msgspec.Struct, kw_only=True):
     findings: list[Finding]
     indicators: list[Indicator]
     data_quality: list[Check]
+    cost: Cost | None = None
     reasons: dict[str, str] = {}
 
 
@@ -75,6 +77,7 @@ def build(
     slo: Slo,
     budgets: Mapping[str, float] | None = None,
     *,
+    prices: Prices | None = None,
     with_findings: bool = True,
 ) -> Report:
     """Report on the requests of a window.
@@ -84,6 +87,7 @@ def build(
         window: which requests.
         slo: limits per request.
         budgets: configured budgets in milliseconds by stage or group name; scaled defaults where not given.
+        prices: of tokens by model; without them the report has throughput and no cost.
         with_findings: False leaves out causes and fixes, which cost more than all the numbers.
 
     Raises:
@@ -128,6 +132,7 @@ def build(
         findings=found.findings,
         indicators=learned,
         data_quality=doubts,
+        cost=cost(con, frame, prices),
         reasons=_reasons(frame, found, why_none, with_findings=with_findings),
     )
 

@@ -13,6 +13,7 @@ from analysis.budget import LATER, StageRow
 from analysis.finding import Finding, Fix, Predicted, printable, say_ms, say_ratio
 from analysis.incident import Changed
 from analysis.latency import Percentiles
+from analysis.money import say_cost
 from analysis.report import Report
 from analysis.window import rfc3339
 
@@ -29,7 +30,7 @@ def render(report: Report, *, width: int = 100) -> str:
     parts = [
         [_head(report), *_wrap(report.verdict.sentence, width)],
         _latency(report, width),
-        [*_wrap(_goodput(report), width), *_wrap(_context(report), width), *_wrap(_now(report), width)],
+        [*_wrap(_goodput(report), width), *_wrap(say_cost(report.cost), width), *_wrap(_context(report), width), *_wrap(_now(report), width)],
         _stages(report),
         _findings(report, width),
         _quality(report, width),

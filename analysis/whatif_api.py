@@ -16,7 +16,7 @@ from analysis.encoding import encode
 from analysis.errors import nearest
 from analysis.question import PARAMETERS, Question
 from analysis.whatif import fixes
-from analysis.whatif.answer import gather
+from analysis.whatif.answer import gather, in_money
 from analysis.whatif.prediction import WhatIfError
 from analysis.whatif.worker import Worker
 from collector.config import Settings
@@ -68,7 +68,7 @@ def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
             facts = gather(con, question, parameters.get("metric") or None)
             if getattr(fixes.find(fix), "NEEDS_SPANS", False):
                 _ = facts.spans
-        return encode(worker.ask(facts, fix, given))
+        return encode(in_money(worker.ask(facts, fix, given), facts, question.prices))
 
     async def one(request: Request) -> Response:
         # Each fix has parameters of its own: what is unknown is found once the fix is known.

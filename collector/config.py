@@ -70,14 +70,15 @@ class RetentionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings. `words` are the operator's own attributes and stage rules ([attributes] and [[stages]]). `slo`, `budgets`, `dashboard` and
-    `scrape` are handed on unread: their users know what they mean."""
+    """All settings. `words` are the operator's own attributes and stage rules ([attributes] and [[stages]]). `slo`, `budgets`, `prices`, `dashboard`
+    and `scrape` are handed on unread: their users know what they mean."""
 
     collector: CollectorSettings = field(default_factory=CollectorSettings)
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     slo: Mapping[str, Any] = field(default_factory=dict)
     budgets: Mapping[str, Any] = field(default_factory=dict)
+    prices: Mapping[str, Any] = field(default_factory=dict)
     dashboard: Mapping[str, Any] = field(default_factory=dict)
     words: Dialect | None = None
     scrape: Mapping[str, Any] = field(default_factory=dict)
@@ -86,7 +87,7 @@ class Settings:
 
 _TABLES: dict[str, type[CollectorSettings] | type[PrivacySettings] | type[RetentionSettings]] = {
     "collector": CollectorSettings, "privacy": PrivacySettings, "retention": RetentionSettings}
-_FREE_TABLES = ("slo", "budgets", "dashboard", "scrape")
+_FREE_TABLES = ("slo", "budgets", "prices", "dashboard", "scrape")
 _BOUNDS: dict[str, tuple[float, float]] = {
     "grpc_port": (0, 65_535), "http_port": (0, 65_535), "max_body_mib": (1, 256), "max_decompressed_mib": (1, 1_024), "body_timeout_s": (0.1, 3_600),
     "max_attributes": (1, 1_024), "max_attribute_length": (16, 1 << 24), "max_depth": (1, 64),
@@ -202,7 +203,8 @@ def described(settings: Settings) -> list[str]:
         built = getattr(settings, table)
         for f in fields(built):
             out.append(f"[{table}] {f.name} = {getattr(built, f.name)!r}  ({settings.origins.get(f'{table}.{f.name}', 'default')})")
-    for table, free in (("slo", settings.slo), ("budgets", settings.budgets), ("dashboard", settings.dashboard), ("scrape", settings.scrape)):
+    for table in _FREE_TABLES:
+        free: Mapping[str, Any] = getattr(settings, table)
         out += [f"[{table}] {key} = {value!r}  (file)" for key, value in free.items()]
     if settings.words is not None:
         out += [f"[attributes] {f.key}{''.join(f'.{step}' for step in f.path)} = {f.column!r}  (file)" for f in settings.words.fields]

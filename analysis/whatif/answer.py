@@ -9,9 +9,10 @@ import duckdb
 from analysis.diagnose import judged_metric
 from analysis.errors import nearest
 from analysis.goodput import judge
+from analysis.money import Prices, saved_per_1000_requests
 from analysis.question import Question
 from analysis.whatif.facts import Facts, load_facts
-from analysis.whatif.prediction import METRICS, WhatIfError
+from analysis.whatif.prediction import METRICS, Prediction, WhatIfError
 
 DEFAULT_METRIC: Final = "e2e"
 
@@ -29,3 +30,13 @@ def gather(con: duckdb.DuckDBPyConnection, question: Question, metric: str | Non
         judged = judged_metric(judge(facts.requests, question.slo), facts.requests, question.slo)
         facts.metric = judged if judged in METRICS else DEFAULT_METRIC
     return facts
+
+
+def in_money(answer: Prediction, facts: Facts, prices: Prices | None) -> Prediction:
+    """Return the answer with `cost.saved_per_1000_requests` where a fix saves output tokens and the models have prices."""
+    share = next((answer.cost[name] for name in ("tokens_saved_ratio", "wasted_tokens_ratio_now") if name in answer.cost), 0.0)
+    if prices is not None and share > 0.0:
+        saved = saved_per_1000_requests(facts.calls.filter(facts.calls["request"] >= 0), len(facts), prices, share)
+        if saved is not None:
+            answer.cost["saved_per_1000_requests"] = saved
+    return answer
