@@ -232,6 +232,33 @@ def report(
 
 
 @app.command()
+def budget(
+    db: Db = None,
+    url: Url = None,
+    since: Since = None,
+    from_: From = None,
+    to: To = None,
+    baseline: Baseline = None,
+    service: Service = None,
+    model: Model = None,
+    route: RouteName = None,
+    tenant: Tenant = None,
+    workload: Workload = None,
+    slo: SloText = None,
+    output: Annotated[str, _text("text, json, or toml: a [budgets] table for the settings file.", "--output")] = "text",
+    config: Config = None,
+) -> None:
+    """What each stage should be allowed so that the limit is kept, from healthy requests, and whether it can be."""
+    from analysis import ask
+
+    settings = _asking(config, db, url, output, ("text", "json", "toml"))
+    parameters = {"since": since, "from": from_, "to": to, "baseline": baseline, "service": service, "model": model, "route": route,
+                  "tenant": tenant, "workload": workload, "slo": slo}
+    with _failing():
+        print(ask.budget(parameters, settings, db=db, url=url, output=output))
+
+
+@app.command()
 def compare(
     before: Annotated[str, _text("The first window: FROM..TO, or version=NAME.", "--before")],
     after: Annotated[str, _text("The second window: FROM..TO, or version=NAME.", "--after")],

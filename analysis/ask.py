@@ -102,6 +102,28 @@ def report(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     return {"html": page.to_html, "markdown": page.to_markdown}[output](made) if output in ("html", "markdown") else text.render(made, width=width)
 
 
+def budget(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, output: str) -> str:
+    """What each stage should be allowed for the limit, as text, JSON, or a `[budgets]` table in TOML.
+
+    Raises:
+        AnalysisError, CollectorError: bad input, or nobody to ask.
+    """
+    from analysis import budget_text
+    from analysis.budget_view import BudgetView, budget_view
+
+    path, server = _where(db, url)
+    if path is None:
+        body = _get(f"{server}/api/v1/budget", {k: v for k, v in parameters.items() if v})
+    else:
+        question = Question.read(parameters, settings, now=datetime.now(UTC))
+        with _opened(path, settings) as store, store.reading() as con:
+            body = encode(budget_view(con, question.window, question.slo, question.budgets))
+    if output == "json":
+        return body.decode()
+    made = msgspec.json.decode(body, type=BudgetView)
+    return budget_text.to_toml(made, parameters.get("route")) if output == "toml" else budget_text.render(made)
+
+
 def compare(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, before: str, after: str, output: str) -> str:
     """Two windows side by side as text or JSON; each side is a RANGE or `version=NAME`.
 

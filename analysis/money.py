@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import duckdb
 import msgspec
+import numpy as np
 import polars as pl
 
 from analysis.errors import AnalysisError, nearest
@@ -101,7 +102,8 @@ def read_prices(table: Mapping[str, Any]) -> Prices | None:
         missing = [key for key in ("input", "output") if key not in prices]
         if missing:
             raise PriceError(f'[prices."{model}"] lacks {missing[0]}: the price of a million tokens')
-        by_model[model] = Price(float(prices["input"]), float(prices.get("cached_input", prices["input"])), float(prices["output"]))
+        read = {key: float(value) for key, value in prices.items()}
+        by_model[model] = Price(read["input"], read.get("cached_input", read["input"]), read["output"])
     return Prices(by_model, currency) if by_model else None
 
 
@@ -144,10 +146,10 @@ def _throughput(frame: RequestFrame) -> Cost:
         out.reasons = dict.fromkeys(("requests_per_s", "input_tokens_per_s", "output_tokens_per_s"), "the window has no length")
         return out
     weights = rows["sample_weight"]
-    out.requests_per_s = float(weights.sum()) / seconds
+    out.requests_per_s = float(weights.to_numpy().sum()) / seconds
     for name in ("input_tokens", "output_tokens"):
         if rows[name].null_count() < rows.height:
-            setattr(out, f"{name}_per_s", float((rows[name].cast(pl.Float64) * weights).sum()) / seconds)
+            setattr(out, f"{name}_per_s", float(np.sum(rows[name].cast(pl.Float64).fill_null(0.0).to_numpy() * weights.to_numpy())) / seconds)
         else:
             out.reasons[f"{name}_per_s"] = "no request carries token counts"
     return out

@@ -111,7 +111,7 @@ class Derived(msgspec.Struct, kw_only=True):
     """Stage budgets that sum to the target, and whether it can be met: `observed_ms` is the healthy percentile today.
 
     `method` is `euler` (means of the requests around the percentile, scaled; they sum to it exactly) or `medians` (shares of medians, where the band holds
-    too few). `achievable` is False when the medians of the stages alone exceed the target: no split can help.
+    too few). `achievable` is False when the medians of the stages, which sum to `median_ms`, exceed the target: no split can help.
     """
 
     target_ms: float
@@ -120,6 +120,7 @@ class Derived(msgspec.Struct, kw_only=True):
     n_band: int
     stage_ms: dict[str, float]
     achievable: bool | None
+    median_ms: float | None = None
     reasons: dict[str, str] = {}
 
 
@@ -128,12 +129,13 @@ def derive(times: StageTimes, percentile: float, target_ms: float) -> Derived:
     total = times.total_ms
     out = Derived(target_ms=target_ms, observed_ms=None, method=None, n_band=0, stage_ms={}, achievable=None)
     if not len(total):
-        out.reasons = dict.fromkeys(("observed_ms", "method", "achievable"), "no healthy request to derive from")
+        out.reasons = dict.fromkeys(("observed_ms", "method", "achievable", "median_ms"), "no healthy request to derive from")
         return out
     index = band(total, percentile - TAIL_POINTS, percentile + TAIL_POINTS)
     out.observed_ms, out.n_band = sorted_quantile(np.sort(total), percentile / 100.0), len(index)
     medians = {stage: float(np.median(spent)) for stage, spent in times.ms.items()}
-    out.achievable = math.fsum(medians.values()) <= target_ms
+    out.median_ms = math.fsum(medians.values())
+    out.achievable = out.median_ms <= target_ms
     means = {stage: float(spent[index].mean()) for stage, spent in times.ms.items()} if len(index) >= LEAST_IN_BAND else medians
     out.method = "euler" if len(index) >= LEAST_IN_BAND else "medians"
     out.stage_ms = _scaled(means, target_ms)

@@ -205,6 +205,13 @@ def test_compare_answers_the_same_from_a_file_and_from_a_server(db: Path, server
     assert here("compare", "--db", db, "--before", "yesterday", "--after", "today").exit_code == 2
 
 
+def test_budget_answers_the_same_from_a_file_and_from_a_server(db: Path, server: ServerProcess) -> None:
+    asked = ("--from", "2020-01-01T00:00:00Z", "--to", "2027-01-01T00:00:00Z", "--slo", "e2e:3600s")
+    for form in ("json", "toml", "text"):
+        answers = [here("budget", *where, *asked, "--output", form).stdout for where in (("--db", db), ("--url", server.http))]
+        assert answers[0] == answers[1] != ""
+
+
 def test_check_ends_with_0_1_or_2(db: Path, tmp_path: Path) -> None:
     assert here("check", "--db", db, "--slo", "e2e:1h").exit_code == 2
     assert here("check", "--db", db, "--slo", "e2e:3600s").exit_code == 0
