@@ -26,7 +26,7 @@ VALUE_COLUMNS = ("response_id", "finish_reason", "prefix_hash", "depends_on", "t
 # Shapes remembered (about 100 bytes each). Beyond it they are forgotten, too.
 MAX_SHAPES = 100_000
 
-_SHAPE_SCHEMA = pa.schema([
+SHAPE_SCHEMA = pa.schema([
     ("shape", pa.int32()), ("source_id", pa.uint64()), ("kind", pa.uint8()), ("status", pa.uint8()), ("flags", pa.uint32()), ("stage", pa.uint8()),
     ("role", pa.uint8()), ("http_status", pa.uint16()), *((name, pa.string()) for name in SHAPE_TEXTS), ("keys", pa.list_(pa.string()))])
 
@@ -90,7 +90,7 @@ class Shapes:
 
 def shape_rows(new: New) -> pa.Table:
     """New shapes as rows of `shapes`."""
-    return pa.Table.from_pylist(list(new.values()), schema=_SHAPE_SCHEMA)
+    return pa.Table.from_pylist(list(new.values()), schema=SHAPE_SCHEMA)
 
 
 def _text_hashes(column: pa.Array) -> Any:

@@ -19,12 +19,14 @@ import pyarrow as pa
 
 from collector import stages
 from collector.config import CollectorSettings, PrivacySettings
+from collector.decode import Words
 from collector.dialects import Dialect
 from collector.errors import StoreUnavailable
 from collector.layout import BATCH_BITS
 from collector.normalize import Rules
-from collector.quiet import Key, QuietTraces, Seen
-from collector.reading import LOOK_BACK_NS, quiet_spans
+from collector.quiet import LOOK_BACK_NS, Key, QuietTraces, Seen
+from collector.reading import quiet_spans
+from collector.recent import Recent
 from collector.store import Store
 from collector.tracing import tracer
 from collector.writer import Writer, append
@@ -58,9 +60,10 @@ class Pipeline:
         """`words` is the operator's own vocabulary; it holds for the process."""
         stages.learn(words)
         self.store = store
-        self.quiet = QuietTraces()
+        self.quiet = QuietTraces(_latest_start(store))
+        self._recent = Recent()
         rules = Rules(privacy.store_text, privacy.hash_users, store.salt(), frozenset(privacy.keep_long))
-        self.writer = Writer(store, settings, rules, self.quiet)
+        self.writer = Writer(store, settings, rules, self.quiet, self._recent)
         self._quiet_s = settings.quiet_s
         self._assemble = assemble
         self._stop = threading.Event()
@@ -96,6 +99,7 @@ class Pipeline:
             with tracer.start_as_current_span("assemble", attributes={"traces": len(taken)}):
                 failed = self._assemble_all(taken)
             self.quiet.done({key: seen for key, seen in taken.items() if key not in failed})
+            self._recent.let_go(self.quiet.assembled_through(self.writer.last_batch, {}) + 1)
             if failed:
                 self._stop.wait(1.0)
             return not failed
@@ -117,15 +121,19 @@ class Pipeline:
         return {}
 
     def _assemble_now(self, taken: dict[Key, Seen]) -> None:
+        new = {key: seen for key, seen in taken.items() if seen.new and seen.first_batch >= self._recent.first_batch()}
+        held = self._recent.rows(*_keys(new)) if new else None
         cursor = self.store.cursor()
         try:
-            made = self._assemble(quiet_spans(cursor, _as_table(taken)))
+            made = self._assemble(quiet_spans(cursor, _as_table(taken), held, _as_table({key: seen for key, seen in taken.items() if key not in new})))
         finally:
             cursor.close()
         through = self.quiet.assembled_through(self.writer.last_batch, taken)
         floor = min(seen.start_ns for seen in taken.values()) - LOOK_BACK_NS
         last = self.writer.last_batch
-        self.writer.call(lambda connection: _replace(connection, made, through, floor, last)).result()
+        covered = zip(*(column.to_pylist() for column in made.covered.columns), strict=True)
+        replaced = made.covered.filter(pa.array([key not in new for key in covered], pa.bool_()))
+        self.writer.call(lambda connection: _replace(connection, made, replaced, through, floor, last)).result()
 
     def drain(self) -> None:
         """Assemble everything that is stored, quiet or not; returns when nothing is pending.
@@ -149,20 +157,29 @@ class Pipeline:
             self.store.close()
 
 
+def _keys(taken: dict[Key, Seen]) -> tuple[Words, Words]:
+    keys = np.array(list(taken), dtype=np.uint64).reshape(-1, 2)
+    return keys[:, 0].copy(), keys[:, 1].copy()
+
+
 def _as_table(taken: dict[Key, Seen]) -> pa.Table:
-    keys = np.array(list(taken), dtype=np.uint64)
-    start = np.array([seen.start_ns for seen in taken.values()], dtype=np.int64)
-    return pa.table({"trace_hi": keys[:, 0], "trace_lo": keys[:, 1], "start_ns": start})
+    hi, lo = _keys(taken)
+    return pa.table({"trace_hi": hi, "trace_lo": lo, "start_ns": np.array([seen.start_ns for seen in taken.values()], dtype=np.int64)})
 
 
-def _replace(connection: duckdb.DuckDBPyConnection, made: Assembled, through: int, floor: int, batch: int) -> None:
-    """Put the new rows in the place of the old ones of the covered traces, none of which started before `floor`."""
-    connection.register("covered", made.covered)
+def _latest_start(store: Store) -> int:
+    found = store.cursor().execute("select max(start_ns) from spans").fetchall()[0][0]
+    return 0 if found is None else int(found)
+
+
+def _replace(connection: duckdb.DuckDBPyConnection, made: Assembled, replaced: pa.Table, through: int, floor: int, batch: int) -> None:
+    """Put the new rows in the place of the old ones of the traces in `replaced`, none of which started before `floor`."""
+    connection.register("covered", replaced)
     try:
         for table in ("requests", "llm_calls"):
             old = f"from {table} t semi join covered using (trace_hi, trace_lo) where t.start_ns >= $floor"
-            there = connection.execute(f"select exists (select 1 {old})", {"floor": floor}).fetchall()  # one row; fetchone would leave the result open
-            if there[0][0]:
+            # One row; fetchone would leave the result open.
+            if replaced.num_rows and connection.execute(f"select exists (select 1 {old})", {"floor": floor}).fetchall()[0][0]:
                 connection.execute(f"delete from {table} where rowid in (select t.rowid {old})", {"floor": floor})
             append(connection, table, getattr(made, table), batch)
         connection.execute("update meta set value = $value where key = 'assembled_through'", {"value": str(through)})

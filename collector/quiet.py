@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from collector.decode import Ints
+from collector.decode import Ints, Words
+from collector.known import KnownTraces
 
 Key = tuple[int, int]
 # Earliest starts of traces already assembled are remembered for this many traces.
 REMEMBERED = 100_000
+# Spans of one trace, and an engine's span of a client's call, are looked for this far before the earliest start that is known of them: the
+# longest model call that providers allow. It bounds the scan; a trace's own earlier spans are known unless it is long forgotten.
+LOOK_BACK_NS = 600 * 10**9
 
 
 @dataclass(slots=True)
 class Seen:
-    """A trace that waits: when its last span was stored (monotonic s), the first commit not yet assembled, its earliest span start."""
+    """A trace that waits: when its last span was stored (monotonic s), the first commit not yet assembled, its earliest span start, and whether it is
+    certain that nothing of it came before that commit."""
 
     last_s: float
     first_batch: int
     start_ns: int
+    new: bool = False
 
 
 class QuietTraces:
     """Traces with spans that no assembled row covers yet, in the order of their last span. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, latest_ns: int = 0, clock: Callable[[], int] = time.time_ns) -> None:
+        """`latest_ns` is the latest start of a span that the store holds already."""
         self._lock = threading.Lock()
+        self._clock = clock
+        self._known = KnownTraces(min(latest_ns, clock() + LOOK_BACK_NS))
         self._waiting: OrderedDict[Key, Seen] = OrderedDict()
         self._starts: OrderedDict[Key, int] = OrderedDict()
         self._running: dict[Key, Seen] = {}
@@ -45,20 +56,24 @@ class QuietTraces:
                 times.append(next(iter(self._waiting.values())).last_s)
         return min(times, default=None)
 
-    def note(self, trace_hi: Ints, trace_lo: Ints, start_ns: Ints, batch: int, now_s: float) -> None:
+    def note(self, trace_hi: Words, trace_lo: Words, start_ns: Ints, batch: int, now_s: float) -> None:
         """Spans of these traces were stored in commit `batch`."""
         order = np.lexsort((start_ns, trace_lo, trace_hi))
         hi, lo, start = trace_hi[order], trace_lo[order], start_ns[order]
         first = np.ones(len(hi), dtype=bool)
         first[1:] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
-        rows = zip(hi[first].tolist(), lo[first].tolist(), start[first].tolist(), strict=True)
+        hi, lo, start = hi[first], lo[first], start[first]
+        # Traces from the future (a broken clock) are never new: one of them would make all others old.
+        until_ns = self._clock() + LOOK_BACK_NS
+        new = ~self._known.add(hi, lo, start, until_ns) & (start <= until_ns) & (start > self._known.latest_forgotten_ns + LOOK_BACK_NS)
+        rows = zip(hi.tolist(), lo.tolist(), start.tolist(), new.tolist(), strict=True)
         with self._lock:
-            for h, low, earliest in rows:
+            for h, low, earliest, is_new in rows:
                 key = (h, low)
                 seen = self._waiting.pop(key, None)
                 begin = min(earliest, self._starts.get(key, earliest))
                 if seen is None:
-                    self._waiting[key] = Seen(now_s, batch, begin)
+                    self._waiting[key] = Seen(now_s, batch, begin, is_new)
                 else:
                     seen.last_s, seen.start_ns = now_s, min(seen.start_ns, begin)
                     self._waiting[key] = seen

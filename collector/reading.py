@@ -7,41 +7,53 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector.quiet import LOOK_BACK_NS
+from collector.recent import arranged
+from collector.stages import ROLE
 from collector.store import sql
-
-# Spans of one trace, and an engine's span of a client's call, are looked for this far before the earliest start that is known of them: the
-# longest model call that providers allow. It bounds the scan; a trace's own earlier spans are known (quiet.py) unless it is long forgotten.
-LOOK_BACK_NS = 600 * 10**9
-
 
 # A call's partners may have partners of their own (a request whose calls are all reported twice, one trace each).
 _HOPS = 3
+_MODEL_ROLES = pa.array([ROLE["llm"], ROLE["engine"]], pa.uint8())
 
 
-def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table) -> pa.Table:
+def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, held: pa.Table | None = None, unread: pa.Table | None = None) -> pa.Table:
     """The stored spans of these traces (trace_hi, trace_lo, start_ns), and of traces that tell of the same model calls.
 
-    The spans of a trace, and repeats of a span, are neighbours; what arrived first comes first.
+    The spans of a trace, and repeats of a span, are neighbours; what arrived first comes first. `held` has all spans of some of these traces in that
+    order (recent.py); `unread` are the others.
     """
     floor = {"floor": int(quiet.column("start_ns").to_numpy().min()) - LOOK_BACK_NS}
     wanted = fresh = quiet.select(["trace_hi", "trace_lo"])
+    read = wanted if held is None or unread is None else unread.select(["trace_hi", "trace_lo"])
     doubled = _asked(cursor, "doubled_sources", {})
+    parts = [] if held is None else [held.filter(pc.is_in(held.column("role"), value_set=_MODEL_ROLES)).select(["seq", "response_id"])]
+    asked = read
     for _ in range(_HOPS):
-        found = [_asked(cursor, "partner_traces", floor, wanted=wanted, fresh=fresh)]
+        if asked.num_rows:
+            parts.append(_asked(cursor, "model_calls", floor, fresh=asked))
+        mine = pa.concat_tables(parts).filter(pc.field("response_id").is_valid())
+        found = [_asked(cursor, "partner_traces", floor, wanted=wanted, mine=mine)] if mine.num_rows else []
         if doubled.num_rows:
             found.append(_asked(cursor, "twin_traces", floor, wanted=wanted, fresh=fresh, doubled=doubled))
         # A trace may be found both ways, and a repeat does no harm.
-        fresh = pa.concat_tables(found)
+        asked = fresh = pa.concat_tables(found) if found else wanted.slice(0, 0)
         if not fresh.num_rows:
             break
-        wanted = pa.concat_tables([wanted, fresh])
-    spans = _asked(cursor, "quiet_spans", floor, wanted=wanted)
-    order = np.lexsort([spans.column(c).to_numpy() for c in ("seq", "span_id", "trace_lo", "trace_hi")])
-    return _with_notes(cursor, spans.take(pa.array(order)).drop_columns(["seq"]), wanted)
+        wanted, read, parts = pa.concat_tables([wanted, fresh]), pa.concat_tables([read, fresh]), []
+    spans = held
+    if read.num_rows or spans is None:
+        stored = _asked(cursor, "quiet_spans", floor, wanted=read)
+        stored = stored.take(pa.array(np.argsort(stored.column("seq").to_numpy(), kind="stable")))
+        stored = arranged(stored, *(column.to_numpy() for column in read.columns))
+        spans = stored if spans is None else pa.concat_tables([spans.select(stored.column_names), stored])
+    return _with_notes(cursor, spans.drop_columns(["seq"]), wanted)
 
 
 def _with_notes(cursor: duckdb.DuckDBPyConnection, spans: pa.Table, wanted: pa.Table) -> pa.Table:
     """The spans with the finish reasons that only log records told."""
+    if not cursor.execute("select 1 from span_notes limit 1").fetchall():
+        return spans
     notes = _asked(cursor, "notes", {}, wanted=wanted)
     if not notes.num_rows:
         return spans

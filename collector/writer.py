@@ -33,6 +33,7 @@ from collector.normalize import MAP_TYPE, Normalized, Rules, normalize, warm
 from collector.points import Points, decode_points
 from collector.quarantine import WARNING
 from collector.quiet import QuietTraces
+from collector.recent import Recent
 from collector.store import Store
 from collector.tally import Tally
 from collector.tracing import tracer
@@ -119,11 +120,12 @@ class _Group:
 class Writer:
     """Owns the store's connection in a thread of its own. `submit` from anywhere; `call` runs a function in a transaction of that thread."""
 
-    def __init__(self, store: Store, settings: CollectorSettings, rules: Rules, quiet: QuietTraces) -> None:
+    def __init__(self, store: Store, settings: CollectorSettings, rules: Rules, quiet: QuietTraces, recent: Recent | None = None) -> None:
         self._store = store
         self.tally = Tally()
         self._rules = replace(rules, limits=Limits.of(settings, self.tally))
         self._quiet = quiet
+        self._recent = recent or Recent()
         self.queue_bytes = settings.queue_mib << 20
         self._commit_bytes = settings.commit_mib << 20
         self._decode_spans = decode.decode_spans if settings.decoder == "fast" else decode_upb.decode_spans
@@ -372,10 +374,12 @@ class Writer:
         connection.execute("insert into batches values (?, ?, ?, ?)", [batch, now_ns, spans, len(points)])
         self._finish(connection, batch)
         self.refusal = None
-        self._committed(group, batch, now_ns, spans, len(points))
         self._sources |= set(sources)
-        for laid in laid_out:
+        for laid, part in zip(laid_out, group.spans, strict=True):
             self._shapes.remember(laid.new)
+            self._recent.learn(laid.new, part.sources)
+            self._recent.add(batch, laid.spans, laid.span_values)
+        self._committed(group, batch, now_ns, spans, len(points))
 
     def _finish(self, connection: duckdb.DuckDBPyConnection, batch: int) -> None:
         """Commit. If DuckDB gives the database up meanwhile, the file knows whether the transaction is in it."""
