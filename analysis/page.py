@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from analysis.budget import StageRow
+from analysis.edges import say_culprit
 from analysis.finding import Finding, printable, say_ms, say_ratio
 from analysis.latency import Percentiles
 from analysis.money import say_cost
@@ -29,6 +30,8 @@ td:first-child,th:first-child{text-align:left}small,.soft{color:var(--soft)}.bad
 """
 _HEAD: Final = ("", "n", "P50", "P90", "P95", "95 % interval", "P99", "max", "limit", "source")
 
+_SIDES: Final = ("", "n", "P50", "P90", "P95", "P99", "max")
+
 
 def to_html(report: Report) -> str:
     """Return the report as one HTML document without scripts, links to other hosts or external styles."""
@@ -40,6 +43,7 @@ def to_html(report: Report) -> str:
         "".join(f"<p>{_esc(line)}</p>" for line in _situation(report)),
         "<h2>Latency of successful requests</h2>", _table(_HEAD, _latency_rows(report)), f"<p>{_esc(_goodput(report))}</p>",
         f"<p>{_esc(say_cost(report.cost))}</p>" if say_cost(report.cost) else "",
+        "<h2>Client and engine, the same model calls</h2>" + _table(_SIDES, _side_rows(report)) if report.sides else "",
         "<h2>Stages</h2>" + _stage_table(report) if report.stages else "",
         "<h2>Findings</h2>" + "".join(_finding(finding) for finding in report.findings) if report.findings else "",
         "<h2>Checklist</h2>", _table(("step", "status", "detail"), [(s.step, s.status, s.detail) for s in report.checklist]) if report.checklist else "",
@@ -58,6 +62,8 @@ def to_markdown(report: Report) -> str:
     lines = [f"## {verdict.status.replace('_', ' ').upper()} ({_window(report)})", "", _md(verdict.sentence), ""]
     lines += [f"- {_md(line)}" for line in _situation(report)]
     lines += ["", *_md_table(_HEAD, _latency_rows(report)), "", _md(_goodput(report)), *(["", _md(say_cost(report.cost))] if say_cost(report.cost) else [])]
+    if report.sides:
+        lines += ["", "### Client and engine, the same model calls", "", *_md_table(_SIDES, _side_rows(report))]
     if report.stages:
         lines += ["", "### Stages", "", *_md_table(("stage", "budget", "typical", "slow", "P95", "overrun", ""), [_stage_cells(row) for row in report.stages])]
     if report.findings:
@@ -89,6 +95,8 @@ def _situation(report: Report) -> list[str]:
         shares = [f"{kind} {share.name} {say_ratio(share.ratio)} bad" for kind, values in who for share in values[:2]]
         lines.append(f"Affected: {verdict.affected.requests:,} requests" + (f"; {', '.join(shares)}." if shares else "."))
     lines += [f"Changed: {change.what} {', '.join(change.before)} -> {change.after} at {rfc3339(change.at)}." for change in verdict.changed[:4]]
+    if verdict.status == "over_budget" and (lost := say_culprit(report.edges)):
+        lines.append(f"Between services: {lost}.")
     lines += [f"Do now: {verdict.mitigation}"] if verdict.mitigation else []
     return lines
 
@@ -103,6 +111,11 @@ def _latency_rows(report: Report) -> list[tuple[str, ...]]:
             cells = (_ms(value) for value in (stats.p50, stats.p90, stats.p95))
             rows.append((metric.upper(), f"{stats.n:,}", *cells, interval, _ms(stats.p99), _ms(stats.max), _ms(limit), printable(stats.source or "-", 120)))
     return rows
+
+
+def _side_rows(report: Report) -> list[tuple[str, ...]]:
+    return [(f"{side.metric.upper()} {name}", f"{stats.n:,}", *(_ms(value) for value in (stats.p50, stats.p90, stats.p95, stats.p99, stats.max)))
+            for side in report.sides for name, stats in (("client", side.client_ms), ("engine", side.engine_ms), ("gap", side.gap_ms))]
 
 
 def _goodput(report: Report) -> str:

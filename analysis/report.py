@@ -17,6 +17,7 @@ from analysis.budget import StageRow, budgets_for
 from analysis.case import Lookups
 from analysis.checklist import Step, checklist
 from analysis.diagnose import Baseline, Diagnosed, Verdict, diagnose
+from analysis.edges import Edges, edges
 from analysis.encoding import encode
 from analysis.engine_only import EngineOnly, engine_only
 from analysis.engine_view import indicators
@@ -28,6 +29,7 @@ from analysis.leading import Indicator
 from analysis.money import Cost, Prices, cost
 from analysis.quality import checks, evidence_checks, without_spoiled
 from analysis.sampling import Sampling, assess
+from analysis.sides import Sides, sides
 from analysis.slo import Slo
 from analysis.trust import Check
 from analysis.window import FIRST_TOKEN_PATH, FOR_RULES, RequestFrame, Window, load, load_evidence_calls, load_evidence_spans, load_stage_spans, load_trace_ids
@@ -68,6 +70,8 @@ class Report(msgspec.Struct, kw_only=True):
     indicators: list[Indicator]
     data_quality: list[Check]
     cost: Cost | None = None
+    sides: list[Sides] = []
+    edges: Edges | None = None
     reasons: dict[str, str] = {}
 
 
@@ -133,6 +137,8 @@ def build(
         indicators=learned,
         data_quality=doubts,
         cost=cost(con, frame, prices),
+        sides=sides(con, window),
+        edges=edges(con, frame.start, frame.end, found.verdict.onset, frame.rows.height) if with_findings and frame.start and frame.end else None,
         reasons=_reasons(frame, found, why_none, with_findings=with_findings),
     )
 

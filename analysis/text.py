@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from analysis.budget import LATER, StageRow
+from analysis.edges import say_culprit
 from analysis.finding import Finding, Fix, Predicted, printable, say_ms, say_ratio
 from analysis.incident import Changed
 from analysis.latency import Percentiles
@@ -71,6 +72,10 @@ def _latency(report: Report, width: int) -> list[str]:
                 _time(limit),
             )
         )
+    for side in report.sides:
+        gap = side.gap_ms
+        rows.append((f"  {side.metric.upper()} gap", f"{gap.n:,}", _time(gap.p50), _time(gap.p90), _with_interval(gap.p95, gap.p95_interval),
+                     _with_interval(gap.p99, gap.p99_interval), _time(gap.max), "-"))
     sources = [
         f"{metric.upper()} {printable(stats.source, 40)}"
         for metric in ("ttft", "itl", "tpot", "e2e")
@@ -78,6 +83,7 @@ def _latency(report: Report, width: int) -> list[str]:
     ]
     few = " (- where requests are too few)" if any("-" in row[2:6] for row in rows) else ""
     note = f"of successful requests{few}, by {'; '.join(sources) or 'nothing yet'}"
+    note += "; gap: client minus engine of the same model calls" if report.sides else ""
     return [*_table(rows, "<>>>>>>>"), *_wrap(note, width, "  ", "  ")]
 
 
@@ -109,6 +115,8 @@ def _context(report: Report) -> str:
     parts += [_change(change, report) for change in verdict.changed[:2]]
     if report.baseline is not None:
         parts.append(f"baseline {report.baseline.requests:,} requests ({report.baseline.choice.removeprefix('auto: ')})")
+    if verdict.status == "over_budget" and (lost := say_culprit(report.edges)):
+        parts.append(lost)
     if verdict.ruled_out:
         parts.append(f"not {verdict.ruled_out[0].what} ({verdict.ruled_out[0].figure})")
     return "SITUATION " + "; ".join(parts) if parts else ""
