@@ -409,6 +409,7 @@ def train(
     from analysis import ask
     from analysis.errors import AnalysisError
     from collector.errors import CollectorError
+    from collector.prompt_features import read_table_file
     from models.errors import ModelsError
     from models.sources import from_llm_calls, load_traces
     from models.train import train_to_folder
@@ -417,19 +418,22 @@ def train(
         fail("say where the requests are: --db FILE, --url of a running server, or --trace FILE (one of them)")
     if route and len(route) != len(trace or []):
         fail(f"{len(route)} --route for {len(trace or [])} --trace: give one for each, in the same order")
+    settings = _settings(config)
     try:
+        table = read_table_file(settings.privacy.prompt_table)[0] if settings.privacy.prompt_table else None
         if trace:
             frame = load_traces(list(itertools.zip_longest(trace, route or [])))
         else:
             import polars
 
-            calls = io.BytesIO()
-            ask.export({"since": since}, _settings(config), db=db, url=url, kind="llm-calls", form="parquet", out=calls)
-            calls.seek(0)
-            frame = from_llm_calls(polars.read_parquet(calls))
+            calls, prompts = io.BytesIO(), io.BytesIO()
+            for kind, out_ in (("llm-calls", calls), ("prompts", prompts)):
+                ask.export({"since": since}, settings, db=db, url=url, kind=kind, form="parquet", out=out_)
+                out_.seek(0)
+            frame = from_llm_calls(polars.read_parquet(calls), polars.read_parquet(prompts))
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("training", total=1.0)
-            done = train_to_folder(frame, out, progress=lambda step, share: bar.update(task, description=step, completed=share))
+            done = train_to_folder(frame, out, progress=lambda step, share: bar.update(task, description=step, completed=share), prompt_table=table)
     except (AnalysisError, CollectorError, ModelsError) as error:
         fail(str(error))
     print("\n".join(done.lines()))

@@ -54,7 +54,8 @@ class PrivacySettings:
     """`[privacy]`: what of people's words and names is stored."""
 
     store_text: bool = False
-    prompt_features: bool = False
+    prompt_features: bool = False  # store counts of a prompt's shape in place of its text
+    prompt_table: str = ""  # a trained predictor's folder: with it, also the verbosity score
     hash_users: bool = True
     keep_long: tuple[str, ...] = ()  # attribute keys whose text may be longer than 128 characters
 

@@ -23,6 +23,7 @@ from collector.decode import ARRAY, Attributes, Bools, Ints, RawSpans, Source, d
 from collector.dialects import EventField, Field
 from collector.layout import packed, text_hash
 from collector.limits import MAX_KEY, Limits
+from collector.prompt_features import Measure, is_prompt
 from collector.quarantine import MAX_DURATION_NS
 from collector.readers import MAX_TOKENS
 
@@ -46,6 +47,7 @@ class Rules:
     hash_users: bool = True
     salt: bytes = b""
     keep_long: frozenset[str] = frozenset()
+    measure: Measure | None = None  # what stays of an opted-in prompt
     limits: Limits = field(default_factory=Limits)
 
 
@@ -455,6 +457,8 @@ def rest_of(grouped: Grouped, n: int, rules: Rules) -> Rest:
         keep &= ~repeats
     keys = grouped.keys
     actions = np.array([privacy.KEEP if rules.store_text else privacy.action(key) for key in keys] or [0], dtype=np.int64)
+    if rules.measure is not None:
+        actions[[code for code, key in enumerate(keys) if is_prompt(key)]] = privacy.MEASURE
     if (actions == privacy.DROP).any():
         keep &= (actions != privacy.DROP)[grouped.codes] | grouped.is_number
     # A user id beside the one that became `user_hash`, or one of a sender whose vocabulary is not known, is hashed even if it is a number.
@@ -498,13 +502,20 @@ def _looked_at(grouped: Grouped, at: Ints, users: Bools, actions: Ints, rules: R
     if len(named):
         values = _replaced(values, named, pa.array([t and privacy.user_hash(t, rules.salt) for t in values.take(pa.array(named)).to_pylist()], pa.string()))
     if not rules.store_text:
-        values = _redacted(grouped, at, values, actions, rules.keep_long)
+        values = _redacted(grouped, at, values, actions, rules)
     return rules.limits.shorten(values)
 
 
-def _redacted(grouped: Grouped, at: Ints, values: pa.StringArray, actions: Ints, keep_long: frozenset[str]) -> pa.StringArray:
+def _redacted(grouped: Grouped, at: Ints, values: pa.StringArray, actions: Ints, rules: Rules) -> pa.StringArray:
     """Replace text that may not be stored; numbers and booleans under a text-like key stay."""
+    keep_long = rules.keep_long
     of = actions[grouped.codes[at]]
+    prompts = np.flatnonzero(of == privacy.MEASURE)
+    if len(prompts) and rules.measure is not None:
+        # Lines of numbers: none of the rules below is for them.
+        lines = pa.array(_per_distinct(values.take(pa.array(prompts)), rules.measure), pa.string())
+        values = _replaced(values, prompts, pa.array([""] * len(prompts), pa.string()))
+        return _replaced(_redacted(grouped, at, values, np.where(actions == privacy.MEASURE, privacy.KEEP, actions), rules), prompts, lines)
     strip = np.flatnonzero(of == privacy.STRIP_QUERY)
     if len(strip):
         values = _replaced(values, strip, without_query(values.take(pa.array(strip))))

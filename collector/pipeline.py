@@ -17,7 +17,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from collector import stages
+from collector import prompt_features, stages
 from collector.config import CollectorSettings, PrivacySettings
 from collector.decode import Words
 from collector.dialects import Dialect
@@ -62,7 +62,7 @@ class Pipeline:
         self.store = store
         self.quiet = QuietTraces(_latest_start(store))
         self._recent = Recent()
-        rules = Rules(privacy.store_text, privacy.hash_users, store.salt(), frozenset(privacy.keep_long))
+        rules = Rules(privacy.store_text, privacy.hash_users, store.salt(), frozenset(privacy.keep_long), prompt_features.measuring(privacy))
         self.writer = Writer(store, settings, rules, self.quiet, self._recent)
         self._quiet_s = settings.quiet_s
         self._assemble = assemble

@@ -10,7 +10,7 @@ import re
 
 from collector.stages import derived, dialects
 
-KEEP, STRIP_QUERY, REDACT, DROP = range(4)
+KEEP, STRIP_QUERY, REDACT, DROP, MEASURE = range(5)
 
 # Unknown text up to this length is kept: the longest identifiers (ARNs, image digests) fit, a prompt rarely does.
 MAX_UNKNOWN_TEXT = 128

@@ -72,7 +72,10 @@ def words_of(prompt: str) -> list[str]:
 
 
 def shape(prompt: str, words: list[str]) -> tuple[float, ...]:
-    """One number per name in SHAPE: counts, shares and positions; nothing from which the text could be read."""
+    """One number per name in SHAPE: counts, shares and positions; nothing from which the text could be read.
+
+    The largest number in a prompt is kept to one digit: it may be somebody's.
+    """
     text = prompt[:MAX_CHARACTERS]
     count = text.count
     numbers = [int(word) for word in words if word.isdecimal() and len(word) <= 6]
@@ -93,10 +96,14 @@ def shape(prompt: str, words: list[str]) -> tuple[float, ...]:
         len(prompt), len(words), count("\n") + 1, count("\n\n"), count(".") + count("!") + count("?"), count("?"), count(","), count(":"), len(numbers),
         len(_CAPITAL.findall(text)), count('"') + count("“"), count("(") + count("[") + count("{"), count("\n- ") + count("\n* ") + count("\n1"),
         count("```") + count(";") + count("()"), count("http"), 0 if text.isascii() else len(text) - len(text.encode("ascii", "ignore")),
-        sum(map(len, words)) / size, len(set(words)) / size, max(numbers, default=0), first, text.rstrip().endswith("?"), wanted_words, wanted_items,
+        sum(map(len, words)) / size, len(set(words)) / size, _one_digit(numbers), first, text.rstrip().endswith("?"), wanted_words, wanted_items,
         count("###") + count("Input") + count("Context"), words.count("you") + words.count("your"), stops / size, longs / size, opening, closing,
         len(_NAME.findall(text)), *cues,
     )))  # fmt: skip
+
+
+def _one_digit(numbers: list[int]) -> float:
+    return float(f"{max(numbers, default=0):.0e}")
 
 
 def _end_sentences(text: str) -> tuple[int, int]:

@@ -5,6 +5,7 @@ those it learned from.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -13,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from collector.prompt_features import Measured, read_line
 from collector.prompt_shape import hashed_words, shape, words_of
 from models.censored import completed
 from models.errors import SourceError, TooFewRowsError
@@ -55,7 +57,8 @@ class Dataset:
     `outputs` is what was generated, `completed` what would have been without a token limit (`models.censored`).
     `limits` is max_tokens; for an answer that was cut, the length at which it was. `dropped` rows lacked a time or
     output tokens, or were older than the newest `max_rows`. `truncated_ratio` is the share of cut answers among those
-    that give a finish reason; None when none does. `prompts` are the hashed words and shape of each prompt, None without one.
+    that give a finish reason; None when none does. `prompts` are the hashed words and shape of each prompt, None without one. `scores` are the
+    verbosity scores that the collector stored (NaN if none), `scored_by` the tables they are by; None among them for a prompt without a score.
     `digest` is a hash of all of it.
     """
 
@@ -69,6 +72,8 @@ class Dataset:
     dropped: int
     truncated_ratio: float | None
     prompts: list[Prompt | None]
+    scores: Floats
+    scored_by: frozenset[str | None]
     digest: bytes
 
     @property
@@ -101,7 +106,8 @@ def prepare(frame: pl.DataFrame, *, min_rows: int, max_rows: int, test_share: fl
             "record more traffic, or take a longer window"
         )
     usable = usable.sort("time", maintain_order=True).tail(max_rows)
-    prompts = _prompts(usable)
+    measured = [read_line(line) for line in usable.get_column("prompt_numbers").to_list()]
+    prompts = _prompts(usable.get_column("prompt").to_list(), measured)
     records = _records(usable, prompts)
     reasons = usable.get_column("finish_reason").str.to_lowercase()
     truncated = reasons.is_in(_TRUNCATED).fill_null(value=False).to_numpy()
@@ -119,13 +125,19 @@ def prepare(frame: pl.DataFrame, *, min_rows: int, max_rows: int, test_share: fl
         dropped=frame.height - usable.height,
         truncated_ratio=float(truncated.sum()) / reasons.count() if reasons.count() else None,
         prompts=prompts,
+        scores=np.array([MISSING if own is None or own.verbosity is None else own.verbosity for own in measured]),
+        scored_by=frozenset(own.table for own in measured if own is not None),
         digest=hashlib.blake2b(repr(records).encode(), digest_size=16).digest(),
     )
 
 
-def _prompts(frame: pl.DataFrame) -> list[Prompt | None]:
-    """Return the hashed words and shape of each prompt, None without one; each different prompt is looked at once."""
-    texts = frame.get_column("prompt").to_list()
+def _prompts(texts: Sequence[str | None], measured: Sequence[Measured | None]) -> list[Prompt | None]:
+    """Return the hashed words and shape of each prompt, None without one; each different prompt is looked at once.
+
+    Where no text is at hand but what the collector measured, there are no words.
+    """
+    if not any(texts):
+        return [None if own is None else ((), own.shape) for own in measured]
     known: dict[str, Prompt] = {}
     for text in dict.fromkeys(texts):
         if text is not None:

@@ -37,6 +37,8 @@ COLUMNS: Final[Mapping[str, pl.DataType]] = {
     "finish_reason": pl.String(),
     "e2e_ms": pl.Float64(),
     "prompt": pl.String(),
+    # What the collector kept of an opted-in prompt in place of its text (`collector.prompt_features`).
+    "prompt_numbers": pl.String(),
 }
 
 
@@ -95,8 +97,11 @@ def load_traces(traces: Sequence[tuple[str | Path, str | None]]) -> pl.DataFrame
     return pl.concat(frames).sort("time", maintain_order=True)
 
 
-def from_llm_calls(calls: pl.DataFrame | pa.Table) -> pl.DataFrame:
+def from_llm_calls(calls: pl.DataFrame | pa.Table, prompts: pl.DataFrame | None = None) -> pl.DataFrame:
     """Return the successful calls of the `v_llm_calls` view: columns `COLUMNS`, one row a call, in order of time.
+
+    `prompts` is the export of that name: what was measured of the prompts of some spans. A span with several has each message under a key of its
+    own; the last one is what was asked.
 
     Calls without an output token count, failed calls among them, teach nothing about length and are left out.
 
@@ -104,6 +109,10 @@ def from_llm_calls(calls: pl.DataFrame | pa.Table) -> pl.DataFrame:
         SourceError: the table lacks start, input_tokens or output_tokens.
     """
     frame = calls if isinstance(calls, pl.DataFrame) else pl.DataFrame(pl.from_arrow(calls))
+    if prompts is not None and prompts.height:
+        newest = prompts.sort(pl.col("key").str.extract(r"\.(\d+)\.").cast(pl.Int64).fill_null(-1), "key", maintain_order=True)
+        newest = newest.unique(["trace_id", "span_id"], keep="last", maintain_order=True).select("trace_id", "span_id", prompt_numbers="line")
+        frame = frame.join(newest, on=["trace_id", "span_id"], how="left", maintain_order="left")
     return from_table(frame, "v_llm_calls").sort("time", maintain_order=True)
 
 

@@ -17,6 +17,7 @@ import onnxmltools
 import polars as pl
 import xgboost
 
+from collector.verbosity import table_id
 from models import trees
 from models.artifact import CARD, CARD_PAGE, CONFORMAL, GOLDEN, HISTORY, QUANTILES, VERBOSITY, canonical_json, golden_lines, model_file, write_artifact
 from models.card import card, html
@@ -164,11 +165,13 @@ def train_to_folder(
     *,
     settings: TrainSettings | None = None,
     progress: Progress | None = None,
+    prompt_table: bytes | None = None,
 ) -> TrainReport:
     """Train on `frame`, write the artifact folder `out_dir`, and return what was measured.
 
     `frame` has the columns of `models.sources.COLUMNS`, one row a request; time, input_tokens and output_tokens are
-    mandatory. `progress` gets the name of the step and the finished share, 0..1.
+    mandatory. `progress` gets the name of the step and the finished share, 0..1. `prompt_table` is the table by which the
+    collector scored the prompts of `frame`, if it did: then the scores are taken as they are and the artifact carries it.
 
     Raises:
         SourceError: a mandatory column is absent.
@@ -180,36 +183,20 @@ def train_to_folder(
     tell("reading", 0.0)
     data = prepare(frame, min_rows=settings.min_rows, max_rows=settings.max_rows, test_share=settings.test_share, seed=settings.seed)
     walked = replay(data.records, data.split.train, lambda share: tell("replaying history", 0.05 + 0.3 * share), _salt(data))
-    groups = [(record.request.route, record.request.model) for record in data.records]
-    _score_prompts(walked.features, data, groups, data.split.train)
+    table = _score_prompts(walked.features, data, data.split.train, prompt_table)
     learned = _learn(data, walked, settings, tell)
     tell("scoring", 0.7)
     judged = _judge(data, walked, learned, settings)
     curve = _curve(data, learned, settings, tell)
     tell("training", 0.9)
-    final, rows = learned.judged, data.split.train
+    final = learned.judged
     if settings.learn_all:
-        rows = data.split.rows
-        _score_prompts(walked.features, data, groups, rows)
+        table = _score_prompts(walked.features, data, data.split.rows, prompt_table)
         learned = replace(learned, inputs=_columns(learned.names, walked.features))
         final = trees.fit(learned.inputs, learned.targets, learned.recipe, eta=settings.learning_rate, seed=settings.seed)
     tell("writing", 0.95)
-    files = _model_files(final, learned) | {
-        HISTORY: canonical_json(walked.history.to_payload()),
-        CONFORMAL: canonical_json(judged.calibration.to_payload()),
-    }
-    table = learn_verbosity(data.prompts[:rows], learned.targets[:rows], groups[:rows])
-    if table is not None:
-        files[VERBOSITY] = table.astype("<f2").tobytes()
     manifest = _manifest(learned, data, judged.card, settings)
-    made = card(
-        manifest,
-        asdict(judged.card.overall),
-        [asdict(report) for report in judged.card.routes],
-        [asdict(point) for point in curve],
-        rows_for_skill(curve),
-    )
-    files |= {CARD: canonical_json(made), CARD_PAGE: html(made).encode()}
+    files = _model_files(final, learned) | _other_files(manifest, walked, judged, curve, table)
     artifact = write_artifact(Path(out_dir), manifest, files, check=Predictor.load)
     tell("done", 1.0)
     return TrainReport(
@@ -249,12 +236,20 @@ class _Judged:
     calibration: Calibration
 
 
-def _score_prompts(features: Matrix, data: Dataset, groups: list[Any], rows: int) -> None:
-    """Fill in the verbosity score: out of fold for the first `rows`, which teach the table, by that table for the rest."""
+def _score_prompts(features: Matrix, data: Dataset, rows: int, given: bytes | None) -> bytes | None:
+    """Fill in the verbosity score and return the table it is by, None without prompts.
+
+    Out of fold for the first `rows`, which teach the table, by that table for the rest; or as the collector stored it, if by the table `given`.
+    """
+    if given is not None and data.scored_by == {table_id(given)}:
+        set_verbosity(features, data.scores)
+        return given
+    groups = [(record.request.route, record.request.model) for record in data.records[:rows]]
     targets = np.log1p(data.completed[:rows])
-    table = learn_verbosity(data.prompts[:rows], targets, groups[:rows])
+    table = learn_verbosity(data.prompts[:rows], targets, groups)
     later = np.full(len(features) - rows, np.nan) if table is None else scored(table, data.prompts[rows:])
-    set_verbosity(features, np.concatenate((out_of_fold(data.prompts[:rows], targets, groups[:rows]), later)))
+    set_verbosity(features, np.concatenate((out_of_fold(data.prompts[:rows], targets, groups), later)))
+    return None if table is None else table.astype("<f2").tobytes()
 
 
 def _salt(data: Dataset) -> bytes:
@@ -376,6 +371,24 @@ def _model_files(final: Boosters, learned: _Learned) -> dict[str, bytes]:
         files[model_file(name, "json")] = to_flat_json(booster, learned.names, golden)
         files[model_file(name, "ubj")] = to_ubj(booster)
     return files
+
+
+def _other_files(manifest: dict[str, Any], walked: Replay, judged: _Judged, curve: tuple[CurvePoint, ...], table: bytes | None) -> dict[str, bytes]:
+    """Return everything but the models: history, calibration, the verbosity table if there is one, and the card."""
+    made = card(
+        manifest,
+        asdict(judged.card.overall),
+        [asdict(report) for report in judged.card.routes],
+        [asdict(point) for point in curve],
+        rows_for_skill(curve),
+    )
+    files = {
+        HISTORY: canonical_json(walked.history.to_payload()),
+        CONFORMAL: canonical_json(judged.calibration.to_payload()),
+        CARD: canonical_json(made),
+        CARD_PAGE: html(made).encode(),
+    }
+    return files if table is None else files | {VERBOSITY: table}
 
 
 def _manifest(learned: _Learned, data: Dataset, test: Scorecard, settings: TrainSettings) -> dict[str, Any]:

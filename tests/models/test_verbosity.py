@@ -47,7 +47,7 @@ def test_the_word_that_asks_for_more_raises_the_score() -> None:
 
 def test_shapes_alone_teach_a_table_where_no_words_were_kept() -> None:
     """Prompts of many words are answered at length; what the words are is not known."""
-    texts = ["say " * (1 + number % 7) + str(number) for number in range(400)]
+    texts = ["say " * (1 + number % 7) + ", " * (number % 90) for number in range(400)]
     lengths = np.log1p([40.0 * (1 + number % 7) for number in range(400)])
     prompts: list[Prompt | None] = [((), counts) for counts in (shape(text, words_of(text)) for text in texts)]
     table = learn(prompts, lengths, ["g"] * 400)
