@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from analysis.budget import FloatArray
+from analysis.calls import Calls
 from analysis.case import Case
+from analysis.repeats import attempts
 
 # Dispersion that is this many times the baseline's (1 for a Poisson stream) is bursty: published factor 3.
 MIN_BURSTS: Final = 3.0
@@ -32,7 +35,7 @@ def dispersion(start_s: FloatArray, from_s: float, to_s: float, width_s: float) 
 
 def arrival_dispersion(case: Case) -> tuple[float | None, float | None]:
     """Return the index of dispersion of the requests now and before, in bins of equal length: the length at which they differ most."""
-    now = case.calls.of("start_s")
+    now, usual = (_arrivals(calls) for calls in (case.calls, case.calls_before))
     if len(now) < MIN_BINS * PER_BIN:
         return None, None
     width = max(1.0, PER_BIN * (now.max() - now.min()) / len(now))
@@ -40,12 +43,19 @@ def arrival_dispersion(case: Case) -> tuple[float | None, float | None]:
     # The burst's own length is not known: the width at which the two sides differ most tells.
     for factor in WIDTHS:
         sides = []
-        for calls in (case.calls, case.calls_before):
-            start = calls.of("start_s") if calls is not None else np.empty(0)
+        for start in (now, usual):
             sides.append(dispersion(start, float(start.min()), float(start.max()), factor * width) if len(start) else None)
         if sides[0] is not None and (best[0] is None or _over(sides[0], sides[1]) > _over(best[0], best[1])):
             best = (sides[0], sides[1])
     return best
+
+
+def _arrivals(calls: Calls | None) -> FloatArray:
+    """When requests came: the first call of each trace that repeats no other one. Retries and steps come in bursts of their own making."""
+    if calls is None or not len(calls):
+        return np.empty(0)
+    first = calls.frame.filter(~pl.Series(attempts(calls).repeat)).group_by("trace_key").agg(pl.col("start_s").min())
+    return np.sort(first["start_s"].to_numpy())
 
 
 def _over(now: float, before: float | None) -> float:

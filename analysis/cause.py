@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.budget import FloatArray
 from analysis.case import Case
-from analysis.finding import MIN_PART, SEED, Diagnosis, Finding, Fix, Method, Owner, Predicted, say_ratio
+from analysis.finding import MIN_BREACHING, MIN_PART, SEED, Diagnosis, Finding, Fix, Method, Owner, Predicted, say_ratio
 from analysis.tail import IntArray
 from analysis.whatif.saved import saved
 
@@ -42,6 +42,17 @@ def enough(case: Case, claims_ms: Mapping[str, float]) -> bool:
     return explained(case, claims_ms) >= MIN_PART
 
 
+def dominated(case: Case, stage: str) -> float:
+    """Return the share of slow requests of which this stage's time over its reference mean is most of what they are over theirs.
+
+    0 where they are fewer than a cause needs.
+    """
+    index = case.tail.tail_index
+    over = case.times.total_ms[index] - sum(case.tail.reference_ms.values())
+    hits = case.spent(stage)[index] - case.tail.reference_ms.get(stage, 0.0) > np.maximum(0.5 * over, 0.5 * case.tail.excess_total_ms)
+    return float(hits.mean()) if int(hits.sum()) >= MIN_BREACHING else 0.0
+
+
 def named(
     case: Case,
     rule: str,
@@ -58,6 +69,7 @@ def named(
     among: IntArray | None = None,
     amplifier: bool = False,
     opportunity: bool = False,
+    dominates: float = 0.0,
 ) -> Diagnosis:
     """Return the diagnosis: the rule's own evidence with sample sizes, share of the excess and exemplars added.
 
@@ -88,7 +100,8 @@ def named(
         reasons={} if service else {"service": why_no_service},
     )
     return Diagnosis(
-        finding, dict(claims_ms), because, action.owner, action.mitigation, action.rollback, action.recheck_after_s, weight, amplifier, opportunity)
+        finding, dict(claims_ms), because, action.owner, action.mitigation, action.rollback, action.recheck_after_s, weight, amplifier, opportunity,
+        dominates)
 
 
 def bound_fix(case: Case, id_: str, title: str, detail: str, assumption: str, saved_ms: FloatArray, *, cost: dict[str, float] | None = None) -> Fix:

@@ -6,7 +6,7 @@ looked up through the two callables.
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Literal
 
@@ -187,6 +187,8 @@ def diagnose(
     if not over and not (with_findings and _worse(facts)):
         return Diagnosed(_within(facts), good, facts.baseline, rows, [], _checklist(facts), {})
     ranked = run_rules(_case(facts, lookups, coverage), rules()) if with_findings else Ranked([], [], [], {})
+    if over and with_findings:
+        ranked = replace(ranked, causes=[*ranked.causes, *_beside(facts, ranked, lookups, baseline, budgets, coverage)])
     findings = [diagnosis.finding for diagnosis in ranked.findings]
     if not over:
         calm = [msgspec.structs.replace(finding, severity="info") for finding in findings]
@@ -391,6 +393,29 @@ def _over_since(facts: _Facts) -> bool:
     if bad < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)):
         return False
     return wilson((n - bad) // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[1] < facts.slo.goodput_target
+
+
+def _beside(
+    facts: _Facts, ranked: Ranked, lookups: Lookups, baseline: Chosen | None, budgets: Mapping[str, float] | None, coverage: float | None
+) -> list[Diagnosis]:
+    """Return further causes: what makes requests miss another limit that meet the judged one.
+
+    Two faults at once may each break a limit of their own; the judged metric's excess shows only one of them.
+    """
+    judged, found = facts.judged, list(ranked.causes)
+    kept = ~(judged.error | judged.misses[facts.metric])
+    since = facts.frame.rows["start_us"].to_numpy() >= (to_us(facts.onset) if facts.onset is not None else 0)
+    for metric in facts.slo.limits().keys() - {facts.metric}:
+        slow, n = int((judged.misses[metric] & kept & since).sum()), int((judged.known[metric] & since).sum())
+        if slow < MIN_BREACHING or wilson(slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0] <= 1.0 - facts.slo.goodput_target:
+            continue
+        frame = replace(facts.frame, rows=facts.frame.rows.filter(pl.Series(kept)))
+        rest = judge(frame.rows, facts.slo)
+        other = _facts(frame, facts.slo, rest, goodput(rest, frame.seconds, weights_of(frame.rows)), baseline, budgets, with_findings=True)
+        if other.metric == metric:
+            named = {one.finding.rule for one in found}
+            found += [one for one in run_rules(_case(other, lookups, coverage), rules()).causes if one.finding.rule not in named]
+    return found[len(ranked.causes) :]
 
 
 def _worse(facts: _Facts) -> bool:

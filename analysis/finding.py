@@ -11,6 +11,8 @@ import msgspec
 MIN_SHARE: Final = 0.4
 # ...and this part to be listed at all: of two causes at once, the smaller one rarely brings less; own default.
 MIN_PART: Final = 0.25
+# Share of the slow requests that a cause must have made slow alone to be listed beside one that explains more of the mean; own default.
+MIN_DOMINATED: Final = 0.1
 # Fewest breaching requests to name a cause from: the low-traffic rule of SLO burn alerts.
 MIN_BREACHING: Final = 10
 MOST_EXEMPLARS: Final = 5
@@ -82,7 +84,8 @@ class Diagnosis:
     `because` completes the sentence "... because ...". `claims_ms` is what the cause adds to a slow request, per stage: competing causes
     are ranked by the part of the excess that this is, times how sure the signature makes it (`weight`, 0..1). An `amplifier` makes an
     overload worse but has a cause of its own (retries, a full cache); an `opportunity` is worth doing whatever the cause is, and is never
-    the cause.
+    the cause. `dominates` is the share of slow requests that would not be slow but for it: a second cause that strikes few requests hard is
+    listed for that, however small its part of the mean.
     """
 
     finding: Finding
@@ -95,6 +98,7 @@ class Diagnosis:
     weight: float = 0.9
     amplifier: bool = False
     opportunity: bool = False
+    dominates: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,22 @@ from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case
 from analysis.overlap import Flow
 
-# Values nine tenths of which lie within this part of their median are one value; own default.
-SAME: Final = 0.02
+# Values most of which lie within this part of their median are one value; own default.
+SAME: Final = 0.1
 
 
 class Gaps(NamedTuple):
-    """Client time minus engine time per call now (ms, NaN unknown), its median now and before, their ratio, and its spread (IQR over median)."""
+    """Client time minus engine time per call now (ms, NaN unknown), its median now and before, their ratio, and its spread (IQR over median).
+
+    `slow_ratio` is the mean of the slow requests' calls over that of as slow ones before: few calls that wait do not move a median.
+    """
 
     now_ms: FloatArray
     median_ms: float
     before_ms: float
     ratio: float
     spread: float
+    slow_ratio: float
 
 
 def gap_ms(calls: Calls) -> FloatArray:
@@ -43,7 +47,9 @@ def engine_gaps(case: Case) -> Gaps | None:
         return None
     low, middle, high = (float(q) for q in np.nanpercentile(now, [25.0, 50.0, 75.0]))
     usual = float(np.nanmedian(before))
-    return Gaps(now, middle, usual, middle / max(usual, 0.5), (high - low) / max(middle, 0.5))
+    slow, calm = (gap_ms(calls) for calls in (case.slow_calls, case.usual_calls))
+    ratio = float(np.nanmean(slow)) / max(float(np.nanmean(calm)), 0.5) if known(slow).any() and known(calm).any() else 1.0
+    return Gaps(now, middle, usual, middle / max(usual, 0.5), (high - low) / max(middle, 0.5), ratio)
 
 
 def load_correlation(calls: Calls, values: FloatArray) -> float:
@@ -51,9 +57,10 @@ def load_correlation(calls: Calls, values: FloatArray) -> float:
     chosen = known(values)
     if int(chosen.sum()) < MIN_CALLS:
         return 0.0
-    low, middle, high = np.percentile(values[chosen], [5.0, 50.0, 95.0])
-    if high - low <= SAME * middle:
-        return 0.0  # a constant follows nothing; the few that differ would decide alone
+    middle = float(np.median(values[chosen]))
+    same = float((np.abs(values[chosen] - middle) <= SAME * middle).mean()) > 0.5
+    if same and float(np.percentile(values[chosen], 99.0)) <= 2.0 * middle:
+        return 0.0  # a constant follows nothing; those that differ (from before the onset, for one) would decide alone
     start, end = calls.of("start_s"), calls.end_s
     flying = Flow(start, end, end - start).between(start - 0.5, start + 0.5)[chosen]
     # Equal values share a rank, else their order in time would seem to follow a load that rises.

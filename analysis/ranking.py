@@ -9,7 +9,7 @@ from typing import Final
 
 from analysis.case import Case
 from analysis.cause import explained
-from analysis.finding import MIN_PART, MIN_SHARE, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.finding import MIN_DOMINATED, MIN_PART, MIN_SHARE, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 # Retries, a full cache or a packed batch follow from something else more often than not: they come first only if nothing else explains half
 # as much; own default.
@@ -68,7 +68,7 @@ def rank(case: Case, found: list[Diagnosis]) -> tuple[list[Diagnosis], list[Rule
         if behind is not None:
             followed.append(RuledOut(what=one.finding.rule, figure=f"it follows from {behind.finding.rule}: {one.because}"))
             continue
-        if causes and part < MIN_PART:
+        if causes and part < MIN_PART and (one.dominates < MIN_DOMINATED or part <= 0.0):
             figure = f"of the {say_ms(sum(one.claims_ms.values()))} that it could explain, {say_ratio(part)} of the excess is not explained by "
             followed.append(RuledOut(what=one.finding.rule, figure=figure + causes[0].finding.rule))
             continue

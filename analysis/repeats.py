@@ -9,9 +9,13 @@ import polars as pl
 
 from analysis.budget import BoolArray, FloatArray
 from analysis.calls import Calls
+from analysis.case import Case
 
 # Two calls of one session with equally many input tokens within this time are one question; own default (callers give up within it).
 AGAIN_WITHIN_S: Final = 60.0
+# Attempts a question from which calls count as repeated, and the rise over the baseline: the 10 % retry budget of SRE practice; own default.
+MIN_AMPLIFICATION: Final = 1.1
+MIN_RISE: Final = 0.05
 
 
 class Attempts(NamedTuple):
@@ -60,6 +64,12 @@ def attempts(calls: Calls) -> Attempts:
     after = np.fmin(after, np.where(inside > 0.0, calls.of("wasted_ms"), np.nan))
     once = frame.height - int(repeat.sum())
     return Attempts(tried_again, refused, after, (frame.height + float(inside.sum())) / once if once else 1.0)
+
+
+def more_attempts(case: Case) -> bool:
+    """Say whether calls are tried clearly more often than before: what is then left running follows from that."""
+    before = attempts(case.calls_before).amplification if case.calls_before is not None else 1.0
+    return attempts(case.calls).amplification >= max(MIN_AMPLIFICATION, before + MIN_RISE)
 
 
 def _inside(calls: Calls) -> FloatArray:

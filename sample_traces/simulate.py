@@ -27,7 +27,7 @@ from sample_traces.simulator.truth import breach_ratio, latency, users
 
 DURATION_S: Final = 600.0
 START: Final = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
-_GROWING: Final = ("under_capacity", "burst_arrivals", "retry_storm")
+_GROWING: Final = ("under_capacity", "burst_arrivals", "retry_storm", "growth_and_bloat")
 # Simulations that the search for an amount may take.
 _TRIES: Final = 7
 _TIGHTER: Final = " percentile:99 goodput_target:0.99"

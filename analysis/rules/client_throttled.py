@@ -2,7 +2,8 @@
 
 Detects
     Waiting inside the application in front of model calls: spans named after a semaphore, pool, rate limit or back-off, or
-    pauses between refused calls (429) and the next attempt, that grew and explain the excess.
+    pauses between refused calls (429) and the next attempt, or pauses whose end is another call's end (a place became free),
+    that grew and explain the excess.
 
 Why it hurts
     The provider's dashboard shows fast calls while users wait: the time passes before the call begins.
@@ -28,6 +29,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from analysis.calls import MIN_CALLS, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, printable, say_ms, say_ratio
@@ -35,13 +37,21 @@ from analysis.tree import Tree
 
 RULE: Final = "client_throttled"
 STAGES: Final = ("queue", "other")
+# A pause that counts; how far a call may begin before or after another one's end to have taken its place; the share of the calls that must, and how
+# many there must be; own defaults.
+MIN_PAUSE_MS: Final = 50.0
+EARLY_S: Final = 0.002
+HANDOVER_S: Final = 0.02
+MIN_HANDED: Final = 0.5
+MIN_HELD: Final = 10
 _WAITING: Final = (
     r"(?i)(?:^|[^a-z])(?:semaphore|throttl\w*|rate.?limit\w*|back.?off|acquire|pool.?wait|connection.?pool|retry.?sleep|limiter|token.?bucket)(?:$|[^a-z])")
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return the application's own brake with its gain, None when nothing waits in front of calls."""
-    now, before = _held_ms(case.slow_tree, case.slow), _held_ms(case.usual_tree, case.reference)
+    held = handed_over(case)
+    now, before = _held_ms(case.slow_tree, case.slow, held), _held_ms(case.usual_tree, case.reference, held)
     more = now - before
     if more <= 0.0:
         return None
@@ -53,8 +63,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     if few is not None:
         return few
     refused = _refused(case.tree)
-    name = _name(case.slow_tree)
-    every = case.tree.per_request(_holds(case.tree), "held_ms", case.rows["trace_key"])
+    name = _name(case.slow_tree, held)
+    every = case.tree.per_request(_holds(case.tree, held), "held_ms", case.rows["trace_key"])
     fix = bound_fix(
         case, "client_limits", "Lift the application's own brake",
         f"{name or 'Back-off after refusals'} holds calls back: raise the concurrency limit while the far side has room, ask for a higher quota or spread the "
@@ -70,8 +80,34 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         weight=0.96)
 
 
-def _holds(tree: Tree) -> pl.DataFrame:
-    """Time that a request was held back, one row per wait: waiting spans outside engines, and pauses after refused calls."""
+def handed_over(case: Case) -> bool:
+    """Say whether calls that begin after a pause begin when another call ends: a place became free, as behind a semaphore or in a full pool.
+
+    An application that is busy itself begins its calls when its own work is done, whatever others do.
+    """
+    waited = _pauses(case.slow_tree)
+    begun, ends = np.sort(waited["start_s"].to_numpy()), np.sort(case.calls.end_s[known(case.calls.end_s)])
+    if len(begun) < MIN_HELD or len(ends) < MIN_CALLS:
+        return False
+    last = np.searchsorted(ends, begun + EARLY_S, side="right") - 1
+    hits = float(((last >= 0) & (begun - ends[np.maximum(last, 0)] <= HANDOVER_S)).mean())
+    chance = 1.0 - float(np.exp(-(EARLY_S + HANDOVER_S) * len(ends) / max(float(np.ptp(ends)), 1e-3)))
+    return hits >= max(MIN_HANDED, 3.0 * chance)
+
+
+def _pauses(tree: Tree) -> pl.DataFrame:
+    """Time before a model call in which nothing else under its parent ran, one row per call with a pause worth the name."""
+    siblings = tree.frame.filter(pl.col("parent_key").is_not_null()).sort("trace_key", "parent_key", "start_s").with_columns(
+        free_s=pl.col("end_s").cum_max().shift(1).over("trace_key", "parent_key").fill_null(pl.col("parent_start_s")))
+    return siblings.filter((pl.col("role") == "llm") & (pl.col("start_s") - pl.col("free_s") > MIN_PAUSE_MS / 1e3)).select(
+        "trace_key", "start_s", held_ms=(pl.col("start_s") - pl.col("free_s")) * 1e3, name=pl.lit("no place for another call"))
+
+
+def _holds(tree: Tree, handed: bool) -> pl.DataFrame:
+    """Time that a request was held back, one row per wait: waiting spans outside engines, and pauses after refused calls.
+
+    With `handed`, pauses in front of calls count too: their calls begin as others end.
+    """
     frame = tree.frame
     waits = frame.filter(pl.col("name").str.contains(_WAITING) & (pl.col("role") != "engine") & (pl.col("parent_role") != "engine").fill_null(True)).select(
         "trace_key", held_ms="duration_ms", name="name")
@@ -80,15 +116,16 @@ def _holds(tree: Tree) -> pl.DataFrame:
     pauses = calls.with_columns(
         held_ms=(pl.col("start_s") - pl.col("end_s").shift(1).over("trace_key")) * 1e3, after=pl.col("refused").shift(1).over("trace_key")).filter(
             pl.col("after").fill_null(False) & (pl.col("held_ms") > 0.0)).select("trace_key", "held_ms", name=pl.lit("back-off after a refusal"))
-    return pl.concat([waits, pauses])
+    # A wait with a span of its own leaves no pause.
+    return pl.concat([waits, _pauses(tree).select("trace_key", "held_ms", "name") if handed else pauses])
 
 
-def _held_ms(tree: Tree, rows: pl.DataFrame) -> float:
-    return float(_holds(tree)["held_ms"].sum()) / max(tree.requests, 1) if rows.height and len(tree) else 0.0
+def _held_ms(tree: Tree, rows: pl.DataFrame, handed: bool) -> float:
+    return float(_holds(tree, handed)["held_ms"].sum()) / max(tree.requests, 1) if rows.height and len(tree) else 0.0
 
 
-def _name(tree: Tree) -> str | None:
-    top = _holds(tree).group_by("name").agg(pl.col("held_ms").sum()).sort("held_ms", "name", descending=[True, False])
+def _name(tree: Tree, handed: bool) -> str | None:
+    top = _holds(tree, handed).group_by("name").agg(pl.col("held_ms").sum()).sort("held_ms", "name", descending=[True, False])
     return printable(top["name"][0]) if top.height else None
 
 

@@ -47,7 +47,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     gaps = engine_gaps(case)
     correlation = load_correlation(case.calls, gaps.now_ms) if gaps is not None else 0.0
     gateway = case.excess_ms("gateway") > 0.5 * grown
-    if not gateway and (gaps is None or correlation < MIN_CORRELATION or gaps.ratio < MIN_RATIO):
+    if not gateway and (gaps is None or correlation < MIN_CORRELATION or max(gaps.ratio, gaps.slow_ratio) < MIN_RATIO):
         return RuledOut(what=RULE, figure=f"the gap in front of the engine follows the load by {correlation:.2f}") if gaps is not None else None
     few = too_few_breaches(case)
     if few is not None:

@@ -2,7 +2,7 @@
 
 Detects
     Prompts far longer than before (over the former P99 and six times the usual one), rare, and other requests whose waiting
-    and slow tokens fall into the time in which the engine reads them.
+    and slow tokens fall into the time in which the engine reads them more than chance has it.
 
 Why it hurts
     Reading 30,000 tokens takes seconds of the engine, and its KV memory to the end: who comes behind waits for all of it.
@@ -51,7 +51,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     usual = case.calls_before if case.calls_before is not None and len(case.calls_before) >= MIN_CALLS else calls
     typical, highest = (float(q) for q in np.nanpercentile(usual.new_tokens, [50.0, 99.0]))
     line = max(TIMES_USUAL * max(typical, 1.0), OVER_FORMER * highest if usual is not calls else highest)
-    huge = calls.new_tokens > line
+    # A prompt of usual length that the cache lost is no huge one.
+    longest = float(np.nanpercentile(usual.of("input_tokens"), 99.0))
+    huge = (calls.new_tokens > line) & (calls.of("input_tokens") > (OVER_FORMER if usual is not calls else 1.0) * longest)
     if not huge.any() or huge.mean() > MOST_HUGE:
         return RuledOut(what=RULE, figure=f"{int(huge.sum())} prompts with more than {line:,.0f} new tokens")
     beside = _beside(calls, huge)
@@ -60,7 +62,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     own = case.slow["trace_key"].is_in(keys.filter(pl.Series(huge)).implode()).to_numpy()
     if not slow.any():
         return RuledOut(what=RULE, figure="the slow requests are the huge ones themselves")
-    part = min(1.0, _per_request(beside, slow, keys) / max(sum(case.excess_ms(stage) for stage in STAGES), 1.0)) * float((~own).mean())
+    part = min(1.0, _beyond_chance(calls, beside, slow, huge, keys) / max(sum(case.excess_ms(stage) for stage in STAGES), 1.0)) * float((~own).mean())
     part += float(own.mean())
     claims = {stage: part * case.excess_ms(stage) for stage in STAGES}
     if not enough(case, claims):
@@ -87,6 +89,14 @@ def _beside(calls: Calls, huge: BoolArray) -> FloatArray:
             met = 1e3 * flow.between(calls.of("start_s")[mine], calls.end_s[mine])
             out[mine] = np.minimum(met, calls.of("e2e_ms")[mine])
     return np.where(huge, 0.0, out)
+
+
+def _beyond_chance(calls: Calls, beside: FloatArray, slow: BoolArray, huge: BoolArray, keys: pl.Series) -> float:
+    """Mean time of a slow request beside huge prompts, less what requests that last as long meet by chance: others meet them at that rate, too."""
+    others = ~slow & ~huge & known(calls.of("e2e_ms"))
+    whole = float(calls.of("e2e_ms")[others].sum())
+    rate = float(beside[others].sum()) / whole if whole > 0.0 else 0.0
+    return max(0.0, _per_request(beside - rate * np.nan_to_num(calls.of("e2e_ms")), slow, keys))
 
 
 def _per_request(beside: FloatArray, chosen: BoolArray, keys: pl.Series) -> float:

@@ -34,7 +34,7 @@ from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ratio
 from analysis.prefill import spread
-from analysis.repeats import impatient
+from analysis.repeats import impatient, more_attempts
 
 RULE: Final = "missing_cancellation"
 MIN_WASTED: Final = 0.02
@@ -42,6 +42,8 @@ MIN_WASTED: Final = 0.02
 BEYOND_MS: Final = 250.0
 # Growth of arrivals that fills the engine by itself; own default.
 GREW: Final = 1.25
+# Growth of the share of calls given up from which leaving is a consequence itself; own default.
+MORE_LEAVE: Final = 1.5
 
 
 class Waste(NamedTuple):
@@ -62,7 +64,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if now.tokens < MIN_WASTED or now.tokens < 1.5 * was:
         return RuledOut(what=RULE, figure=f"{say_ratio(now.tokens)} of the tokens are written after the client left, {say_ratio(was)} before")
     grown = demand(case)
-    if grown is not None and grown.repeats > 0.5:
+    if more_attempts(case):
         return None
     share = 1.0 if grown is None or grown.arrivals_ratio < GREW else now.tokens / (now.tokens + grown.arrivals_ratio - 1.0)
     claims = {name: ms * share for name, ms in spread(case, 1.0).items()}
@@ -84,7 +86,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         "the calls",
         because=f"engines go on after clients have left and write {say_ratio(now.tokens)} of their tokens for nobody",
         evidence={"wasted_token_ratio": now.tokens, "wasted_token_ratio_before": was, "outliving_calls_ratio": now.calls, "given_up_ratio": now.left},
-        weight=0.85, amplifier=grown is not None and grown.arrivals_ratio >= GREW)
+        # Where more clients leave than before, what makes them leave comes first.
+        weight=0.85, amplifier=(grown is not None and grown.arrivals_ratio >= GREW) or now.left > MORE_LEAVE * (0.0 if before is None else before.left))
 
 
 def wasted(calls: Calls) -> Waste | None:

@@ -33,7 +33,7 @@ import numpy as np
 from analysis.calls import Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import slope
+from analysis.demand import lost_and_longer, slope
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.prefill import Reading, knock_on, reading
 from analysis.rules.long_outputs import MIN_CLIFF, cliffs_delta
@@ -50,7 +50,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         if max(case.tail.share("prefill"), case.tail.share("first_token")) < 0.5:
             return None
         return NotEnoughData("the first token takes longer but calls carry no input tokens: record gen_ai.usage.input_tokens")
-    if found.input_slow < MIN_GROWTH * found.input_usual:
+    # What the cache holds costs nothing to read: where it is known, growth is measured on the rest.
+    _, longer = lost_and_longer(found.input_usual, found.input_usual * (1.0 - (found.hit_usual or 0.0)),
+                                found.input_slow, found.input_slow * (1.0 - (found.hit_slow or 0.0)))
+    more = longer / max(found.input_usual * (1.0 - (found.hit_usual or 0.0)), 1.0)
+    if max(found.input_slow / max(found.input_usual, 1.0), 1.0 + more) < MIN_GROWTH:
         return RuledOut(what=RULE, figure=f"{found.input_slow:,.0f} input tokens in slow and {found.input_usual:,.0f} in {case.tail.reference} requests")
     sides = [rows["input_tokens"].drop_nulls().to_numpy().astype(np.float64) for rows in (case.slow, case.reference)]
     delta = cliffs_delta(sides[0], sides[1])

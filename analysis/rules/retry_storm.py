@@ -36,12 +36,10 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.prefill import knock_on
-from analysis.repeats import Attempts, attempts
+from analysis.repeats import MIN_AMPLIFICATION, MIN_RISE, Attempts, attempts
 
 RULE: Final = "retry_storm"
 STAGES: Final = ("queue", "first_token", "prefill", "decode", "generation")
-MIN_AMPLIFICATION: Final = 1.1
-MIN_RISE: Final = 0.05
 # Repeats that follow an error are retries as they should be; above this share of them the errors are the story; own default.
 MOST_AFTER_ERROR: Final = 0.5
 

@@ -32,8 +32,8 @@ import numpy as np
 
 from analysis.budget import GROUP_OF
 from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, enough, named
-from analysis.finding import SEED, Diagnosis, Fix, NotEnoughData, Owner, printable, say_ms
+from analysis.cause import Action, dominated, enough, named
+from analysis.finding import MIN_DOMINATED, SEED, Diagnosis, Fix, NotEnoughData, Owner, printable, say_ms
 from analysis.whatif.clip import clip
 
 RULE: Final = "slow_dependency"
@@ -52,7 +52,7 @@ _OWNER: Final[dict[str, Owner]] = {"network": "platform"}
 
 def diagnose(case: Case) -> list[Diagnosis] | NotEnoughData | None:
     """Return the slow stages with their gain, None when no such stage explains enough of the excess."""
-    stages = [stage for stage in _ADVICE if enough(case, {stage: case.excess_ms(stage)})]
+    stages = [stage for stage in _ADVICE if enough(case, {stage: case.excess_ms(stage)}) or dominated(case, stage) >= MIN_DOMINATED]
     stages = [stage for stage in stages if case.tail.reference == "baseline" or _over_budget(case, stage)]
     if not stages:
         return None
@@ -83,6 +83,7 @@ def _diagnosis(case: Case, stage: str) -> Diagnosis:
         },
         # What is slow for a reason that another rule knows (its calls in a row, its new model) is named by that rule.
         weight=0.75,
+        dominates=dominated(case, stage),
         service=printable(spender[0]) if spender else None,
         why_no_service=f"no span of stage {stage} was found in the exemplar traces")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from analysis.goodput import wilson
+from sample_traces.simulator.faults import SCENARIOS
 from tests.benchmarks.fault_case import Result, WhatIf
 
 _BASELINES: Final = ("inclusive duration", "always the LLM", "fixed thresholds")
@@ -49,7 +50,7 @@ def tables(results: Iterable[Result]) -> str:
                 out.append(f"| {'client only' if client else 'full'}, {severity} | " + " | ".join((
                     share(chosen, lambda r: r.stage_right(1)), share(chosen, lambda r: r.stage_right(3)), share(chosen, lambda r: r.cause_right(1)),
                     share(chosen, lambda r: r.cause_right(3)), share([r for r in chosen if not r.client_only], lambda r: r.set_right))) + " |")
-    several = [r for r in faults if len(r.causes) > 1 and not r.client_only]
+    several = [r for r in faults if SCENARIOS[r.scenario].number.startswith("M") and not r.client_only]
     out += ["", f"Several faults at once, exact set: {share(several, lambda r: r.set_right)}. "
             f"Cause top-1, mean over scenarios (full): {_macro([r for r in single if not r.client_only])}.",
             f"Healthy windows with an alarm: {share(healthy, lambda r: r.alarm)}.", ""]

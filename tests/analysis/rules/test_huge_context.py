@@ -28,8 +28,8 @@ def test_fires_on_prompts_that_hold_others_up() -> None:
     assert (found.verdict.cause, causes(found)) == ("huge_context", ["huge_context"])
     assert (finding.evidence["huge_calls"], finding.evidence["new_tokens_huge"]) == (20, 50_000.0)
     assert finding.evidence["read_ms"] == pytest.approx(5_000.0)
-    # Of the slow ones one in seven is a huge prompt itself; the others wait while it is read.
-    assert finding.evidence["overlap_ratio"] > 0.8
+    # Of the slow ones one in seven is a huge prompt itself; the others wait while it is read, more than their neighbours meet one by chance.
+    assert 0.6 < finding.evidence["overlap_ratio"] < 0.9
 
 
 def test_silent_when_others_are_slow_at_other_times() -> None:

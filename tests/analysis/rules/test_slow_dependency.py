@@ -74,3 +74,12 @@ def test_too_few_breaches_are_said() -> None:
 def test_slow_in_every_request_is_charged_by_the_budget() -> None:
     found = run(requests(N, prefill_ms=300.0, decode_ms=1000.0, retrieval_ms=2100.0, ttft_ms=500.0))
     assert found.verdict.stage == "retrieval"
+
+
+def test_a_second_cause_is_listed_for_the_requests_that_it_alone_makes_slow() -> None:
+    # One slow request in six waits 2 s for retrieval, the others decode 12 s: retrieval is 3 % of the mean excess, and all of it for those.
+    late = np.arange(1200) >= 600
+    waits, writes = late & (np.arange(1200) % 30 == 0), late & (np.arange(1200) % 6 == 1)
+    found = run(requests(
+        1200, retrieval_ms=np.where(waits, 8_000.0, 100.0), decode_ms=np.where(writes, 12_000.0, 500.0), output_tokens=np.where(writes, 2_400, 100)))
+    assert [one.rule for one in found.findings if one.severity != "info"] == ["long_outputs", "slow_dependency"]
