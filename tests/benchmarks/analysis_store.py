@@ -31,7 +31,7 @@ def make(path: Path, requests: int, days: float, *, spans: bool = True) -> Store
     con.execute("select setseed(0.5)")
     con.execute(
         f"""create temp table drawn as
-        select i, {first_ns} + i * {step_ns} as start_ns, 1 + (random() * 400)::int as tokens, (random() * 3)::int as version, {_drawn()}
+        select i, {first_ns} + i * {step_ns} as start_ns, 1 + (random() * 400)::int as tokens, (random() * 3)::int as version, {_drawn(requests)}
         from range({requests}) t(i)""")
     _requests(con)
     if spans:
@@ -42,10 +42,10 @@ def make(path: Path, requests: int, days: float, *, spans: bool = True) -> Store
     return store
 
 
-def _drawn() -> str:
+def _drawn(requests: int) -> str:
     """Nanoseconds per stage, lognormal by Box-Muller; retrieval of a tenth is thirty times slower in the last third of the time."""
     normal = "sqrt(-2.0 * ln(1.0 - random())) * cos(2.0 * pi() * random())"
-    slow = "case when i % 10 = 0 and i > (select max(range) * 2 // 3 from range(1)) then 30 else 1 end"
+    slow = f"case when i % 10 = 0 and i > {requests * 2 // 3} then 30 else 1 end"
     return ", ".join(f"(exp(0.4 * {normal}) * {ms} * 1e6 * {slow if name == 'retrieval' else 1})::bigint as {name}_ns" for name, ms in _TAKES.items())
 
 
