@@ -65,5 +65,6 @@ def _method(view: BudgetView, derived: Derived) -> str:
 
 
 def _responsible(row: Responsible, name: str) -> str:
-    return (f"  {row.group}: held to {say_ms(row.budget_ms)} it alone ends {row.necessary:,} of them and takes {say_ms(row.alone_ms)} off {name}; "
-            f"its fair share is {say_ms(row.shapley_ms)} and {say_ratio(row.shapley_breaches)} of all requests")
+    again = "" if row.recomputed_ms is None else f" ({say_ms(row.recomputed_ms)} with the critical path worked out anew)"
+    return (f"  {row.group}: held to {say_ms(row.budget_ms)} it alone ends {row.necessary:,} of them and takes {say_ms(row.alone_ms)} off {name}"
+            f"{again}; its fair share is {say_ms(row.shapley_ms)} and {say_ratio(row.shapley_breaches)} of all requests")

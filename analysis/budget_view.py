@@ -14,6 +14,7 @@ from analysis.baseline import choose
 from analysis.budget import budgets_for, path_of, stage_times
 from analysis.diagnose import judged_metric
 from analysis.goodput import Z_ONE_SIDED, judge, wilson
+from analysis.held import gains_ms
 from analysis.latency import min_n
 from analysis.model_split import ModelSplit, model_split
 from analysis.responsibility import Derived, Responsibility, derive, responsibility
@@ -63,6 +64,12 @@ def budget_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, config
     out.path, out.limit_ms, out.n, out.budget_ms = path, limit_ms, ok.height, dict(budgets.group_ms)
     if metric in ("ttft", "e2e"):
         out.responsibility = responsibility(times, budgets, limit_ms, slo.percentile)
+        if metric == "e2e" and frame.start and frame.end:
+            out.responsibility.recomputed_n, gains = gains_ms(con, ok, times, budgets, slo.percentile, frame.start, frame.end)
+            for row in out.responsibility.groups:
+                row.recomputed_ms = gains.get(row.group)
+        else:
+            out.responsibility.reasons["recomputed_ms"] = "span trees are replayed for whole requests only"
         healthy, out.derived_from = _healthy(con, frame, slo, metric)
         if healthy is None:
             out.reasons |= dict.fromkeys(("derived", "derived_from"), "no healthy window to derive budgets from: name one with baseline=FROM..TO")

@@ -31,7 +31,8 @@ class Responsible(msgspec.Struct, kw_only=True):
     and in how many the breach stays when all others are held (`sufficient`).
 
     `alone_ms` is what holding it alone takes off the percentile, `shapley_ms` its fair share of what holding all takes off (they sum to that),
-    `shapley_breaches` the same of the share of breaching requests.
+    `shapley_breaches` the same of the share of breaching requests. `recomputed_ms` is `alone_ms` with the critical path worked out anew (another branch may
+    take over), over every k-th request; null where the judged path ends at the first token.
     """
 
     group: str
@@ -41,6 +42,7 @@ class Responsible(msgspec.Struct, kw_only=True):
     alone_ms: float
     shapley_ms: float
     shapley_breaches: float
+    recomputed_ms: float | None = None
 
 
 class Responsibility(msgspec.Struct, kw_only=True):
@@ -51,6 +53,7 @@ class Responsibility(msgspec.Struct, kw_only=True):
     before_ms: float | None
     all_held_ms: float | None
     groups: list[Responsible]
+    recomputed_n: int = 0
     reasons: dict[str, str] = {}
 
 

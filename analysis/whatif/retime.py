@@ -6,7 +6,8 @@ after the last child it waited for as it did. What is shortened moves everything
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import polars as pl
@@ -15,6 +16,7 @@ import polars as pl
 TOLERANCE_MS: Final = 0.5
 # Trees deeper than this are left as they are.
 _DEEPEST: Final = 200
+_AS_IT_WAS: Final[Mapping[int, float]] = MappingProxyType({})
 
 
 class Tree:
@@ -43,15 +45,22 @@ class Tree:
             level = [child for at in level for child in self.children[at]]
         return False
 
-    def replay(self, gone: Iterable[int] = (), together: Iterable[Sequence[int]] = ()) -> tuple[list[float], list[float]]:
-        """Return new (start, end) of every span without the time of `gone` ones, and with each group of siblings in `together` starting at once."""
+    def replay(
+        self, gone: Iterable[int] = (), together: Iterable[Sequence[int]] = (), scaled: Mapping[int, float] = _AS_IT_WAS
+    ) -> tuple[list[float], list[float]]:
+        """Return new (start, end) of every span without the time of `gone` ones, and with each group of siblings in `together` starting at once.
+
+        `scaled` has a factor for the own time of some spans: what passes before, between and after the children that they wait for.
+        """
         skipped, leader = set(gone), {member: group[0] for group in together for member in group}
         start, end = list(self.start), list(self.end)
-        self._place(self.root, 0.0, skipped, leader, start, end)
+        self._place(self.root, 0.0, skipped, leader, scaled, start, end)
         return start, end
 
-    def _place(self, at: int, begin: float, skipped: set[int], leader: dict[int, int], start: list[float], end: list[float]) -> None:
-        start[at] = begin
+    def _place(
+        self, at: int, begin: float, skipped: set[int], leader: dict[int, int], scaled: Mapping[int, float], start: list[float], end: list[float]
+    ) -> None:
+        start[at], own = begin, scaled.get(at, 1.0)
         if at in skipped:
             end[at] = begin
             return
@@ -61,16 +70,15 @@ class Tree:
             past = [other for other in self.children[at] if other != model and self.end[other] <= self.start[model] + TOLERANCE_MS]
             last = max(past, key=lambda other: self.end[other], default=None)
             if last is None:
-                begins = begin + (self.start[model] - self.start[at])
+                begins = begin + own * (self.start[model] - self.start[at])
             else:
-                # What a removed span was followed by starts where it would have.
-                members = [other for other in past if leader.get(other, other) == leader.get(last, last)]
-                begins = max(end[other] for other in members) + max(0.0, self.start[model] - self.end[last])
-            self._place(child, begins, skipped, leader, start, end)
+                # It waited for all that had ended: when the one that ended last is gone or shorter, the next of them is what holds it up.
+                begins = max(end[other] for other in past) + own * max(0.0, self.start[model] - self.end[last])
+            self._place(child, begins, skipped, leader, scaled, start, end)
             if self.end[child] <= self.end[at] + TOLERANCE_MS:
                 waited, before = max(waited, end[child]), max(before, self.end[child])
                 latest = child
-        end[at] = begin + (self.end[at] - self.start[at]) if latest is None else waited + max(0.0, self.end[at] - before)
+        end[at] = begin + own * (self.end[at] - self.start[at]) if latest is None else waited + own * max(0.0, self.end[at] - before)
 
 
 def trees(spans: pl.DataFrame) -> Iterable[tuple[str, pl.DataFrame, Tree]]:
