@@ -124,6 +124,9 @@ def serve(
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Also start the dashboard.")] = False,
 ) -> None:
     """Receive telemetry, keep it, answer questions about it."""
+    from collector import footprint
+
+    footprint.keep_small()
     from analysis.greeting import greeting
     from analysis.serve import Addresses, run_loop
     from analysis.serve import serve as run

@@ -7,6 +7,7 @@ know goes to protobuf's own decoder (decode_upb.py), which is also the slow, obv
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,8 @@ NOT_A_REQUEST = "the body is not an OTLP trace export request in protobuf"
 ARRAY, MAP, BLOB = 5, 6, 7  # field numbers of AnyValue: what `Attributes.others` holds
 # Descriptions of sources up to this many bytes are remembered: they repeat with every body of a sender.
 _REMEMBERED_BYTES = 4_096
+# Tables up to this size are kept from call to call: those of 20,000 spans have 15 MB together.
+_KEPT_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +144,44 @@ def decode_spans(bodies: Sequence[bytes]) -> RawSpans:
     return slowly(bodies)
 
 
+class _Tables(threading.local):
+    """Room for what the compiled loops write, kept from call to call: fresh memory costs the kernel more than they cost."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Any] = {}
+
+    def get(self, name: str, columns: int, rows: int) -> Ints:
+        """A table of so many columns with room for at least so many rows; it holds whatever was in it."""
+        found: Ints | None = self._kept.get(name)
+        if found is None or found.shape[1] < rows:
+            found = np.empty((columns, rows + rows // 4), dtype=np.int64)
+            if found.nbytes <= _KEPT_BYTES:
+                self._kept[name] = found
+        return found
+
+    def joined(self, bodies: Sequence[bytes], size: int) -> Any:
+        """The bodies one behind the other."""
+        out = self.get("bytes", 1, size // 8 + 1).view(np.uint8)[0, :size]
+        at = 0
+        for body in bodies:
+            out[at : at + len(body)] = np.frombuffer(body, dtype=np.uint8)
+            at += len(body)
+        return out
+
+    def pairs(self, name: str, items: int, keys: int) -> tuple[Ints, Ints, Ints]:
+        """Tables for so many attributes and half as many keys as `keys`, a power of two."""
+        table = np.empty((wire.GUESS + 1, keys + 1), dtype=np.int64)
+        table[wire.SLOT], table[wire.GUESS] = -1, 0
+        return self.get(name, wire.MEMBER + 1, items), table, np.zeros(3, dtype=np.int64)
+
+
+_tables = _Tables()
+
+
 def _read(bodies: Sequence[bytes]) -> RawSpans | None:
     """The spans; None if something in the bodies is unusual."""
-    data = np.frombuffer(b"".join(bodies) or b"\0", dtype=np.uint8)
     bounds = np.cumsum([0, *map(len, bodies)])
+    data = _tables.joined(bodies, int(bounds[-1]))
     counts = np.zeros(3, dtype=np.int64)
     nothing = np.empty((0, 2), dtype=np.int64)
     if wire.index(data, bounds, nothing, nothing[:, 0], nothing[:, 0], nothing, counts) != wire.GOOD:
@@ -154,19 +191,21 @@ def _read(bodies: Sequence[bytes]) -> RawSpans | None:
     body, source = np.empty(max(n, 1), dtype=np.int64), np.empty(max(n, 1), dtype=np.int64)
     wire.index(data, bounds, extents, body, source, places, counts)
     extents, body, source = extents[:n], body[:n], source[:n]
-    # Nothing of this is touched before something is written to it. An attribute has 2 bytes at least; in practice it has 20.
-    for bytes_each, n_keys in ((12, 4_096), (2, 1 << len(data).bit_length())):
-        room = len(data) // bytes_each + 8
-        spans, seen = np.empty((wire.STATE_END + 1, n), dtype=np.int64), np.zeros(2, dtype=np.int64)
-        of_spans, of_events, of_links = (_room(room, n_keys) for _ in range(3))
-        events, links = np.empty((wire.END + 1, room), dtype=np.int64), np.empty((wire.WHOLE + 1, room), dtype=np.int64)
+    spans, seen = np.empty((wire.STATE_END + 1, n), dtype=np.int64), np.zeros(2, dtype=np.int64)
+    # An attribute has 2 bytes at least; in practice it has 20, and few of them are an event's.
+    for bytes_each, share, n_keys in ((16, 8, 4_096), (2, 1, 1 << len(data).bit_length())):
+        room = len(data) // bytes_each + 64
+        of_spans, of_events, of_links = (_tables.pairs(f"{owner} attributes", size, n_keys)
+                                         for owner, size in (("span", room), ("event", room // share), ("link", room // share)))
+        events, links = _tables.get("events", wire.END + 1, room // share), _tables.get("links", wire.WHOLE + 1, room // share)
+        seen[:] = 0
         outcome = wire.fill(data, extents, spans, *of_spans, events, *of_events, links, *of_links, seen)
         if outcome != wire.FULL:
             break
     sources = _sources(data, places)
     if outcome != wire.GOOD or sources is None:
         return None
-    events, links = events[:, : seen[0]], links[:, : seen[1]]
+    events, links = events[:, : seen[0]].copy(), links[:, : seen[1]].copy()
     words, linked = spans.view(np.uint64), links.view(np.uint64)
     return RawSpans(
         body, source, sources[:n_sources],
@@ -176,13 +215,6 @@ def _read(bodies: Sequence[bytes]) -> RawSpans | None:
         Events(events[wire.OWNER], to_ns(events[wire.TIME].view(np.uint64)), _texts(data, events[wire.FIRST], events[wire.END]), _attributes(data, *of_events)),
         Links(links[wire.OWNER], linked[wire.LINKED_HI], linked[wire.LINKED_LO], linked[wire.LINKED_SPAN], links[wire.WHOLE] != 0,
               _attributes(data, *of_links)))
-
-
-def _room(items: int, keys: int) -> tuple[Ints, Ints, Ints]:
-    """Tables for so many attributes and half as many keys as `keys`, a power of two."""
-    table = np.empty((wire.GUESS + 1, keys + 1), dtype=np.int64)
-    table[wire.SLOT], table[wire.GUESS] = -1, 0
-    return np.empty((wire.MEMBER + 1, items), dtype=np.int64), table, np.zeros(3, dtype=np.int64)
 
 
 def _texts(data: Any, first: Ints, end: Ints, valid: Bools | None = None) -> pa.StringArray:
@@ -198,8 +230,9 @@ def _attributes(data: Any, items: Ints, keys: Ints, count: Ints) -> Attributes:
     kind = items[wire.KIND].astype(np.uint8)
     others = np.flatnonzero(kind == wire.OTHER)
     raw = pa.array([data[a:b].tobytes() for a, b in items[[wire.FIRST, wire.END]][:, others].T.tolist()], pa.binary())
-    return Attributes(items[wire.OWNER], names, items[wire.CODE], kind, _texts(data, items[wire.FIRST], items[wire.END], kind == wire.STRING),
-                      items[wire.NUMBER], items[wire.NUMBER].view(np.float64), others, items[wire.MEMBER][others].astype(np.uint8), raw)
+    number = items[wire.NUMBER].copy()
+    return Attributes(items[wire.OWNER].copy(), names, items[wire.CODE].copy(), kind, _texts(data, items[wire.FIRST], items[wire.END], kind == wire.STRING),
+                      number, number.view(np.float64), others, items[wire.MEMBER][others].astype(np.uint8), raw)
 
 
 def _sources(data: Any, places: Ints) -> list[Source] | None:
