@@ -66,10 +66,11 @@ def budget_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, config
         out.responsibility = responsibility(times, budgets, limit_ms, slo.percentile)
         if metric == "e2e" and frame.start and frame.end:
             out.responsibility.recomputed_n, gains = gains_ms(con, ok, times, budgets, slo.percentile, frame.start, frame.end)
-            for row in out.responsibility.groups:
-                row.recomputed_ms = gains.get(row.group)
         else:
-            out.responsibility.reasons["recomputed_ms"] = "span trees are replayed for whole requests only"
+            gains = {}
+        for row in out.responsibility.groups:
+            row.recomputed_ms = gains.get(row.group)
+            row.reasons = {} if row.group in gains else {"recomputed_ms": "span trees are replayed for whole requests only"}
         healthy, out.derived_from = _healthy(con, frame, slo, metric)
         if healthy is None:
             out.reasons |= dict.fromkeys(("derived", "derived_from"), "no healthy window to derive budgets from: name one with baseline=FROM..TO")

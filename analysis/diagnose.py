@@ -306,7 +306,7 @@ def _facts(
     starts = ok["start_us"].to_numpy()
     left = departure(starts, values, to_us(onset) if onset is not None else int(starts.max()) + 1)
     onset = onset if left is None else from_us(left)
-    base, chosen = _baseline_rows(frame, baseline, onset, metric, slo)
+    base, chosen = _baseline_rows(frame, ok, baseline, onset, metric, slo)
     against = None if base is None else (base[f"{metric}_ms"].to_numpy(), stage_times(base, path_of(metric)))
     tail = attribute(values, times, slo.percentile, limit_ms=limit_ms, baseline=against)
     if tail is None:
@@ -348,9 +348,9 @@ def _numbers(metric: str) -> list[str]:
 
 
 def _baseline_rows(
-    frame: RequestFrame, baseline: Chosen | None, onset: datetime | None, metric: str, slo: Slo
+    frame: RequestFrame, ok: pl.DataFrame, baseline: Chosen | None, onset: datetime | None, metric: str, slo: Slo
 ) -> tuple[pl.DataFrame | None, Baseline | None]:
-    """Return the baseline's successful requests and how it was chosen.
+    """Return the baseline's successful requests and how it was chosen; `ok` are those of the window.
 
     None where it cannot carry the SLO percentile.
     """
@@ -361,7 +361,7 @@ def _baseline_rows(
         return (rows, named) if rows.height >= needed else (None, named)
     if frame.window.baseline != "auto" or onset is None or frame.start is None:
         return None, None
-    rows = _with_metric(frame.rows.filter(pl.col("start_us") < to_us(onset)), metric)
+    rows = ok.filter(pl.col("start_us") < to_us(onset))
     if rows.height < needed:
         return None, None
     choice = "auto: before the onset"

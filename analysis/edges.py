@@ -37,6 +37,7 @@ class Edge(msgspec.Struct, kw_only=True):
     gap_ms: float
     before_ms: float | None
     delta_ms: float
+    reasons: dict[str, str] = {}
 
 
 class Culprit(msgspec.Struct, kw_only=True):
@@ -69,7 +70,8 @@ def edges(con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, onset:
         why = f"no caller and callee share {LEAST_ON_EDGE} calls that both recorded" + (", before the onset and since" if onset else "")
         return Edges(edges=[], culprit=None, reasons={"culprit": why, "edges": why})
     usual = float(np.median([gap for _, gap in now.values()]))
-    made = [Edge(caller=printable(key[0]), callee=printable(key[1]), n=n, gap_ms=gap, before_ms=before.get(key), delta_ms=gap - before.get(key, usual))
+    made = [Edge(caller=printable(key[0]), callee=printable(key[1]), n=n, gap_ms=gap, before_ms=before.get(key), delta_ms=gap - before.get(key, usual),
+                 reasons={} if key in before else {"before_ms": "no onset to compare with what was before it"})
             for key, (n, gap) in now.items()]
     named = culprit({(edge.caller, edge.callee): (edge.delta_ms, edge.n) for edge in made})
     reasons = {} if named else {"culprit": "no caller, callee or edge stands out from the others"}

@@ -39,6 +39,7 @@ class ModelCost(msgspec.Struct, kw_only=True):
     cached_tokens: int
     output_tokens: int
     cost: float | None
+    reasons: dict[str, str] = {}
 
 
 class Cost(msgspec.Struct, kw_only=True):
@@ -121,7 +122,10 @@ def cost(con: duckdb.DuckDBPyConnection, frame: RequestFrame, prices: Prices | N
         amount = None if price is None else price.of(row["input_tokens"], row["cached_tokens"], row["output_tokens"])
         calls += row["calls"]
         priced += 0 if price is None else row["counted"]
-        out.models.append(ModelCost(cost=amount, **{name: row[name] for name in ("model", "calls", "input_tokens", "cached_tokens", "output_tokens")}))
+        lacking = {"model": "the calls name no model"} if row["model"] is None else {}
+        lacking |= {"cost": "the model has no price"} if amount is None else {}
+        known = {name: row[name] for name in ("model", "calls", "input_tokens", "cached_tokens", "output_tokens")}
+        out.models.append(ModelCost(cost=amount, reasons=lacking, **known))
     n = frame.rows.height
     weights = frame.rows["sample_weight"]
     if n and weights.n_unique() > 1:

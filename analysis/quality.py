@@ -224,11 +224,14 @@ def _sampling(frame: RequestFrame, sampled: Sampling) -> list[Check]:
 def _missing_children(frame: RequestFrame, slo: Slo) -> Check | None:
     """Requests with less than half of their route's usual spans that spend most of their time without one: children were lost."""
     rows = frame.rows.select("service", "route", "spans", "other_ms", "e2e_ms", "llm_calls").filter(pl.col("llm_calls") > 0)
+    hollow = rows.filter(pl.col("other_ms") * 2 > pl.col("e2e_ms"))
+    if hollow.is_empty() and rows.height >= _LEAST_PEERS:
+        return Check(check="missing_children", status="ok", detail=f"none of {rows.height:,} requests spends most of its time without a span")
     usual = rows.group_by("service", "route").agg(pl.col("spans").median().alias("usual"), pl.len().alias("n"))
     usual = usual.filter((pl.col("n") >= _LEAST_PEERS) & (pl.col("usual") > 2))
     if usual.is_empty():
         return None
-    hollow = rows.filter(pl.col("other_ms") * 2 > pl.col("e2e_ms")).join(usual, on=["service", "route"], nulls_equal=True)
+    hollow = hollow.join(usual, on=["service", "route"], nulls_equal=True)
     lost, n = int((hollow["spans"] * 2 < hollow["usual"]).sum()), int(usual["n"].sum())
     share = lost / n
     detail = f"{lost:,} of {n:,} requests have less than half of the spans that are usual on their route ({say_ratio(share)})"

@@ -106,18 +106,18 @@ def build(
     if sampled.refused:
         budgets_for(slo, next(iter(slo.limits())), budgets)
         return _refused(con, frame, sampled, slo)
-    doubts = checks(con, frame, slo, sampled) + (evidence_checks(frame) if with_findings else [])
-    whole = frame
-    frame, spoiled = without_spoiled(frame, doubts)
-    lookups = Lookups(
-        trace_ids=lambda rows: load_trace_ids(con, rows),
-        spender=lambda traces, stage: _spender(con, traces, stage),
-        calls=lambda period, origin: load_evidence_calls(con, period.start, period.end, origin),
-        spans=lambda period, origin, n: load_evidence_spans(con, period.start, period.end, origin, n),
-    )
+    return _of_requests(con, frame, sampled, slo, budgets, prices, with_findings=with_findings)
+
+
+def _of_requests(
+    con: duckdb.DuckDBPyConnection, whole: RequestFrame, sampled: Sampling, slo: Slo, budgets: Mapping[str, float] | None, prices: Prices | None, *,
+    with_findings: bool,
+) -> Report:
+    """The report of requests that stand for all, or can be weighted so that they do."""
+    doubts = checks(con, whole, slo, sampled) + (evidence_checks(whole) if with_findings else [])
+    frame, spoiled = without_spoiled(whole, doubts)
     found = diagnose(
-        frame, slo, lookups, baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings, coverage=sampled.of_engines
-    )
+        frame, slo, _lookups(con), baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings, coverage=sampled.of_engines)
     learned, why_none = indicators(frame, slo) if with_findings else ([], "not asked for")
     times = latency(frame.rows, weights=sampled.weights)
     for metric, why in spoiled.items():
@@ -130,16 +130,25 @@ def build(
         goodput=found.goodput,
         stages=found.stages,
         errors=errors(frame.rows),
-        retries=retries(con, window),
+        retries=retries(con, frame.window),
         checklist=found.checklist,
         verdict=found.verdict,
         findings=found.findings,
         indicators=learned,
         data_quality=doubts,
         cost=cost(con, frame, prices),
-        sides=sides(con, window),
+        sides=sides(con, frame.window),
         edges=edges(con, frame.start, frame.end, found.verdict.onset, frame.rows.height) if with_findings and frame.start and frame.end else None,
         reasons=_reasons(frame, found, why_none, with_findings=with_findings),
+    )
+
+
+def _lookups(con: duckdb.DuckDBPyConnection) -> Lookups:
+    return Lookups(
+        trace_ids=lambda rows: load_trace_ids(con, rows),
+        spender=lambda traces, stage: _spender(con, traces, stage),
+        calls=lambda period, origin: load_evidence_calls(con, period.start, period.end, origin),
+        spans=lambda period, origin, n: load_evidence_spans(con, period.start, period.end, origin, n),
     )
 
 
@@ -155,7 +164,7 @@ def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo) -> Report:
         goodput=Goodput(ratio=None, rps=None, good=0, bad=0, unmeasurable=0, failed_by=FailedBy(), reasons=dict.fromkeys(("ratio", "rps"), none)),
         stages=[], errors=_no_errors("no spans"), retries=_no_retries("no spans"), checklist=checklist(frame, slo, None), verdict=engine.verdict,
         findings=[], indicators=[], data_quality=engine.checks,
-        reasons=dict.fromkeys(("baseline", "findings", "stages"), "metrics alone: no request has spans"))
+        reasons=dict.fromkeys(("baseline", "findings", "stages", "cost", "edges"), "metrics alone: no request has spans"))
 
 
 def _refused(con: duckdb.DuckDBPyConnection, frame: RequestFrame, sampled: Sampling, slo: Slo) -> Report:
@@ -171,7 +180,7 @@ def _refused(con: duckdb.DuckDBPyConnection, frame: RequestFrame, sampled: Sampl
         window=_window_facts(frame), baseline=None, slo=slo, latency=no_latency(why, frame.rows.height), goodput=judged, stages=[], errors=_no_errors(why),
         retries=_no_retries(why), checklist=checklist(frame, slo, None),
         verdict=Verdict(status="not_enough_data", sentence=sentence, reasons=dict.fromkeys(nulls, why)), findings=[], indicators=[],
-        data_quality=checks(con, frame, slo, sampled), reasons=dict.fromkeys(("baseline", "findings", "stages"), why))
+        data_quality=checks(con, frame, slo, sampled), reasons=dict.fromkeys(("baseline", "findings", "stages", "cost", "edges"), why))
 
 
 def _no_errors(why: str) -> Errors:
@@ -229,6 +238,8 @@ def _reasons(frame: RequestFrame, found: Diagnosed, why_none: str | None, *, wit
         reasons["findings"] = f"the verdict is {found.verdict.status}: causes are sought for latency over budget"
     elif not with_findings:
         reasons["findings"] = "not asked for"
+    if not with_findings or frame.start is None or frame.end is None:
+        reasons["edges"] = "not asked for" if not with_findings else "no request and no bound given"
     if not found.stages:
         reasons["stages"] = f"the verdict is {found.verdict.status}"
     return reasons | {f"findings.{rule}": why for rule, why in found.skipped.items()}

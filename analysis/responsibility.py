@@ -43,6 +43,7 @@ class Responsible(msgspec.Struct, kw_only=True):
     shapley_ms: float
     shapley_breaches: float
     recomputed_ms: float | None = None
+    reasons: dict[str, str] = {}
 
 
 class Responsibility(msgspec.Struct, kw_only=True):

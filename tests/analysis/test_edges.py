@@ -1,5 +1,7 @@
 """The gap between client and server: both sides of the same calls, and who of a table of callers and callees is to blame."""
 
+import json
+
 import duckdb
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from analysis.slo import Slo
 from analysis.text import render
 from analysis.window import Window
 from tests.analysis.builders import at, calls_of, insert, insert_calls, requests, store
+from tests.analysis.test_report import _nulls
 
 EFFECTS = st.lists(st.integers(-50, 50), min_size=1, max_size=5)
 
@@ -87,6 +90,7 @@ def test_no_edge_says_why() -> None:
 
 def test_the_report_shows_the_gap_in_every_form() -> None:
     report = build(joined("gpu-1"), Window(), Slo(e2e_ms=650.0))
+    assert [path for path in _nulls(json.loads(to_json(report))) if path.startswith(("cost", "edges", "sides"))] == []
     assert from_json(to_json(report)) == report
     assert "TTFT gap" in render(report)
     for form in (to_html(report), to_markdown(report)):
