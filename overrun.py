@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 if TYPE_CHECKING:
+    from analysis.lengths import Lengths
     from collector.config import Settings
 
 app = typer.Typer(
@@ -122,6 +123,7 @@ def serve(
     config: Config = None,
     scrape: Annotated[list[str] | None, typer.Option("--scrape", metavar="URL", help="Also read an engine's metrics page every 5 s; may be repeated.")] = None,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Also start the dashboard.")] = False,
+    artifact: Annotated[Path | None, typer.Option("--artifact", help="A length predictor to hold against live calls, a folder of `overrun train`.")] = None,
 ) -> None:
     """Receive telemetry, keep it, answer questions about it."""
     from collector import footprint
@@ -146,12 +148,12 @@ def serve(
             print(greeting(addresses.grpc, addresses.http, addresses.scheme), file=sys.stderr)
         asked_at = addresses.api or addresses.http
         if dashboard and asked_at:
-            shown.extend(_dashboard_of(f"{addresses.scheme}://{asked_at}"))
+            shown.extend(_dashboard_of(f"{addresses.scheme}://{asked_at}", artifact))
         apart = f" api={addresses.api}" if addresses.api else ""
         print(f"ready grpc={addresses.grpc or '-'} http={addresses.http or '-'}{apart}", file=sys.stderr, flush=True)
 
     try:
-        run_loop(run(settings, ready, scrape_urls=scrape or ()))
+        run_loop(run(settings, ready, scrape_urls=scrape or (), watched=_watch(artifact)))
     except CollectorError as error:
         fail(str(error))
     finally:
@@ -159,12 +161,26 @@ def serve(
             process.terminate()
 
 
-def _dashboard_of(url: str) -> list[subprocess.Popen[bytes]]:
+def _watch(artifact: Path | None, most_calls: int | None = 500) -> Lengths | None:
+    """The predictor at `artifact`, held against live calls."""
+    if artifact is None:
+        return None
+    from analysis.assemble import assemble
+    from models.errors import ModelsError
+    from models.watch import Watch
+
+    try:
+        return Watch(artifact, assemble, most_calls)
+    except ModelsError as error:
+        fail(str(error))
+
+
+def _dashboard_of(url: str, artifact: Path | None = None) -> list[subprocess.Popen[bytes]]:
     """The dashboard beside a server; what stops it is said, and the server runs on."""
     from dashboard import launch
 
     try:
-        started = [launch.run(url)]
+        started = [launch.run(url, artifact=artifact)]
     except launch.DashboardError as error:
         print(f"overrun: {error}; everything else runs", file=sys.stderr)
         return []
@@ -178,6 +194,7 @@ def import_(
     db: Db = None,
     url: Url = None,
     config: Config = None,
+    artifact: Annotated[Path | None, typer.Option("--artifact", help="A length predictor whose predictions are stored beside the calls (with --db).")] = None,
 ) -> None:
     """Take in recorded telemetry; a file imported twice counts once."""
     from rich.console import Console
@@ -188,11 +205,14 @@ def import_(
 
     if (db is None) == (url is None):
         fail("say where the data should go: --db FILE or --url of a running server (one of them)")
+    if artifact is not None and url is not None:
+        fail("--artifact goes with --db: a running server watches the predictor that it was started with")
     settings = _settings(config, {"collector.db": str(db) if db else None})
     try:
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("importing", total=None)
-            done = import_files(paths, settings, url=url, progress=lambda at, total: bar.update(task, completed=at, total=total))
+            watched = _watch(artifact, most_calls=None)
+            done = import_files(paths, settings, url=url, progress=lambda at, total: bar.update(task, completed=at, total=total), watched=watched)
     except CollectorError as error:
         fail(str(error))
     print(done)

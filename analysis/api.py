@@ -18,11 +18,12 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from analysis import doctor, export
+from analysis import doctor, export, lengths
 from analysis import report as reports
 from analysis.burn import burn
 from analysis.errors import AnalysisError, nearest
 from analysis.exposition import Background, Snapshot
+from analysis.lengths import Lengths
 from analysis.question import PARAMETERS, Question
 from analysis.trace import UnknownTrace, load_trace
 from collector import auth, health
@@ -43,7 +44,7 @@ class ApiError(msgspec.Struct, kw_only=True):
     error: str
 
 
-def routes(pipeline: Pipeline, settings: Settings, token: str | None = None) -> list[Route]:
+def routes(pipeline: Pipeline, settings: Settings, token: str | None = None, watched: Lengths | None = None) -> list[Route]:
     """The read side of the server; with a `token`, whoever asks must carry it (health checks excepted)."""
     from analysis import views_api, whatif_api  # they wrap their answers with `asked` below
 
@@ -68,7 +69,8 @@ def routes(pipeline: Pipeline, settings: Settings, token: str | None = None) -> 
         *views_api.routes(pipeline, settings),
         *whatif_api.routes(pipeline, settings),
         Route("/api/v1/export/{kind}", _export(pipeline, settings)),
-        Route("/metrics", _metrics(pipeline, settings)),
+        Route("/api/v1/predictor", asked(lambda _: msgspec.json.encode(watched.state() if watched else None), ())),
+        Route("/metrics", _metrics(pipeline, settings, watched)),
     ]
     return [*(Route(r.path, _with_token(r.endpoint, token)) for r in private), *health_routes(pipeline)]
 
@@ -153,7 +155,7 @@ def _readyz(pipeline: Pipeline) -> Handler:
     return ready
 
 
-def _metrics(pipeline: Pipeline, settings: Settings) -> Handler:
+def _metrics(pipeline: Pipeline, settings: Settings, watched: Lengths | None) -> Handler:
     def ask() -> Snapshot:
         now = datetime.now(UTC)
         question = Question.read({}, settings, now=now, default_since=DEFAULT_SINCE)
@@ -166,6 +168,7 @@ def _metrics(pipeline: Pipeline, settings: Settings) -> Handler:
     async def metrics(request: Request) -> Response:
         lines = await asyncio.to_thread(health.metric_lines, pipeline)
         lines += judged.text()
+        lines += lengths.metric_lines(watched.state()) if watched else []
         return Response("\n".join([*lines, ""]), media_type="text/plain; version=0.0.4")
 
     return metrics

@@ -26,6 +26,7 @@ from analysis import report as reports
 from analysis.assemble import assemble
 from analysis.encoding import encode
 from analysis.errors import AnalysisError
+from analysis.lengths import Lengths
 from analysis.question import Question
 from analysis.trace import Trace, load_trace
 from analysis.waterfall import render as waterfall
@@ -280,8 +281,10 @@ def forget(*, db: Path | None, url: str | None, user: str | None, tenant: str | 
     return msgspec.json.decode(answer.content, type=Forgotten)
 
 
-def import_files(paths: Sequence[Path], settings: Settings, *, url: str | None, progress: Callable[[int, int], None]) -> str:
+def import_files(paths: Sequence[Path], settings: Settings, *, url: str | None, progress: Callable[[int, int], None], watched: Lengths | None = None) -> str:
     """Take files in, into the settings' database or through a server; returns after assembly with a sentence about what came of it.
+
+    `watched` predicts the calls as they are assembled into the database.
 
     Raises:
         ImportFailed: nothing to import, or a file that is not OTLP (what came before it is stored). CollectorError: nobody took it.
@@ -293,7 +296,7 @@ def import_files(paths: Sequence[Path], settings: Settings, *, url: str | None, 
         _import_over_http(files, named, url.rstrip("/"), done, progress)
     else:
         store = open_store(Path(settings.collector.db), create=True, memory_limit=settings.collector.memory_limit)
-        pipeline = Pipeline(store, settings.collector, settings.privacy, assemble, settings.words)
+        pipeline = Pipeline(store, settings.collector, settings.privacy, watched.assemble if watched else assemble, settings.words)
         try:
             _import_here(files, named, pipeline, done, progress)
             pipeline.drain()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from analysis.goodput_by import GoodputBy
     from analysis.heatmap import Heatmap
     from analysis.history import History
+    from analysis.lengths import State
     from analysis.parts import Stages
     from analysis.quality import Quality
     from analysis.report import Report
@@ -156,6 +157,12 @@ class Client:
         from analysis.burn import Burn
 
         return self._get("burn", parameters, Burn)
+
+    def predictor(self, parameters: Mapping[str, str | None] | None = None) -> State | None:
+        """How the length predictor does that the server watches; None if it watches none."""
+        from analysis.lengths import State
+
+        return self._get("predictor", parameters, State | None)  # type: ignore[arg-type]
 
     def budget(self, parameters: Mapping[str, str | None] | None = None) -> BudgetView:
         """Responsibility for the breaches, derived budgets, and the split of the model part."""

@@ -23,8 +23,9 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
-from analysis import api, critical_path
+from analysis import api, critical_path, lengths
 from analysis.assemble import assemble
+from analysis.lengths import Lengths
 from collector import erase_http, otlp_grpc, otlp_http, scrape, tracing
 from collector.auth import Tokens
 from collector.config import Settings
@@ -35,6 +36,7 @@ from collector.retention import Retention, size_bytes
 from collector.rollups import roll_up
 from collector.store import open_store
 from collector.tls import Certificates
+from collector.writer import METRICS
 
 log = logging.getLogger("overrun.serve")
 # How long senders in flight may take to finish when the server stops.
@@ -61,10 +63,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None], stop: asyncio.Event | None = None, scrape_urls: Sequence[str] = ()) -> None:
+async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None], stop: asyncio.Event | None = None, scrape_urls: Sequence[str] = (),
+                watched: Lengths | None = None) -> None:
     """Run until SIGINT or SIGTERM (or `stop`); then answer what was sent, assemble what is pending and close the store.
 
-    The metrics pages at `scrape_urls` are read beside those of the settings (collector/scrape.py).
+    The metrics pages at `scrape_urls` are read beside those of the settings (collector/scrape.py). `watched` predicts the calls as they are assembled.
 
     `on_ready(addresses, empty)` is called once everything is bound; `empty` says that the store holds nothing yet.
 
@@ -79,12 +82,12 @@ async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None],
     size_bytes(settings.retention.db_max_size)  # refused before anything is opened
     scraped = scrape.targets(settings.scrape, scrape_urls)
     store = open_store(Path(collector.db), create=True, memory_limit=collector.memory_limit)
-    pipeline = Pipeline(store, collector, settings.privacy, assemble, settings.words)
+    pipeline = Pipeline(store, collector, settings.privacy, watched.assemble if watched else assemble, settings.words)
     # Compiling (or loading) the kernels takes seconds; the first quiet trace is to find them ready.
     threading.Thread(target=critical_path.warm, name="overrun-warm", daemon=True).start()
     try:
         with _signals(stop), Retention(store, pipeline.writer, settings.retention).running():
-            await _run(pipeline, settings, tokens, certificates, on_ready, stop, scraped)
+            await _run(pipeline, settings, tokens, certificates, on_ready, stop, scraped, watched)
     finally:
         await asyncio.to_thread(pipeline.close)
 
@@ -116,7 +119,7 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
 
 
 async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, certificates: Certificates | None,
-               on_ready: Callable[[Addresses, bool], None], stop: asyncio.Event, scraped: Sequence[scrape.Target]) -> None:
+               on_ready: Callable[[Addresses, bool], None], stop: asyncio.Event, scraped: Sequence[scrape.Target], watched: Lengths | None) -> None:
     collector = settings.collector
     grpc_server = otlp_grpc.server(pipeline.writer, collector.max_body_mib << 20, tokens.ingest)
     grpc_port = _bind_grpc(grpc_server, collector.host, collector.grpc_port, certificates)
@@ -126,7 +129,7 @@ async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, certifica
     apart = collector.api_port >= 0
     api_socket = _bind_http(collector.api_host or collector.host, collector.api_port, "API", "--api-port") if apart else None
     send = [erase_http.route(pipeline, tokens.ingest), *otlp_http.Receiver(pipeline.writer, collector, tokens.ingest).routes()]
-    read = api.routes(pipeline, settings, tokens.read)
+    read = api.routes(pipeline, settings, tokens.read, watched)
     apps = [(http_socket, [*send, *(api.health_routes(pipeline) if apart else read)]), (api_socket, read)]
     if grpc_port is not None:
         await grpc_server.start()
@@ -143,9 +146,12 @@ async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, certifica
     end_tracing = tracing.start([a for a in (addresses.grpc, addresses.http, addresses.api) if a])
     on_ready(addresses, pipeline.writer.last_batch == 0)
     scraper = scrape.Scraper(scraped, pipeline.writer)
-    folding = asyncio.create_task(_fold(pipeline))
+    beside = [asyncio.create_task(_fold(pipeline))]
+    if watched is not None:
+        beside.append(asyncio.create_task(_tell(pipeline, watched)))
     await _until(stop, serving)
-    folding.cancel()
+    for task in beside:
+        task.cancel()
     await scraper.close()
     await grpc_server.stop(_GRACE_S)
     for server, _ in running:
@@ -173,6 +179,18 @@ async def _fold(pipeline: Pipeline) -> None:
         except CollectorError as error:  # disk full or shutting down: the requests are still there, and it is tried again
             log.warning("minutes were not folded into rollups, trying again: %s", error)
         await asyncio.sleep(_FOLD_S)
+
+
+async def _tell(pipeline: Pipeline, watched: Lengths) -> None:
+    """Store how the length predictor does as indicators, once a minute."""
+    while True:
+        await asyncio.sleep(lengths.EVERY_S)
+        body = lengths.as_metrics(watched.state(), time.time_ns())
+        try:
+            if body is not None:
+                await asyncio.wrap_future(pipeline.writer.submit(METRICS, body))
+        except CollectorError as error:
+            log.warning("the predictor's coverage was not stored: %s", error)
 
 
 async def _until(stop: asyncio.Event, running: list[asyncio.Task[None]]) -> None:

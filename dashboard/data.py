@@ -24,6 +24,7 @@ from analysis.compare import Comparison
 from analysis.engine_course import EngineCourse
 from analysis.engine_view import EngineView
 from analysis.heatmap import Heatmap
+from analysis.lengths import State
 from analysis.parts import Stages
 from analysis.report import Report
 from analysis.requests import Holdings, RequestList
@@ -92,6 +93,11 @@ def holdings(asked: Asked) -> Holdings:
 def report(asked: Asked) -> Report:
     """The whole answer."""
     return _ask("report", asked, of=lambda api, asked: api.report(asked))
+
+
+def predictor() -> State | None:
+    """How the length predictor does on live calls; None if the server watches none."""
+    return _ask("predictor", (), of=lambda api, asked: api.predictor(asked))
 
 
 def series(asked: Asked, metric: str) -> Series:

@@ -94,6 +94,11 @@ class Predictor:
         if self._history.window("global", ()) is None:
             raise ArtifactError(f"{artifact.folder / HISTORY} holds no outputs at all: train the artifact again")
 
+    @property
+    def wants_prompts(self) -> bool:
+        """Whether its models take numbers about prompts."""
+        return self._wants_shape or self._table is not None
+
     @classmethod
     def load(cls, folder: str | Path) -> "Predictor":
         """Return the predictor stored in `folder`.
@@ -168,7 +173,7 @@ class Predictor:
         """Return the request of a row; a prompt becomes numbers here, if the models take any, and goes no further."""
         request = parse_request(row)
         prompt = row.get("prompt")
-        if not isinstance(prompt, str) or not (self._wants_shape or self._table is not None):
+        if not isinstance(prompt, str) or not self.wants_prompts:
             return request
         words = words_of(prompt)
         counts = shape(prompt, words)

@@ -1,8 +1,8 @@
 """What if calls were shared out among the replicas by another rule? Simulated with what a router can know when a call arrives.
 
 `least_load` counts calls, `by_input` their input tokens, `least_work` input and predicted output, `by_predicted_length` predicted output, `lanes` keeps
-long answers on replicas of their own. The prediction is the median answer of calls of the same route and like input, as a router without a trained
-predictor would have it; a better one does better.
+long answers on replicas of their own. The predictions are those of a length predictor where one watched the calls (`overrun serve --artifact`), else
+the median answer of calls of the same route and like input, as a router without a trained predictor would have it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def predict(
     facts: Facts, *, policy: Annotated[Policy, Meta(description="round_robin, least_load, by_input, by_predicted_length, least_work or lanes")]
 ) -> Prediction:
     """Return the answer; it refuses with a single replica, where there is nothing to choose."""
-    fix = Fix("routing", f"Route calls by {policy.replace('_', ' ')}", "the router sees every call and every end", {"policy": policy})
+    fix = Fix("routing", f"Route calls by {policy.replace('_', ' ')}", _knows(facts), {"policy": policy})
     engines, why = facts.engines
     if why is None and all(engine.setup.replicas < 2 for engine in engines):
         return refuse(facts, fix, "simulated", "one replica was seen: there is nothing to choose between")
-    expected = predicted_tokens(facts)
+    expected = expected_tokens(facts.calls)
 
     def change(engine: Engine) -> Change:
         calls, length = engine.pool.calls, expected[engine.pool.rows]
@@ -53,14 +53,20 @@ def predict(
     return predict_simulated(facts, fix, change)
 
 
-def predicted_tokens(facts: Facts) -> FloatArray:
-    """Return the output tokens that a router would expect of each call: the median of its route and input size (powers of two)."""
-    frame = facts.calls.select(
-        pl.col("route").fill_null(""), size=pl.col("input_tokens").fill_null(1).clip(1).log(2).round(), tokens=pl.col("output_tokens").cast(pl.Float64)
-    )
-    expected: FloatArray = (
-        frame.select(pl.col("tokens").median().over("route", "size").fill_null(pl.col("tokens").median()).fill_null(1.0)).to_series().to_numpy()
-    )
+def _knows(facts: Facts) -> str:
+    """What the router is assumed to know."""
+    predicted = facts.calls.get_column("predicted_p50").count()
+    lengths = f"; lengths as predicted for {predicted:,} of {facts.calls.height:,} calls" if predicted else "; lengths as usual for route and prompt size"
+    return f"the router sees every call and every end{lengths}"
+
+
+def expected_tokens(calls: pl.DataFrame) -> FloatArray:
+    """Return the output tokens that a router would expect of each call: those predicted when it came, else the median of its route and input size."""
+    frame = calls.select(
+        pl.col("route").fill_null(""), pl.col("predicted_p50").cast(pl.Float64), size=pl.col("input_tokens").fill_null(1).clip(1).log(2).round(),
+        tokens=pl.col("output_tokens").cast(pl.Float64))
+    usual = pl.col("tokens").median().over("route", "size").fill_null(pl.col("tokens").median()).fill_null(1.0)
+    expected: FloatArray = frame.select(pl.col("predicted_p50").fill_null(usual)).to_series().to_numpy()
     return expected
 
 

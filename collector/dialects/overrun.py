@@ -1,6 +1,6 @@
 """Our own attributes, for what the conventions cannot say. They come first: whoever sets them means them."""
 
-from collector.dialects import Dialect, Field
+from collector.dialects import Dialect, Field, Metric
 
 ORDER = 0
 DIALECT = Dialect(
@@ -13,5 +13,9 @@ DIALECT = Dialect(
         Field("depends_on", "overrun.depends_on"),
         Field("workload", "overrun.workload"),
         Field("turn", "overrun.turn", "int"),
+    ),
+    metrics=(
+        Metric("overrun.predictor.p90_coverage", "predictor_p90_coverage"),
+        Metric("overrun.predictor.error_reduction", "predictor_error_reduction"),
     ),
 )

@@ -14,7 +14,8 @@ create or replace macro role_name(code) as ['plain', 'container', 'llm', 'engine
 create or replace macro span_kind_name(code) as ['unspecified', 'internal', 'server', 'client', 'producer', 'consumer'][code + 1];
 create or replace macro ttft_source_name(code) as ['none', 'attribute', 'event', 'engine'][code + 1];
 create or replace macro indicator_unit(indicator) as case
-    when indicator in ('kv_cache_usage', 'prefix_cache_hit_rate', 'spec_accept_rate', 'cached_prompt_ratio', 'gpu_util', 'mem_bw_util', 'up') then 'ratio'
+    when indicator in ('kv_cache_usage', 'prefix_cache_hit_rate', 'spec_accept_rate', 'cached_prompt_ratio', 'gpu_util', 'mem_bw_util', 'up',
+                       'predictor_p90_coverage', 'predictor_error_reduction') then 'ratio'
     when indicator in ('queue_depth', 'running', 'swapped', 'paused') then 'requests'
     when indicator in ('preemptions', 'rejections', 'aborts', 'finished') then '1/s'
     when indicator in ('prompt_tokens', 'output_tokens', 'prefix_cache_hits', 'prefix_cache_queries', 'cached_prompt_tokens', 'spec_draft_tokens',

@@ -10,5 +10,6 @@ select
     ttft_ns / 1e6 as ttft_ms, ttft_source_name(ttft_source) as ttft_source, ttft_client_ns / 1e6 as ttft_client_ms, ttft_engine_ns / 1e6 as ttft_engine_ms,
     duration_ns / 1e6 as e2e_ms, engine_e2e_ns / 1e6 as engine_e2e_ms, tpot_ns / 1e6 as tpot_ms, itl_ns / 1e6 as itl_ms, itl_max_ns / 1e6 as itl_max_ms,
     itl_source, tpot_reason, queue_ns / 1e6 as queue_ms, prefill_ns / 1e6 as prefill_ms, decode_ns / 1e6 as decode_ms,
-    finish_reason, error, error_type, http_status, attempts, attempts_source, wasted_ns / 1e6 as wasted_ms, wasted_tokens, retry_cause, on_path
+    finish_reason, error, error_type, http_status, attempts, attempts_source, wasted_ns / 1e6 as wasted_ms, wasted_tokens, retry_cause, on_path,
+    predicted_p50, predicted_p90, predictor
 from llm_calls;

@@ -11,6 +11,7 @@ from typing import Any
 
 import streamlit as st
 
+from analysis.lengths import State
 from dashboard import charts_length, data, downloads, nav, plot, state, ui
 from dashboard.launch import ARTIFACT_VARIABLE
 from dashboard.theme import say_ratio, theme_of
@@ -46,7 +47,7 @@ def draw() -> None:
         st.plotly_chart(plot.figure(charts_length.calibration(scored, theme)), theme=None, config=plot.CONFIG, key="calibration", alt=words(scored))
         ui.put("<small>Share of test requests that generated at most the predicted quantile; on the diagonal a quantile keeps its promise. The test "
                "requests came after those that were learned from.</small>" + table(artifact.manifest["routes"]))
-    ui.put(facts(artifact, lengths))
+    ui.put(live(data.predictor()) + facts(artifact, lengths))
     downloads.as_file("The predictor", f"predictor-{artifact.version}.zip", "application/zip", lambda: zipped(artifact))
 
 
@@ -78,6 +79,21 @@ def table(routes: list[Mapping[str, Any]]) -> str:
     return ui.table(["Route", "skill", "n", "≤ P10", "≤ P90", "≤ P99", "MAE, tokens", "right third", "gain over the median"], rows,
                     caption="Right third: share predicted into the right third of the generated lengths. Gain: 1 − MAE / MAE of the route's median, with "
                             "its 95 % interval.")
+
+
+def live(state_: State | None) -> str:
+    """How it does on the calls that the server sees, as safe HTML."""
+    title = "<h2>On live calls</h2>"
+    if state_ is None:
+        return title + "<p>The server watches no predictor: start it with <code>overrun serve --artifact FOLDER</code>.</p>"
+    if state_["reason"]:
+        return title + f"<p>Not watched: {ui.sentence(state_['reason'])}</p>"
+    coverage, gain = state_["p90_coverage"], state_["error_reduction"]
+    told = "Train again: " + state_["retrain"] if state_["retrain"] else "no reason to train again" if coverage is not None else "too few calls yet to say"
+    return title + ui.facts([
+        ("Artifact", f"<code>{ui.text(state_['artifact'])}</code>"), ("Calls", f"{state_['rows']:,}"),
+        ("≤ P90", "–" if coverage is None else say_ratio(coverage)), ("Gain over the recent median", "–" if gain is None else say_ratio(gain)),
+        ("Verdict", ui.sentence(told))])
 
 
 def facts(artifact: Artifact, lengths: list[str]) -> str:

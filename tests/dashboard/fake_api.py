@@ -19,6 +19,7 @@ from analysis.engine_course import engine_course
 from analysis.engine_view import engine_view
 from analysis.errors import AnalysisError
 from analysis.heatmap import heatmap
+from analysis.lengths import State
 from analysis.parts import stages_of
 from analysis.question import PARAMETERS, Question
 from analysis.requests import holdings, list_requests
@@ -44,6 +45,7 @@ class FakeApi(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.refuse: tuple[int, bytes] | None = None
         self.asked: list[tuple[str, dict[str, str]]] = []
+        self.predictor: State | None = None
 
     @property
     def url(self) -> str:
@@ -54,6 +56,8 @@ class FakeApi(ThreadingHTTPServer):
             return a_trace(path.removeprefix("traces/"), spans=TRACE_SPANS)
         if path == "whatif":
             return listed()
+        if path == "predictor":
+            return self.predictor
         question = Question.read({name: parameters[name] for name in PARAMETERS if name in parameters}, Settings(), now=T0, default_since="1h")
         if path.startswith("whatif/"):
             fix = path.removeprefix("whatif/")

@@ -451,3 +451,16 @@ def test_a_what_if_begins_with_the_first_findings_fix(demo: FakeApi, monkeypatch
 def test_a_what_if_that_cannot_be_answered_says_why(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     text = plain(shown(demo, monkeypatch, "whatif", **WINDOW, fix="clip", p_stage="retrieval", p_limit_ms="0.5"))
     assert "Stage" in text or "stage" in text
+
+
+def test_the_length_page_says_how_the_predictor_does_on_live_calls() -> None:
+    from dashboard.views.length import live
+
+    state: dict[str, Any] = {"artifact": "ab12", "watching": True, "reason": None, "predicted": 900, "rows": 800, "p90_coverage": 0.81, "error_reduction": 0.4,
+                             "retrain": "P90 covers 81.0% of the last 800 requests, wanted 87% to 93%"}
+    told = live(state)  # type: ignore[arg-type]
+    assert "Train again: P90 covers 81.0" in told
+    assert "800" in told
+    assert "too few calls yet" in live({**state, "p90_coverage": None, "retrain": None})  # type: ignore[typeddict-item]
+    assert "Not watched: it was trained with prompts" in live({**state, "reason": "it was trained with prompts"})  # type: ignore[typeddict-item]
+    assert "overrun serve --artifact" in live(None)
