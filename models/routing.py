@@ -8,7 +8,6 @@ prefill, preemption and the attention penalty of mixed lengths: read the differe
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,11 +63,10 @@ class Served:
 class _Instance:
     """One engine: what waits, what runs, and what it still owes."""
 
-    __slots__ = ("busy", "context", "free_kv", "load", "now", "order", "running", "steps", "waiting")
+    __slots__ = ("busy", "context", "free_kv", "load", "now", "running", "steps", "waiting")
 
     def __init__(self, engines: Engines) -> None:
         self.waiting: list[tuple[float, int]] = []
-        self.order: deque[int] = deque()
         # Running sequences by the step in which they end.
         self.running: list[tuple[int, int]] = []
         self.steps = 0
@@ -79,95 +77,122 @@ class _Instance:
         self.load = 0.0
 
 
+# Steps that an instance takes before it looks for newcomers again: 10 steps are 0.2 s, a tenth of the differences read here.
+_STRETCH: Final = 10
+
+
+class _Fleet:
+    """The instances, and how each request fares; arrays of shape (requests,), `weight` is what a request adds to its instance's load."""
+
+    def __init__(self, arrival_s: Floats, input_tokens: Floats, output_tokens: Floats, weight: Floats, engines: Engines) -> None:
+        self._arrival_s, self._input_tokens, self._weight, self._engines = arrival_s, input_tokens, weight, engines
+        self._generated = np.maximum(output_tokens, 1).astype(np.int64)
+        self.instances = [_Instance(engines) for _ in range(engines.instances)]
+        self.served = Served(np.full(len(arrival_s), np.nan), np.full(len(arrival_s), np.nan))
+        # When an instance's stretch ends, and its number.
+        self._events: list[tuple[float, int]] = []
+
+    def send(self, index: int, key: float, candidates: Sequence[_Instance]) -> None:
+        """Let request `index` arrive: it waits at the least loaded candidate, the smallest key first."""
+        now = float(self._arrival_s[index])
+        self.advance(now)
+        one = min(candidates, key=lambda instance: instance.load)
+        one.load += self._weight[index]
+        heapq.heappush(one.waiting, (key, index))
+        if not one.busy:
+            one.now = max(one.now, now)
+            self._step(self.instances.index(one))
+
+    def advance(self, until: float) -> None:
+        """Run every instance up to `until`."""
+        while self._events and self._events[0][0] <= until:
+            _, number = heapq.heappop(self._events)
+            self._finish(self.instances[number])
+            self._step(number)
+
+    def _step(self, number: int) -> None:
+        one = self.instances[number]
+        self._admit(one)
+        one.busy = bool(one.running)
+        if one.busy:
+            heapq.heappush(self._events, (self._run(one), number))
+
+    def _admit(self, one: _Instance) -> None:
+        """Give seats to who waits, in order of their keys, as long as seats and cache last; one alone always fits."""
+        while one.waiting and len(one.running) < self._engines.slots:
+            index = one.waiting[0][1]
+            wanted = int(self._input_tokens[index] + self._generated[index])
+            if wanted > one.free_kv and one.running:
+                break
+            heapq.heappop(one.waiting)
+            one.free_kv -= wanted
+            one.now += self._engines.prefill_s * float(self._input_tokens[index])
+            self.served.ttft_s[index] = one.now + self._engines.step_s - self._arrival_s[index]
+            one.context += float(self._input_tokens[index])
+            heapq.heappush(one.running, (one.steps + int(self._generated[index]), index))
+
+    def _run(self, one: _Instance) -> float:
+        """Take steps to the next end, at most a stretch: where a seat is free a newcomer must not wait for longer. Returns the time then."""
+        batch = len(one.running)
+        steps = min(one.running[0][0] - one.steps, _STRETCH)
+        context = one.context + batch * (steps - 1) / 2
+        one.now += steps * (self._engines.step_s + self._engines.sequence_s * batch + self._engines.context_s * context)
+        one.steps += steps
+        one.context += batch * steps
+        return one.now
+
+    def _finish(self, one: _Instance) -> None:
+        while one.running and one.running[0][0] <= one.steps:
+            _, index = heapq.heappop(one.running)
+            tokens = float(self._input_tokens[index] + self._generated[index])
+            self.served.e2e_s[index] = one.now - self._arrival_s[index]
+            one.free_kv += int(tokens)
+            one.context -= tokens
+            one.load -= self._weight[index]
+
+
 def replay(arrival_s: Floats, input_tokens: Floats, output_tokens: Floats, predicted: Floats, policy: Policy, engines: Engines) -> Served:
     """Return how each request fares under `policy`; arrays of shape (requests,) in order of arrival.
 
     `predicted` output tokens are all a policy knows of the answer; `output_tokens` is what the engine then generates.
     """
-    count = len(arrival_s)
-    generated = np.maximum(output_tokens, 1).astype(np.int64)
-    seen = np.ones(count) if policy in ("round_robin", "least_requests") else engines.work_s(input_tokens, np.zeros(count))
-    if policy not in ("round_robin", "least_requests", "least_input"):
-        seen = engines.work_s(input_tokens, predicted)
-    # The smallest key is served first: arrival, or the time the request would take alone. A wait that takes AGING off the work
-    # per second is the same as an arrival that adds it, so keys never change places.
-    key = arrival_s
-    if policy in ("shortest_first", "aged_shortest_first"):
-        key = engines.prefill_s * input_tokens + predicted * engines.step_s + (AGING * arrival_s if policy == "aged_shortest_first" else 0.0)
-    # In balance by requests, ordered by predicted work.
-    weight = np.ones(count) if policy in ("shortest_first", "aged_shortest_first") else seen
-    short = predicted <= np.median(predicted) if count else np.zeros(0, dtype=bool)
-    fleet = [_Instance(engines) for _ in range(engines.instances)]
-    ttft, e2e = np.full(count, np.nan), np.full(count, np.nan)
-    events: list[tuple[float, int]] = []
-
-    def candidates(index: int) -> list[_Instance]:
-        if policy == "round_robin":
-            return [fleet[index % len(fleet)]]
-        if policy == "lanes" and len(fleet) > 1:
-            half = len(fleet) // 2
-            return fleet[:half] if short[index] else fleet[half:]
-        return fleet
-
-    def serve(one: _Instance) -> float | None:
-        """Admit what fits, then run to the next end; the time of that end, None when nothing runs."""
-        while one.waiting and len(one.running) < engines.slots:
-            index = one.waiting[0][1]
-            wanted = int(input_tokens[index] + generated[index])
-            if wanted > one.free_kv and one.running:
-                break
-            heapq.heappop(one.waiting)
-            one.free_kv -= wanted
-            one.now += engines.prefill_s * float(input_tokens[index])
-            ttft[index] = one.now + engines.step_s - arrival_s[index]
-            one.context += float(input_tokens[index])
-            heapq.heappush(one.running, (one.steps + int(generated[index]), index))
-        if not one.running:
-            return None
-        steps = one.running[0][0] - one.steps
-        batch = len(one.running)
-        # A newcomer must not wait for the whole stretch where a seat is free: stretches are short while anything could be admitted.
-        steps = min(steps, _STRETCH)
-        context = one.context + batch * (steps - 1) / 2
-        one.now += steps * (engines.step_s + engines.sequence_s * batch + engines.context_s * context)
-        one.steps += steps
-        one.context += batch * steps
-        return one.now
-
-    def finish(one: _Instance) -> None:
-        while one.running and one.running[0][0] <= one.steps:
-            _, index = heapq.heappop(one.running)
-            e2e[index] = one.now - arrival_s[index]
-            one.free_kv += int(input_tokens[index] + generated[index])
-            one.context -= float(input_tokens[index] + generated[index])
-            one.load -= weight[index]
-
-    def step(number: int) -> None:
-        until = serve(fleet[number])
-        fleet[number].busy = until is not None
-        if until is not None:
-            heapq.heappush(events, (until, number))
-
-    def advance(until: float) -> None:
-        while events and events[0][0] <= until:
-            _, number = heapq.heappop(events)
-            finish(fleet[number])
-            step(number)
-
-    for index in range(count):
-        advance(float(arrival_s[index]))
-        one = min(candidates(index), key=lambda instance: instance.load)
-        one.load += weight[index]
-        heapq.heappush(one.waiting, (float(key[index]), index))
-        if not one.busy:
-            one.now = max(one.now, float(arrival_s[index]))
-            step(fleet.index(one))
-    advance(np.inf)
-    return Served(ttft, e2e)
+    keys = _keys(arrival_s, input_tokens, predicted, policy, engines)
+    fleet = _Fleet(arrival_s, input_tokens, output_tokens, _weights(input_tokens, predicted, policy, engines), engines)
+    short = predicted <= np.median(predicted) if len(predicted) else np.zeros(0, dtype=bool)
+    for index in range(len(arrival_s)):
+        fleet.send(index, float(keys[index]), _candidates(fleet.instances, policy, index, bool(short[index])))
+    fleet.advance(np.inf)
+    return fleet.served
 
 
-# Steps that an instance takes before it looks for newcomers again: 10 steps are 0.2 s, a tenth of the differences read here.
-_STRETCH: Final = 10
+def _weights(input_tokens: Floats, predicted: Floats, policy: Policy, engines: Engines) -> Floats:
+    """What a request adds to the load by which instances are compared: one, or its known or predicted work in seconds."""
+    if policy == "least_input":
+        return engines.work_s(input_tokens, np.zeros(len(input_tokens)))
+    if policy in ("least_predicted", "lanes"):
+        return engines.work_s(input_tokens, predicted)
+    return np.ones(len(input_tokens))
+
+
+def _keys(arrival_s: Floats, input_tokens: Floats, predicted: Floats, policy: Policy, engines: Engines) -> Floats:
+    """What is served first at an instance: the smallest arrival, or the least time that the request would take alone.
+
+    A wait that takes AGING off the work per second is the same as an arrival that adds it, so keys never change places.
+    """
+    if policy not in ("shortest_first", "aged_shortest_first"):
+        return arrival_s
+    alone = engines.prefill_s * input_tokens + predicted * engines.step_s
+    return np.asarray(alone + AGING * arrival_s if policy == "aged_shortest_first" else alone)
+
+
+def _candidates(instances: list[_Instance], policy: Policy, index: int, short: bool) -> Sequence[_Instance]:
+    """The instances that may take a request."""
+    if policy == "round_robin":
+        return [instances[index % len(instances)]]
+    if policy == "lanes" and len(instances) > 1:
+        half = len(instances) // 2
+        return instances[:half] if short else instances[half:]
+    return instances
 
 
 @dataclass(frozen=True, slots=True)
