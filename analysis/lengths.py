@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final, Protocol, TypedDict
 
 import pyarrow as pa
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from collector import gauges
 from collector.pipeline import Assembled
 
 EVERY_S: Final = 60.0
@@ -51,17 +51,7 @@ def metric_lines(state: State) -> list[str]:
 
 
 def as_metrics(state: State, time_ns: int) -> bytes | None:
-    """The state as an OTLP body for the collector's own metrics road; None while nothing is known."""
+    """The state as a body for the collector's own metrics road; None while nothing is known."""
     known = {"p90_coverage": state["p90_coverage"], "error_reduction": state["error_reduction"]}
-    if not any(value is not None for value in known.values()):
-        return None
-    request = ExportMetricsServiceRequest()
-    resource = request.resource_metrics.add()
-    for key, text in (("service.name", "overrun"), ("service.instance.id", f"predictor {state['artifact']}")):
-        resource.resource.attributes.add(key=key).value.string_value = text
-    scope = resource.scope_metrics.add()
-    for name, value in known.items():
-        if value is not None:
-            metric = scope.metrics.add(name=f"overrun.predictor.{name}", unit="1")
-            metric.gauge.data_points.add(time_unix_nano=time_ns, as_double=value)
-    return bytes(request.SerializeToString())
+    values = {f"overrun.predictor.{name}": value for name, value in known.items() if value is not None}
+    return gauges.body(f"predictor {state['artifact']}", values, time_ns) if values else None
