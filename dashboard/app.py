@@ -10,7 +10,7 @@ from dashboard import data, live, login, nav, state, theme, ui
 
 st.set_page_config(page_title="Overrun", page_icon=str(Path(__file__).with_name("favicon.png")), layout="wide")
 page = st.navigation(list(nav.pages().values()), position="top")
-st.html(f"<style>{theme.css(theme.theme_of(state.mode()))}</style>")
+st.html(f"<style>{theme.css()}</style>")
 if login.passed():
     with ui.errors_as_boxes():
         state.filter_bar(data.menus)

@@ -36,10 +36,10 @@ def chosen(box: Box, metric: str, total: int | None = None) -> None:
         st.button("Clear the box", on_click=state.choose_box, args=(None,), icon=":material/close:", type="tertiary")
 
 
-def shared(asked: data.Asked, metric: str, box: Box | None, theme: Theme) -> None:
+def shared(asked: data.Asked, metric: str, box: Box | None) -> None:
     """What the requests of the box share (without one: those over the limit), against all others."""
     bounds = (box.min_ms, box.max_ms, rfc3339(box.start), rfc3339(box.end)) if box else (None, None, None, None)
-    ui.put(lift.table(data.cohorts(asked, metric, *bounds), theme))
+    ui.put(lift.table(data.cohorts(asked, metric, *bounds)))
 
 
 def words(n: int, metric: str, step_s: int) -> str:

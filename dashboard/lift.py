@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from analysis.cohorts import Cohort, Cohorts
 from dashboard import ui
-from dashboard.theme import Theme, say_ms, say_ratio
+from dashboard.theme import say_ms, say_ratio
 
 
-def table(found: Cohorts, theme: Theme) -> str:
+def table(found: Cohorts) -> str:
     """The comparison as safe HTML, led by its sentence."""
     head = f"<h2>{headline(found)}</h2>"
     looked = f"<small>n {found.n_slow:,} against {found.n_rest:,} others of the window; {ui.text(found.metric.upper())}; source /api/v1/cohorts</small>"
     if not found.cohorts:
         why = found.reasons.get("cohorts") or "no attribute's value is more common among them than chance allows"
         return f"{head}<p>{ui.sentence(why[0].upper() + why[1:])}.</p>{looked}{_skipped(found)}"
-    rows = [[_value(cohort), _bars(cohort, theme), _lift(cohort), _without(cohort)] for cohort in found.cohorts]
+    rows = [[_value(cohort), _bars(cohort), _lift(cohort), _without(cohort)] for cohort in found.cohorts]
     return (head + ui.table(["Attribute", "share of these / of the others", "lift", "P99 without it"], rows) + looked + _skipped(found))
 
 
@@ -33,12 +33,12 @@ def _value(cohort: Cohort) -> str:
     return f"{ui.text(cohort.attribute.replace('_', ' '))} <b>{ui.text(cohort.value, 100)}</b>{same}"
 
 
-def _bars(cohort: Cohort, theme: Theme) -> str:
-    def bar(ratio: float, colour: str, n: int) -> str:
-        return (f'<div class="ov-share"><div class="ov-track"><span style="width:{100.0 * ratio:.1f}%;background:{colour}"></span></div>'
+def _bars(cohort: Cohort) -> str:
+    def bar(ratio: float, which: str, n: int) -> str:
+        return (f'<div class="ov-share"><div class="ov-track"><span class="{which}" style="width:{100.0 * ratio:.1f}%"></span></div>'
                 f'<span class="ov-n">{say_ratio(ratio)} <span class="ov-muted">({n:,})</span></span></div>')
 
-    return bar(cohort.slow_ratio, theme.accent, cohort.slow) + bar(cohort.rest_ratio, theme.line, cohort.rest)
+    return bar(cohort.slow_ratio, "ov-these", cohort.slow) + bar(cohort.rest_ratio, "ov-others", cohort.rest)
 
 
 def _lift(cohort: Cohort) -> str:

@@ -26,10 +26,12 @@ STALE_AFTER: Final = timedelta(seconds=120)
 def badge(*, charts: bool, holds: Sequence[str] = ()) -> None:
     """Place the badge; `charts` says whether the page has figures that blink when they change, `holds` which choices in the URL stop it."""
     if state.filters().follows_now:
-        st.fragment(_follow, run_every=EVERY_S, key="live")(charts, holds)
+        st.fragment(_follow, run_every=EVERY_S, key="live")(charts, holds, state.mode())
 
 
-def _follow(charts: bool, holds: Sequence[str]) -> None:
+def _follow(charts: bool, holds: Sequence[str], mode: str | None) -> None:
+    if state.mode() != mode:  # the machine turned dark or light: charts are pictures of one mode
+        st.rerun(scope="app")
     try:
         seen = data.watermark()
         held = state.chosen(holds)

@@ -156,8 +156,10 @@ def ticks(largest: float) -> list[float]:
 
 # One size for numbers that are compared, tabular digits, nothing loaded from anywhere. The page's own rules are prefixed with "ov-".
 _CSS: Final = """
-.ov-box{border-left:6px solid VAR_EDGE;background:VAR_BOX;border-radius:6px;padding:16px 20px;margin:2px 0 6px}
-.ov-box h1{font-size:1.55rem;line-height:1.25;margin:0 0 6px;padding:0;color:VAR_HEAD;font-weight:700}
+.ov-box{border-left:6px solid VAR_LINE;background:VAR_SURFACE;border-radius:6px;padding:16px 20px;margin:2px 0 6px}
+.ov-box h1{font-size:1.55rem;line-height:1.25;margin:0 0 6px;padding:0;color:VAR_INK;font-weight:700}
+.ov-box.ov-bad{border-left-color:VAR_OVER;background:VAR_ALARM}
+.ov-box.ov-bad h1{color:VAR_OVER}
 .ov-box p{margin:0 0 8px;font-size:1rem;line-height:1.5}
 .ov-box p:last-child{margin-bottom:0}
 .ov{color:VAR_INK;font-variant-numeric:tabular-nums;font-size:.92rem;line-height:1.45;overflow-wrap:anywhere}
@@ -203,6 +205,8 @@ _CSS: Final = """
 .ov .ov-tick{position:absolute;top:-3px;bottom:-3px;width:0;border-left:2px solid VAR_INK;margin-left:-1px}
 .ov .ov-share{display:grid;grid-template-columns:minmax(60px,1fr) 132px;gap:8px;align-items:center;margin:2px 0}
 .ov .ov-share .ov-track,.ov .ov-share .ov-track span{height:10px}
+.ov .ov-these{background:VAR_ACCENT}
+.ov .ov-others{background:VAR_LINE}
 .ov .ov-prose{margin-top:14px}
 .ov .ov-prose td{text-align:left}
 .ov .ov-prose th{text-align:left}
@@ -234,14 +238,13 @@ _CSS: Final = """
 """
 
 
-def css(theme: Theme) -> str:
-    """Return the style sheet of a theme."""
-    values = {
-        "VAR_INK": theme.ink, "VAR_MUTED": theme.muted, "VAR_LINE": theme.line, "VAR_SURFACE": theme.surface, "VAR_BACK": theme.background,
-        "VAR_OVER": theme.over, "VAR_EDGE": theme.line, "VAR_BOX": theme.surface, "VAR_HEAD": theme.ink, "VAR_ACCENT": theme.accent,
-        "VAR_GLASS": f"{theme.background}B0"}
+def css() -> str:
+    """Return the style sheet of both modes: it follows the page when the machine turns dark at dusk, without anything being drawn anew."""
+    names = {"INK": "ink", "MUTED": "muted", "LINE": "line", "SURFACE": "surface", "BACK": "background", "OVER": "over", "ALARM": "over_surface",
+             "ACCENT": "accent"}
+    values = {f"VAR_{name}": f"light-dark({getattr(LIGHT, field)},{getattr(DARK, field)})" for name, field in names.items()}
+    values["VAR_GLASS"] = f"light-dark({LIGHT.background}B0,{DARK.background}B0)"
     text = _CSS
     for name, value in values.items():
         text = text.replace(name, value)
-    red = f".ov-box.ov-bad{{border-left-color:{theme.over};background:{theme.over_surface}}}.ov-box.ov-bad h1{{color:{theme.over}}}"
-    return text + red
+    return text

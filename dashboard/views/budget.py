@@ -31,7 +31,7 @@ def draw() -> None:
     box = heat.draw(asked, metric, theme)
     if box is not None:
         heat.chosen(box, metric)
-    heat.shared(asked, metric, box, theme)
+    heat.shared(asked, metric, box)
     nav.links_with(("traces", "Requests in the box" if box else "Slowest requests", {"metric": metric.upper()} | ({"box": box.text()} if box else {})))
     ui.put(states.footer(report))
 

@@ -36,7 +36,7 @@ def draw() -> None:
         nav.links(("budget", "Which stage makes them slow"), ("verdict", "Back to the verdict"))
     _table(listed, metric, box)
     if box is not None:
-        heat.shared(asked, metric, box, theme)
+        heat.shared(asked, metric, box)
     trace_id = state.chosen_trace() or (listed.rows[0].trace_id if listed.rows else None)
     if trace_id is not None:
         _one(trace_id, theme)

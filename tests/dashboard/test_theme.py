@@ -104,9 +104,10 @@ def test_ticks_of_nothing() -> None:
     assert theme.ticks(0.0) == theme.ticks(-1.0) == theme.ticks(math.nan) == [0.0]
 
 
-def test_the_style_sheet_loads_nothing() -> None:
+def test_the_style_sheet_loads_nothing_and_holds_both_modes() -> None:
+    sheet = theme.css()
+    for forbidden in ("url(", "@import", "VAR_"):
+        assert forbidden not in sheet
     for look in (LIGHT, DARK):
-        sheet = theme.css(look)
-        assert "url(" not in sheet
-        assert "@import" not in sheet
-        assert "VAR_" not in sheet
+        assert look.over in sheet
+        assert look.ink in sheet
