@@ -234,7 +234,8 @@ _CSS: Final = """
 .stMainBlockContainer{padding-top:4.2rem;padding-bottom:2rem;max-width:1360px}
 @media (max-width:900px){.ov .ov-wide,.ov .ov-card{grid-template-columns:minmax(0,1fr)}}
 @media (max-width:640px){.ov-box{padding:12px 14px}.ov-box h1{font-size:1.25rem}
-.ov .ov-strip{grid-template-columns:64px 1fr 64px;gap:6px}.ov .ov-hide{display:none}.ov .ov-facts{grid-template-columns:1fr}}
+.ov .ov-strip{grid-template-columns:64px 1fr 64px;gap:6px}
+.ov table td,.ov th{padding:6px 5px}.ov .ov-under .ov-facts{padding-left:14px}.ov .ov-hide{display:none}.ov .ov-facts{grid-template-columns:1fr}}
 """
 
 

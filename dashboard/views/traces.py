@@ -8,11 +8,13 @@ import streamlit as st
 
 from analysis.client import Refused
 from analysis.finding import printable
+from analysis.report import Report
 from analysis.requests import RequestList
 from analysis.trace import Trace
 from dashboard import data, downloads, heat, nav, state, states, ui, waterfall
 from dashboard.box import Box
 from dashboard.theme import STAGE_ORDER, Theme, in_order, say_ms, say_ratio, say_time, theme_of
+from dashboard.views.findings import prediction
 
 # A table with selection is sent whole: more rows than this are found by filters, not by scrolling.
 MOST_ROWS = 200
@@ -39,7 +41,7 @@ def draw() -> None:
         heat.shared(asked, metric, box)
     trace_id = state.chosen_trace() or (listed.rows[0].trace_id if listed.rows else None)
     if trace_id is not None:
-        _one(trace_id, theme)
+        _one(trace_id, report, theme)
     ui.put(states.footer(report))
 
 
@@ -94,13 +96,14 @@ def columns(listed: RequestList) -> dict[str, list[Any]]:
     return {name: cells for name, cells in found.items() if any(cell not in (None, "") for cell in cells)}
 
 
-def _one(trace_id: str, theme: Theme) -> None:
+def _one(trace_id: str, report: Report, theme: Theme) -> None:
     try:
         trace = data.trace(trace_id)
     except Refused as error:
         ui.put(f'<p role="alert">{ui.sentence(str(error))}</p>')
         return
     ui.put(about(trace, theme))
+    _shows(report, trace)
     rows = waterfall.main_rows(trace.spans)
     if len(rows) < len(trace.spans):
         first = state.span_page(len(trace.spans), waterfall.PAGE_ROWS)
@@ -111,6 +114,18 @@ def _one(trace_id: str, theme: Theme) -> None:
     ui.put("<small>Underlined and bold = critical path, with its share of E2E; faded = running, but saving it would not help; hatched = between the client's "
            f"span and the engine's; ✗ = failed; {sums}. Source /api/v1/traces. {chips}</small>")
     downloads.as_json("This trace", f"trace-{trace.trace_id[:8]}", trace)
+
+
+def _shows(report: Report, trace: Trace) -> None:
+    """What a request is an exemplar of, and what the fix would buy: the end of the way from the verdict."""
+    finding = next((finding for finding in report.findings if trace.trace_id in finding.exemplars), None)
+    if finding is None:
+        return
+    fix = finding.fix
+    gain = f" {ui.text(fix.title, 200)}: {prediction(fix.predicted)}." if fix and fix.predicted else ""
+    ui.put(f"<p>An exemplar of <b>{ui.text(finding.rule.replace('_', ' '))}</b>: {ui.sentence(finding.headline)}.{gain}</p>")
+    known = fix is not None and fix.id in {info.fix for info in data.fixes()}
+    nav.links_with(("findings", "Back to the evidence", {}), *([("whatif", "Try the fix", {"fix": fix.id})] if fix and known else []))
 
 
 def about(trace: Trace, theme: Theme) -> str:

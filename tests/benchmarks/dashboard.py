@@ -11,13 +11,16 @@ import os
 import shutil
 import tempfile
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import duckdb
+import httpx
 import numpy as np
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from analysis.window import rfc3339
 from collector.store import open_store
@@ -25,7 +28,9 @@ from dashboard import launch
 from tests.analysis.builders import T0, insert, requests
 from tests.conftest import ServerProcess
 
-PAGES = ("verdict", "budget", "findings", "engine", "traces", "compare", "health")
+PAGES = ("verdict", "budget", "findings", "engine", "traces", "compare", "whatif", "health")
+MORE = {"whatif": {"fix": "clip", "p_stage": "prefill", "p_limit_ms": "300"}}
+LARGE_SPANS = 10_000
 IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 HOURS = 6
 
@@ -46,20 +51,23 @@ def main() -> None:
         try:
             base = launch.wait_ready(shown, port)
             time.sleep(5)  # the pages are imported while nobody waits
-            print(f"{chosen.requests:,} requests; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-            print("| page | first paint | main content | rerun, new | rerun, cached | HTTP kB | socket kB | CPU of the reruns, new / cached |")
-            print("|---" * 8 + "|")
+            large = send_large_trace(server.http)
+            print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {chosen.requests:,} requests; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+            print("| page | first paint | main content | all there | rerun, new | rerun, cached | HTTP kB | socket kB | CPU, first / new / cached |")
+            print("|---" * 9 + "|")
             with sync_playwright() as playwright:
                 chromium = shutil.which("chromium") or shutil.which("chromium-browser")
                 browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
                 for name in PAGES:
                     print(measured(browser, base, name, shown.pid), flush=True)
+                print(opened_large(browser, f"{base}/traces?{urlencode(large)}", shown.pid), flush=True)
                 before = rss_mb(shown.pid)
-                for _ in range(chosen.sessions):
+                for number in range(chosen.sessions):
                     page = browser.new_context().new_page()
-                    page.goto(address(base, "budget", HOURS - 1, HOURS))
+                    page.goto(address(base, PAGES[number % len(PAGES)], HOURS - 1 - number % 3, HOURS))
                     page.wait_for_selector(".ov-box", timeout=120_000)
-                print(f"dashboard's memory: {before:.0f} MB, with {chosen.sessions} more open sessions {rss_mb(shown.pid):.0f} MB")
+                print(f"dashboard's memory: {before:.0f} MB, with {chosen.sessions} more open sessions {rss_mb(shown.pid):.0f} MB; "
+                      f"server {rss_mb(server.process.pid):.0f} MB; load {os.getloadavg()[0]:.1f}")
                 browser.close()
         finally:
             shown.terminate()
@@ -85,7 +93,44 @@ def fill(database: Path, count: int) -> None:
 def address(base: str, page: str, first_hour: float, last_hour: float) -> str:
     """A page over some hours of the store."""
     window = {"from": rfc3339(T0 + timedelta(hours=first_hour)), "to": rfc3339(T0 + timedelta(hours=last_hour))}
-    return f"{base}/{'' if page == 'verdict' else page}?{urlencode(window)}"
+    return f"{base}/{'' if page == 'verdict' else page}?{urlencode(window | MORE.get(page, {}))}"
+
+
+def send_large_trace(base: str) -> dict[str, str]:
+    """Send one request of 10,000 spans, a day behind the others; returns what opens it."""
+    start, trace_id = T0 + timedelta(days=1), bytes.fromhex("5" * 32)
+    begin = int(start.timestamp()) * 10**9
+    body = ExportTraceServiceRequest()
+    scope = body.resource_spans.add().scope_spans.add()
+    for number in range(LARGE_SPANS):
+        first, last = (0, 60 * 10**9) if number == 0 else (number * 5 * 10**6, number * 5 * 10**6 + 4 * 10**6)
+        scope.spans.add(
+            trace_id=trace_id, span_id=(number + 1).to_bytes(8, "big"), parent_span_id=b"" if number == 0 else (1).to_bytes(8, "big"),
+            name="POST /agent" if number == 0 else f"chat step {number}", kind=2 if number == 0 else 3, start_time_unix_nano=begin + first,
+            end_time_unix_nano=begin + last,
+            attributes=[KeyValue(key="gen_ai.operation.name", value=AnyValue(string_value="chat" if number % 10 == 1 else "execute_tool"))] if number else [])
+    headers = {"content-type": "application/x-protobuf"}
+    httpx.post(f"{base}/v1/traces", content=body.SerializeToString(), headers=headers, trust_env=False, timeout=60).raise_for_status()
+    while httpx.get(f"{base}/readyz", trust_env=False, timeout=10).json()["pending_traces"]:
+        time.sleep(0.2)
+    return {"from": rfc3339(start - timedelta(minutes=1)), "to": rfc3339(start + timedelta(minutes=2)), "trace": trace_id.hex()}
+
+
+def opened_large(browser: Any, url: str, pid: int) -> str:
+    """Open it in a browser that has been here before, as one that came from the request list has."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.goto(url.partition("?")[0])
+    page.wait_for_selector(IDLE, timeout=120_000)
+    cpu, began = cpu_s(pid), time.perf_counter()
+    page.goto(url)
+    page.wait_for_selector(".ov-row:has-text('more')", timeout=120_000)
+    took = time.perf_counter() - began
+    rows = page.locator(".ov-row").count()
+    tall = page.evaluate("(e => e.scrollHeight > e.clientHeight)(document.querySelector('.ov-rows'))")
+    context.close()
+    return (f"a trace of {LARGE_SPANS:,} spans, with its page: {took:.2f} s, dashboard's CPU {1e3 * (cpu_s(pid) - cpu):.0f} ms, {rows} rows, "
+            f"{'scrollable' if tall else 'not scrollable'}")
 
 
 def measured(browser: Any, base: str, name: str, pid: int) -> str:
@@ -94,11 +139,12 @@ def measured(browser: Any, base: str, name: str, pid: int) -> str:
     page = context.new_page()
     moved = {"http": 0, "socket": 0}
     page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: moved.__setitem__("socket", moved["socket"] + len(frame))))
-    began = time.perf_counter()
+    cpu, began = cpu_s(pid), time.perf_counter()
     page.goto(address(base, name, HOURS - 1, HOURS))
     page.wait_for_selector(".ov-box", timeout=120_000)
     content = time.perf_counter() - began
     page.wait_for_selector(IDLE, timeout=120_000)
+    whole, first_cpu = time.perf_counter() - began, cpu_s(pid) - cpu
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0")
     http_kb = page.evaluate("performance.getEntriesByType('resource').reduce((sum, entry) => sum + entry.transferSize, 0)") / 1e3
     socket_kb = moved["socket"] / 1e3
@@ -106,8 +152,8 @@ def measured(browser: Any, base: str, name: str, pid: int) -> str:
     clear(page)
     cached = choose(page, "/ask", pid)
     context.close()
-    return (f"| {name} | {paint / 1e3:.2f} s | {content:.2f} s | {new[0]:.2f} s | {cached[0]:.2f} s | {http_kb:,.0f} | {socket_kb:,.0f} | "
-            f"{1e3 * new[1]:.0f} / {1e3 * cached[1]:.0f} ms |")
+    return (f"| {name} | {paint / 1e3:.2f} s | {content:.2f} s | {whole:.2f} s | {new[0]:.2f} s | {cached[0]:.2f} s | {http_kb:,.0f} | {socket_kb:,.0f} | "
+            f"{1e3 * first_cpu:.0f} / {1e3 * new[1]:.0f} / {1e3 * cached[1]:.0f} ms |")
 
 
 def choose(page: Any, route: str, pid: int) -> tuple[float, float]:

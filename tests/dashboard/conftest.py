@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,9 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from dashboard import launch
+from tests.analysis.builders import store
 from tests.conftest import ServerProcess
+from tests.dashboard.fake_api import fake_api
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # Written into every attribute that reaches a page; each would leave a mark on `window` if anything ran it.
@@ -61,33 +63,31 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def contexts(browser: Any) -> Iterator[dict[str, Any]]:
-    """One light and one dark profile; the browser's cache fills once."""
-    made = {look: browser.new_context(color_scheme=look, viewport={"width": 1280, "height": 900}) for look in ("light", "dark")}
+def context(browser: Any) -> Iterator[Any]:
+    """One light profile; the browser's cache fills once."""
+    made = browser.new_context(color_scheme="light", viewport={"width": 1280, "height": 900})
     yield made
-    for context in made.values():
-        context.close()
+    made.close()
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Site]]:
-    """Two servers with a dashboard each. One holds, each in a window of its own, the demo recording, an engine without metrics, a client alone, hostile
-    names and one single request; the other one holds nothing."""
-    names = ("demo", "empty")
-    ports = {name: launch.pick_port(0) for name in names}
+    """A server with its dashboard, which holds, each in a window of its own, the demo recording, an engine without metrics, a client alone, hostile
+    names and one single request; and a dashboard over an API that holds nothing."""
     with ExitStack() as stack:
-        apis, dashboards = {}, {}
-        for name in names:
-            apis[name] = ServerProcess(tmp_path_factory.mktemp(name) / "overrun.db")
-            stack.callback(apis[name].stop)
-            dashboards[name] = launch.run(apis[name].http, ports[name])
-            stack.callback(_ended, dashboards[name])
-        recorded = _send_recordings(apis["demo"].http)
-        made = {"hostile": _send_made(apis["demo"].http, 3, 120), "one": _send_made(apis["demo"].http, 6, 1)}
-        _settled(apis["demo"].http)
-        urls = {name: launch.wait_ready(dashboards[name], ports[name]) for name in names}
+        server = ServerProcess(tmp_path_factory.mktemp("demo") / "overrun.db")
+        stack.callback(server.stop)
+        apis = {"demo": server.http, "empty": stack.enter_context(fake_api(store())).url}
+        ports = {name: launch.pick_port(0) for name in apis}
+        dashboards = {name: launch.run(url, ports[name]) for name, url in apis.items()}
+        for process in dashboards.values():
+            stack.callback(_ended, process)
+        recorded = _send_recordings(server.http)
+        made = {"hostile": send_made(server.http, timedelta(hours=3), 120), "one": send_made(server.http, timedelta(hours=6), 1)}
+        settled(server.http)
+        urls = {name: launch.wait_ready(dashboards[name], ports[name]) for name in apis}
         windows = recorded | made
-        yield {name: Site(urls["demo"], apis["demo"].http, window) for name, window in windows.items()} | {"empty": Site(urls["empty"], apis["empty"].http, {})}
+        yield {name: Site(urls["demo"], server.http, window) for name, window in windows.items()} | {"empty": Site(urls["empty"], apis["empty"], {})}
 
 
 def _ended(process: subprocess.Popen[bytes]) -> None:
@@ -105,24 +105,24 @@ def _send_recordings(base: str) -> dict[str, dict[str, str]]:
     return {name: sent[recording] for name, recording in RECORDED.items()}
 
 
-def _send_made(base: str, hours_ago: int, count: int) -> dict[str, str]:
-    """Requests whose every name is an attack; returns their window."""
-    start = datetime.now(UTC) - timedelta(hours=hours_ago)
-    body = _hostile_body(start, hours_ago, count)
+def send_made(base: str, ago: timedelta, count: int, names: Sequence[str] = HOSTILE) -> dict[str, str]:
+    """Requests whose every name is an attack (or one of `names`), one a second; returns their window."""
+    start = datetime.now(UTC) - ago
+    body = _made_body(start, int(start.timestamp()), count, names)
     answer = httpx.post(f"{base}/v1/traces", content=body, headers={"content-type": "application/x-protobuf"}, trust_env=False, timeout=60)
     assert answer.status_code == 200, answer.text
     times = {"from": start - timedelta(seconds=1), "to": start + timedelta(minutes=3)}
     return {name: time.strftime("%Y-%m-%dT%H:%M:%SZ") for name, time in times.items()}
 
 
-def _hostile_body(start: datetime, seed: int, count: int) -> bytes:
-    """Slow requests whose every name is an attack: a SERVER root with a retrieval and a streamed model call."""
+def _made_body(start: datetime, seed: int, count: int, names: Sequence[str]) -> bytes:
+    """Slow requests: a SERVER root with a retrieval and a streamed model call."""
     request = ExportTraceServiceRequest()
     for number in range(count):
-        evil = HOSTILE[number % len(HOSTILE)]
+        evil = names[number % len(names)]
         group = request.resource_spans.add(resource=Resource(attributes=[_text("service.name", evil)]))
         begin = int((start + timedelta(seconds=number)).timestamp() * 1e9)
-        trace, root = (1000 * seed + number).to_bytes(16, "big"), (1).to_bytes(8, "big")
+        trace, root = (1_000_000 * seed + number).to_bytes(16, "big"), (1).to_bytes(8, "big")
         spans = [
             (root, b"", evil, trace_pb2.Span.SPAN_KIND_SERVER, 0, 6000, [_text("http.route", evil), _text("http.request.method", "POST")]),
             ((2).to_bytes(8, "big"), root, f"retrieval {evil}", trace_pb2.Span.SPAN_KIND_CLIENT, 0, 4000, [_text("gen_ai.operation.name", "retrieval")]),
@@ -142,7 +142,7 @@ def _text(key: str, value: str) -> KeyValue:
     return KeyValue(key=key, value=AnyValue(string_value=value))
 
 
-def _settled(base: str) -> None:
+def settled(base: str) -> None:
     deadline = time.monotonic() + 60
     while httpx.get(f"{base}/readyz", trust_env=False, timeout=10).json()["pending_traces"]:
         assert time.monotonic() < deadline, "not assembled within 60 s"

@@ -1,18 +1,22 @@
 """The dashboard in a real browser: what the page shows is what the API says, nothing leaves the machine, nothing that is sent runs."""
 
 import csv
+import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
+from playwright.sync_api import TimeoutError
 
 from dashboard import nav
-from dashboard.theme import say_ms, say_ratio
-from tests.dashboard.conftest import HOSTILE, Site
-
-LOOKS = pytest.mark.parametrize("look", ["light", "dark"])
+from dashboard.theme import DARK, LIGHT, say_ms, say_ratio
+from tests.dashboard.conftest import HOSTILE, Site, send_made, settled
 
 
 class Watched:
@@ -47,6 +51,30 @@ class Watched:
         self.page.wait_for_selector(".ov-box", timeout=30_000)
         self.settle()
 
+    def drag(self, left: float, right: float, top: float, bottom: float) -> None:
+        """Draw a box on the first chart; the corners are shares of its area."""
+        chart = self.page.locator(".js-plotly-plot .nsewdrag").first
+        chart.scroll_into_view_if_needed()
+        box = chart.bounding_box()
+        self.page.mouse.move(box["x"] + left * box["width"], box["y"] + top * box["height"])
+        self.page.mouse.down()
+        self.page.mouse.move(box["x"] + right * box["width"], box["y"] + bottom * box["height"], steps=8)
+        self.page.mouse.up()
+
+    def turn(self, look: str) -> None:
+        """The machine turns dark or light: the page follows at once, its charts when it is drawn anew (R is Streamlit's key for that)."""
+        self.settle()
+        self.page.emulate_media(color_scheme=look)
+        self.page.evaluate("document.activeElement.blur()")
+        background = {"light": LIGHT, "dark": DARK}[look].background
+        drawn = f"[...document.querySelectorAll('.js-plotly-plot')].every(p => p.layout?.paper_bgcolor === '{background}')"
+        for _ in range(6):  # a page that is just being drawn does not hear the key
+            self.page.keyboard.press("r")
+            with suppress(TimeoutError):
+                self.page.wait_for_function(drawn, timeout=6_000)
+                break
+        self.settle()
+
     def settle(self) -> None:
         self.page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=30_000)
 
@@ -69,12 +97,12 @@ Open = Callable[..., Watched]
 
 
 @pytest.fixture
-def opened(contexts: dict[str, Any]) -> Iterator[Open]:
-    """Open a page in the light or dark profile; closed at the end of the test."""
+def opened(context: Any) -> Iterator[Open]:
+    """Open a page; closed at the end of the test."""
     made: list[Watched] = []
 
-    def new(look: str = "light") -> Watched:
-        made.append(Watched(contexts[look]))
+    def new() -> Watched:
+        made.append(Watched(context))
         return made[-1]
 
     yield new
@@ -82,11 +110,10 @@ def opened(contexts: dict[str, Any]) -> Iterator[Open]:
         watched.page.close()
 
 
-@LOOKS
-def test_the_verdict_is_the_apis(servers: dict[str, Site], opened: Open, look: str) -> None:
+def test_the_verdict_is_the_apis(servers: dict[str, Site], opened: Open) -> None:
     site = servers["demo"]
     report = site.answer("report")
-    seen = opened(look).open(site, "verdict")
+    seen = opened().open(site, "verdict")
     text = " ".join(seen.text.split())
     assert report["verdict"]["sentence"] in text
     for metric in ("ttft", "e2e"):
@@ -94,18 +121,15 @@ def test_the_verdict_is_the_apis(servers: dict[str, Site], opened: Open, look: s
         assert {say_ms(stats[name]) for name in ("p50", "p95", "p99")} <= set(re.findall(r"[\d.]+ m?s", text))
     assert say_ratio(report["goodput"]["ratio"]) in text
     assert f"{report['window']['requests']:,} requests" in text
-    background = seen.page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor")
-    assert background == ("rgb(255, 255, 255)" if look == "light" else "rgb(14, 17, 23)")
     assert seen.page.locator(".js-plotly-plot").count() == 0
     assert all(alt for alt in seen.page.eval_on_selector_all("img", "list => list.map(i => i.alt)"))
     seen.silent()
 
 
-@LOOKS
-def test_the_budget_is_the_apis(servers: dict[str, Site], opened: Open, look: str) -> None:
+def test_the_budget_is_the_apis(servers: dict[str, Site], opened: Open) -> None:
     site = servers["demo"]
     stages, cells = site.answer("stages"), site.answer("heatmap", metric="ttft")
-    seen = opened(look).open(site, "budget").drawn(3)
+    seen = opened().open(site, "budget").drawn(3)
     over = [row for row in stages["stages"] if row["over"]]
     for row in over:
         assert f"{say_ms(row['tail_ms'])} of {say_ms(row['budget_ms'])}" in seen.text
@@ -117,11 +141,10 @@ def test_the_budget_is_the_apis(servers: dict[str, Site], opened: Open, look: st
     seen.silent()
 
 
-@LOOKS
-def test_traces_lead_to_one_request(servers: dict[str, Site], opened: Open, look: str) -> None:
+def test_traces_lead_to_one_request(servers: dict[str, Site], opened: Open) -> None:
     site = servers["demo"]
     rows = site.answer("requests", sort="ttft")["rows"]
-    seen = opened(look).open(site, "traces").drawn(1)
+    seen = opened().open(site, "traces").drawn(1)
     assert say_ms(rows[0]["ttft_ms"]) in seen.text
     assert rows[0]["trace_id"] in seen.text
     # The table is a canvas: the third row's box, as a person would click it.
@@ -139,16 +162,18 @@ def test_traces_lead_to_one_request(servers: dict[str, Site], opened: Open, look
     seen.settle()
     assert rows[5]["trace_id"] in seen.page.url
     assert say_ms(rows[5]["e2e_ms"]) in seen.text
+    again = opened()
+    again.page.goto(seen.page.url)
+    again.page.get_by_role("heading", name=f"Request {rows[5]['trace_id']}").wait_for(timeout=30_000)
+    with seen.page.expect_download() as waiting:
+        seen.page.get_by_role("button", name="This trace as JSON").click()
+    assert json.loads(Path(waiting.value.path()).read_text()) == replace(site, window={}).answer(f"traces/{rows[5]['trace_id']}")
     seen.silent()
 
 
 def test_a_box_on_the_heat_map_narrows_the_list(servers: dict[str, Site], opened: Open) -> None:
     seen = opened().open(servers["demo"], "traces").drawn(1)
-    box = seen.page.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
-    seen.page.mouse.move(box["x"] + 0.05 * box["width"], box["y"] + 0.45 * box["height"])
-    seen.page.mouse.down()
-    seen.page.mouse.move(box["x"] + 0.35 * box["width"], box["y"] + 0.98 * box["height"], steps=8)
-    seen.page.mouse.up()
+    seen.drag(0.05, 0.35, 0.45, 0.98)
     seen.page.get_by_text("In the box:").wait_for(timeout=15_000)
     seen.settle()
     again = opened().open(servers["demo"], "traces", box=parse_qs(urlsplit(seen.page.url).query)["box"][0])
@@ -172,28 +197,50 @@ def test_filters_stay_in_the_url_from_page_to_page(servers: dict[str, Site], ope
     seen.silent()
 
 
-@pytest.mark.parametrize(("held", "look"), [
-    *((held, "light") for held in ("demo", "hostile", "one", "metrics-missing", "client-only", "empty")),
-    *((held, "dark") for held in ("demo", "hostile", "empty"))])
-def test_every_page_of_every_data_set_is_drawn_in_silence(servers: dict[str, Site], opened: Open, held: str, look: str) -> None:
-    site = servers[held]
-    seen = opened(look).open(site, "verdict")
-    for place in nav.PLACES:
-        if place.name == "whatif":
-            continue  # below, with a fix that needs no engine to be fitted first
-        if place.name != "verdict":
+@pytest.mark.parametrize("held", ["demo", "hostile", "one", "metrics-missing", "client-only", "empty"])
+def test_every_page_of_every_data_set_is_drawn_in_silence_light_and_dark(servers: dict[str, Site], opened: Open, held: str) -> None:
+    site, looks = servers[held], ("light", "dark")
+    seen = opened().open(site, "verdict")
+    for number, place in enumerate(nav.PLACES):
+        if place.name == "whatif":  # with a fix that needs no engine to be fitted first
+            seen.open(site, "whatif", fix="clip", p_stage="queue", p_limit_ms="500")
+        elif place.name != "verdict":
             seen.go(place.title, place.name)
-        _sound(seen, place.name)
+        # A page begins in the look in which the last one was left.
+        for turn, look in enumerate(looks if number % 2 == 0 else looks[::-1]):
+            if turn:
+                seen.turn(look)
+            _sound(seen, place.name, look)
         if held == "empty" and place.name != "length":
             assert "Waiting for the first span" in seen.text
             seen.page.get_by_text(f"OTEL_EXPORTER_OTLP_ENDPOINT={site.api}").first.wait_for(timeout=15_000)
-    seen.open(site, "whatif", fix="clip", p_stage="queue", p_limit_ms="500")
-    _sound(seen, "whatif")
+        if held == "demo":
+            _fits(seen, place.name)
     seen.silent()
 
 
-def _sound(seen: Watched, page: str) -> None:
-    """A page states something, shows no error, and ran nothing that was sent."""
+def _fits(seen: Watched, page: str) -> None:
+    """A page is as wide as a phone or a large screen, and what is wider scrolls inside of it."""
+    for width in (390, 1920, 1280):
+        seen.page.set_viewport_size({"width": width, "height": 900})
+        seen.page.wait_for_function("w => document.scrollingElement.clientWidth === w", arg=width)
+        wide = seen.page.evaluate("""w => [...document.querySelectorAll('[data-testid=stMain] .ov *')]
+            .filter(e => !e.closest('.ov-scroll, .ov-rows, .ov-bar, pre')).filter(e => e.getBoundingClientRect().right > w + 1)
+            .map(e => e.outerHTML.slice(0, 120))""", width)
+        assert wide == [], (page, width)
+        assert seen.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth") <= width, (page, width)
+        sizes = seen.page.evaluate("[...document.querySelectorAll('.ov p, .ov td, .ov dd, .ov small')].map(e => parseFloat(getComputedStyle(e).fontSize))")
+        assert min(sizes) >= 12, page
+
+
+def _sound(seen: Watched, page: str, look: str) -> None:
+    """A page states something in its look, shows no error, says its charts in words, and ran nothing that was sent."""
+    theme = {"light": LIGHT, "dark": DARK}[look]
+    colours = [f"rgb({int(code[1:3], 16)}, {int(code[3:5], 16)}, {int(code[5:7], 16)})" for code in (theme.background, theme.ink, theme.over)]
+    assert seen.page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor") == colours[0], page
+    assert seen.page.evaluate("getComputedStyle(document.querySelector('.ov-box h1')).color") in colours[1:], page
+    charts = seen.page.evaluate("[...document.querySelectorAll('.js-plotly-plot')].map(p => [p.layout?.paper_bgcolor, p.parentElement.ariaLabel])")
+    assert all(colour == theme.background and alt for colour, alt in charts), (page, charts)
     assert seen.page.locator(".ov-box h1").first.inner_text(), page
     assert seen.page.locator('[data-testid="stException"], [data-testid="stAlert"], [role=alert]').count() == 0, (page, seen.text[:500])
     assert seen.page.evaluate("window.pwned") is None
@@ -212,12 +259,13 @@ def test_the_incident_is_solved_in_four_clicks(servers: dict[str, Site], opened:
     seen.page.get_by_role("link", name="Exemplar 1").first.click()
     seen.page.get_by_role("heading", name=f"Request {finding['exemplars'][0]}").wait_for(timeout=15_000)
     assert seen.page.locator(".ov-ink").count() >= 1
-    seen.page.get_by_role("link", name="Findings", exact=True).click()
+    fix = finding["fix"]
+    assert f"{fix['title']}: predicted" in " ".join(seen.text.split())  # two clicks from the verdict
+    assert say_ms(fix["predicted"]["after"]) in seen.text
+    link = seen.page.get_by_role("link", name="Try the fix")
+    assert f"fix={fix['id']}" in link.get_attribute("href")
+    seen.page.get_by_role("link", name="Back to the evidence").click()
     seen.page.get_by_text("Fix:").first.wait_for(timeout=15_000)
-    seen.settle()
-    predicted = finding["fix"]["predicted"]
-    assert say_ms(predicted["after"]) in seen.text
-    assert "predicted" in seen.text
     seen.silent()
 
 
@@ -233,6 +281,33 @@ def test_a_slider_moves_the_prediction_and_stands_in_the_url(servers: dict[str, 
     seen.settle()
     wanted = say_ms(site.answer("whatif/clip", stage="queue", limit_ms="750", metric="ttft")["predicted"]["after"])
     seen.page.locator(".ov-box h1", has_text=wanted).first.wait_for(timeout=15_000)
+    _opens_the_same(opened(), seen)
+    seen.silent()
+
+
+def _opens_the_same(again: Watched, seen: Watched) -> None:
+    """Whoever gets the address of a page sees the page."""
+    seen.settle()
+    again.page.goto(seen.page.url)
+    again.page.wait_for_selector(".ov-box", timeout=30_000)
+    again.settle()
+    wanted = seen.page.locator(".ov-box h1").first.inner_text()
+    again.page.locator(".ov-box h1", has_text=wanted).first.wait_for(timeout=15_000)
+    assert again.text == seen.text
+
+
+def test_two_windows_are_picked_by_dragging(servers: dict[str, Site], opened: Open) -> None:
+    site = servers["demo"]
+    seen = opened().open(site, "compare").drawn(3)
+    before = seen.page.locator(".ov-box h1").first.inner_text()
+    seen.drag(0.05, 0.3, 0.45, 0.6)
+    seen.page.wait_for_url("**after=**", timeout=15_000)
+    query = parse_qs(urlsplit(seen.page.url).query)
+    seen.page.wait_for_function("t => document.querySelector('.ov-box h1').innerText !== t", arg=before, timeout=30_000)
+    first = seen.page.get_by_label("A before").first.get_attribute("placeholder")
+    said = site.answer("compare", before=query.get("before", [first])[0], after=query["after"][0])["sentence"]
+    assert said in " ".join(seen.text.split())
+    _opens_the_same(opened().open(site, "compare", after=query["after"][0]), seen)
     seen.silent()
 
 
@@ -244,6 +319,11 @@ def test_what_is_shown_can_be_taken_away(servers: dict[str, Site], opened: Open)
     with open(waiting.value.path(), newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["trace id"] for row in rows] == [row["trace_id"] for row in site.answer("requests", sort="ttft", limit="200")["rows"]]
+    seen.drawn(1).page.locator(".js-plotly-plot").first.hover()
+    with seen.page.expect_download() as waiting:
+        seen.page.locator(".modebar-btn").first.click()
+    assert Path(waiting.value.path()).read_bytes().startswith(b"\x89PNG")
+    assert waiting.value.suggested_filename == "overrun.png"
 
 
 def test_hostile_filter_values_execute_nothing(servers: dict[str, Site], opened: Open) -> None:
@@ -264,3 +344,62 @@ def test_every_control_is_reached_with_the_keyboard(servers: dict[str, Site], op
         reached.add(seen.page.evaluate("(e => (e.getAttribute('aria-label') || e.innerText || '').trim())(document.activeElement)"))
     for name in ("Budget", "Traces", "SLO"):
         assert any(name in found for found in reached), (name, reached)
+
+
+WATCH = """() => {
+    const tiles = [...document.querySelectorAll('[data-testid=stMain] [data-testid=stHtml]')].filter(e => !e.querySelector('.ov-live'))
+    window.marked = [...tiles, ...document.querySelectorAll('.js-plotly-plot')]
+    window.faintest = 1
+    const look = () => {
+        for (let e of window.marked) for (; e && e.dataset?.testid !== 'stApp'; e = e.parentElement)
+            window.faintest = Math.min(window.faintest, parseFloat(getComputedStyle(e).opacity))
+        window.watching = requestAnimationFrame(look)
+    }
+    look()
+}"""
+
+
+def _badge_moves(seen: Watched, times: int) -> None:
+    for _ in range(times):
+        before = seen.page.locator(".ov-live").inner_text()
+        seen.page.wait_for_function("t => document.querySelector('.ov-live')?.innerText !== t", arg=before, timeout=60_000)
+
+
+def test_tiles_follow_the_clock_without_flicker(servers: dict[str, Site], opened: Open) -> None:
+    live = replace(servers["demo"], window={"since": "15m", "service": "followed"})
+    send_made(live.api, timedelta(seconds=60), 5, ["followed"])
+    settled(live.api)
+    seen = opened().open(live, "verdict")
+    assert "5 requests" in seen.text
+    assert "newest request" in seen.page.locator(".ov-live").inner_text()
+    seen.page.evaluate(WATCH)
+    _badge_moves(seen, 2)  # ten seconds in which only the badge lives
+    send_made(live.api, timedelta(seconds=40), 3, ["followed"])
+    settled(live.api)
+    seen.page.get_by_text(re.compile(r"\b8 requests")).first.wait_for(timeout=60_000)
+    assert seen.page.evaluate("window.marked.every(e => e.isConnected)")
+    assert seen.page.evaluate("window.faintest") == 1
+    seen.silent()
+
+
+def test_charts_stay_while_nothing_moves_and_a_choice_pauses_the_page(servers: dict[str, Site], opened: Open) -> None:
+    live = replace(servers["demo"], window={"since": "15m", "service": "chosen"})
+    send_made(live.api, timedelta(seconds=200), 2, ["chosen"])
+    settled(live.api)
+    chosen = live.answer("requests")["rows"][0]["trace_id"]
+    seen = opened().open(live, "traces").drawn(1)
+    seen.page.evaluate(WATCH)
+    _badge_moves(seen, 2)
+    assert seen.page.evaluate("window.marked.length && window.marked.every(e => e.isConnected)")
+    assert seen.page.evaluate("window.faintest") == 1
+    seen.open(live, "traces", trace=chosen)
+    seen.page.get_by_text("2 of 2 requests listed").wait_for(timeout=30_000)
+    send_made(live.api, timedelta(seconds=20), 2, ["chosen"])
+    settled(live.api)
+    seen.page.get_by_text("new data waits").wait_for(timeout=60_000)
+    assert "while a trace is chosen" in seen.page.locator(".ov-live").inner_text()
+    assert "2 of 2 requests listed" in seen.text
+    seen.page.get_by_role("button", name="Show the new data").click()
+    seen.page.get_by_text("4 of 4 requests listed").wait_for(timeout=30_000)
+    assert f"trace={chosen}" in seen.page.url
+    seen.silent()
