@@ -80,7 +80,7 @@ def _number(name: str, value: object, low: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RequestError(f"{name} is {_kind(value)}; wanted a number or null: send it without quotes")
     if isinstance(value, float) and math.isnan(value):
-        return MISSING
+        raise RequestError(f"{name} is NaN; wanted a number, or null where it is not known")
     if not low <= value <= _MAX_COUNT:
         raise RequestError(f"{name} is out of range; wanted a number from {low:g} to {_MAX_COUNT:g}: check its unit")
     return float(value)
@@ -121,7 +121,7 @@ def _seconds(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RequestError(f"time is {_kind(value)}; wanted RFC 3339 text or seconds since 1970")
     if isinstance(value, float) and math.isnan(value):
-        return MISSING
+        raise RequestError("time is NaN; wanted RFC 3339 text, seconds since 1970, or null where it is not known")
     # 2**33 s is the year 2242; a larger number is in milliseconds or nanoseconds.
     if not 0 <= value <= 2**33:
         raise RequestError("time is out of range; wanted seconds since 1970: divide milliseconds by 1,000")

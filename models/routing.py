@@ -318,7 +318,8 @@ def predicted_medians(records: Sequence[Record], predictor: Predictor) -> Floats
 def _row(record: Record) -> dict[str, Any]:
     own = record.request
     names = ("route", "model", "input_tokens", "max_tokens", "temperature", "stream", "turn", "session", "tenant", "prefix_hash")
-    return {"time": own.time_s} | {name: getattr(own, name) for name in names}
+    values = {"time": own.time_s} | {name: getattr(own, name) for name in names}
+    return {name: None if value != value else value for name, value in values.items()}
 
 
 def evaluate_trace(frame: pl.DataFrame, artifact: Path, engines: Engines, load: float) -> Evaluation:

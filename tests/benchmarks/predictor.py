@@ -7,6 +7,7 @@ one thread; best is what the code costs, median what the machine made of it. Pri
 """
 
 import argparse
+import gc
 import os
 import platform
 import socket
@@ -25,6 +26,7 @@ import polars as pl
 
 from models.artifact import load_artifact, model_file
 from models.predict import Predictor
+from models.service import Service
 from models.sources import load_traces
 from models.train import TrainReport, TrainSettings, train_to_folder
 
@@ -40,8 +42,10 @@ TRACES: dict[str, list[tuple[str, str | None]]] = {
 QUALITY = ("data", "test rows", "constant", "route median", "log2 bucket", "previous output", "predictor MAE", "without observe", "median APE", "tau", "thirds",
            "P90 coverage (without observe)", "P99", "skill")  # fmt: skip
 COST = ("model call, µs (best / median)", "predict with features, µs", "with a prompt, µs", "batch of 1,000, µs a row", "load, ms", "artifact, kB",
-        "service, predictions per server-CPU-second", "service P50 / P99, ms, one connection")  # fmt: skip
+        "service, predictions per server-CPU-second", "service P50 / P99, ms, one connection",
+        "of /healthz, which does nothing", "CPU of an answer P50 / P99, ms")  # fmt: skip
 ALPACA_ROWS = 75_000
+BODY = b'{"time":"2023-11-16T19:00:00Z","route":"conv","model":"m","input_tokens":374,"max_tokens":1000}'
 PROMPT = "Write a short story about a lighthouse keeper who finds a letter, in about 200 words, and explain its end."
 
 
@@ -84,30 +88,54 @@ def microseconds(call: Callable[[], object], calls: int) -> tuple[float, float]:
     return min(times) * 1e6, statistics.median(times) * 1e6
 
 
-def service(folder: Path, calls: int = 5_000) -> tuple[float, float, float]:
-    """Return predictions per CPU-second of the server, and P50 and P99 in ms of one connection in a closed loop."""
+def service(folder: Path, calls: int = 5_000) -> tuple[float, list[float], list[float]]:
+    """Return predictions per CPU-second of the server, and P50 and P99 in ms of one connection in a closed loop: of /predict and of /healthz.
+
+    The two are asked in turn: what /healthz takes is what the machine, the network and the HTTP server take of a prediction.
+    """
     command = [sys.executable, "-m", "overrun", "serve-predictor", "--artifact", str(folder), "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     host, _, port = process.stderr.readline().strip().rpartition("http=")[2].rpartition(":")
-    body = b'{"time":"2023-11-16T19:00:00Z","route":"conv","model":"m","input_tokens":374,"max_tokens":1000}'
-    request = b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body
-    times = []
+    predict = b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(BODY) + BODY
+    health = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
+    times: dict[bytes, list[float]] = {predict: [], health: []}
     with socket.create_connection((host, int(port))) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         begin = _cpu_s(process.pid)
         for _ in range(calls):
-            start = time.perf_counter()
-            connection.sendall(request)
-            answer = connection.recv(65_536)
-            while b'"version"' not in answer:
-                answer += connection.recv(65_536)
-            times.append(time.perf_counter() - start)
+            _ask(connection, predict, times[predict])
         spent = _cpu_s(process.pid) - begin
+        times[predict].clear()
+        for _ in range(calls):
+            for request, taken in times.items():
+                _ask(connection, request, taken)
     process.terminate()
     process.wait(20)
     process.stderr.close()
-    return calls / spent, *(float(value) * 1e3 for value in np.quantile(times, (0.5, 0.99)))  # type: ignore[return-value]
+    return calls / spent, *([float(value) * 1e3 for value in np.quantile(taken, (0.5, 0.99))] for taken in times.values())  # type: ignore[return-value]
+
+
+def _ask(connection: socket.socket, request: bytes, times: list[float]) -> None:
+    start = time.perf_counter()
+    connection.sendall(request)
+    answer = connection.recv(65_536)
+    while b'"version"' not in answer:
+        answer += connection.recv(65_536)
+    times.append(time.perf_counter() - start)
+
+
+def cpu_of_answers(folder: Path, calls: int = 20_000) -> list[float]:
+    """Return P50 and P99 of the CPU time in ms that one answer takes, JSON in and out: what is left when nobody else wants the core."""
+    served = Service(folder)
+    gc.freeze()
+    times = []
+    for _ in range(calls):
+        start = time.thread_time_ns()
+        served.predict(BODY)
+        times.append(time.thread_time_ns() - start)
+    gc.unfreeze()
+    return [float(value) / 1e6 for value in np.quantile(times, (0.5, 0.99))]
 
 
 def _cpu_s(pid: int) -> float:
@@ -130,11 +158,13 @@ def cost(report: TrainReport, prompted: Predictor | None) -> None:
     worded = None if prompted is None else microseconds(lambda: prompted.predict(text), CALLS // 4)
     batch = microseconds(lambda: predictor.predict_batch([asked] * 1_000), 10)[0] / 1_000
     load = microseconds(lambda: Predictor.load(report.folder), 20)[0] / 1_000
-    rate, p50, p99 = service(report.folder)
+    rate, asked_ms, idle_ms = service(report.folder)
+    spent_ms = cpu_of_answers(report.folder)
     row(COST)
     row(["---"] * len(COST))
     row((f"{model[0]:.1f} / {model[1]:.1f}", f"{single[0]:.0f} / {single[1]:.0f}", "-" if worded is None else f"{worded[0]:.0f} / {worded[1]:.0f}",
-         f"{batch:.1f}", f"{load:.1f}", f"{report.size_bytes / 1024:.0f}", f"{rate:,.0f}", f"{p50:.2f} / {p99:.2f}"))  # fmt: skip
+         f"{batch:.1f}", f"{load:.1f}", f"{report.size_bytes / 1024:.0f}", f"{rate:,.0f}",
+         *(f"{p50:.2f} / {p99:.2f}" for p50, p99 in (asked_ms, idle_ms, spent_ms))))  # fmt: skip
 
 
 def trained(scratch: Path, wanted: argparse.Namespace) -> Iterator[tuple[str, TrainReport]]:

@@ -117,9 +117,11 @@ def test_answers_respect_the_requests_limit_and_at_least_one_token(predictor: Pr
     assert predictor.predict({"route": "silent"})["p50"] == 1.0
 
 
-def test_missing_and_nan_features_are_answered(predictor: Predictor) -> None:
-    assert predictor.predict({"route": "chat"}) == predictor.predict({"route": "chat", "input_tokens": math.nan})
+def test_missing_features_are_answered_and_nan_is_refused(predictor: Predictor) -> None:
+    assert predictor.predict({"route": "chat"}) == predictor.predict({"route": "chat", "input_tokens": None})
     assert predictor.predict({})["source"] == "global"
+    with pytest.raises(RequestError, match="input_tokens is NaN"):
+        predictor.predict({"route": "chat", "input_tokens": math.nan})
 
 
 def test_a_batch_gives_the_single_answers_in_order(predictor: Predictor) -> None:

@@ -86,10 +86,11 @@ def test_a_wrong_value_is_refused_with_field_and_remedy(field: str, value: objec
     assert "secret" not in str(caught.value)
 
 
-def test_nan_counts_as_missing() -> None:
-    request = parse_request({"input_tokens": math.nan, "time": math.nan})
-    assert math.isnan(request.input_tokens)
-    assert math.isnan(request.time_s)
+@pytest.mark.parametrize("field", ["input_tokens", "time", "temperature"])
+def test_nan_is_refused_by_name_and_null_is_not_known(field: str) -> None:
+    with pytest.raises(RequestError, match=rf"{field} is NaN; wanted .* null where it is not known"):
+        parse_request({field: math.nan})
+    assert parse_request({field: None}) == parse_request({})
 
 
 def test_an_empty_name_counts_as_absent() -> None:
