@@ -31,7 +31,8 @@ class FailedBy(msgspec.Struct, kw_only=True):
 class Goodput(msgspec.Struct, kw_only=True):
     """Requests meeting every SLO: as a share of those that could be judged, and per second of the window.
 
-    `failed_alone` counts requests that missed this limit and no other, `failed_together` those that missed more than one.
+    `failed_alone` counts requests that missed this limit and no other, `failed_together` those that missed more than one. `own_limits` of them were judged
+    by limits that they came with (x-slo headers).
     """
 
     ratio: float | None
@@ -42,6 +43,7 @@ class Goodput(msgspec.Struct, kw_only=True):
     failed_by: FailedBy
     failed_alone: FailedBy = msgspec.field(default_factory=FailedBy)
     failed_together: int = 0
+    own_limits: int = 0
     reasons: dict[str, str] = {}
 
 
@@ -61,7 +63,7 @@ class Judged:
 
 
 def judge(rows: pl.DataFrame, slo: Slo) -> Judged:
-    """Judge every request against all limits at once.
+    """Judge every request against all limits at once; a limit that the request came with (`slo_<metric>_ms`) replaces the common one.
 
     Failed requests are bad. A successful one that lacks a limited metric is unmeasurable, whatever its other metrics
     say: counting only its misses would bias the share. An answer of at most one token has no token gap, so it passes
@@ -71,14 +73,34 @@ def judge(rows: pl.DataFrame, slo: Slo) -> Judged:
     one_token = (rows["output_tokens"] <= 1).fill_null(False).to_numpy().astype(np.bool_)
     misses: dict[str, BoolArray] = {}
     known: dict[str, BoolArray] = {}
-    for metric, limit_ms in slo.limits().items():
+    for metric in METRICS:
+        limit_ms = _limits(rows, slo, metric)
+        if limit_ms is None:
+            continue
         values = rows[f"{metric}_ms"].fill_null(math.nan).to_numpy()
         passes_anyway = one_token if metric in ("itl", "tpot") else np.zeros(len(values), np.bool_)
+        if not isinstance(limit_ms, float):
+            passes_anyway = passes_anyway | np.isinf(limit_ms)
         known[metric] = (~np.isnan(values) | passes_anyway) & ~error
         misses[metric] = (values > limit_ms) & ~passes_anyway & ~error
     measurable = np.logical_and.reduce([*known.values(), ~error])
     missed = np.logical_or.reduce([*misses.values(), np.zeros(len(error), np.bool_)])
     return Judged(measurable & ~missed, error | (measurable & missed), ~error & ~measurable, error, misses, known)
+
+
+def _limits(rows: pl.DataFrame, slo: Slo, metric: str) -> float | FloatArray | None:
+    """The limit of a metric: one for all, one per request (infinite where a request has none), or None where nobody limits it."""
+    common = slo.limits().get(metric)
+    if f"slo_{metric}_ms" not in rows.columns:
+        return common
+    own: FloatArray = rows[f"slo_{metric}_ms"].fill_null(math.inf if common is None else common).to_numpy()
+    return own if common is not None or bool(np.isfinite(own).any()) else None
+
+
+def own_limits(rows: pl.DataFrame) -> int:
+    """How many requests came with a limit of their own."""
+    columns = [name for metric in METRICS if (name := f"slo_{metric}_ms") in rows.columns]
+    return rows.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in columns)).height if columns else 0
 
 
 def weights_of(rows: pl.DataFrame) -> FloatArray | None:

@@ -125,7 +125,8 @@ def _goodput(report: Report) -> str:
         return f"Goodput unknown: {good.reasons.get('ratio', 'nothing to judge')} (limits {limits})."
     rate = f", {good.rps:.2f} good requests/s" if good.rps is not None else ""
     return (f"Goodput {say_ratio(good.ratio)} of {good.good + good.bad:,} requests meet {limits} at once "
-            f"(target {say_ratio(report.slo.goodput_target)}){rate}; errors {good.failed_by.error:,}, unmeasurable {good.unmeasurable:,}.")
+            f"(target {say_ratio(report.slo.goodput_target)}){rate}; errors {good.failed_by.error:,}, unmeasurable {good.unmeasurable:,}"
+            + (f"; {good.own_limits:,} judged by limits of their own (x-slo headers)." if good.own_limits else "."))
 
 
 def _stage_cells(row: StageRow) -> tuple[str, ...]:

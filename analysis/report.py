@@ -23,7 +23,7 @@ from analysis.engine_only import EngineOnly, engine_only
 from analysis.engine_view import indicators
 from analysis.errors import AnalysisError
 from analysis.finding import Finding
-from analysis.goodput import FailedBy, Goodput, goodput, judge
+from analysis.goodput import FailedBy, Goodput, goodput, judge, own_limits
 from analysis.latency import Latency, latency, no_latency
 from analysis.leading import Indicator
 from analysis.money import Cost, Prices, cost
@@ -122,6 +122,7 @@ def _of_requests(
     times = latency(frame.rows, weights=sampled.weights)
     for metric, why in spoiled.items():
         setattr(times, f"{metric}_ms", no_latency(why, whole.rows.height).ttft_ms)
+    found.goodput.own_limits = own_limits(frame.rows)
     return Report(
         window=_window_facts(frame),
         baseline=found.baseline,

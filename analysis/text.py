@@ -102,6 +102,7 @@ def _goodput(report: Report) -> str:
         f"GOODPUT {say_ratio(good.ratio)} of {good.good + good.bad:,} requests meet {limits} at once "
         f"(target {say_ratio(slo.goodput_target)}); {rate}missed: {failed}, errors {good.failed_by.error:,}; "
         f"unmeasurable {good.unmeasurable:,}"
+        + (f"; {good.own_limits:,} judged by limits of their own (x-slo headers)" if good.own_limits else "")
     )
 
 

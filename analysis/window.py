@@ -78,7 +78,8 @@ class RequestFrame:
     (microseconds since 1970), durations in milliseconds. `start`/`end` are the window's own bounds or, where it has
     none, the first start and the last end (None when there is no request). `points` has the engine indicators of
     `INDICATORS` (time_us, instance, model, indicator, value; SI units) up to `SCRAPE_GRACE` behind the end.
-    `without` are columns that were not read; `read_more` reads some of them for the same rows.
+    Where requests came with limits of their own, `slo_<metric>_ms` has them. `without` are columns that were not read;
+    `read_more` reads some of them for the same rows.
     """
 
     window: Window
@@ -200,6 +201,10 @@ def load(con: duckdb.DuckDBPyConnection, window: Window, *, without: Collection[
     """
     requests = con.sql(query("requests"), params=filter_of(window))
     rows: pl.DataFrame = requests.project(", ".join(name for name in requests.columns if name not in without)).pl()
+    own = con.sql(query("slo_headers"), params={"start": window.start, "end": window.end}).pl()
+    if not own.is_empty() and not rows.is_empty():
+        keys: pl.DataFrame = requests.project("trace_key").pl()
+        rows = rows.hstack(keys.join(own, on="trace_key", how="left", maintain_order="left").drop("trace_key"))
     finished = rows["complete"]
     complete = rows if finished.all() else rows.filter(finished)
 

@@ -35,3 +35,6 @@ create or replace macro asked_for(start, service, model, route, tenant, workload
     and (a_service::varchar is null or service = a_service::varchar) and (a_model::varchar is null or model = a_model::varchar)
     and (a_route::varchar is null or route = a_route::varchar) and (a_tenant::varchar is null or tenant = a_tenant::varchar)
     and (a_workload::varchar is null or workload = a_workload::varchar) and not list_contains(without::varchar[], workload);
+
+-- Which latency does an attribute limit for its own request? ttft, itl, tpot or e2e; null for any other key. Older HTTP conventions write underscores.
+create or replace macro slo_header(key) as nullif(regexp_extract(replace(lower(key), '_', '-'), '^(?:http\.request\.header\.)?x-slo-(ttft|itl|tpot|e2e)-ms$', 1), '');

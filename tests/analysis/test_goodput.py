@@ -1,12 +1,19 @@
 """Joint goodput against a plain loop."""
 
+from typing import Any
+
+import duckdb
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.goodput import goodput, judge, wilson
+from analysis.report import build
 from analysis.slo import Slo
+from analysis.text import render
+from analysis.window import Window
+from tests.analysis.builders import T0_NS, insert, requests, store
 
 MS = st.one_of(st.none(), st.integers(0, 3000).map(float))
 ROW = st.tuples(st.booleans(), MS, MS, MS, MS, st.one_of(st.none(), st.integers(0, 3)))
@@ -82,3 +89,34 @@ def test_wilson_interval_is_the_published_one() -> None:
     assert wilson(10, 100) == pytest.approx((0.0552, 0.1744), abs=1e-4)
     assert wilson(0, 0) == (0.0, 1.0)
     assert wilson(0, 10)[0] == 0.0
+
+
+def with_headers(headers: dict[int, dict[str, str]], n: int = 100, **columns: Any) -> duckdb.DuckDBPyConnection:
+    """n requests, and on the root span of some of them captured headers {number of the request: {attribute: text}}."""
+    con = store()
+    insert(con, requests(n, **columns))
+    for shape, (index, told) in enumerate(headers.items()):
+        con.execute(
+            """insert into shapes by name select $shape::int as shape, 1::ubigint as source_id, 2::utinyint as kind, 0::utinyint as status,
+               0::uinteger as flags, 0::utinyint as stage, 0::utinyint as role, $keys::varchar[] as keys""", {"shape": shape, "keys": list(told)})
+        con.execute(
+            """insert into spans by name select $shape as seq, 1::ubigint as trace_hi, $lo::ubigint as trace_lo, 1::ubigint as span_id, 0::ubigint as parent_id,
+               $start as start_ns, 1 as duration_ns, 'POST' as name, $shape::int as shape, $values as attribute_values""",
+            {"shape": shape, "lo": index + 1, "start": T0_NS + index * 10**9, "values": "\x1f".join(told.values())})
+    return con
+
+
+def test_a_limit_that_a_request_came_with_replaces_the_common_one() -> None:
+    header = "http.request.header.x-slo-ttft-ms"
+    con = with_headers(
+        {0: {header: "50", "other": "1"}, 1: {header: '["900"]'}, 2: {"x-slo-e2e-ms": "80"}, 3: {"http.request.header.x_slo_ttft_ms": "5"},
+         4: {header: "fast"}, 5: {header: "0"}, 6: {"x-slo-tpot-ms": "1e300"}, 7: {"x-slo-price-ms": "1"}},
+        prefill_ms=100.0, ttft_prefill_ms=100.0, decode_ms=50.0)
+    report = build(con, Window(), Slo(ttft_ms=200.0), with_findings=False)
+    # 50 and 5 ms are missed by 100 ms, 900 ms is met, 80 ms end to end is missed by 150 ms; a text that is no number above 0 limits nothing.
+    assert (report.goodput.good, report.goodput.bad, report.goodput.unmeasurable) == (97, 3, 0)
+    assert (report.goodput.failed_by.ttft, report.goodput.failed_by.e2e) == (2, 1)
+    assert report.goodput.own_limits == 4
+    assert "4 judged by limits of their own (x-slo headers)" in " ".join(render(report).split())
+    common = build(with_headers({}, prefill_ms=100.0, ttft_prefill_ms=100.0, decode_ms=50.0), Window(), Slo(ttft_ms=200.0), with_findings=False)
+    assert (common.goodput.good, common.goodput.own_limits) == (100, 0)
