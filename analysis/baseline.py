@@ -33,7 +33,7 @@ def choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Cho
     asked, start, end = frame.window.baseline, frame.start, frame.end
     if not isinstance(asked, str):
         return Chosen(_load(con, frame, *asked), "as asked")
-    if asked == "none" or start is None or end is None:
+    if asked == "none" or start is None or end is None or end <= start:  # a window without length has no equal span before it
         return None
     if asked == "previous":
         return Chosen(_load(con, frame, start - (end - start), start), "previous: the equal span just before")

@@ -54,3 +54,11 @@ def test_previous_is_the_equal_span_before_and_none_is_none() -> None:
     assert found is not None
     assert (found.frame.start, found.frame.end) == (at(-3_600), at(0))
     assert chosen(con, "none") is None
+
+
+def test_a_single_request_that_took_no_time_has_no_span_before_it() -> None:
+    con = store()
+    insert(con, requests(2, complete=[False, True]))
+    frame = load(con, Window())
+    assert frame.start == frame.end
+    assert choose(con, frame, SLO) is None
