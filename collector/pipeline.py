@@ -17,7 +17,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from collector import prompt_features, stages
+from collector import footprint, prompt_features, stages
 from collector.config import CollectorSettings, PrivacySettings
 from collector.decode import Words
 from collector.dialects import Dialect
@@ -32,8 +32,11 @@ from collector.tracing import tracer
 from collector.writer import Writer, append
 
 log = logging.getLogger("overrun.collector")
-# Traces assembled at once: enough to amortise the query (about 10 ms), few enough to keep the writer free for senders.
-MAX_TRACES = 20_000
+# Traces assembled at once: enough to amortise the queries (about 10 ms), few enough to keep the writer free for senders and memory small
+# (40,000 spans take 60 MB while they are assembled).
+MAX_TRACES = 4_000
+# When the server stops, what is pending is assembled for so long; the rest is stored, and assembled at the next start.
+_CLOSING_S = 15.0
 # Rounds are at least this far apart: each one scans the newest spans once, however many traces it takes.
 _POLL_S = 0.5
 
@@ -88,13 +91,16 @@ class Pipeline:
 
     def _watch(self) -> None:
         while not self._stop.wait(_POLL_S):
+            while self._assemble_due(self._quiet_s, at_least=MAX_TRACES) and not self._stop.is_set():
+                pass
             self._assemble_due(self._quiet_s)
+            footprint.give_back()
 
-    def _assemble_due(self, quiet_s: float) -> bool:
-        """Assemble one round of quiet traces; True if there was something to do and it was stored."""
+    def _assemble_due(self, quiet_s: float, at_least: int = 1) -> bool:
+        """Assemble one round of quiet traces if that many are due; True if there was something to do and it was stored."""
         with self._busy:
             taken = self.quiet.take(time.monotonic(), quiet_s, MAX_TRACES)
-            if not taken:
+            if len(taken) < at_least:  # what was taken is taken again
                 return False
             with tracer.start_as_current_span("assemble", attributes={"traces": len(taken)}):
                 failed = self._assemble_all(taken)
@@ -135,23 +141,27 @@ class Pipeline:
         replaced = made.covered.filter(pa.array([key not in new for key in covered], pa.bool_()))
         self.writer.call(lambda connection: _replace(connection, made, replaced, through, floor, last)).result()
 
-    def drain(self) -> None:
-        """Assemble everything that is stored, quiet or not; returns when nothing is pending.
+    def drain(self, within_s: float | None = None) -> None:
+        """Assemble everything that is stored, quiet or not; returns when nothing is pending, or after `within_s`.
 
         Raises:
             StoreUnavailable: assembling failed (the log says why); the spans are safe and it is tried again at the next start.
         """
+        until_s = None if within_s is None else time.monotonic() + within_s
         while len(self.quiet):
+            if until_s is not None and time.monotonic() > until_s:
+                log.warning("%d traces are stored and not assembled yet: that is done at the next start", len(self.quiet))
+                return
             if self._assemble_due(0.0) or not len(self.quiet):
                 continue
             raise StoreUnavailable(f"{len(self.quiet)} traces are stored but could not be assembled: the log says why; they are tried again next time")
 
     def close(self) -> None:
-        """Store and answer what is queued, assemble what is pending, close the store."""
+        """Store and answer what is queued, assemble what is pending (as far as it takes seconds), close the store."""
         self._stop.set()
         self._thread.join()
         try:
-            self.drain()
+            self.drain(_CLOSING_S)
         finally:
             self.writer.close()
             self.store.close()

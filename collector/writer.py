@@ -47,6 +47,9 @@ HASH_AGE_NS = 24 * 3600 * 10**9
 LINGER_RATIO = 0.25
 # Hashes are kept in memory (about 100 bytes each): this many of the newest, even if that is less than a day's.
 MAX_HASHES = 500_000
+# Traces that wait to be assembled: beyond it senders are refused, or memory (400 bytes each) and the time that the end takes would grow without bound.
+# At 80,000 spans a second about 20,000 wait.
+MAX_PENDING = 100_000
 BROKEN_IDS = "spans whose trace id or span id is missing or has the wrong length"
 
 _SOURCE_SCHEMA = pa.schema([
@@ -176,6 +179,9 @@ class Writer:
         with self._wake:
             if self._closing:
                 raise StoreUnavailable("the collector is shutting down")
+            if signal == TRACES and len(self._quiet) > MAX_PENDING:
+                self.counters.refused_bodies += 1
+                raise QueueFull(f"{len(self._quiet)} traces wait to become requests, the limit is {MAX_PENDING}: come again")
             if self._waiting_bytes + len(data) > self.queue_bytes and self._waiting_bytes:
                 self.counters.refused_bodies += 1
                 raise QueueFull(f"{self._waiting_bytes} bytes wait to be stored, the limit is {self.queue_bytes}: come again")

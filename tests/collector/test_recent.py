@@ -117,3 +117,14 @@ def test_a_trace_that_starts_before_what_is_known_is_not_new(tmp_path: Path) -> 
         late_ms = LOOK_BACK_NS // 10**6
         send(pipeline, body([span(2, 1, start_ms=late_ms - 1)]), body([span(3, 1, start_ms=late_ms + 1)]))
         assert [seen.new for seen in waiting(pipeline).values()] == [False, True]
+
+
+def test_a_stop_leaves_what_takes_too_long_to_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collector.pipeline._CLOSING_S", -1.0)
+    with opened(tmp_path / "t.db") as pipeline:
+        send(pipeline, body(chat(1)))
+    monkeypatch.undo()
+    with opened(tmp_path / "t.db") as pipeline:
+        assert one(pipeline, "select count(*) from requests") == 0
+        pipeline.drain()
+        assert one(pipeline, "select count(*) from requests where spans = 2") == 1

@@ -10,6 +10,7 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from analysis.assemble import assemble
+from collector import writer as writer_module
 from collector.config import CollectorSettings, PrivacySettings
 from collector.errors import BadPayload, QueueFull, StoreUnavailable
 from collector.normalize import Rules
@@ -233,6 +234,15 @@ def test_the_queue_is_bounded_in_bytes_and_what_was_refused_is_not_queued(tmp_pa
             w.result(WAIT_S)
         assert (one(pipeline, "select count(*) from bodies"), pipeline.writer.waiting_bytes) == (fits, 0)
         assert pipeline.writer.submit(TRACES, data[-1]).result(WAIT_S).items == 999
+
+
+def test_senders_are_refused_while_too_many_traces_wait_to_be_assembled(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "MAX_PENDING", 2)
+    pipeline.writer.submit(TRACES, body([span(trace, 1) for trace in (1, 2, 3)])).result(WAIT_S)
+    with pytest.raises(QueueFull, match="wait to become requests"):
+        pipeline.writer.submit(TRACES, body([span(4, 1)]))
+    pipeline.drain()
+    assert pipeline.writer.submit(TRACES, body([span(4, 1)])).result(WAIT_S).items == 1
 
 
 def test_a_body_larger_than_the_queue_is_taken_when_it_is_alone(tmp_path: Path) -> None:
