@@ -121,7 +121,9 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None, thr
         _check_version(connection, path)
         connection.execute("set global TimeZone = 'UTC'")
         if not read_only:
-            connection.execute("set checkpoint_threshold = '256MB'")
+            # What is in the log is in memory, too, at six times its size (measured: 130 MB for 290,000 spans). A checkpoint of so much costs no more CPU in
+            # all than one of 256 MB, and takes a fraction of the time that senders wait for it.
+            connection.execute("set checkpoint_threshold = '48MB'")
             _make_views(connection)
     except BaseException:
         connection.close()

@@ -36,12 +36,13 @@ HEADERS = {"content-type": "application/x-protobuf"}
 
 
 class Bodies:
-    """Endless bodies: a few made ones, whose trace ids get another first half each time around."""
+    """Endless bodies: a few made ones, whose trace ids and response ids begin otherwise each time around (an id that returns would join all its traces)."""
 
     def __init__(self, bodies: int = 200) -> None:
         self._made = [b.data for b in make(bodies * SPANS_PER_BODY, end_ns=time.time_ns()).bodies if b.spans == SPANS_PER_BODY]
         # A span begins with its trace id: tag 0x0a, length 16.
         self._ids = [np.array([m.start() + 2 for m in re.finditer(rb"\x0a\x10(?=.{16}\x12\x08)", data, re.DOTALL)]) for data in self._made]
+        self._responses = [np.array([m.end() for m in re.finditer(rb"chatcmpl-", data)])[:, None] + np.arange(8) for data in self._made]
         assert all(len(found) == SPANS_PER_BODY for found in self._ids), "the ids of the payload are not where they were"
 
     def __call__(self, at: int) -> bytes:
@@ -49,6 +50,7 @@ class Bodies:
         data = np.frombuffer(self._made[which], dtype=np.uint8).copy()
         for place in range(4):
             data[self._ids[which] + place] ^= (around + 1 >> 8 * place) & 255
+        data[self._responses[which]] = np.frombuffer(f"{around:08x}".encode(), dtype=np.uint8)
         return data.tobytes()
 
 
