@@ -171,6 +171,7 @@ _CSS: Final = """
 .ov th{font-weight:500;color:VAR_MUTED;font-size:.8rem;text-align:right;border:0;border-bottom:1px solid VAR_LINE;padding:4px 10px;white-space:nowrap}
 .ov table td{border:0;border-bottom:1px solid VAR_LINE;padding:7px 10px;text-align:right;vertical-align:middle}
 .ov td small{display:block}
+.ov td{overflow-wrap:break-word}
 .ov th:first-child,.ov td:first-child{text-align:left}
 .ov .ov-n{white-space:nowrap}
 .ov .ov-num{font-size:1.05rem;white-space:nowrap}

@@ -40,11 +40,16 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--requests", type=int, default=20_000)
     options.add_argument("--sessions", type=int, default=10)
+    options.add_argument("--db", type=Path, help="a store of that many requests that an earlier run has kept; one that is not there is made")
+    options.add_argument("--pages", nargs="+", choices=PAGES, default=PAGES)
     chosen = options.parse_args()
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder:
-        fill(Path(folder) / "overrun.db", chosen.requests)
+        if chosen.db is None or not chosen.db.exists():
+            fill(chosen.db or Path(folder) / "overrun.db", chosen.requests)
+        if chosen.db is not None:
+            shutil.copy(chosen.db, Path(folder) / "overrun.db")
         server = ServerProcess(Path(folder) / "overrun.db")
         port = launch.pick_port(0)
         shown = launch.run(server.http, port)
@@ -58,13 +63,13 @@ def main() -> None:
             with sync_playwright() as playwright:
                 chromium = shutil.which("chromium") or shutil.which("chromium-browser")
                 browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-                for name in PAGES:
+                for name in chosen.pages:
                     print(measured(browser, base, name, shown.pid), flush=True)
                 print(opened_large(browser, f"{base}/traces?{urlencode(large)}", shown.pid), flush=True)
                 before = rss_mb(shown.pid)
                 for number in range(chosen.sessions):
                     page = browser.new_context().new_page()
-                    page.goto(address(base, PAGES[number % len(PAGES)], HOURS - 1 - number % 3, HOURS))
+                    page.goto(address(base, chosen.pages[number % len(chosen.pages)], HOURS - 1 - number % 3, HOURS))
                     page.wait_for_selector(".ov-box", timeout=120_000)
                 print(f"dashboard's memory: {before:.0f} MB, with {chosen.sessions} more open sessions {rss_mb(shown.pid):.0f} MB; "
                       f"server {rss_mb(server.process.pid):.0f} MB; load {os.getloadavg()[0]:.1f}")

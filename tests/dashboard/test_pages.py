@@ -289,6 +289,17 @@ def test_a_finding_shows_its_evidence_its_fix_and_its_exemplars(demo: FakeApi, m
             assert any(trace_id[:8] in link.proto.label and f"trace={trace_id}" in link.proto.query_string for link in app.get("page_link"))
 
 
+def test_an_exemplar_says_what_it_stands_for_and_what_the_fix_would_buy(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    finding = reports.build(demo.con.cursor(), Window(start=T0, end=at(150)), parse_slo(SLO)).findings[0]
+    app = shown(demo, monkeypatch, "traces", **WINDOW, trace=finding.exemplars[0])
+    assert f"An exemplar of  {finding.rule.replace('_', ' ')}" in plain(app)
+    assert finding.fix is not None
+    assert finding.fix.predicted is not None
+    assert say_ms(finding.fix.predicted.after) in plain(app)
+    assert any(f"fix={finding.fix.id}" in link.proto.query_string for link in app.get("page_link"))
+    assert "An exemplar of" not in plain(shown(demo, monkeypatch, "traces", **WINDOW, trace="e" * 32))
+
+
 def test_without_a_finding_the_page_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     _, serving = api_over(requests(140, other_ms=100.0, ttft_other_ms=50.0))
     with serving as api:
