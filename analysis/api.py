@@ -47,11 +47,16 @@ class ApiError(msgspec.Struct, kw_only=True):
 def routes(pipeline: Pipeline, settings: Settings, token: str | None = None, watched: Lengths | None = None) -> list[Route]:
     """The read side of the server; with a `token`, whoever asks must carry it (health checks excepted)."""
     from analysis import views_api, whatif_api  # they wrap their answers with `asked` below
+    from analysis.whatif.for_findings import Background as Fixes
+    from analysis.whatif.worker import Worker
+
+    worker = Worker()
+    simulate = Fixes(pipeline.store.reading, worker.ask)
 
     def report(parameters: Mapping[str, str]) -> bytes:
         question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
         with pipeline.store.reading() as con:
-            return reports.to_json(reports.build(con, question.window, question.slo, question.budgets, prices=question.prices))
+            return reports.to_json(reports.build(con, question.window, question.slo, question.budgets, prices=question.prices, simulate=simulate))
 
     def checkup(parameters: Mapping[str, str]) -> bytes:
         question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
@@ -67,7 +72,7 @@ def routes(pipeline: Pipeline, settings: Settings, token: str | None = None, wat
         Route("/api/v1/doctor", asked(checkup, ("since", "from", "to", "service"))),
         Route("/api/v1/traces/{trace_id}", asked(one_trace, ())),
         *views_api.routes(pipeline, settings),
-        *whatif_api.routes(pipeline, settings),
+        *whatif_api.routes(pipeline, settings, worker),
         Route("/api/v1/export/{kind}", _export(pipeline, settings)),
         Route("/api/v1/predictor", asked(lambda _: msgspec.json.encode(watched.state() if watched else None), ())),
         Route("/metrics", _metrics(pipeline, settings, watched)),

@@ -96,7 +96,9 @@ def report(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     else:
         question = Question.read(parameters, settings, now=datetime.now(UTC))
         with _opened(path, settings) as store, store.reading() as con:
-            body = reports.to_json(reports.build(con, question.window, question.slo, question.budgets, prices=question.prices))
+            from analysis.whatif.for_findings import inline  # compiled kernels: only who asks for findings loads them
+
+            body = reports.to_json(reports.build(con, question.window, question.slo, question.budgets, prices=question.prices, simulate=inline))
     if output == "json":
         return body.decode()
     made = reports.from_json(body)

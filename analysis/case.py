@@ -14,7 +14,7 @@ import polars as pl
 
 from analysis.budget import GROUP_OF, GROUPS, BoolArray, Budgets, FloatArray, StageTimes
 from analysis.calls import Calls
-from analysis.finding import MIN_BREACHING, MOST_EXEMPLARS, SEED, NotEnoughData, Severity
+from analysis.finding import MIN_BREACHING, MOST_EXEMPLARS, SEED, Diagnosis, NotEnoughData, Severity
 from analysis.slo import Slo
 from analysis.tail import IntArray, Tail, share_interval
 from analysis.tree import Tree
@@ -47,6 +47,8 @@ class Lookups:
     spender: Callable[[list[str], str], tuple[str, str] | None]
     calls: Callable[[Period, datetime], pl.DataFrame]
     spans: Callable[[Period, datetime, int], pl.DataFrame]
+    simulated: Callable[[str, list[Diagnosis], Period], list[Diagnosis]] | None = None
+    """Causes of a judged metric with the figures of simulated fixes; None where nobody simulates."""
 
 
 @dataclass(frozen=True)

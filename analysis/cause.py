@@ -104,9 +104,16 @@ def named(
         dominates)
 
 
-def bound_fix(case: Case, id_: str, title: str, detail: str, assumption: str, saved_ms: FloatArray, *, cost: dict[str, float] | None = None) -> Fix:
-    """Return a fix whose gain is exact arithmetic: `saved_ms` (shape (n,)) off each request, its effect on the load of others left out."""
-    return Fix(id=id_, title=title, detail=detail, assumption=assumption, method="exact", predicted=gain(case, saved_ms, cost=cost))
+def bound_fix(
+    case: Case, id_: str, title: str, detail: str, assumption: str, saved_ms: FloatArray, *, cost: dict[str, float] | None = None,
+    whatif: str | None = None, parameters: Mapping[str, float | str] | None = None,
+) -> Fix:
+    """Return a fix whose gain is exact arithmetic: `saved_ms` (shape (n,)) off each request, its effect on the load of others left out.
+
+    `whatif` with its parameters is the simulation that can tell more.
+    """
+    return Fix(id=id_, title=title, detail=detail, assumption=assumption, method="exact", predicted=gain(case, saved_ms, cost=cost), whatif=whatif,
+               parameters=dict(parameters or {}))
 
 
 def gain(case: Case, saved_ms: FloatArray, *, cost: dict[str, float] | None = None) -> Predicted:

@@ -189,6 +189,8 @@ def diagnose(
     ranked = run_rules(_case(facts, lookups, coverage), rules()) if with_findings else Ranked([], [], [], {})
     if over and with_findings:
         ranked = replace(ranked, causes=[*ranked.causes, *_beside(facts, ranked, lookups, baseline, budgets, coverage)])
+    if lookups.simulated is not None and with_findings:
+        ranked = replace(ranked, causes=lookups.simulated(facts.metric, ranked.causes, _period(facts)))
     findings = [diagnosis.finding for diagnosis in ranked.findings]
     if not over:
         calm = [msgspec.structs.replace(finding, severity="info") for finding in findings]
@@ -499,8 +501,14 @@ def _over_budget(facts: _Facts, ranked: Ranked, *, with_findings: bool) -> Verdi
 def _main(causes: list[Diagnosis], stage: str) -> Diagnosis | None:
     """Return the cause that the verdict names: the first one; where time without a span overran, one that speaks of that time."""
     if stage == OTHER:
-        causes = [one for one in causes if one.claims_ms.get(OTHER, 0.0) > 0.0]
+        speaking = [one for one in causes if one.claims_ms.get(OTHER, 0.0) > 0.0]
+        # A cause with a name of its own that explains more comes first still.
+        return speaking[0] if speaking and (speaking[0] is causes[0] or _part(causes[0]) <= _part(speaking[0])) else None if not speaking else causes[0]
     return causes[0] if causes else None
+
+
+def _part(one: Diagnosis) -> float:
+    return float(one.finding.evidence.get("share_of_excess", 0.0))
 
 
 def overrun_stage(metric: str, breaching: StageTimes, budgets: Budgets, tail: Tail) -> str:
@@ -574,10 +582,9 @@ def _gain(finding: Finding, percentile: str) -> str:
         return ""
     predicted = fix.predicted
     interval = f" ({say_ms(predicted.interval[0])} to {say_ms(predicted.interval[1])})" if predicted.interval else ""
-    return (
-        f"{fix.title}: {predicted.metric.upper()} {percentile} falls to {say_ms(predicted.after)}{interval} "
-        f"if {fix.assumption}."
-    )
+    # A simulated fix is asked for over the requests since the onset, whose percentile is another than the window's.
+    whose = f", of the requests since the onset, falls from {say_ms(predicted.before)} to" if fix.method == "simulated" else " falls to"
+    return f"{fix.title}: {predicted.metric.upper()} {percentile}{whose} {say_ms(predicted.after)}{interval} if {fix.assumption}."
 
 
 def _why_no_cause(skipped: dict[str, str], *, with_findings: bool) -> str:
@@ -585,6 +592,11 @@ def _why_no_cause(skipped: dict[str, str], *, with_findings: bool) -> str:
         return "findings were not asked for"
     lacking = "; ".join(f"{rule}: {reason}" for rule, reason in skipped.items())
     return lacking or "no rule explains enough of the excess"
+
+
+def _period(facts: _Facts) -> Period:
+    """What is judged: from the onset to the window's end."""
+    return Period(facts.onset or facts.frame.start or _EPOCH, facts.frame.end or _EPOCH)
 
 
 def _case(facts: _Facts, lookups: Lookups, coverage: float | None) -> Case:
@@ -604,7 +616,7 @@ def _case(facts: _Facts, lookups: Lookups, coverage: float | None) -> Case:
         metric=facts.metric,
         points=points,
         burn=bad_share / allowed,
-        period=Period(facts.onset or facts.frame.start or _EPOCH, facts.frame.end or _EPOCH),
+        period=_period(facts),
         baseline=Period(facts.baseline.start, facts.baseline.end) if facts.baseline is not None and facts.base is not None else None,
         lookups=lookups,
         coverage=coverage,

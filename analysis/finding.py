@@ -43,7 +43,8 @@ class Predicted(msgspec.Struct, kw_only=True):
 class Fix(msgspec.Struct, kw_only=True):
     """What to change, with the exact setting, how the gain was computed, and the gain (null if unknown).
 
-    `assumption` completes "the gain holds if ...".
+    `assumption` completes "the gain holds if ...". `whatif` is what `overrun whatif` calls this fix, with the `parameters` asked for here; null where it
+    has no counterpart there.
     """
 
     id: str
@@ -52,6 +53,8 @@ class Fix(msgspec.Struct, kw_only=True):
     assumption: str
     method: Method
     predicted: Predicted | None
+    whatif: str | None = None
+    parameters: dict[str, float | str] = {}
     reasons: dict[str, str] = {}
 
 

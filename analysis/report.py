@@ -4,7 +4,7 @@ Built from a cursor on the collector's database; the same bytes go out on the co
 decoded into the same types by whoever asked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final, Literal
 
@@ -14,7 +14,7 @@ import msgspec
 from analysis.accounts import Errors, Retries, errors, retries
 from analysis.baseline import choose
 from analysis.budget import StageRow, budgets_for
-from analysis.case import Lookups
+from analysis.case import Lookups, Period
 from analysis.checklist import Step, checklist
 from analysis.diagnose import Baseline, Diagnosed, Verdict, diagnose
 from analysis.edges import Edges, edges
@@ -22,7 +22,7 @@ from analysis.encoding import encode
 from analysis.engine_only import EngineOnly, engine_only
 from analysis.engine_view import indicators
 from analysis.errors import AnalysisError
-from analysis.finding import Finding
+from analysis.finding import Diagnosis, Finding
 from analysis.goodput import FailedBy, Goodput, goodput, judge, own_limits
 from analysis.latency import Latency, latency, no_latency
 from analysis.leading import Indicator
@@ -34,6 +34,7 @@ from analysis.slo import Slo
 from analysis.trust import Check
 from analysis.window import FIRST_TOKEN_PATH, FOR_RULES, RequestFrame, Window, load, load_evidence_calls, load_evidence_spans, load_stage_spans, load_trace_ids
 
+Simulate = Callable[[duckdb.DuckDBPyConnection, Window, Slo, str, list[Diagnosis], Period], list[Diagnosis]]
 SCHEMA: Final = "overrun.report/1"
 
 
@@ -83,6 +84,7 @@ def build(
     *,
     prices: Prices | None = None,
     with_findings: bool = True,
+    simulate: Simulate | None = None,
 ) -> Report:
     """Report on the requests of a window.
 
@@ -93,6 +95,7 @@ def build(
         budgets: configured budgets in milliseconds by stage or group name; scaled defaults where not given.
         prices: of tokens by model; without them the report has throughput and no cost.
         with_findings: False leaves out causes and fixes, which cost more than all the numbers.
+        simulate: puts simulated figures into the causes' fixes (whatif.for_findings); without it they are bounds.
 
     Raises:
         BudgetError: an unknown stage or group in `budgets`.
@@ -106,18 +109,18 @@ def build(
     if sampled.refused:
         budgets_for(slo, next(iter(slo.limits())), budgets)
         return _refused(con, frame, sampled, slo)
-    return _of_requests(con, frame, sampled, slo, budgets, prices, with_findings=with_findings)
+    return _of_requests(con, frame, sampled, slo, budgets, prices, with_findings=with_findings, simulate=simulate)
 
 
 def _of_requests(
     con: duckdb.DuckDBPyConnection, whole: RequestFrame, sampled: Sampling, slo: Slo, budgets: Mapping[str, float] | None, prices: Prices | None, *,
-    with_findings: bool,
+    with_findings: bool, simulate: Simulate | None,
 ) -> Report:
     """The report of requests that stand for all, or can be weighted so that they do."""
     doubts = checks(con, whole, slo, sampled) + (evidence_checks(whole) if with_findings else [])
     frame, spoiled = without_spoiled(whole, doubts)
     found = diagnose(
-        frame, slo, _lookups(con), baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings, coverage=sampled.of_engines)
+        frame, slo, _lookups(con, frame.window, slo, simulate), baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings, coverage=sampled.of_engines)
     learned, why_none = indicators(frame, slo) if with_findings else ([], "not asked for")
     times = latency(frame.rows, weights=sampled.weights)
     for metric, why in spoiled.items():
@@ -144,12 +147,13 @@ def _of_requests(
     )
 
 
-def _lookups(con: duckdb.DuckDBPyConnection) -> Lookups:
+def _lookups(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, simulate: Simulate | None) -> Lookups:
     return Lookups(
         trace_ids=lambda rows: load_trace_ids(con, rows),
         spender=lambda traces, stage: _spender(con, traces, stage),
         calls=lambda period, origin: load_evidence_calls(con, period.start, period.end, origin),
         spans=lambda period, origin, n: load_evidence_spans(con, period.start, period.end, origin, n),
+        simulated=None if simulate is None else lambda metric, causes, period: simulate(con, window, slo, metric, causes, period),
     )
 
 

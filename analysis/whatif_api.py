@@ -48,9 +48,8 @@ def listed() -> list[FixInfo]:
         for fix in fixes.fixes()]
 
 
-def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
+def routes(pipeline: Pipeline, settings: Settings, worker: Worker) -> list[Route]:
     """The endpoints under /api/v1/whatif."""
-    worker = Worker()
 
     def answer(parameters: Mapping[str, str]) -> bytes:
         fix = parameters["fix"]

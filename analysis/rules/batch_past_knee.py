@@ -126,7 +126,8 @@ def _diagnosis(case: Case, found: Slowdown, ratio: float, pace: float | None, cl
         case, "max_sequences", f"Let at most {limit:.0f} sequences run at a time",
         f"--max-num-seqs {limit:.0f} per replica (SGLang: --max-running-requests {limit:.0f}); admit less than the engine can hold, with 20-30 % spare, and "
         "answer the rest with 429.",
-        "tokens come at their usual pace again (requests beyond the limit wait instead)", slower * case.spent("decode"))
+        "tokens come at their usual pace again (requests beyond the limit wait instead)", slower * case.spent("decode"),
+        whatif="max_sequences", parameters={"sequences": round(float(limit))})
     return named(
         case, RULE, "decode", claims,
         Action("platform", f"Set --max-num-seqs {limit:.0f} and restart one replica after the other.", "Restore the former limit.", fix),

@@ -27,6 +27,7 @@ Source
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from analysis.budget import BoolArray, FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
@@ -74,8 +75,11 @@ def _young(now: Calls, before: Calls, column: str) -> tuple[BoolArray, BoolArray
     Cold is an instance's first minute, and then on for as long as it takes half as long again as those that were there before (all other calls
     where those serve too few). None without new instances or with too few calls.
     """
-    old = set(before.frame[column].drop_nulls().to_list())
     start, names = now.of("start_s"), now.frame[column]
+    # What began in the baseline's last minute is new all the same: windows seldom end where things change.
+    seen = before.frame.drop_nulls(column).group_by(column).agg(pl.col("start_s").min())
+    recent = max(float(start.min()) - YOUNG_S, float(before.of("start_s").min()) + YOUNG_S)
+    old = set(seen.filter(pl.col("start_s") < recent)[column].to_list())
     fresh = [name for name in now.names(column) if name not in old]
     if not old or not fresh:
         return None

@@ -116,7 +116,8 @@ def _diagnosis(case: Case, found: Slowdown, odds: Odds, claims: dict[str, float]
         case, "chunked_prefill", "Chunk the prefill",
         "vLLM: --enable-chunked-prefill with --max-num-batched-tokens 2048; SGLang: --chunked-prefill-size 2048; or prefill on replicas of its own "
         "(disaggregated). Smaller chunks help running answers and delay the first token of long prompts.",
-        "prefill of others costs a running answer nothing", share * np.where(case.values > np.median(case.values), case.spent("decode"), 0.0))
+        "prefill of others costs a running answer nothing", share * np.where(case.values > np.median(case.values), case.spent("decode"), 0.0),
+        whatif="chunked_prefill", parameters={"token_budget": 2048})
     gaps = case.slow_calls.of("itl_max_ms")
     worst = float(np.nanmedian(gaps)) if known(gaps).any() else None
     return named(

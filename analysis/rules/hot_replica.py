@@ -80,7 +80,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case, "least_work", "Route by least outstanding work",
         f"{name} has {say_ratio(hot.share)} of the work, {printable(calm.name)} {say_ratio(calm.share)}: make session or prefix affinity a preference "
         "that yields when a replica has more than its share in flight.",
-        "requests on it wait no longer than usual ones", np.where(mine, saved, 0.0))
+        "requests on it wait no longer than usual ones", np.where(mine, saved, 0.0),
+        whatif="routing", parameters={"policy": "least_load"})
     return named(
         case, RULE, max(claims, key=lambda stage: claims[stage]), claims,
         Action("platform", f"Lower the weight of {name}, or switch the router from affinity to least connections.", "Restore the router's policy.", fix),

@@ -120,7 +120,8 @@ def _diagnosis(
         case, "context_limit", f"Refuse or reroute prompts above {limit:,} tokens",
         f"Set a context limit (--max-model-len, or at the gateway) of {limit:,} tokens, or send longer prompts to a replica of their own; chunked "
         "prefill lets others in between.",
-        "others no longer run beside huge prompts", np.minimum(saved, np.asarray(busy)), cost={"rerouted_ratio": float(huge.mean())})
+        "others no longer run beside huge prompts", np.minimum(saved, np.asarray(busy)), cost={"rerouted_ratio": float(huge.mean())},
+        whatif="context_limit", parameters={"max_input_tokens": limit})
     stage = max(("queue", "prefill", "decode", "first_token"), key=lambda one: min(claims[one], case.excess_ms(one)))
     mine = np.flatnonzero(case.rows["trace_key"].is_in(calls.frame["trace_key"].filter(pl.Series(huge)).implode()).to_numpy())
     return named(

@@ -28,13 +28,13 @@ Source
     tokens held: bytes a token = 2 x layers x KV heads x head dimension x bytes.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import demand
+from analysis.demand import demand, hit_ratio
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.kv import SHRUNK, Pressure, pressure
 from analysis.prefill import spread
@@ -70,6 +70,15 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     return too_few_breaches(case) or _diagnosis(case, found, claims, shrunk, 0.0 if grown is None else grown.lost_ratio)
 
 
+def _simulation(case: Case, found: Pressure, lost: float) -> dict[str, Any]:
+    """What to simulate: the former KV memory, or the hits that it held where nothing is preempted."""
+    hits = hit_ratio(case)
+    if lost >= MIN_LOST and found.preempted < MIN_PREEMPTED and hits is not None:
+        return {"whatif": "prefix_cache", "parameters": {"hit_ratio": round(min(hits.before, 0.999), 3)}}
+    known = found.capacity_ratio is not None and 0.0 < found.capacity_ratio < SHRUNK
+    return {"whatif": "kv_size", "parameters": {"factor": round(1.0 / (found.capacity_ratio or 1.0), 3) if known else 1.5}}
+
+
 def _diagnosis(case: Case, found: Pressure, claims: dict[str, float], shrunk: bool, lost: float) -> Diagnosis:
     stage = case.worst("queue", "prefill", "decode")
     saved = sum(np.minimum(case.spent(name), ms) for name, ms in claims.items())
@@ -80,7 +89,8 @@ def _diagnosis(case: Case, found: Pressure, claims: dict[str, float], shrunk: bo
         case, "kv", "Give the KV cache more room",
         "vLLM: --gpu-memory-utilization 0.95, --kv-cache-dtype fp8, a lower --max-model-len or --max-num-seqs; SGLang: --mem-fraction-static; "
         "check what else took GPU memory since the onset (another process, LoRA adapters, CUDA graphs).",
-        "no request waits for blocks or is preempted", np.asarray(saved))
+        "no request waits for blocks or is preempted", np.asarray(saved),
+        **_simulation(case, found, lost))
     return named(
         case, RULE, stage, claims,
         Action(

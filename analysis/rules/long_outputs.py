@@ -193,6 +193,8 @@ def _fix(case: Case, tokens: int, parts: Parts) -> Fix:
     )
     return Fix(
         id="cap",
+        whatif="cap",
+        parameters={"max_tokens": tokens},
         title=f"Cap answers at max_tokens={tokens}",
         detail=f"{now}Set max_tokens={tokens} (1.5 x the typical length), ask for short answers in the prompt and "
         f"offer 'show more'. It cuts {say_ratio(predicted.cost['truncated_ratio'])} of the answers.",

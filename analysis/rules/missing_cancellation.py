@@ -78,7 +78,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case, "cancellation", "Cancel the engine call when the client leaves",
         "Close the upstream stream on disconnect (Starlette: await request.is_disconnected(); OpenAI SDK: close the stream; proxies: propagate the abort); "
         "vLLM and SGLang stop a request whose connection closes.",
-        "nobody waits for answers that were given up", np.asarray(held))
+        "nobody waits for answers that were given up", np.asarray(held),
+        whatif="cancellation", parameters={})
     return named(
         case, RULE, case.worst("queue", "decode"), claims,
         Action("app", "Lower max_tokens on the route that users leave most, so that abandoned answers end sooner.", "Restore max_tokens.", fix),

@@ -37,8 +37,9 @@ from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_
 RULE: Final = "model_changed"
 MIN_OF_SLOW: Final = 0.5
 MIN_SLOWER: Final = 1.2
-# A model with fewer of the former calls than this was not there before; own default.
-ABSENT: Final = 0.02
+# A model with fewer of the former calls than this, and so many times as many now, is new; own defaults.
+ABSENT: Final = 0.15
+MORE: Final = 4.0
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -47,7 +48,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if before is None or not len(before) or not len(case.slow_calls):
         return None
     old, new = _shares(before.frame), _shares(case.calls.frame)
-    fresh = [name for name in new if old.get(name, 0.0) <= ABSENT]
+    # A baseline may end a little after the change.
+    fresh = [name for name in new if old.get(name, 0.0) <= ABSENT and new[name] >= MORE * old.get(name, 0.0)]
     if not fresh or not old:
         return None
     slow = case.slow_calls.frame["model"]
@@ -76,7 +78,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     return named(
         case, RULE, max(claims, key=lambda stage: claims[stage]), claims,
         Action("provider", f"Route back to {was}.", f"Route to {what} again.", fix),
-        headline=f"{what} answers {say_ratio(new[name])} of the calls and none before, when {was} had {say_ratio(old[former])}; it takes "
+        headline=f"{what} answers {say_ratio(new[name])} of the calls and {say_ratio(old.get(name, 0.0))} before, when {was} had {say_ratio(old[former])}; "
+        f"it takes "
         f"{say_ms(_median(its, 'e2e_ms'))} where the former one took {say_ms(_median(theirs, 'e2e_ms'))}",
         because=f"{what} answers instead of {was} and takes {slower:.1f} times as long",
         evidence={"model": what, "former_model": was, "share_now": new[name], "share_of_slow": served[name], "slower": slower, **figures},

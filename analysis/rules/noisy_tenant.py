@@ -78,7 +78,8 @@ def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]
         f"A quota in tokens per second for {name} at the gateway ({say_ratio(found.share_before)} of the work before, {say_ratio(found.share_now)} now), "
         "or weighted fair queueing between tenants.",
         "the other tenants wait as before", np.where(theirs, 0.0, saved),
-        cost={"limited_ratio": float(theirs.mean())})
+        cost={"limited_ratio": float(theirs.mean())},
+        whatif="tenant_quota", parameters={"tenant": found.name, "share_ratio": round(max(found.share_before, 0.01), 3)})
     return named(
         case, RULE, stage, claims,
         Action("platform", f"Rate-limit {name} at the gateway (429 with Retry-After) to its former tokens per second.", f"Lift the limit on {name}.", fix),

@@ -100,7 +100,8 @@ def _diagnosis(case: Case, found: Reading, before: float, now: float, z: float |
         case, "prefix_cache", "Restore the prefix cache",
         f"{why}{act[0].upper()}{act[1:]}; route sessions to the replica that holds their prefix. vLLM: --enable-prefix-caching, SGLang: no "
         "--disable-radix-cache.",
-        f"{say_ratio(before)} of the input is in the cache again (engine time that this frees is not counted)", saved)
+        f"{say_ratio(before)} of the input is in the cache again (engine time that this frees is not counted)", saved,
+        whatif="prefix_cache", parameters={"hit_ratio": round(min(before, 0.999), 3)})
     return named(
         case, RULE, found.stage, claims,
         Action(

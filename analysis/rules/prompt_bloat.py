@@ -76,7 +76,8 @@ def _diagnosis(case: Case, found: Reading, delta: float, claims: dict[str, float
         f"Prompts grew from {found.input_usual:,.0f} to {found.input_slow:,.0f} tokens{turns}: cut the history to the last 2-4 turns and a "
         f"summary, pass fewer passages, and refuse or reroute what is above {limit:,.0f} tokens.",
         f"no prompt is longer than {limit:,.0f} tokens (engine time that this frees is not counted)", saved,
-        cost={"trimmed_ratio": float((n_in > limit).mean())})
+        cost={"trimmed_ratio": float((n_in > limit).mean())},
+        whatif="context_limit", parameters={"max_input_tokens": round(limit)})
     return named(
         case, RULE, found.stage, claims,
         Action("app", f"Cut the history or the passages so that prompts stay below {limit:,.0f} tokens.", "Restore the former prompt.", fix),

@@ -65,7 +65,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case, "retries_on_error", "Retry on errors only, within a budget",
         "Retry 429 and 5xx only, at most 10 % of requests, with back-off min(2^n + U(0, 1), 60) s; drop retries on a slow first token, or hedge once "
         "and cancel the loser. Cancel the abandoned call so that the engine stops.",
-        "the first attempt answers as fast as the last one did", np.minimum(saved, sum(case.spent(stage) for stage in STAGES)))
+        "the first attempt answers as fast as the last one did", np.minimum(saved, sum(case.spent(stage) for stage in STAGES)),
+        whatif="retries", parameters={"policy": "on_error"})
     stage = case.worst(*STAGES)
     return named(
         case, RULE, stage, claims,

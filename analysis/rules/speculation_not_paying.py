@@ -70,7 +70,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case, "speculation_off", "Switch speculative decoding off",
         "Leave out --speculative-config (SGLang: --speculative-algorithm), or draft fewer tokens (num_speculative_tokens 1-2) and disable it above a batch "
         "size; compare time per token on and off on the same traffic.",
-        "tokens come at the pace of before the onset", case.spent("decode") * max(0.0, 1.0 - found.usual_ms / max(found.slow_ms, 1e-9)))
+        "tokens come at the pace of before the onset", case.spent("decode") * max(0.0, 1.0 - found.usual_ms / max(found.slow_ms, 1e-9)),
+        whatif="speculation", parameters={"enabled": "false"})
     return named(
         case, RULE, "decode", claims,
         Action("platform", "Restart one replica after the other without speculation.", "Restart with speculation.", fix),

@@ -92,7 +92,8 @@ def _diagnosis(
         case, "eject", f"Take {name} out of rotation",
         f"Drain {name} and look at its host: clocks and temperature (nvidia-smi -q -d PERFORMANCE), other processes, links. Route by least "
         "outstanding work so that a slow replica gets less.",
-        "its peers take its calls at their own pace and have room for them", np.where(mine, spent * (1.0 - 1.0 / slower) + queue, 0.0))
+        "its peers take its calls at their own pace and have room for them", np.where(mine, spent * (1.0 - 1.0 / slower) + queue, 0.0),
+        whatif="eject", parameters={})
     stage = max(claims, key=lambda one: claims[one])
     return named(
         case, RULE, stage, claims,

@@ -300,6 +300,8 @@ def _fix(case: Case, load: Load, gauges: Gauges, kv_bound: bool) -> Fix:
     )
     return Fix(
         id="replicas",
+        whatif="replicas",
+        parameters={"replicas": replicas},
         title=f"Run {replicas} replicas instead of {gauges.instances}",
         detail=f"{load.offered_tps:,.0f} tokens/s arrive where {load.admitted_tps:,.0f} are admitted; {replicas} equal "
         f"replicas leave {say_ratio(SPARE)} spare. {per_replica}",

@@ -29,6 +29,8 @@ from analysis.whatif.simplex import minimise
 # against another cost law the error falls until about a thousand in all.
 FIRST, ALTERNATIVE, LAST, POLISH, HOLDOUT, REFIT = 240, 70, 300, 80, 240, 80
 REFITS: Final = 8
+# Nelder and Mead over six coefficients need seven evaluations to begin with and some to move.
+LEAST_EVALUATIONS: Final = 30
 BLOCKS: Final = 12
 # An alternative setting must lower the error by this part to be believed over the default.
 BETTER: Final = 0.9
@@ -100,16 +102,18 @@ def fit(
     setup: Setup | None = None,
     progress: Callable[[float], None] = lambda share: None,
     refits: int = REFITS,
+    effort: float = 1.0,
 ) -> Engine:
     """Calibrate one pool on some of its calls (all of them by default); seconds on one core. `progress` is told the share done.
 
-    With `setup` the engine's settings are known and only what a step costs is searched for.
+    With `setup` the engine's settings are known and only what a step costs is searched for. `effort` below 1 searches with fewer evaluations, on a
+    shorter stretch.
     """
     begun = time.perf_counter()
     rng = np.random.default_rng(SEED)
     every = np.arange(len(pool)) if rows is None else rows
-    part, inside = _stretch(pool, every)
-    search = _Search(part, inside)
+    part, inside = _stretch(pool, every, round(STRETCH * effort))
+    search = _Search(part, inside, effort)
     setup, at = search.settings(progress) if setup is None else (setup, search.from_starts(Replay(part, inside), setup, FIRST)[0])
     setup = replace(setup, speed=_speeds(part, setup, costs_of(at)))
     at, _ = search.minimise(Replay(part, inside), setup, at, 0.25, LAST)
@@ -119,10 +123,11 @@ def fit(
         at = search.insist(setup, at)
     progress(0.6)
     seen, unseen = _parted(part, inside)
-    trained = _Search(part, seen).from_starts(Replay(part, seen), setup, HOLDOUT)[0]
+    trained = _Search(part, seen, effort).from_starts(Replay(part, seen), setup, HOLDOUT)[0]
     holdout = errors(part, simulate(part.calls, setup, costs_of(trained)), unseen)
     progress(0.7)
     others = []
+    refits = max(3, round(refits * effort))
     for k in range(refits):
         others.append(costs_of(search.minimise(Replay(part, _resampled(part, inside, rng)), setup, at, 0.15, REFIT)[0]))
         progress(0.7 + 0.3 * (k + 1) / refits)
@@ -158,9 +163,10 @@ def _gate(error: dict[str, float], gates: tuple[tuple[str, float], ...]) -> str 
 class _Search:
     """The search for settings and coefficients of one pool on `rows`, from two starts: moments of the recording, and a regression."""
 
-    def __init__(self, pool: Pool, rows: Ints) -> None:
+    def __init__(self, pool: Pool, rows: Ints, effort: float = 1.0) -> None:
         self._pool = pool
         self._rows = rows
+        self._effort = effort
         self._replay = Replay(pool, rows)
         # What is held out tells nothing, not even a place to start from; that it was in the batches of the others is known to the engine's gauges.
         self._told = pool if len(np.unique(rows)) == len(pool) else pool.take(np.unique(rows))
@@ -176,7 +182,7 @@ class _Search:
         def value(point: FloatArray) -> float:
             return replay.error(setup, costs_of(point)) + _PRIOR * float((((point - centre) / 2.0) ** 2).sum())
 
-        return minimise(value, at, np.full(len(at), width), evaluations)
+        return minimise(value, at, np.full(len(at), width), max(LEAST_EVALUATIONS, round(evaluations * self._effort)))
 
     def from_starts(self, replay: Replay, setup: Setup, evaluations: int) -> tuple[FloatArray, float]:
         """The better of the two searches, looked at once more with a fresh simplex (one that has shrunk early does not come back)."""
@@ -251,18 +257,18 @@ def _speeds(pool: Pool, setup: Setup, costs: Costs) -> tuple[float, ...]:
     return tuple((factor / np.median(factor)).tolist())
 
 
-def _stretch(pool: Pool, rows: Ints) -> tuple[Pool, Ints]:
-    """The pool itself, or the stretch of `STRETCH` calls that waited longest, each beginning where few calls were in flight; and the rows to score."""
+def _stretch(pool: Pool, rows: Ints, most: int = STRETCH) -> tuple[Pool, Ints]:
+    """The pool itself, or the stretch of `most` calls that waited longest, each beginning where few calls were in flight; and the rows to score."""
     n = len(pool)
-    if n <= STRETCH or len(rows) < n:
+    if n <= most or len(rows) < n:
         return pool, rows
     begun = pool.arrived_s
     order = np.argsort(begun, kind="stable")
     ended = np.sort(pool.ended_s)
     in_flight = np.arange(n) - np.searchsorted(ended, begun[order])
-    starts = [int(block[np.argmin(in_flight[block])]) for block in np.array_split(np.arange(n - STRETCH + 1), 8)]
-    first = max(starts, key=lambda at: float(pool.queue_s[order[at : at + STRETCH]].mean()) + 1e-9 * at)
-    chosen = np.sort(order[first : first + STRETCH])
+    starts = [int(block[np.argmin(in_flight[block])]) for block in np.array_split(np.arange(n - most + 1), 8)]
+    first = max(starts, key=lambda at: float(pool.queue_s[order[at : at + most]].mean()) + 1e-9 * at)
+    chosen = np.sort(order[first : first + most])
     return pool.take(chosen), np.arange(len(chosen))
 
 

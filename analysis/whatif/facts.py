@@ -40,7 +40,8 @@ class Facts:
 
     `requests`: the successful requests, oldest first (columns of sql/whatif_requests.sql; `trace_id`, times `*_ms`). `calls`: every generation
     call between a minute before the first of them and the last one's end, oldest first, with `request` = row of its request, -1 for calls of
-    others. `points`: engine indicators (time_us, instance, model, indicator, value). `metric` and `percentile` (0..100) are what is judged.
+    others. `effort` is the part of the usual evaluations that calibration may take.
+    `points`: engine indicators (time_us, instance, model, indicator, value). `metric` and `percentile` (0..100) are what is judged.
     """
 
     requests: pl.DataFrame
@@ -50,6 +51,7 @@ class Facts:
     metric: str
     failed: int = 0
     left_out: int = 0
+    effort: float = 1.0
     load_spans: Callable[[], pl.DataFrame] = field(default=pl.DataFrame, repr=False)
     progress: Callable[[float], None] = field(default=lambda share: None, repr=False)
 
@@ -103,7 +105,7 @@ class Facts:
         from analysis.whatif.pool import pools
 
         found, lacking = pools(self)
-        fitted = [fit(pool, progress=self.progress) for pool in found]
+        fitted = [fit(pool, progress=self.progress, effort=self.effort) for pool in found]
         return fitted, lacking or next((engine.gate for engine in fitted if engine.gate), None)
 
     def per_request(self, call_delta_ms: FloatArray, ttft_delta_ms: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
@@ -146,7 +148,7 @@ def load_facts(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric:
         found: pl.DataFrame = cursor.sql(query("whatif_spans"), params={"start": span[0] - LEAD, "end": span[1]}).pl()
         return found.join(ids, on="trace_id", how="semi", maintain_order="left")
 
-    return Facts(ok.drop("request"), calls, points, slo, metric, rows.height - ok.height, left_out, spans)
+    return Facts(ok.drop("request"), calls, points, slo, metric, rows.height - ok.height, left_out, load_spans=spans)
 
 
 def _extent(rows: pl.DataFrame) -> tuple[datetime, datetime]:

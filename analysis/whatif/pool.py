@@ -112,12 +112,14 @@ def _coverage(facts: Facts, calls: pl.DataFrame) -> float:
     counted = facts.points.filter(pl.col("indicator") == "output_tokens").sort("time_us")
     if counted["time_us"].n_unique() < 3:
         return 1.0
-    begin, end = float(counted["time_us"].min()), float(counted["time_us"].max())  # type: ignore[arg-type]
+    start, whole = calls["start_us"].to_numpy().astype(np.float64), calls["e2e_ms"].to_numpy() * 1000.0
+    # Calls that began after the last one here are not loaded, though the counters go on and count them.
+    begin = max(float(counted["time_us"].min()), float(start.min()))  # type: ignore[arg-type]
+    end = min(float(counted["time_us"].max()), float(start.max()))  # type: ignore[arg-type]
     total = 0.0
     for (_instance,), one in counted.group_by("instance"):
         at, rate = one["time_us"].to_numpy(), one["value"].to_numpy()
-        total += float((rate[1:] * np.diff(at)).sum()) / 1e6
-    start, whole = calls["start_us"].to_numpy().astype(np.float64), calls["e2e_ms"].to_numpy() * 1000.0
+        total += float((rate[1:] * np.diff(np.clip(at, begin, end))).sum()) / 1e6
     first = start + np.nan_to_num(calls["ttft_engine_ms"].cast(pl.Float64).fill_null(0.0).to_numpy()) * 1000.0
     inside = (np.clip(start + whole, begin, end) - np.clip(first, begin, end)) / np.maximum(start + whole - first, 1.0)
     ours = float((calls["output_tokens"].to_numpy() * np.clip(inside, 0.0, 1.0)).sum())

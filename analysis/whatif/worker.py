@@ -67,7 +67,7 @@ class Worker:
 
     def _asked(self, facts: Facts, fix: str, texts: Mapping[str, str | None]) -> Prediction:
         spans = facts.spans if getattr(fixes.find(fix), "NEEDS_SPANS", False) else None
-        sent = (facts.requests, facts.calls, facts.points, facts.slo, facts.metric, facts.failed, facts.left_out, spans, fix, dict(texts))
+        sent = (facts.requests, facts.calls, facts.points, facts.slo, facts.metric, facts.failed, facts.left_out, facts.effort, spans, fix, dict(texts))
         try:
             pipe = self._open()
             pipe.send(sent)
@@ -96,10 +96,10 @@ def _serve(pipe: Connection) -> None:
     engines: OrderedDict[Any, Any] = OrderedDict()
     while True:
         try:
-            requests, calls, points, slo, metric, failed, left_out, spans, fix, texts = pipe.recv()
+            requests, calls, points, slo, metric, failed, left_out, effort, spans, fix, texts = pipe.recv()
         except (EOFError, OSError):
             return
-        facts = Facts(requests, calls, points, slo, metric, failed, left_out, load_spans=partial(_given, spans))
+        facts = Facts(requests, calls, points, slo, metric, failed, left_out, effort, load_spans=partial(_given, spans))
         pipe.send(_answer(engines, facts, fix, texts))
 
 
@@ -108,7 +108,7 @@ def _given(spans: pl.DataFrame | None) -> pl.DataFrame:
 
 
 def _answer(engines: OrderedDict[Any, Any], facts: Facts, fix: str, texts: dict[str, str | None]) -> Prediction | str:
-    key = _key(facts.calls)
+    key = (*_key(facts.calls), facts.effort)
     if key in engines:
         facts.__dict__["engines"] = engines[key]
     try:
