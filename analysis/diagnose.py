@@ -55,6 +55,8 @@ RULED_OUT_BELOW: Final = 0.1
 RECHECK_DEFAULT_S: Final = 300
 # What is judged since an onset must be this part of the window at least: a shorter stretch is a bad moment; own default.
 MIN_SINCE: Final = 0.1
+# ...and so long: below it a busy moment of a queue, in which all requests share one fate, is as likely; own default.
+MIN_SINCE_S: Final = 60.0
 # Requests that overlap share their fate, and the onset was chosen where it looks worst: so many count as one there; own default.
 DEPENDENT: Final = 4
 # Within the target, a share of slow requests above this part of what the target allows may be told of; own default.
@@ -392,7 +394,7 @@ def _over_since(facts: _Facts) -> bool:
     joint = facts.judged.good | facts.judged.bad
     known = since & (joint if facts.goodput.ratio is not None else facts.judged.known[facts.metric] | facts.judged.error)
     n, bad = int(known.sum()), int((known & facts.bad).sum())
-    if bad < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)):
+    if bad < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)) or _period(facts).seconds < MIN_SINCE_S:
         return False
     return wilson((n - bad) // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[1] < facts.slo.goodput_target
 
@@ -427,7 +429,7 @@ def _worse(facts: _Facts) -> bool:
     since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset)
     slow, n = int((facts.breaching & since).sum()), int(since.sum())
     before = facts.base[f"{facts.metric}_ms"].to_numpy()
-    if slow < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)):
+    if slow < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)) or _period(facts).seconds < MIN_SINCE_S:
         return False
     least = wilson(slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0]
     usual = wilson(int((before > facts.limit_ms).sum()), len(before), Z_ONE_SIDED)[1]

@@ -120,7 +120,8 @@ def _of_requests(
     doubts = checks(con, whole, slo, sampled) + (evidence_checks(whole) if with_findings else [])
     frame, spoiled = without_spoiled(whole, doubts)
     found = diagnose(
-        frame, slo, _lookups(con, frame.window, slo, simulate), baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings, coverage=sampled.of_engines)
+        frame, slo, _lookups(con, frame.window, slo, simulate), baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings,
+        coverage=sampled.of_engines)
     learned, why_none = indicators(frame, slo) if with_findings else ([], "not asked for")
     times = latency(frame.rows, weights=sampled.weights)
     for metric, why in spoiled.items():
