@@ -1,6 +1,7 @@
 """`overrun whatif`: one sub-command per fix, the same answer from a file and from a server, and refusals in the fix's words."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,3 +86,35 @@ def test_bad_input_ends_with_2(db: Path, arguments: tuple[str, ...], said: str) 
     done = here(*arguments, "--db", db)
     assert done.exit_code == 2
     assert said in done.stderr
+
+
+# The recording's first minute: an engine that falls behind.
+WINDOW = {"from": "2026-11-20T10:00:00Z", "to": "2026-11-20T10:01:00Z", "baseline": "none", "slo": "ttft:1000 e2el:5000"}
+
+
+def test_a_server_simulates_replicas_and_says_how_well_it_fits(server: ServerProcess) -> None:
+    # Last in this file: the tests above know a server with twenty requests.
+    assert here("import", RECORDINGS_PATH / "vllm-spans", "--url", server.http).exit_code == 0
+    answer = httpx.get(f"{server.http}/api/v1/whatif/replicas", params={"replicas": "2", **WINDOW}, timeout=120.0).json()
+    assert answer["method"] == "simulated", answer
+    predicted = answer["predicted"]
+    low, high = predicted["interval"]
+    assert low <= predicted["after"] <= high < predicted["before"]
+    assert 0.0 <= predicted["backtest_error_ratio"] < 0.2
+    assert predicted["cost"]["replicas_factor"] == 2.0
+
+
+def test_a_report_takes_the_simulated_figure_when_the_worker_has_made_it(server: ServerProcess) -> None:
+    until = time.monotonic() + 90.0
+    fix = None
+    while time.monotonic() < until:
+        [finding] = [f for f in httpx.get(f"{server.http}/api/v1/report", params=WINDOW, timeout=60.0).json()["findings"] if f["rule"] == "under_capacity"]
+        fix = finding["fix"]
+        if fix["method"] == "simulated":
+            break
+        assert "ask again in a minute" in fix["reasons"]["simulated"]
+        time.sleep(0.2)
+    assert fix is not None
+    assert (fix["method"], fix["whatif"]) == ("simulated", "replicas")
+    assert fix["predicted"]["after"] < fix["predicted"]["before"]
+    assert fix["predicted"]["backtest_error_ratio"] is not None

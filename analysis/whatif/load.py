@@ -14,10 +14,11 @@ from msgspec import Meta
 from analysis.whatif.calibrate import Engine
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction
-from analysis.whatif.simulate import Change, predict_simulated
+from analysis.whatif.simulate import SHAKE, Change, predict_simulated
 
 # Log units of extra width per doubling: a heavier load visits batches that the recording does not show.
 _PER_DOUBLING = 0.05
+_SHAKE_PER_DOUBLING = 4.0
 
 
 def predict(facts: Facts, *, factor: Annotated[float, Meta(gt=0.01, lt=100, description="load over today's, such as 1.3 or 0.8")]) -> Prediction:
@@ -30,4 +31,6 @@ def predict(facts: Facts, *, factor: Annotated[float, Meta(gt=0.01, lt=100, desc
         arrival = np.where(calls.after >= 0, calls.arrival_s, calls.arrival_s / factor)
         return Change(replace(calls, arrival_s=arrival), engine.setup)
 
-    return predict_simulated(facts, fix, change, worse=_PER_DOUBLING * abs(float(np.log2(factor))))
+    doublings = float(np.log2(factor))
+    # Past the recorded load the queue hangs on the capacity itself, of which the recording shows less the further it was away.
+    return predict_simulated(facts, fix, change, worse=_PER_DOUBLING * abs(doublings), shake=SHAKE * (1.0 + _SHAKE_PER_DOUBLING * max(0.0, doublings)))

@@ -69,12 +69,14 @@ def predict_simulated(
     *,
     bound: Callable[[], Prediction] | None = None,
     cost: Mapping[str, float] | None = None,
-    worse: float = 0.0,
+    worse: float | Mapping[str, float] = 0.0,
+    shake: float = SHAKE,
     needs_kv: bool = False,
 ) -> Prediction:
     """Return the simulated answer, the exact bound where the engine cannot be simulated, or a refusal with the reason.
 
-    `worse` (log units) widens the interval where the fix leaves what the calibration has seen; `needs_kv` refuses where no engine's KV capacity is
+    `worse` (log units, for all metrics or by metric) widens the interval where the fix leaves what the calibration has seen, `shake` is how much more or
+    less than fitted the steps may cost then; `needs_kv` refuses where no engine's KV capacity is
     known. `cost` stands beside what the changes cost.
     """
     engines, why = facts.engines
@@ -92,9 +94,10 @@ def predict_simulated(
     changes = [change(engine) for engine in engines]
     before, identity, after = recorded(facts), _replayed(facts, engines, None, None), _replayed(facts, engines, changes, None)
     draws = [(_replayed(facts, engines, None, k), _replayed(facts, engines, changes, k)) for k in range(len(engines[0].refits))]
-    shaken = [_replayed(facts, engines, changes, None, scale) for scale in (1.0 - SHAKE, 1.0 + SHAKE)]
+    shaken = [_replayed(facts, engines, changes, None, scale) for scale in (1.0 - shake, 1.0 + shake)]
     percentiles = sorted({*PERCENTILES, facts.percentile})
-    effects = [_effect(engines, before, identity, after, draws, shaken, metric, p, worse) for metric in METRICS for p in percentiles]
+    wider = worse if isinstance(worse, Mapping) else dict.fromkeys(METRICS, worse)
+    effects = [_effect(engines, before, identity, after, draws, shaken, metric, p, wider.get(metric, 0.0)) for metric in METRICS for p in percentiles]
     corrected = _corrected(before, identity, after)
     rejected = np.isnan(after.e2e) & ~np.isnan(before.e2e)
     spent = dict(cost or {}) | _cost(engines, changes) | ({"rejected_ratio": float(rejected.mean())} if rejected.any() else {})
