@@ -87,7 +87,7 @@ def test_our_own_names_are_read_from_json_lines(tmp_path: Path) -> None:
     text = json.dumps(row) + "\n\n" + json.dumps(row | {"output_tokens": None, "session": "line\u2028break"}) + "\n"
     frame = load_traces([(write(tmp_path / "r.jsonl", text), None)])
     row.pop("a column nobody needs")
-    assert frame.rows(named=True) == [row | {"time": datetime(2026, 1, 1, 0, 0, 0, 500_000, UTC)}]
+    assert frame.rows(named=True) == [row | {"time": datetime(2026, 1, 1, 0, 0, 0, 500_000, UTC), "prompt_numbers": None}]
 
 
 def test_a_given_route_replaces_the_files_own(tmp_path: Path) -> None:
