@@ -40,6 +40,10 @@ class Predicted(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
 
+# Why a fix has no simulated figure yet; said in its `reasons`.
+SIMULATING: Final = "it is being simulated: ask again in a minute"
+
+
 class Fix(msgspec.Struct, kw_only=True):
     """What to change, with the exact setting, how the gain was computed, and the gain (null if unknown).
 

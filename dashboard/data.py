@@ -23,6 +23,7 @@ from analysis.cohorts import Cohorts
 from analysis.compare import Comparison
 from analysis.engine_course import EngineCourse
 from analysis.engine_view import EngineView
+from analysis.finding import SIMULATING
 from analysis.heatmap import Heatmap
 from analysis.lengths import State
 from analysis.parts import Stages
@@ -92,7 +93,8 @@ def holdings(asked: Asked) -> Holdings:
 
 def report(asked: Asked) -> Report:
     """The whole answer."""
-    return _ask("report", asked, of=lambda api, asked: api.report(asked))
+    return _ask("report", asked, of=lambda api, asked: api.report(asked), whole=lambda told: not any(
+        finding.fix is not None and finding.fix.reasons.get("simulated") == SIMULATING for finding in told.findings))
 
 
 def predictor() -> State | None:
@@ -187,9 +189,10 @@ def forget() -> None:
     _ANSWERS.forget()
 
 
-def _ask(name: str, asked: Asked, *more: object, of: Callable[[Client, dict[str, str]], T], fresh_s: float = FRESH_S, keep_s: float = KEEP_S) -> T:
+def _ask(name: str, asked: Asked, *more: object, of: Callable[[Client, dict[str, str]], T], fresh_s: float = FRESH_S, keep_s: float = KEEP_S,
+         whole: Callable[[T], bool] | None = None) -> T:
     api = client()
-    return _ANSWERS.get((api.url, name, asked, more), lambda: of(api, dict(asked)), fresh_s=fresh_s, keep_s=keep_s)
+    return _ANSWERS.get((api.url, name, asked, more), lambda: of(api, dict(asked)), fresh_s=fresh_s, keep_s=keep_s, whole=whole)
 
 
 def _seen(held: Holdings) -> tuple[datetime | None, int]:

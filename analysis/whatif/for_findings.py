@@ -20,7 +20,7 @@ import msgspec
 
 from analysis.case import Period
 from analysis.errors import AnalysisError
-from analysis.finding import Diagnosis, Finding
+from analysis.finding import SIMULATING, Diagnosis, Finding
 from analysis.finding import Fix as FoundFix
 from analysis.slo import Slo
 from analysis.whatif import fixes
@@ -81,7 +81,7 @@ class Background:
                     self._thread = threading.Thread(target=self._work, name="overrun-fixes", daemon=True)
                     self._thread.start()
         if known is None:
-            return _with(one, _noted(fix, "it is being simulated: ask again in a minute"))
+            return _with(one, _noted(fix, SIMULATING))
         return _with(one, known[1])
 
     def _simulated(self, finding: Finding, window: Window, slo: Slo, metric: str, period: Period) -> FoundFix:

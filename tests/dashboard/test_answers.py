@@ -39,6 +39,17 @@ def test_an_older_answer_is_good_while_the_store_stands_still() -> None:
     assert store.get() == 2
 
 
+def test_an_answer_that_is_not_whole_is_asked_anew_once_it_is_no_longer_fresh() -> None:
+    store = Store()
+    assert store.answers.get("report", store._ask, whole=lambda count: count > 1) == 1
+    store.time = FRESH_S
+    assert store.answers.get("report", store._ask, whole=lambda count: count > 1) == 1
+    store.time = FRESH_S + 1
+    assert store.answers.get("report", store._ask, whole=lambda count: count > 1) == 2
+    store.time = KEEP_S
+    assert store.answers.get("report", store._ask, whole=lambda count: count > 1) == 2
+
+
 def test_an_older_answer_is_asked_anew_when_the_store_has_moved() -> None:
     store = Store()
     store.get()
