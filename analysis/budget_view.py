@@ -88,7 +88,8 @@ def budget_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, config
 
 
 def _with(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
-    return rows.filter(~pl.col("error") & pl.col(f"{metric}_ms").is_not_null())
+    """The successful requests that carry the metric, oldest first: in the store's own order the last digit of a sum would depend on when each was assembled."""
+    return rows.filter(~pl.col("error") & pl.col(f"{metric}_ms").is_not_null()).sort("start_us", "trace_key")
 
 
 def _healthy(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, metric: str) -> tuple[pl.DataFrame | None, str | None]:

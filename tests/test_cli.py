@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -209,9 +208,7 @@ def test_compare_answers_the_same_from_a_file_and_from_a_server(db: Path, server
 def test_budget_answers_the_same_from_a_file_and_from_a_server(db: Path, server: ServerProcess) -> None:
     asked = ("--from", "2020-01-01T00:00:00Z", "--to", "2027-01-01T00:00:00Z", "--slo", "e2e:3600s")
     for form in ("json", "toml", "text"):
-        answers: list[Any] = [here("budget", *where, *asked, "--output", form).stdout for where in (("--db", db), ("--url", server.http))]
-        if form == "json":  # requests lie in the two stores in another order, and so the last digit of a sum may differ
-            answers = [json.loads(answer, parse_float=lambda text: round(float(text), 6)) for answer in answers]
+        answers = [here("budget", *where, *asked, "--output", form).stdout for where in (("--db", db), ("--url", server.http))]
         assert answers[0] == answers[1] != ""
 
 
