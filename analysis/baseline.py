@@ -1,7 +1,8 @@
 """What is the window compared with? Loads the baseline that was asked for, or finds a healthy one among the same hours of earlier days.
 
-`auto` takes the latest healthy window of the same hours, else the healthy span just before; where neither exists, the part before a detected
-onset inside the window serves (see `diagnose`). The choice is always printed.
+`auto` takes the latest healthy window of the same hours, else the latest healthy one of the equal spans before, or that span's part before an
+onset in it: who asks after an alert asks about a window that begins when the trouble had begun already. Where there is none, the part before a
+detected onset inside the window serves (see `diagnose`). The choice is always printed.
 """
 
 from dataclasses import dataclass, replace
@@ -10,22 +11,28 @@ from typing import Final
 
 import duckdb
 
-from analysis.goodput import Z_ONE_SIDED, judge, wilson
+from analysis.goodput import Z_ONE_SIDED, BoolArray, judge, wilson
+from analysis.incident import find_onset, from_us
 from analysis.latency import min_n
 from analysis.slo import Slo
 from analysis.window import RequestFrame, Window, filter_of, load, query
 
 # Yesterday, the days before, and the same weekday last week: further back the application is another one.
 DAYS_BACK: Final = (1, 2, 3, 4, 5, 6, 7)
+# Equal spans before the window that are looked at, nearest first: trouble is asked about late as often as early; own default.
+SPANS_BACK: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+# Within the target, a share of slow requests above this part of what the target allows may be told of; own default.
+WORSE_PART: Final = 0.2
 _DAY: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A baseline window's requests, and in words how it was chosen."""
+    """A baseline window's requests, and in words how it was chosen; `onset` is where a span before the window ceased to be healthy."""
 
     frame: RequestFrame
     choice: str
+    onset: datetime | None = None
 
 
 def choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Chosen | None:
@@ -40,27 +47,50 @@ def choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Cho
     oldest = con.sql(query("oldest_before"), params={"start": start}).fetchall()[0][0]
     if oldest is None:
         return None
-    for days, first, last in _candidates(start, end):
+    for days in DAYS_BACK if end - start <= _DAY else ():  # a window longer than a day has no same hours
+        first, last = start - days * _DAY, end - days * _DAY
         if first >= oldest - (end - start) / 2 and _healthy(con, replace(frame.window, start=first, end=last), slo):
-            what = f"auto: the same hours {days} {'day' if days == 1 else 'days'} before, healthy" if days else "auto: the equal span just before, healthy"
-            return Chosen(_load(con, frame, first, last), what)
+            return Chosen(_load(con, frame, first, last), f"auto: the same hours {days} {'day' if days == 1 else 'days'} before, healthy")
+    return _span_before(con, frame, slo, start, end - start, oldest)
+
+
+def _span_before(
+    con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, start: datetime, length: timedelta, oldest: datetime
+) -> Chosen | None:
+    """Return the nearest equal span before the window that is healthy, or its part before an onset in it."""
+    for spans in SPANS_BACK:
+        first, last = start - spans * length, start - (spans - 1) * length
+        if first < oldest - length / 2 or (spans > 1 and start - first > _DAY):
+            break
+        healthy_until = _healthy_until(con, replace(frame.window, start=first, end=last), slo)
+        if healthy_until is not None:
+            what = "the equal span just before" if spans == 1 else f"the equal span {spans} before"
+            onset = None if healthy_until == last else healthy_until
+            until = "healthy" if onset is None else f"healthy until {onset:%H:%M:%S} UTC"
+            return Chosen(_load(con, frame, first, healthy_until), f"auto: {what}, {until}", onset)
     return None
 
 
-def _candidates(start: datetime, end: datetime) -> list[tuple[int, datetime, datetime]]:
-    """Return (days back, start, end) in the order of preference; a window longer than a day has no same hours, only a span before."""
-    same_hours = [(days, start - days * _DAY, end - days * _DAY) for days in DAYS_BACK] if end - start <= _DAY else []
-    return [*same_hours, (0, start - (end - start), start)]
+def _healthy_until(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> datetime | None:
+    """Return how far a window is healthy: to its end, to an onset of slow requests in it, or None where not even that part is."""
+    rows = con.sql(query("series"), params=filter_of(window)).pl()
+    judged = judge(rows, slo)
+    onset = find_onset(rows["start_us"].to_numpy(), judged.bad, WORSE_PART * (1.0 - slo.goodput_target))
+    if onset is None:
+        return window.end if _meets(judged.good, judged.bad, slo) else None
+    before = rows["start_us"].to_numpy() < onset
+    return from_us(onset) if _meets(judged.good[before], judged.bad[before], slo) else None
 
 
 def _healthy(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> bool:
     """Say whether the window holds enough requests to stand for the usual, and meets the SLO within chance."""
-    rows = con.sql(query("series"), params=filter_of(window)).pl()
-    if rows.height < min_n(slo.percentile):
-        return False
-    judged = judge(rows, slo)
-    good, bad = int(judged.good.sum()), int(judged.bad.sum())
-    return good + bad >= min_n(slo.percentile) and wilson(good, good + bad, Z_ONE_SIDED)[1] >= slo.goodput_target
+    judged = judge(con.sql(query("series"), params=filter_of(window)).pl(), slo)
+    return _meets(judged.good, judged.bad, slo)
+
+
+def _meets(good: BoolArray, bad: BoolArray, slo: Slo) -> bool:
+    met, n = int(good.sum()), int(good.sum()) + int(bad.sum())
+    return n >= min_n(slo.percentile) and wilson(met, n, Z_ONE_SIDED)[1] >= slo.goodput_target
 
 
 def _load(con: duckdb.DuckDBPyConnection, frame: RequestFrame, start: datetime, end: datetime) -> RequestFrame:

@@ -16,7 +16,7 @@ import polars as pl
 
 from analysis import incident
 from analysis.accounts import abandoned
-from analysis.baseline import Chosen
+from analysis.baseline import WORSE_PART, Chosen
 from analysis.budget import (
     GROUPS,
     OTHER,
@@ -37,7 +37,7 @@ from analysis.checklist import Step, checklist
 from analysis.departure import departure
 from analysis.finding import MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_ms, say_ratio
 from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, goodput, judge, weights_of, wilson
-from analysis.incident import Affected, Changed, Trend, from_us, to_us
+from analysis.incident import Affected, Changed, IntArray, Trend, from_us, to_us
 from analysis.latency import min_n, quantile
 from analysis.ranking import Ranked, run_rules
 from analysis.rules import rules
@@ -59,8 +59,6 @@ MIN_SINCE: Final = 0.1
 MIN_SINCE_S: Final = 60.0
 # Requests that overlap share their fate, and the onset was chosen where it looks worst: so many count as one there; own default.
 DEPENDENT: Final = 4
-# Within the target, a share of slow requests above this part of what the target allows may be told of; own default.
-WORSE_PART: Final = 0.2
 _MOST_RULED_OUT: Final = 12
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -197,7 +195,8 @@ def diagnose(
     if not over:
         calm = [msgspec.structs.replace(finding, severity="info") for finding in findings]
         return Diagnosed(_getting_worse(facts, ranked), good, facts.baseline, rows, calm, _checklist(facts), ranked.lacking)
-    verdict = _over_budget(facts, ranked, with_findings=with_findings)
+    began = facts.onset or _began(facts, baseline)
+    verdict = _over_budget(facts, ranked, began, with_findings=with_findings)
     return Diagnosed(verdict, good, facts.baseline, rows, findings, _checklist(facts), ranked.lacking)
 
 
@@ -309,7 +308,8 @@ def _facts(
     onset = incident.onset(frame, bad, allowed) or incident.onset(frame, bad, WORSE_PART * allowed)
     starts = ok["start_us"].to_numpy()
     left = departure(starts, values, to_us(onset) if onset is not None else int(starts.max()) + 1)
-    onset = onset if left is None else from_us(left)
+    if left is not None and (onset is not None or _within_until(left, starts, values > limit_ms, allowed)):
+        onset = from_us(left)
     base, chosen = _baseline_rows(frame, ok, baseline, onset, metric, slo)
     against = None if base is None else (base[f"{metric}_ms"].to_numpy(), stage_times(base, path_of(metric)))
     tail = attribute(values, times, slo.percentile, limit_ms=limit_ms, baseline=against)
@@ -337,6 +337,12 @@ def _facts(
         tail,
         excess,
     )
+
+
+def _within_until(moment_us: int, starts: IntArray, slow: BoolArray, allowed: float) -> bool:
+    """Say whether the requests before a moment were not clearly over what is allowed: what broke the limit before did not begin then."""
+    before = starts < moment_us
+    return wilson(int((slow & before).sum()), int(before.sum()))[0] <= allowed
 
 
 def _with_metric(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
@@ -438,7 +444,7 @@ def _worse(facts: _Facts) -> bool:
 
 def _getting_worse(facts: _Facts, ranked: Ranked) -> Verdict:
     """The verdict on a window that meets its target with clearly more slow requests than before: what makes them, as information."""
-    verdict = _over_budget(facts, ranked, with_findings=True)
+    verdict = _over_budget(facts, ranked, facts.onset, with_findings=True)
     since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset or _EPOCH)
     before = facts.base[f"{facts.metric}_ms"].to_numpy() if facts.base is not None else facts.values
     told = f"{say_ratio(float(facts.breaching[since].mean()))} of the requests since {facts.onset:%H:%M:%S} UTC are over {say_ms(facts.limit_ms)}, "
@@ -469,13 +475,24 @@ def _within(facts: _Facts) -> Verdict:
     )
 
 
-def _over_budget(facts: _Facts, ranked: Ranked, *, with_findings: bool) -> Verdict:
+def _began(facts: _Facts, baseline: Chosen | None) -> datetime | None:
+    """Return since when a window is broken that has no healthy stretch of its own: as the healthy span just before it tells."""
+    if baseline is None or baseline.onset is not None or baseline.frame.end != facts.frame.start:
+        return None if baseline is None else baseline.onset
+    before = judge(baseline.frame.rows, facts.slo)
+    starts = np.concatenate([part.rows["start_us"].to_numpy() for part in (baseline.frame, facts.frame)])
+    bad = np.concatenate([side.error | side.misses[facts.metric] for side in (before, facts.judged)])
+    found = incident.find_onset(starts, bad, 1.0 - facts.slo.goodput_target)
+    return None if found is None else from_us(found)
+
+
+def _over_budget(facts: _Facts, ranked: Ranked, began: datetime | None, *, with_findings: bool) -> Verdict:
     stage = overrun_stage(facts.metric, facts.times.take(facts.excess.tail_index), facts.budgets, facts.excess)
     main = _main(ranked.causes, stage)
     stage = main.finding.stage if main else stage
     cause = main.finding.rule if main else "unattributed_time" if stage == OTHER else None
     reasons = {} if cause else {"cause": _why_no_cause(ranked.lacking, with_findings=with_findings)}
-    if facts.onset is None:
+    if began is None:
         reasons["onset"] = "no single point after a healthy stretch from which requests go bad"
         reasons["trend"] = "no onset to follow it from"
     if main is None:
@@ -487,10 +504,10 @@ def _over_budget(facts: _Facts, ranked: Ranked, *, with_findings: bool) -> Verdi
         stage=stage,
         cause=cause,
         sentence=_sentence(facts, stage, main),
-        onset=facts.onset,
-        trend=incident.trend(facts.ok, facts.metric, facts.onset),
+        onset=began,
+        trend=incident.trend(facts.ok, facts.metric, began),
         affected=incident.affected(facts.frame, facts.bad, facts.goodput.ratio),
-        changed=incident.changed(facts.frame.rows, facts.onset, facts.base),
+        changed=incident.changed(facts.frame.rows, began, facts.base),
         ruled_out=_ruled_out(facts, stage, ranked.ruled_out),
         owner=main.owner if main else _owner(facts.ok, stage),
         mitigation=main.mitigation if main else None,

@@ -84,8 +84,9 @@ def find_onset(start_us: IntArray, bad: BoolArray, allowed: float) -> int | None
 
     The share of bad requests is cut into pieces by binary segmentation: a change point of a Bernoulli share by maximum likelihood over
     requests in order of start, accepted when the likelihood ratio passes 3 log n (BIC for a location and a second share). The onset is where
-    the latest run of bad pieces begins, if the share rises there from one that was not clearly above `allowed`. Requests that overlap are
-    not independent, so this is a date for people, not a test.
+    the latest run of bad pieces begins, if the share rises there from one that was not clearly above `allowed`, and if at least half of what is bad in
+    all bad pieces comes after it: the last swing of a queue is no beginning. Requests that overlap are not independent, so this is a date for
+    people, not a test.
     """
     n = len(bad)
     if n < 2 * MIN_ONSET_SIDE:
@@ -95,10 +96,12 @@ def find_onset(start_us: IntArray, bad: BoolArray, allowed: float) -> int | None
     edges = [0, *sorted(_splits(hits, 0, n, 3.0 * np.log(n), _MOST_SPLITS)), n]
     shares = [(int(hits[b] - hits[a]), b - a) for a, b in itertools.pairwise(edges)]
     bad_pieces = [wilson(*share)[0] > allowed for share in shares]
+    in_bad = [share[0] if is_bad else 0 for share, is_bad in zip(shares, bad_pieces, strict=True)]
     for last in range(len(shares) - 1, 0, -1):
         k = last
         (before, n_before), (after, n_after) = shares[k - 1], shares[k]
-        if bad_pieces[k] and not bad_pieces[k - 1] and after / n_after > before / n_before:
+        most = 2 * sum(in_bad[k:]) >= sum(in_bad)
+        if most and bad_pieces[k] and not bad_pieces[k - 1] and after / n_after > before / n_before:
             # A fault that builds up (a queue that fills, retries that feed on themselves) began where the share first left what it was.
             while k > 1 and wilson(*shares[k - 1])[0] > wilson(*shares[k - 2])[1]:
                 k -= 1

@@ -47,6 +47,26 @@ def test_auto_finds_none_among_sick_or_absent_windows() -> None:
     assert chosen(con) is None
 
 
+def test_auto_takes_what_was_healthy_of_the_span_before() -> None:
+    con = store()
+    before = requests(200, start_s=-3_600 + np.arange(200) * 18.0, prefill_ms=np.where(np.arange(200) < 150, 100.0, 2_000.0))
+    insert(con, hour(0, slow=True), before)
+    found = chosen(con)
+    assert found is not None
+    assert (found.frame.start, found.frame.end, found.frame.rows.height) == (at(-3_600), at(-900), 150)
+    assert found.onset == at(-900)
+    assert found.choice == "auto: the equal span just before, healthy until 09:45:00 UTC"
+
+
+def test_auto_looks_further_back_past_what_is_sick_as_a_whole() -> None:
+    con = store()
+    insert(con, hour(0, slow=True), hour(-3_600, slow=True), hour(-7_200))
+    found = chosen(con)
+    assert found is not None
+    assert (found.frame.start, found.frame.end, found.onset) == (at(-7_200), at(-3_600), None)
+    assert found.choice == "auto: the equal span 2 before, healthy"
+
+
 def test_previous_is_the_equal_span_before_and_none_is_none() -> None:
     con = store()
     insert(con, hour(0), hour(-3_600, slow=True))

@@ -134,9 +134,32 @@ def test_onset_needs_one_clear_rise() -> None:
     assert onset(rng.random(500) < 0.05) is None
     assert onset(np.r_[np.ones(100), np.zeros(200)]) is None
     assert onset(np.r_[rng.random(200) < 0.3, np.ones(100)]) is None
+    # A queue that swings from the start: its last swing is no beginning. One that is over long before the incident is none of it.
+    assert onset(np.r_[rng.random(300) < 0.3, np.zeros(300), rng.random(60) < 0.5]) is None
+    assert onset(np.r_[np.zeros(100), rng.random(200) < 0.3, np.zeros(300), rng.random(60) < 0.5]) in [k * 1_000_000 for k in range(95, 110)]
     assert onset(np.ones(39)) is None
     assert onset(np.zeros(100)) is None
     assert onset(np.ones(100)) is None
+
+
+def test_trouble_that_began_before_the_window_is_dated_by_the_span_before() -> None:
+    slow = np.arange(1200) >= 500
+    rows = requests(1200, prefill_ms=100.0, ttft_ms=100.0, decode_ms=300.0, retrieval_ms=np.where(slow, 4000.0, 100.0))
+    found = run(rows, start=at(600), end=at(1200))
+    assert found.baseline is not None
+    assert (found.baseline.choice, found.baseline.requests) == ("auto: the equal span just before, healthy until 10:08:20 UTC", 500)
+    assert (found.verdict.onset, found.verdict.stage) == (at(500), "retrieval")
+    # Seven seconds of the window are as ever: too few to tell by themselves, enough beside those before.
+    found = run(rows, start=at(493), end=at(986))
+    assert (found.verdict.onset, found.verdict.stage) == (at(500), "retrieval")
+
+
+def test_a_last_worse_moment_of_a_window_that_is_broken_throughout_is_no_onset() -> None:
+    rng = np.random.default_rng(5)
+    late = np.arange(1200) >= 1150
+    decode = np.where(rng.random(1200) < 0.12, 4000.0, 300.0) * np.where(late, 1.4, 1.0)
+    verdict = run(requests(1200, prefill_ms=100.0, ttft_ms=100.0, decode_ms=decode)).verdict
+    assert (verdict.status, verdict.onset) == ("over_budget", None)
 
 
 def test_time_without_spans_asks_for_instrumentation() -> None:
