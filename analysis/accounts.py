@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from analysis.goodput import FloatArray
 from analysis.window import Window, filter_of, query
 
 # How the clients' cancellations are named by the frameworks that record them, lower case.
@@ -58,16 +59,19 @@ def abandoned(rows: pl.DataFrame) -> pl.Series:
     return rows["error"] & rows["error_type"].is_in(gave_up.implode()).fill_null(False)
 
 
-def errors(rows: pl.DataFrame) -> Errors:
-    """Return the accounts of failed, abandoned and truncated requests; `rows` as in `RequestFrame`."""
-    n, failed = rows.height, rows.filter(pl.col("error"))
+def errors(rows: pl.DataFrame, weights: FloatArray | None = None) -> Errors:
+    """Return the accounts of failed, abandoned and truncated requests; `rows` as in `RequestFrame`.
+
+    `weights` say for how many requests each row stands: ratios are weighted, counts are of the rows.
+    """
+    n, failed, gave_up = rows.height, rows.filter(pl.col("error")), abandoned(rows)
     cut = rows["truncated"].drop_nulls()
     reasons = {}
     if cut.is_empty():
         reasons["truncated_ratio"] = "no request carries a finish reason"
-    gone = failed.filter(abandoned(failed))
+    gone = rows.filter(gave_up)
     unnamed = failed["error_type"].null_count()
-    ratio: float | None = gone.height / n if n else None
+    ratio = _ratio(gave_up, weights)
     if n == 0:
         reasons |= dict.fromkeys(("ratio", "abandoned_ratio"), "no request in the window")
     elif unnamed * 2 > failed.height:
@@ -77,9 +81,17 @@ def errors(rows: pl.DataFrame) -> Errors:
         reasons["abandoned_after_ms"] = "no request is known to be abandoned by its client"
     kinds = failed.drop_nulls("error_type")["error_type"].value_counts(sort=True)
     return Errors(
-        ratio=failed.height / n if n else None, abandoned_ratio=ratio, truncated_ratio=float(cut.sum()) / len(cut) if len(cut) else None,
+        ratio=_ratio(rows["error"], weights), abandoned_ratio=ratio, truncated_ratio=_ratio(rows["truncated"], weights),
         abandoned_after_ms=float(np.median(gone["e2e_ms"].to_numpy())) if gone.height else None,
         error_types={str(name)[:128]: int(count) for name, count in kinds.head(10).iter_rows()}, reasons=reasons)
+
+
+def _ratio(marks: pl.Series, weights: FloatArray | None) -> float | None:
+    """The weighted share of marked rows among those where it is known, None where it is known of none."""
+    known = marks.is_not_null().to_numpy()
+    if not known.any():
+        return None
+    return float(np.average(marks.drop_nulls().to_numpy(), weights=None if weights is None else weights[known]))
 
 
 def retries(con: duckdb.DuckDBPyConnection, window: Window) -> Retries:

@@ -14,6 +14,7 @@ import duckdb
 from analysis.goodput import Z_ONE_SIDED, BoolArray, judge, wilson
 from analysis.incident import find_onset, from_us
 from analysis.latency import min_n
+from analysis.sampling import assess, evened
 from analysis.slo import Slo
 from analysis.window import RequestFrame, Window, filter_of, load, query
 
@@ -36,7 +37,14 @@ class Chosen:
 
 
 def choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Chosen | None:
-    """Return the baseline of a window: as asked, or for `auto` a healthy one; None for `none` and where there is none."""
+    """Return the baseline of a window: as asked, or for `auto` a healthy one; None for `none`, where there is none, and where it stands for itself alone."""
+    chosen = _choose(con, frame, slo)
+    if chosen is None or assess(con, chosen.frame).refused:
+        return None
+    return replace(chosen, frame=evened(chosen.frame))
+
+
+def _choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Chosen | None:
     asked, start, end = frame.window.baseline, frame.start, frame.end
     if not isinstance(asked, str):
         return Chosen(_load(con, frame, *asked), "as asked")

@@ -18,6 +18,7 @@ from analysis.held import gains_ms
 from analysis.latency import min_n
 from analysis.model_split import ModelSplit, model_split
 from analysis.responsibility import Derived, Responsibility, derive, responsibility
+from analysis.sampling import assess, evened
 from analysis.slo import Slo
 from analysis.tail import attribute
 from analysis.window import RequestFrame, Window, load
@@ -49,13 +50,14 @@ def budget_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, config
     Raises:
         BudgetError: an unknown stage or group in `configured`.
     """
-    frame = load(con, window)
+    frame = evened(load(con, window))
     judged = judge(frame.rows, slo)
-    metric = judged_metric(judged, frame.rows, slo)
+    metric, sampled = judged_metric(judged, frame.rows, slo), assess(con, frame)
     out = BudgetView(metric=metric, path=None, limit_ms=None, percentile=slo.percentile, n=0, budget_ms={}, responsibility=None, derived=None,
                      derived_from=None, model=None, model_reference=None)
-    if metric is None:
-        why = "no request carries a limited metric"
+    if metric is None or sampled.refused:
+        why = sampled.why if sampled.refused else "no request carries a limited metric"
+        out.metric = None
         out.reasons = dict.fromkeys(("metric", "path", "limit_ms", "responsibility", "derived", "derived_from", "model", "model_reference"), why)
         return out
     limit_ms, path = slo.limits()[metric], path_of(metric)

@@ -24,6 +24,7 @@ from analysis.goodput import BoolArray, goodput, judge
 from analysis.incident import Changed, changed, find_onset, from_us
 from analysis.latency import MIN_N, sorted_quantile
 from analysis.mix import Mix, mix
+from analysis.sampling import assess, evened
 from analysis.slo import METRICS, Slo
 from analysis.tail import TAIL_POINTS, band
 from analysis.window import RequestFrame, Window, load, parse_range
@@ -184,9 +185,22 @@ def read_sides(base: Window, before: str, after: str, now: datetime) -> Sides:
 
 
 def compare(con: duckdb.DuckDBPyConnection, sides: Sides, slo: Slo) -> Comparison:
-    """Compare two windows; null with its reason where one of them holds too little."""
+    """Compare two windows; null with its reason where one of them holds too little, or a selection that does not stand for all."""
     frames = [_reduced(load(con, window), version) for window, version in zip((sides.before, sides.after), sides.versions, strict=True)]
-    return compare_frames(frames[0], frames[1], sides.asked, slo)
+    refused = [sampled.why for sampled in (assess(con, frame) for frame in frames) if sampled.refused]
+    if refused:
+        return _refused(frames, refused[0], sides.asked, slo)
+    return compare_frames(evened(frames[0]), evened(frames[1]), sides.asked, slo)
+
+
+def _refused(frames: list[RequestFrame], why: str, asked: tuple[str, str], slo: Slo) -> Comparison:
+    """The comparison of windows that cannot be compared: what they hold, and nothing said of it."""
+    before, after = (replace(frame, rows=frame.rows.clear()) for frame in frames)
+    found = compare_frames(before, after, asked, slo)
+    found.sentence = f"Not enough data to compare: {why}."
+    for side, frame in zip((found.before, found.after), frames, strict=True):
+        side.requests, side.reasons = frame.rows.height, dict.fromkeys(side.reasons, why)
+    return found
 
 
 def compare_frames(before: RequestFrame, after: RequestFrame, asked: tuple[str, str], slo: Slo) -> Comparison:
@@ -454,7 +468,7 @@ def _when(before: pl.DataFrame, after: pl.DataFrame, main: tuple[str, QuantileCh
 def _side(frame: RequestFrame, asked: str, slo: Slo) -> Side:
     judged = judge(frame.rows, slo)
     good = goodput(judged, frame.seconds)
-    n, seconds = frame.rows.height, frame.seconds
+    n, seconds, standing = frame.rows.height, frame.seconds, float(frame.rows["sample_weight"].to_numpy().sum())
     reasons = {}
     if good.ratio is None:
         reasons["goodput_ratio"] = good.reasons["ratio"]
@@ -465,5 +479,5 @@ def _side(frame: RequestFrame, asked: str, slo: Slo) -> Side:
     if frame.start is None or frame.end is None:
         reasons |= dict.fromkeys(("start", "end"), "no request and no bound given")
     return Side(
-        asked=asked, start=frame.start, end=frame.end, requests=n, rps=None if "rps" in reasons else n / seconds,
+        asked=asked, start=frame.start, end=frame.end, requests=n, rps=None if "rps" in reasons else standing / seconds,
         error_ratio=float(judged.error.mean()) if n else None, goodput_ratio=good.ratio, reasons=reasons)

@@ -44,7 +44,7 @@ def goodput_by(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> Good
     whole = goodput(judge(rows, slo), seconds, weights_of(rows))
     if sampled.refused:
         whole.ratio = whole.rps = None
-        whole.reasons = dict.fromkeys(("ratio", "rps"), f"the requests do not stand for all: {sampled.detail}")
+        whole.reasons = dict.fromkeys(("ratio", "rps"), sampled.why)
         return GoodputBy(whole=whole, parts=[], reasons={"parts": whole.reasons["ratio"]})
     parts = []
     for attribute in ATTRIBUTES:

@@ -44,7 +44,7 @@ _LOST_STRETCHES: Final = 4
 # A shorter silence is a pause between two bursts as likely as a hang; four usual scrape intervals of 15 s.
 _LOST_SHORTEST_S: Final = 60.0
 _MOST_LISTED: Final = 3
-_MAY_CHANGE: Final = ("start_us", "version", "model", "max_tokens", "route", "tenant", "input_tokens", "output_tokens")
+_MAY_CHANGE: Final = ("start_us", "version", "model", "max_tokens", "route", "tenant", "input_tokens", "output_tokens", "sample_weight")
 
 
 class Share(msgspec.Struct, kw_only=True):
@@ -182,12 +182,12 @@ def trend(ok: pl.DataFrame, metric: str, since: datetime | None) -> Trend | None
 
 
 def affected(frame: RequestFrame, bad: BoolArray, good_ratio: float | None) -> Affected:
-    """Return who is affected: the requests marked in `bad`, per minute of the window, and where most of them are."""
+    """Return who is affected: the requests marked in `bad`, how many a minute they and those that they stand for are, and where most of them are."""
     rows = frame.rows.select("route", "model", "tenant").with_columns(bad=pl.Series(bad))
-    seconds = frame.seconds
+    seconds, standing = frame.seconds, float(frame.rows["sample_weight"].to_numpy()[bad].sum())
     return Affected(
         requests=int(bad.sum()), ratio=float(bad.mean()) if good_ratio is None else 1.0 - good_ratio,
-        per_minute=60.0 * int(bad.sum()) / seconds if seconds > 0.0 else None,
+        per_minute=60.0 * standing / seconds if seconds > 0.0 else None,
         routes=_shares(rows, "route"), models=_shares(rows, "model"), tenants=_shares(rows, "tenant"),
         reasons={} if seconds > 0.0 else {"per_minute": "the window has no length"})
 
@@ -271,7 +271,7 @@ def _rate(before: pl.DataFrame, after: pl.DataFrame, since: datetime) -> list[Ch
         length_s = float(starts.max() - starts.min()) / 1e6
         if length_s <= 0.0:
             return []
-        rates.append((part.height - 1) / length_s)
+        rates.append((part.height - 1) / length_s * float(part["sample_weight"].to_numpy().mean()))
     if min(rates) <= 0.0 or max(rates) / min(rates) < MIX_RATIO:
         return []
     return [Changed(what="request rate", before=[f"{rates[0]:.3g}/s"], after=f"{rates[1]:.3g}/s", at=since)]
@@ -293,10 +293,12 @@ def traffic_lost(frame: RequestFrame, baseline: RequestFrame | None) -> Lost | N
     which must have held at least twice as many, so that traffic which swings by itself is not called lost.
     """
     if baseline is not None and baseline.rows.height >= MIN_ONSET_SIDE // 2 and baseline.seconds > 0.0 and frame.seconds > 0.0:
-        expected = baseline.rows.height / baseline.seconds * frame.seconds
-        n = frame.rows.height
-        lost = n < LOST_BELOW * expected and n < expected - LOST_DEVIATIONS * expected**0.5
-        return Lost(seen=n, expected=expected, since=frame.start, against="the baseline's rate") if lost else None
+        # A sampled request stands for many, and their number scatters as much more: (sum w^2 / sum w) for each.
+        before, now = (part.rows["sample_weight"].to_numpy() for part in (baseline, frame))
+        expected, n = float(before.sum()) / baseline.seconds * frame.seconds, float(now.sum())
+        scatter = max([1.0, *(float((w**2).sum() / w.sum()) for w in (before, now) if len(w))])
+        lost = n < LOST_BELOW * expected and n < expected - LOST_DEVIATIONS * (expected * scatter) ** 0.5
+        return Lost(seen=round(n), expected=expected, since=frame.start, against="the baseline's rate") if lost else None
     return _lost_at_the_end(frame)
 
 

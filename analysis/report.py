@@ -28,7 +28,7 @@ from analysis.latency import Latency, latency, no_latency
 from analysis.leading import Indicator
 from analysis.money import Cost, Prices, cost
 from analysis.quality import checks, evidence_checks, without_spoiled
-from analysis.sampling import Sampling, assess
+from analysis.sampling import Sampling, assess, evened
 from analysis.sides import Sides, sides
 from analysis.slo import Slo
 from analysis.trust import Check
@@ -119,22 +119,24 @@ def _of_requests(
     """The report of requests that stand for all, or can be weighted so that they do."""
     doubts = checks(con, whole, slo, sampled) + (evidence_checks(whole) if with_findings else [])
     frame, spoiled = without_spoiled(whole, doubts)
+    even = evened(frame)
     found = diagnose(
-        frame, slo, _lookups(con, frame.window, slo, simulate), baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings,
+        even, slo, _lookups(con, frame.window, slo, simulate), baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings,
         coverage=sampled.of_engines)
     learned, why_none = indicators(frame, slo) if with_findings else ([], "not asked for")
     times = latency(frame.rows, weights=sampled.weights)
     for metric, why in spoiled.items():
         setattr(times, f"{metric}_ms", no_latency(why, whole.rows.height).ttft_ms)
-    found.goodput.own_limits = own_limits(frame.rows)
+    judged = found.goodput if even is frame else goodput(judge(frame.rows, slo), frame.seconds, sampled.weights)
+    judged.own_limits = own_limits(frame.rows)
     return Report(
         window=_window_facts(frame),
         baseline=found.baseline,
         slo=slo,
         latency=times,
-        goodput=found.goodput,
+        goodput=judged,
         stages=found.stages,
-        errors=errors(frame.rows),
+        errors=errors(frame.rows, sampled.weights),
         retries=retries(con, frame.window),
         checklist=found.checklist,
         verdict=found.verdict,
@@ -175,7 +177,7 @@ def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo) -> Report:
 
 def _refused(con: duckdb.DuckDBPyConnection, frame: RequestFrame, sampled: Sampling, slo: Slo) -> Report:
     """The report of requests that do not stand for all: what is in the store, and no percentile, share or rate."""
-    why = f"the requests do not stand for all: {sampled.detail}"
+    why = sampled.why
     judged = goodput(judge(frame.rows, slo), frame.seconds)
     judged.ratio = judged.rps = None
     judged.reasons = dict.fromkeys(("ratio", "rps"), why)
@@ -238,7 +240,7 @@ def _reasons(frame: RequestFrame, found: Diagnosed, why_none: str | None, *, wit
             if asked == "none"
             else "no healthy window of the same hours, and no healthy stretch before an onset"
             if asked == "auto"
-            else "the baseline holds no request"
+            else "the baseline holds no request, or a selection that does not stand for all"
         )
     if found.verdict.status != "over_budget" and not found.findings:
         reasons["findings"] = f"the verdict is {found.verdict.status}: causes are sought for latency over budget"

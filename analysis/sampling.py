@@ -6,7 +6,8 @@ rate a number about its own choice, and no arithmetic repairs that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import duckdb
@@ -59,6 +60,11 @@ class Sampling:
         return self.kind in ("biased", "unknown")
 
     @property
+    def why(self) -> str:
+        """Why nothing is said of such requests, for the reasons of what is null."""
+        return f"the requests do not stand for all: {self.detail}"
+
+    @property
     def of_engines(self) -> float | None:
         """The share (0..1) of the engines' requests that are stored, whatever they stand for; None where no engine counts and no sampler tells."""
         mean_weight = 1.0 if self.weights is None else float(self.weights.mean())
@@ -90,10 +96,36 @@ def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> Sampling:
         low, high = 1.0 / weights.max(), 1.0 / weights.min()
         share = say_ratio(low) if low == high else f"{say_ratio(low)} to {say_ratio(high)}"
         detail = f"{rows.height:,} requests were kept with a known probability of {share} and count for {weights.sum():,.0f}"
+        detail += "" if low == high else f"; the verdict is judged on a draw of {_worth(weights):,} in which each counts the same"
         return Sampling("weighted", detail, weights, coverage)
     seen = next((c for c in coverage if c.from_ms is None and c.to_ms is None), None)
     known = f"; {say_ratio(min(1.0, seen.ratio))} of the {seen.counted:,} requests that {seen.source} counted have spans" if seen else ""
     return Sampling("all", f"no sign of sampling in the traces{known}", None, coverage)
+
+
+def evened(frame: RequestFrame) -> RequestFrame:
+    """Return as many of the rows as they are worth (Kish's effective size), drawn so that each stands for the same number of requests.
+
+    Where a sampler kept some requests with a higher probability than others, a verdict over the stored rows would be about its choice. Systematic
+    sampling by weight over the rows in order of failure and latency: shares and quantiles of the draw are those of the weighted rows to within one row.
+    """
+    weights = weights_of(frame.rows)
+    if weights is None or not (weights != weights[0]).any():
+        return frame
+    n = _worth(weights)
+    order = np.lexsort((frame.rows["e2e_ms"].to_numpy(), frame.rows["error"].to_numpy()))
+    each = float(weights.sum()) / n
+    drawn = np.sort(order[np.searchsorted(np.cumsum(weights[order]), (np.arange(n) + 0.5) * each).clip(max=len(order) - 1)])
+    more = frame.read_more
+
+    def read_more(columns: Collection[str]) -> pl.DataFrame:
+        return more(columns)[drawn] if more is not None else frame.rows[drawn].select(columns)
+
+    return replace(frame, rows=frame.rows[drawn].with_columns(sample_weight=pl.lit(each)), read_more=None if more is None else read_more)
+
+
+def _worth(weights: FloatArray) -> int:
+    return max(1, round(float(weights.sum() ** 2 / (weights**2).sum())))
 
 
 def _coverage(con: duckdb.DuckDBPyConnection, frame: RequestFrame, weight: float) -> list[Coverage]:

@@ -8,11 +8,15 @@ import polars as pl
 import pytest
 
 from analysis import report as report_module
+from analysis.budget_view import budget_view
+from analysis.compare import Sides, compare
+from analysis.incident import traffic_lost
 from analysis.latency import percentiles
 from analysis.report import Report, build
+from analysis.sampling import evened
 from analysis.slo import Slo
 from analysis.window import Window
-from tests.analysis.builders import T0_NS, insert, requests, store
+from tests.analysis.builders import T0_NS, at, frame_of, insert, requests, store
 from tests.analysis.test_quality import histogram
 
 N = 4_000
@@ -25,6 +29,11 @@ START = np.sort(RNG.uniform(0.0, 590.0, N))
 
 
 def recorded(kept: np.ndarray[Any, Any], *, counters: bool = True, **columns: Any) -> Report:
+    """The report of the recording with the requests that a sampler kept."""
+    return build(stored(kept, counters=counters, **columns), Window(), SLO)
+
+
+def stored(kept: np.ndarray[Any, Any], *, counters: bool = True, **columns: Any) -> duckdb.DuckDBPyConnection:
     """The recording with the requests that a sampler kept, beside the engine's own counts of all of them."""
     con = store()
     n = int(kept.sum())
@@ -33,7 +42,7 @@ def recorded(kept: np.ndarray[Any, Any], *, counters: bool = True, **columns: An
     if counters:
         counts = np.histogram(LATENCY / 1000.0, [0.0, *EDGES, np.inf])[0]
         histogram(con, "e2e", EDGES, {-1.0: [0.0] * 7, 615.0: counts.tolist()})
-    return build(con, Window(), SLO)
+    return con
 
 
 def _calls(con: duckdb.DuckDBPyConnection, kept: np.ndarray[Any, Any]) -> None:
@@ -96,6 +105,54 @@ def test_weighted_percentiles_are_those_of_the_repeated_values() -> None:
     assert found.p95 == pytest.approx(np.quantile(repeated, 0.95), rel=0.05)
     assert found.p99_interval is not None
     assert percentiles(values, weights=np.full(900, 7.0)) == percentiles(values)
+
+
+def test_failures_kept_more_often_than_the_rest_are_no_failing_application() -> None:
+    kept = HEAD | ERROR
+    weight = np.where(ERROR, 1.0, 10.0)[kept]
+    marks = [f"th:{'0' if one == 1.0 else 'e6666666666668'}" for one in weight]
+    report, whole = recorded(kept, counters=False, sampling=marks, sample_weight=weight), recorded(ALL)
+    assert ERROR[kept].mean() > 0.1
+    assert report.verdict.status != "failing"
+    assert report.errors.ratio == pytest.approx(whole.errors.ratio, abs=0.002)
+    assert report.goodput.ratio == pytest.approx(whole.goodput.ratio, abs=0.04)
+
+
+def test_a_draw_has_the_shares_and_quantiles_of_the_weighted_rows() -> None:
+    n = 2_000
+    weights = np.where(RNG.random(n) < 0.3, 1.0, 8.0)
+    whole = frame_of(requests(n, prefill_ms=RNG.lognormal(6.0, 1.0, n), error=RNG.random(n) < 0.1, sample_weight=weights))
+    drawn = evened(whole)
+    worth = weights.sum() ** 2 / (weights**2).sum()
+    assert drawn.rows.height == round(worth)
+    assert drawn.rows["sample_weight"].n_unique() == 1
+    assert drawn.rows["sample_weight"].sum() == pytest.approx(weights.sum())
+    w = whole.rows["sample_weight"].to_numpy()
+    assert drawn.rows["error"].to_numpy().mean() == pytest.approx(np.average(whole.rows["error"].to_numpy(), weights=w), abs=1.0 / worth)
+    ok = ~whole.rows["error"].to_numpy()
+    weighted = percentiles(whole.rows["e2e_ms"].to_numpy()[ok], weights=w[ok])
+    again = percentiles(drawn.rows.filter(~pl.col("error"))["e2e_ms"].to_numpy())
+    assert [again.p50, again.p95] == [pytest.approx(weighted.p50, rel=0.01), pytest.approx(weighted.p95, rel=0.03)]
+
+
+def test_traffic_sampled_from_today_on_is_not_lost_traffic() -> None:
+    before, now = requests(600, prefill_ms=1.0), requests(60, every_s=10.0, start_s=600.0 + 10.0 * np.arange(60), prefill_ms=1.0)
+    earlier, usual = frame_of(before, end=at(600)), frame_of(now, start=at(600), end=at(1200))
+    assert traffic_lost(usual, earlier) is not None
+    marked = now.with_columns(sample_weight=pl.lit(10.0))
+    assert traffic_lost(frame_of(marked, start=at(600), end=at(1200)), earlier) is None
+
+
+@pytest.mark.parametrize("kept", [SLOW, ERROR])
+def test_neither_a_comparison_nor_budgets_are_made_of_a_biased_selection(kept: np.ndarray[Any, Any]) -> None:
+    con = stored(kept)
+    found = compare(con, Sides(Window(), Window(), ("before", "after")), SLO)
+    assert (found.outcome, found.before.goodput_ratio, found.metrics[3].quantiles) == ("not_enough_data", None, [])
+    assert "stand for all" in found.sentence
+    assert found.before.requests == found.after.requests == int(kept.sum())
+    view = budget_view(con, Window(), SLO)
+    assert (view.metric, view.derived, view.responsibility) == (None, None, None)
+    assert "stand for all" in view.reasons["metric"]
 
 
 @pytest.mark.parametrize(
