@@ -21,6 +21,8 @@ from starlette.routing import Route
 from analysis import doctor, export, lengths
 from analysis import report as reports
 from analysis.burn import burn
+from analysis.causes import Background as Seeking
+from analysis.causes import Sought
 from analysis.errors import AnalysisError, nearest
 from analysis.exposition import Background, Snapshot
 from analysis.lengths import Lengths
@@ -51,12 +53,13 @@ def routes(pipeline: Pipeline, settings: Settings, token: str | None = None, wat
     from analysis.whatif.worker import Worker
 
     worker = Worker()
-    simulate = Fixes(pipeline.store.reading, worker.ask)
+    simulate, sought = Fixes(pipeline.store.reading, worker.ask), Seeking(pipeline.store.reading)
 
     def report(parameters: Mapping[str, str]) -> bytes:
         question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
         with pipeline.store.reading() as con:
-            return reports.to_json(reports.build(con, question.window, question.slo, question.budgets, prices=question.prices, simulate=simulate))
+            return reports.to_json(reports.build(
+                con, question.window, question.slo, question.budgets, prices=question.prices, simulate=simulate, sought=sought))
 
     def checkup(parameters: Mapping[str, str]) -> bytes:
         question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
@@ -75,7 +78,7 @@ def routes(pipeline: Pipeline, settings: Settings, token: str | None = None, wat
         *whatif_api.routes(pipeline, settings, worker),
         Route("/api/v1/export/{kind}", _export(pipeline, settings)),
         Route("/api/v1/predictor", asked(lambda _: msgspec.json.encode(watched.state() if watched else None), ())),
-        Route("/metrics", _metrics(pipeline, settings, watched)),
+        Route("/metrics", _metrics(pipeline, settings, watched, sought)),
     ]
     return [*(Route(r.path, _with_token(r.endpoint, token)) for r in private), *health_routes(pipeline)]
 
@@ -160,12 +163,12 @@ def _readyz(pipeline: Pipeline) -> Handler:
     return ready
 
 
-def _metrics(pipeline: Pipeline, settings: Settings, watched: Lengths | None) -> Handler:
+def _metrics(pipeline: Pipeline, settings: Settings, watched: Lengths | None, sought: Sought) -> Handler:
     def ask() -> Snapshot:
         now = datetime.now(UTC)
         question = Question.read({}, settings, now=now, default_since=DEFAULT_SINCE)
         with pipeline.store.reading() as con:
-            report = reports.build(con, question.window, question.slo, question.budgets, prices=question.prices)
+            report = reports.build(con, question.window, question.slo, question.budgets, prices=question.prices, sought=sought)
             return Snapshot(report, burn(con, question.window, question.slo, now))
 
     judged = Background(ask)

@@ -43,6 +43,7 @@ from collector.writer import LOGS, METRICS, TRACES, Stored
 
 DEFAULT_URL = "http://127.0.0.1:4318"
 _TIMEOUT_S = 60.0
+_ASK_AGAIN_S = 1.0
 # Bodies handed to the writer before their commits are awaited: enough to fill a commit, few enough to bound memory.
 _IN_FLIGHT = 64
 
@@ -92,7 +93,7 @@ def report(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     """
     path, server = _where(db, url)
     if path is None:
-        body = _get(f"{server}/api/v1/report", {k: v for k, v in parameters.items() if v})
+        body = _whole_report(server, {k: v for k, v in parameters.items() if v})
     else:
         question = Question.read(parameters, settings, now=datetime.now(UTC))
         with _opened(path, settings) as store, store.reading() as con:
@@ -103,6 +104,16 @@ def report(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
         return body.decode()
     made = reports.from_json(body)
     return {"html": page.to_html, "markdown": page.to_markdown}[output](made) if output in ("html", "markdown") else text.render(made, width=width)
+
+
+def _whole_report(server: str, parameters: dict[str, str]) -> bytes:
+    """A server's report; where it is still seeking the causes, asked again until they are there."""
+    until = time.monotonic() + _TIMEOUT_S
+    body = _get(f"{server}/api/v1/report", parameters)
+    while reports.seeking(reports.from_json(body)) and time.monotonic() < until:
+        time.sleep(_ASK_AGAIN_S)
+        body = _get(f"{server}/api/v1/report", parameters)
+    return body
 
 
 def budget(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, output: str) -> str:

@@ -103,4 +103,4 @@ def _meets(good: BoolArray, bad: BoolArray, slo: Slo) -> bool:
 
 def _load(con: duckdb.DuckDBPyConnection, frame: RequestFrame, start: datetime, end: datetime) -> RequestFrame:
     """The requests of another time, with the columns that the frame was read with."""
-    return load(con, replace(frame.window, start=start, end=end, baseline="none"), without=frame.without)
+    return load(con, replace(frame.window, start=start, end=end, baseline="none"), without=frame.without, every=frame.every)

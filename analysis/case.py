@@ -60,6 +60,7 @@ class Case:
     to the window's end; `baseline` is what it is compared with, None where there is none. `points` are engine indicators (see
     `RequestFrame`) of both. `burn` is how many times faster than allowed requests go bad. `coverage` is the share (0..1) of the requests
     counted by the engines themselves whose spans are stored, None where no engine counts: who shared a batch is known only near 1.
+    `rows` are one request in `every`: what is counted per second is so many times as much.
     """
 
     rows: pl.DataFrame
@@ -77,6 +78,7 @@ class Case:
     baseline: Period | None
     lookups: Lookups
     coverage: float | None = None
+    every: int = 1
 
     @functools.cached_property
     def slow(self) -> pl.DataFrame:

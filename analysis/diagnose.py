@@ -7,7 +7,7 @@ looked up through the two callables.
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
 import msgspec
@@ -35,7 +35,7 @@ from analysis.budget import (
 from analysis.case import Case, Lookups, Period
 from analysis.checklist import Step, checklist
 from analysis.departure import departure
-from analysis.finding import MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_ms, say_ratio
+from analysis.finding import FINDING_CAUSES, MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_ms, say_ratio
 from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, goodput, judge, weights_of, wilson
 from analysis.incident import Affected, Changed, IntArray, Trend, from_us, to_us
 from analysis.latency import min_n, quantile
@@ -59,6 +59,8 @@ MIN_SINCE: Final = 0.1
 MIN_SINCE_S: Final = 60.0
 # Requests that overlap share their fate, and the onset was chosen where it looks worst: so many count as one there; own default.
 DEPENDENT: Final = 4
+# A breach whose onset was found this far away is the same one: a sample or some minutes more of data move the change point; own default.
+SAME_ONSET: Final = timedelta(minutes=5)
 _MOST_RULED_OUT: Final = 12
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -101,8 +103,18 @@ class Baseline(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True)
+class Known:
+    """Causes that were sought apart for the same question (None: still being sought), of a breach of which metric (None: of none) since when."""
+
+    ranked: Ranked | None
+    metric: str | None
+    onset: datetime | None
+
+
+@dataclass(frozen=True)
 class Diagnosed:
-    """All that `diagnose` found; `skipped` has, per rule that could not answer, what it lacked."""
+    """All that `diagnose` found; `skipped` has, per rule that could not answer, what it lacked. `known` is what the causes rest on, None without any;
+    `why_no_causes` why none were sought or known."""
 
     verdict: Verdict
     goodput: Goodput
@@ -111,6 +123,8 @@ class Diagnosed:
     findings: list[Finding]
     checklist: list[Step]
     skipped: dict[str, str]
+    known: Known | None = None
+    why_no_causes: str | None = None
 
 
 @dataclass(frozen=True)
@@ -161,12 +175,14 @@ def diagnose(
     budgets: Mapping[str, float] | None = None,
     with_findings: bool = True,
     coverage: float | None = None,
+    known: Known | None = None,
 ) -> Diagnosed:
     """Judge a window of requests and name stage and cause.
 
     `baseline` is the window chosen by `baseline.choose`; where that is None, `auto` uses the part before the detected
     onset. `budgets` are configured stage or group budgets in ms. Without findings the verdict has no cause and costs
-    less. `coverage` is the share of the requests counted by the engines that have spans.
+    less; `known` then has causes that were sought elsewhere, which are named where they are about this breach. `coverage` is the share of the
+    requests counted by the engines that have spans.
     """
     budgets_for(slo, next(iter(slo.limits())), budgets)  # a wrong budget is refused even where nothing is judged
     judged = judge(frame.rows, slo)
@@ -184,20 +200,36 @@ def diagnose(
         _after_first_token(facts),
     )
     over = _over(facts)
-    if not over and not (with_findings and _worse(facts)):
+    about, why_none = (None, None) if with_findings else _fitting(facts, known)
+    if not over and not ((with_findings or about) and _worse(facts)):
         return Diagnosed(_within(facts), good, facts.baseline, rows, [], _checklist(facts), {})
-    ranked = run_rules(_case(facts, lookups, coverage), rules()) if with_findings else Ranked([], [], [], {})
+    ranked = run_rules(_case(facts, lookups, coverage), rules()) if with_findings else about or Ranked([], [], [], {})
     if over and with_findings:
         ranked = replace(ranked, causes=[*ranked.causes, *_beside(facts, ranked, lookups, baseline, budgets, coverage)])
-    if lookups.simulated is not None and with_findings:
+    told = Known(ranked, facts.metric, facts.onset)
+    if lookups.simulated is not None and ranked.causes:
         ranked = replace(ranked, causes=lookups.simulated(facts.metric, ranked.causes, _period(facts)))
     findings = [diagnosis.finding for diagnosis in ranked.findings]
     if not over:
         calm = [msgspec.structs.replace(finding, severity="info") for finding in findings]
-        return Diagnosed(_getting_worse(facts, ranked), good, facts.baseline, rows, calm, _checklist(facts), ranked.lacking)
+        return Diagnosed(_getting_worse(facts, ranked), good, facts.baseline, rows, calm, _checklist(facts), ranked.lacking, told)
     began = facts.onset or _began(facts, baseline)
-    verdict = _over_budget(facts, ranked, began, with_findings=with_findings)
-    return Diagnosed(verdict, good, facts.baseline, rows, findings, _checklist(facts), ranked.lacking)
+    verdict = _over_budget(facts, ranked, began, why_none)
+    return Diagnosed(verdict, good, facts.baseline, rows, findings, _checklist(facts), ranked.lacking, told, why_none)
+
+
+def _fitting(facts: _Facts, known: Known | None) -> tuple[Ranked | None, str | None]:
+    """Return the known causes where they are about this breach (the same metric since the same onset), else why there are none."""
+    if known is None:
+        return None, "not asked for"
+    if known.ranked is None:
+        return None, FINDING_CAUSES
+    if known.metric is None:
+        return None, "the requests among which causes are sought are within budget"
+    if known.metric != facts.metric:
+        return None, f"the last search for causes judged {known.metric.upper()}: it is made anew within minutes"
+    moved = known.onset != facts.onset if known.onset is None or facts.onset is None else abs(known.onset - facts.onset) > SAME_ONSET
+    return (None, "the breach began at another time when causes were sought last: they are sought anew within minutes") if moved else (known.ranked, None)
 
 
 def judged_metric(judged: Judged, rows: pl.DataFrame, slo: Slo) -> str | None:
@@ -444,7 +476,7 @@ def _worse(facts: _Facts) -> bool:
 
 def _getting_worse(facts: _Facts, ranked: Ranked) -> Verdict:
     """The verdict on a window that meets its target with clearly more slow requests than before: what makes them, as information."""
-    verdict = _over_budget(facts, ranked, facts.onset, with_findings=True)
+    verdict = _over_budget(facts, ranked, facts.onset, None)
     since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset or _EPOCH)
     before = facts.base[f"{facts.metric}_ms"].to_numpy() if facts.base is not None else facts.values
     told = f"{say_ratio(float(facts.breaching[since].mean()))} of the requests since {facts.onset:%H:%M:%S} UTC are over {say_ms(facts.limit_ms)}, "
@@ -486,24 +518,24 @@ def _began(facts: _Facts, baseline: Chosen | None) -> datetime | None:
     return None if found is None else from_us(found)
 
 
-def _over_budget(facts: _Facts, ranked: Ranked, began: datetime | None, *, with_findings: bool) -> Verdict:
+def _over_budget(facts: _Facts, ranked: Ranked, began: datetime | None, why_none: str | None) -> Verdict:
     stage = overrun_stage(facts.metric, facts.times.take(facts.excess.tail_index), facts.budgets, facts.excess)
     main = _main(ranked.causes, stage)
     stage = main.finding.stage if main else stage
     cause = main.finding.rule if main else "unattributed_time" if stage == OTHER else None
-    reasons = {} if cause else {"cause": _why_no_cause(ranked.lacking, with_findings=with_findings)}
+    reasons = {} if cause else {"cause": why_none or _why_no_cause(ranked.lacking)}
     if began is None:
         reasons["onset"] = "no single point after a healthy stretch from which requests go bad"
         reasons["trend"] = "no onset to follow it from"
     if main is None:
-        why = "no rule names a cause" if stage != OTHER else "the time has no span yet"
+        why = why_none or ("no rule names a cause" if stage != OTHER else "the time has no span yet")
         reasons |= dict.fromkeys(("mitigation", "rollback"), why)
     return Verdict(
         status="over_budget",
         metric=_metric(facts.metric),
         stage=stage,
         cause=cause,
-        sentence=_sentence(facts, stage, main),
+        sentence=_sentence(facts, stage, main, why_none),
         onset=began,
         trend=incident.trend(facts.ok, facts.metric, began),
         affected=incident.affected(facts.frame, facts.bad, facts.goodput.ratio),
@@ -553,7 +585,7 @@ def overrun_stage(metric: str, breaching: StageTimes, budgets: Budgets, tail: Ta
     return max(members, key=lambda stage: tail.excess_ms[stage], default=OTHER)
 
 
-def _sentence(facts: _Facts, stage: str, main: Diagnosis | None) -> str:
+def _sentence(facts: _Facts, stage: str, main: Diagnosis | None, why_none: str | None) -> str:
     good = facts.goodput
     since = _since(facts)
     name, percentile = facts.metric.upper(), f"P{facts.slo.percentile:g}"
@@ -582,6 +614,8 @@ def _sentence(facts: _Facts, stage: str, main: Diagnosis | None) -> str:
             f"{lead}: {say_ratio(facts.excess.share(OTHER))} of the excess has no span. Instrument "
             f"{printable(services['service'][0])} first: add spans around what it does between its recorded calls."
         )
+    if main is None and why_none is not None:
+        return f"{lead}: {where}."
     if main is None:
         return f"{lead}: {where}; no cause that is known explains enough of it, so look at the slow requests of that stage."
     return f"{lead}: {where}, because {main.because}. {_gain(main.finding, percentile)}"
@@ -606,9 +640,7 @@ def _gain(finding: Finding, percentile: str) -> str:
     return f"{fix.title}: {predicted.metric.upper()} {percentile}{whose} {say_ms(predicted.after)}{interval} if {fix.assumption}."
 
 
-def _why_no_cause(skipped: dict[str, str], *, with_findings: bool) -> str:
-    if not with_findings:
-        return "findings were not asked for"
+def _why_no_cause(skipped: dict[str, str]) -> str:
     lacking = "; ".join(f"{rule}: {reason}" for rule, reason in skipped.items())
     return lacking or "no rule explains enough of the excess"
 
@@ -639,6 +671,7 @@ def _case(facts: _Facts, lookups: Lookups, coverage: float | None) -> Case:
         baseline=Period(facts.baseline.start, facts.baseline.end) if facts.baseline is not None and facts.base is not None else None,
         lookups=lookups,
         coverage=coverage,
+        every=facts.frame.every,
     )
 
 

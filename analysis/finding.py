@@ -42,6 +42,8 @@ class Predicted(msgspec.Struct, kw_only=True):
 
 # Why a fix has no simulated figure yet; said in its `reasons`.
 SIMULATING: Final = "it is being simulated: ask again in a minute"
+# Why a report of very many requests has no findings yet; said in its `reasons`.
+FINDING_CAUSES: Final = "causes are being sought: ask again in a minute"
 
 
 class Fix(msgspec.Struct, kw_only=True):

@@ -11,10 +11,10 @@ from typing import Final
 
 from analysis.budget import StageRow
 from analysis.edges import say_culprit
-from analysis.finding import Finding, printable, say_ms, say_ratio
+from analysis.finding import FINDING_CAUSES, Finding, printable, say_ms, say_ratio
 from analysis.latency import Percentiles
 from analysis.money import say_cost
-from analysis.report import Report
+from analysis.report import Report, seeking
 from analysis.slo import METRICS
 from analysis.window import rfc3339
 
@@ -45,7 +45,7 @@ def to_html(report: Report) -> str:
         f"<p>{_esc(say_cost(report.cost))}</p>" if say_cost(report.cost) else "",
         "<h2>Client and engine, the same model calls</h2>" + _table(_SIDES, _side_rows(report)) if report.sides else "",
         "<h2>Stages</h2>" + _stage_table(report) if report.stages else "",
-        "<h2>Findings</h2>" + "".join(_finding(finding) for finding in report.findings) if report.findings else "",
+        f"<h2>{_heading(report)}</h2>" + "".join(_finding(finding) for finding in report.findings) if report.findings or seeking(report) else "",
         "<h2>Checklist</h2>", _table(("step", "status", "detail"), [(s.step, s.status, s.detail) for s in report.checklist]) if report.checklist else "",
         "<h2>Data quality</h2>", _table(("check", "status", "detail"), [(c.check, c.status, c.detail) for c in report.data_quality]),
     ]
@@ -66,8 +66,8 @@ def to_markdown(report: Report) -> str:
         lines += ["", "### Client and engine, the same model calls", "", *_md_table(_SIDES, _side_rows(report))]
     if report.stages:
         lines += ["", "### Stages", "", *_md_table(("stage", "budget", "typical", "slow", "P95", "overrun", ""), [_stage_cells(row) for row in report.stages])]
-    if report.findings:
-        lines += ["", "### Findings", ""]
+    if report.findings or seeking(report):
+        lines += ["", f"### {_heading(report)}", ""]
         lines += [f"{rank}. {_md(_headline(finding))}" + "".join(f"\n   - {_md(text)}" for text in _advice(finding))
                   for rank, finding in enumerate(report.findings, 1)]
     doubts = [check for check in report.data_quality if check.status != "ok"]
@@ -145,6 +145,12 @@ def _stage_table(report: Report) -> str:
         body.append(f"<tr><td>{label}</td>" + "".join(f"<td>{_esc(cell)}</td>" for cell in cells) + f"<td style=text-align:left>{bar} {_esc(over)}</td></tr>")
     head = "".join(f"<th>{_esc(cell)}</th>" for cell in ("stage", "budget", "typical", f"slow (P{report.slo.percentile:g})", "P95", "share of overrun", ""))
     return f"<div class=wide><table><tr>{head}</tr>{''.join(body)}</table></div>"
+
+
+def _heading(report: Report) -> str:
+    if seeking(report):
+        return f"Findings: {FINDING_CAUSES}"
+    return f"Findings, {report.findings_age_s:,.0f} s old" if report.findings_age_s else "Findings"
 
 
 def _headline(finding: Finding) -> str:

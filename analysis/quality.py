@@ -18,7 +18,7 @@ from analysis.quality_metrics import metric_checks
 from analysis.sampling import Sampling, assess
 from analysis.slo import Slo
 from analysis.trust import FEW, MOST, ONE_PERCENT, Check, Grade
-from analysis.window import MOST_CALLS, MOST_SPAN_REQUESTS, SCRAPE_GRACE, RequestFrame, Window, load
+from analysis.window import MOST_CALLS, MOST_CAUSE_REQUESTS, MOST_SPAN_REQUESTS, SCRAPE_GRACE, RequestFrame, Window, load
 
 # Unfinished requests are the slowest ones: once 1 % of them is missing, P99 is a number about the others.
 MOST_WAITING: Final = 0.01
@@ -63,8 +63,10 @@ def evidence_checks(frame: RequestFrame) -> list[Check]:
     n = frame.rows.height
     if n <= MOST_SPAN_REQUESTS:
         return []
-    every = math.ceil(n / MOST_SPAN_REQUESTS)
-    detail = f"numbers are of all {n:,} requests; causes read the spans of one request in {every} and at most {MOST_CALLS:,} model calls a period"
+    of = math.ceil(n / MOST_CAUSE_REQUESTS)
+    every = of * math.ceil(n / of / MOST_SPAN_REQUESTS)
+    some = f"look at one request in {of}, " if of > 1 else ""
+    detail = f"numbers are of all {n:,} requests; causes {some}read the spans of one request in {every} and at most {MOST_CALLS:,} model calls a period"
     return [Check(check="sampled_evidence", status="ok", detail=detail)]
 
 

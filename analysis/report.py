@@ -4,7 +4,7 @@ Built from a cursor on the collector's database; the same bytes go out on the co
 decoded into the same types by whoever asked.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, Literal
 
@@ -14,15 +14,15 @@ import msgspec
 from analysis.accounts import Errors, Retries, errors, retries
 from analysis.baseline import choose
 from analysis.budget import StageRow, budgets_for
-from analysis.case import Lookups, Period
+from analysis.causes import MOST_AT_ONCE, Causes, Simulate, Sought, crossed, lookups, seek
 from analysis.checklist import Step, checklist
-from analysis.diagnose import Baseline, Diagnosed, Verdict, diagnose
-from analysis.edges import Edges, edges
+from analysis.diagnose import Baseline, Diagnosed, Known, Verdict, diagnose
+from analysis.edges import Edges
 from analysis.encoding import encode
 from analysis.engine_only import EngineOnly, engine_only
 from analysis.engine_view import indicators
 from analysis.errors import AnalysisError
-from analysis.finding import Diagnosis, Finding
+from analysis.finding import FINDING_CAUSES, Finding
 from analysis.goodput import FailedBy, Goodput, goodput, judge, own_limits
 from analysis.latency import Latency, latency, no_latency
 from analysis.leading import Indicator
@@ -32,10 +32,10 @@ from analysis.sampling import Sampling, assess, evened
 from analysis.sides import Sides, sides
 from analysis.slo import Slo
 from analysis.trust import Check
-from analysis.window import FIRST_TOKEN_PATH, FOR_RULES, RequestFrame, Window, load, load_evidence_calls, load_evidence_spans, load_stage_spans, load_trace_ids
+from analysis.window import FIRST_TOKEN_PATH, FOR_RULES, RequestFrame, Window, count, load
 
-Simulate = Callable[[duckdb.DuckDBPyConnection, Window, Slo, str, list[Diagnosis], Period], list[Diagnosis]]
 SCHEMA: Final = "overrun.report/1"
+_SEEKING: Final = Causes(Known(None, None, None), [], FINDING_CAUSES, None)
 
 
 class WindowFacts(msgspec.Struct, kw_only=True):
@@ -54,7 +54,10 @@ class WindowFacts(msgspec.Struct, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """One window judged against one SLO. Times in milliseconds, ratios 0..1; null has its reason in the same object."""
+    """One window judged against one SLO. Times in milliseconds, ratios 0..1; null has its reason in the same object.
+
+    The numbers are of now; the findings are `findings_age_s` old (0: made with the numbers; null: still being sought, or not asked for).
+    """
 
     schema: Literal["overrun.report/1"] = SCHEMA
     window: WindowFacts
@@ -68,6 +71,7 @@ class Report(msgspec.Struct, kw_only=True):
     checklist: list[Step]
     verdict: Verdict
     findings: list[Finding]
+    findings_age_s: float | None = None
     indicators: list[Indicator]
     data_quality: list[Check]
     cost: Cost | None = None
@@ -85,6 +89,7 @@ def build(
     prices: Prices | None = None,
     with_findings: bool = True,
     simulate: Simulate | None = None,
+    sought: Sought = seek,
 ) -> Report:
     """Report on the requests of a window.
 
@@ -96,11 +101,14 @@ def build(
         prices: of tokens by model; without them the report has throughput and no cost.
         with_findings: False leaves out causes and fixes, which cost more than all the numbers.
         simulate: puts simulated figures into the causes' fixes (whatif.for_findings); without it they are bounds.
+        sought: gives the causes of a window of more than `MOST_AT_ONCE` requests with their age; None while they are being sought.
 
     Raises:
         BudgetError: an unknown stage or group in `budgets`.
     """
-    frame = load(con, window, without=() if with_findings else (*FOR_RULES, *FIRST_TOKEN_PATH))
+    requests = count(con, window) if with_findings else 0
+    at_once = with_findings and requests <= MOST_AT_ONCE
+    frame = load(con, window, without=() if at_once else (*FOR_RULES, *FIRST_TOKEN_PATH))
     engine = engine_only(con, frame, slo) if frame.rows.is_empty() else None
     if engine is not None:
         budgets_for(slo, next(iter(slo.limits())), budgets)
@@ -109,21 +117,32 @@ def build(
     if sampled.refused:
         budgets_for(slo, next(iter(slo.limits())), budgets)
         return _refused(con, frame, sampled, slo)
-    return _of_requests(con, frame, sampled, slo, budgets, prices, with_findings=with_findings, simulate=simulate)
+    told = sought(con, window, slo, budgets, requests) if with_findings and not at_once else None
+    made = _of_requests(con, frame, sampled, slo, budgets, prices, simulate, told[1] if told else _SEEKING if with_findings else None, with_findings=at_once)
+    made.findings_age_s = 0.0 if at_once else told[0] if told else None
+    if made.findings_age_s is None:
+        made.reasons["findings_age_s"] = FINDING_CAUSES if with_findings else "not asked for"
+    return made
+
+
+def seeking(report: Report) -> bool:
+    """Say whether the findings of a report are still being sought."""
+    return report.reasons.get("findings_age_s") == FINDING_CAUSES
 
 
 def _of_requests(
-    con: duckdb.DuckDBPyConnection, whole: RequestFrame, sampled: Sampling, slo: Slo, budgets: Mapping[str, float] | None, prices: Prices | None, *,
-    with_findings: bool, simulate: Simulate | None,
+    con: duckdb.DuckDBPyConnection, whole: RequestFrame, sampled: Sampling, slo: Slo, budgets: Mapping[str, float] | None, prices: Prices | None,
+    simulate: Simulate | None, apart: Causes | None, *, with_findings: bool,
 ) -> Report:
-    """The report of requests that stand for all, or can be weighted so that they do."""
-    doubts = checks(con, whole, slo, sampled) + (evidence_checks(whole) if with_findings else [])
+    """The report of requests that stand for all, or can be weighted so that they do; with causes that were sought `apart`, or with findings of its own."""
+    doubts = checks(con, whole, slo, sampled) + (evidence_checks(whole) if with_findings or apart else [])
     frame, spoiled = without_spoiled(whole, doubts)
     even = evened(frame)
     found = diagnose(
-        even, slo, _lookups(con, frame.window, slo, simulate), baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings,
-        coverage=sampled.of_engines)
-    learned, why_none = indicators(frame, slo) if with_findings else ([], "not asked for")
+        even, slo, lookups(con, frame, slo, simulate), baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings,
+        coverage=sampled.of_engines, known=apart.known if apart else None)
+    learned, why_none = (apart.indicators, apart.why_no_indicators) if apart else indicators(frame, slo) if with_findings else ([], "not asked for")
+    between = apart.edges if apart else crossed(con, frame, found.verdict.onset, frame.rows.height) if with_findings else None
     times = latency(frame.rows, weights=sampled.weights)
     for metric, why in spoiled.items():
         setattr(times, f"{metric}_ms", no_latency(why, whole.rows.height).ttft_ms)
@@ -145,18 +164,8 @@ def _of_requests(
         data_quality=doubts,
         cost=cost(con, frame, prices),
         sides=sides(con, frame.window),
-        edges=edges(con, frame.start, frame.end, found.verdict.onset, frame.rows.height) if with_findings and frame.start and frame.end else None,
-        reasons=_reasons(frame, found, why_none, with_findings=with_findings),
-    )
-
-
-def _lookups(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, simulate: Simulate | None) -> Lookups:
-    return Lookups(
-        trace_ids=lambda rows: load_trace_ids(con, rows),
-        spender=lambda traces, stage: _spender(con, traces, stage),
-        calls=lambda period, origin: load_evidence_calls(con, period.start, period.end, origin),
-        spans=lambda period, origin, n: load_evidence_spans(con, period.start, period.end, origin, n),
-        simulated=None if simulate is None else lambda metric, causes, period: simulate(con, window, slo, metric, causes, period),
+        edges=between,
+        reasons=_reasons(frame, found, why_none, between),
     )
 
 
@@ -172,7 +181,7 @@ def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo) -> Report:
         goodput=Goodput(ratio=None, rps=None, good=0, bad=0, unmeasurable=0, failed_by=FailedBy(), reasons=dict.fromkeys(("ratio", "rps"), none)),
         stages=[], errors=_no_errors("no spans"), retries=_no_retries("no spans"), checklist=checklist(frame, slo, None), verdict=engine.verdict,
         findings=[], indicators=[], data_quality=engine.checks,
-        reasons=dict.fromkeys(("baseline", "findings", "stages", "cost", "edges"), "metrics alone: no request has spans"))
+        reasons=dict.fromkeys(("baseline", "findings", "findings_age_s", "stages", "cost", "edges"), "metrics alone: no request has spans"))
 
 
 def _refused(con: duckdb.DuckDBPyConnection, frame: RequestFrame, sampled: Sampling, slo: Slo) -> Report:
@@ -188,7 +197,7 @@ def _refused(con: duckdb.DuckDBPyConnection, frame: RequestFrame, sampled: Sampl
         window=_window_facts(frame), baseline=None, slo=slo, latency=no_latency(why, frame.rows.height), goodput=judged, stages=[], errors=_no_errors(why),
         retries=_no_retries(why), checklist=checklist(frame, slo, None),
         verdict=Verdict(status="not_enough_data", sentence=sentence, reasons=dict.fromkeys(nulls, why)), findings=[], indicators=[],
-        data_quality=checks(con, frame, slo, sampled), reasons=dict.fromkeys(("baseline", "findings", "stages", "cost", "edges"), why))
+        data_quality=checks(con, frame, slo, sampled), reasons=dict.fromkeys(("baseline", "findings", "findings_age_s", "stages", "cost", "edges"), why))
 
 
 def _no_errors(why: str) -> Errors:
@@ -231,7 +240,7 @@ def _window_facts(frame: RequestFrame) -> WindowFacts:
     )
 
 
-def _reasons(frame: RequestFrame, found: Diagnosed, why_none: str | None, *, with_findings: bool) -> dict[str, str]:
+def _reasons(frame: RequestFrame, found: Diagnosed, why_none: str | None, between: Edges | None) -> dict[str, str]:
     reasons = {} if why_none is None else {"indicators": why_none}
     if found.baseline is None:
         asked = frame.window.baseline
@@ -244,15 +253,10 @@ def _reasons(frame: RequestFrame, found: Diagnosed, why_none: str | None, *, wit
         )
     if found.verdict.status != "over_budget" and not found.findings:
         reasons["findings"] = f"the verdict is {found.verdict.status}: causes are sought for latency over budget"
-    elif not with_findings:
-        reasons["findings"] = "not asked for"
-    if not with_findings or frame.start is None or frame.end is None:
-        reasons["edges"] = "not asked for" if not with_findings else "no request and no bound given"
+    elif found.why_no_causes is not None:
+        reasons["findings"] = found.why_no_causes
+    if between is None:
+        reasons["edges"] = "no request and no bound given" if why_none is None else why_none
     if not found.stages:
         reasons["stages"] = f"the verdict is {found.verdict.status}"
     return reasons | {f"findings.{rule}": why for rule, why in found.skipped.items()}
-
-
-def _spender(con: duckdb.DuckDBPyConnection, trace_ids: list[str], stage: str) -> tuple[str, str] | None:
-    spans = load_stage_spans(con, trace_ids, stage)
-    return None if spans.is_empty() else (str(spans["service"][0]), str(spans["name"][0]))

@@ -11,11 +11,11 @@ from typing import Final
 
 from analysis.budget import LATER, StageRow
 from analysis.edges import say_culprit
-from analysis.finding import Finding, Fix, Predicted, printable, say_ms, say_ratio
+from analysis.finding import FINDING_CAUSES, Finding, Fix, Predicted, printable, say_ms, say_ratio
 from analysis.incident import Changed
 from analysis.latency import Percentiles
 from analysis.money import say_cost
-from analysis.report import Report
+from analysis.report import Report, seeking
 from analysis.window import rfc3339
 
 _MIN_WIDTH: Final = 72
@@ -170,8 +170,8 @@ def _worth_a_line(row: StageRow, slowest_ms: float) -> bool:
 
 def _findings(report: Report, width: int) -> list[str]:
     if not report.findings:
-        return []
-    lines = ["FINDINGS"]
+        return [f"FINDINGS  {FINDING_CAUSES}"] if seeking(report) else []
+    lines = [f"FINDINGS, {report.findings_age_s:,.0f} s old" if report.findings_age_s else "FINDINGS"]
     for rank, finding in enumerate(report.findings[:_MOST_FINDINGS], start=1):
         lines += _finding(rank, finding, width, told=finding.rule == report.verdict.cause)
     more = len(report.findings) - _MOST_FINDINGS

@@ -34,6 +34,9 @@ FIRST_TOKEN_PATH: Final = tuple(
                   "first_token", "generation"))
 # Spans of this many requests tell what spans can tell; above it every k-th trace is read. 20,000 requests are about 200,000 spans, a second.
 MOST_SPAN_REQUESTS: Final = 20_000
+# Requests of this many tell what requests can tell of a cause: above it one in k is looked at, by trace. Every column of 1 M requests and the copies that
+# rules make of them are 2.6 GB; of 200,000 the whole report stays near 1 GB.
+MOST_CAUSE_REQUESTS: Final = 200_000
 # Calls read per period; a longer period is followed from its end that is nearest to the onset.
 MOST_CALLS: Final = 50_000
 # A scrape that falls just behind the end of the window still tells how it ended; 60 s is four usual scrape intervals
@@ -79,7 +82,7 @@ class RequestFrame:
     none, the first start and the last end (None when there is no request). `points` has the engine indicators of
     `INDICATORS` (time_us, instance, model, indicator, value; SI units) up to `SCRAPE_GRACE` behind the end.
     Where requests came with limits of their own, `slo_<metric>_ms` has them. `without` are columns that were not read;
-    `read_more` reads some of them for the same rows.
+    `read_more` reads some of them for the same rows. `rows` are one request in `every`, chosen by trace.
     """
 
     window: Window
@@ -90,6 +93,7 @@ class RequestFrame:
     end: datetime | None
     without: Collection[str] = ()
     read_more: Callable[[Collection[str]], pl.DataFrame] | None = None
+    every: int = 1
 
     def having(self, columns: Collection[str]) -> "RequestFrame":
         """Return this frame with these columns of `v_requests`, read now where `load` left them out."""
@@ -194,12 +198,22 @@ def rfc3339(time: datetime) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def load(con: duckdb.DuckDBPyConnection, window: Window, *, without: Collection[str] = ()) -> RequestFrame:
+def count(con: duckdb.DuckDBPyConnection, window: Window) -> int:
+    """Return how many requests the window holds, incomplete ones too: what a question about them will cost."""
+    rows = con.sql(query("requests"), params=filter_of(window)).aggregate("count(*)").fetchall()
+    return int(rows[0][0])
+
+
+def load(con: duckdb.DuckDBPyConnection, window: Window, *, without: Collection[str] = (), every: int = 1) -> RequestFrame:
     """Fetch the window's requests and engine indicators; incomplete requests are counted and left out, and so are the columns `without`.
+
+    With `every` above 1 only the requests of one trace in so many, the ones that `load_evidence_spans` knows too.
 
     What is left out can be read later, as long as the cursor is in the transaction it is in now: one snapshot gives the same rows in the same order.
     """
     requests = con.sql(query("requests"), params=filter_of(window))
+    if every > 1:
+        requests = requests.filter(f"trace_key % {every:d}::ubigint = 0")
     rows: pl.DataFrame = requests.project(", ".join(name for name in requests.columns if name not in without)).pl()
     own = con.sql(query("slo_headers"), params={"start": window.start, "end": window.end}).pl()
     if not own.is_empty() and not rows.is_empty():
@@ -225,7 +239,7 @@ def load(con: duckdb.DuckDBPyConnection, window: Window, *, without: Collection[
             "indicators": list(INDICATORS),
         },
     ).pl()
-    return RequestFrame(window, complete.drop("complete"), points, rows.height - complete.height, start, end, without, read_more)
+    return RequestFrame(window, complete.drop("complete"), points, rows.height - complete.height, start, end, without, read_more, every)
 
 
 def load_llm_calls(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFrame:
@@ -240,9 +254,12 @@ def load_evidence_calls(con: duckdb.DuckDBPyConnection, start: datetime, end: da
     return calls.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
 
 
-def load_evidence_spans(con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime, requests: int) -> pl.DataFrame:
-    """Return the spans that start in [start, end), of every k-th trace where there are more than `MOST_SPAN_REQUESTS` requests."""
-    every = max(1, math.ceil(requests / MOST_SPAN_REQUESTS))
+def load_evidence_spans(con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime, requests: int, of: int = 1) -> pl.DataFrame:
+    """Return the spans that start in [start, end), of every k-th trace where there are more than `MOST_SPAN_REQUESTS` requests.
+
+    `requests` are one in `of` (`RequestFrame.every`); the traces read are among theirs.
+    """
+    every = of * max(1, math.ceil(requests / MOST_SPAN_REQUESTS))
     spans: pl.DataFrame = con.sql(query("evidence_spans"), params={"start": start, "end": end, "every": every}).pl()
     return spans.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
 

@@ -16,6 +16,8 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 FRESH_S: Final = 10.0
+# The rest of an answer that is not whole is seconds away.
+PART_S: Final = 2.0
 # A late span can change a request without moving the mark: nothing is kept for longer than this.
 KEEP_S: Final = 300.0
 
@@ -44,7 +46,7 @@ class Answers:
     def get(self, key: Hashable, ask: Callable[[], T], *, fresh_s: float = FRESH_S, keep_s: float = KEEP_S, whole: Callable[[T], bool] | None = None) -> T:
         """The kept answer if it is good, else that of `ask`, which nobody else asks meanwhile; its errors are raised and not kept.
 
-        One that is not `whole` yet is good for `fresh_s` only, whether the store moves or not.
+        One that is not `whole` yet is good for `PART_S` only, whether the store moves or not.
         """
         while True:
             with self._lock:
@@ -86,8 +88,8 @@ class Answers:
         if not kept.future.done():
             return True
         age = self._clock() - kept.at
+        if whole is not None and not whole(kept.future.result()):
+            return age <= min(fresh_s, PART_S)
         if age <= fresh_s:
             return True
-        if whole is not None and not whole(kept.future.result()):
-            return False
         return age <= keep_s and kept.mark is not None and self._mark() == kept.mark

@@ -27,7 +27,7 @@ from analysis.finding import SIMULATING
 from analysis.heatmap import Heatmap
 from analysis.lengths import State
 from analysis.parts import Stages
-from analysis.report import Report
+from analysis.report import Report, seeking
 from analysis.requests import Holdings, RequestList
 from analysis.series import Series
 from analysis.trace import Trace
@@ -93,7 +93,7 @@ def holdings(asked: Asked) -> Holdings:
 
 def report(asked: Asked) -> Report:
     """The whole answer."""
-    return _ask("report", asked, of=lambda api, asked: api.report(asked), whole=lambda told: not any(
+    return _ask("report", asked, of=lambda api, asked: api.report(asked), whole=lambda told: not seeking(told) and not any(
         finding.fix is not None and finding.fix.reasons.get("simulated") == SIMULATING for finding in told.findings))
 
 

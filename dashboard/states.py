@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import urlsplit
@@ -9,7 +10,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from analysis.client import ClientError
-from analysis.report import Report
+from analysis.report import Report, seeking
 from analysis.requests import Holdings
 from dashboard import data, state, ui
 from dashboard.live import STALE_AFTER
@@ -35,7 +36,18 @@ def report_or_state() -> Report | None:
     if filters.follows_now and age > STALE_AFTER:
         ui.put(f'<p role="status">◔ Newest request is <b>{say_age(age.total_seconds())}</b> old ({say_time(held.newest, date=True)}). '
                "The numbers below stay as they are; check that the application is still exporting.</p>")
+    if seeking(report):
+        ui.put(f'<p role="status">◔ Causes are being sought among {report.window.requests:,} requests; the numbers are complete, and the page goes on by '
+               "itself.</p>")
+        st.fragment(_until_found, run_every=_ASK_AGAIN_S, key="seeking")(asked)
     return report
+
+
+def _until_found(asked: data.Asked) -> None:
+    """Ask quietly, and draw the page anew when the causes are there."""
+    with suppress(ClientError):
+        if not seeking(data.report(asked)):
+            st.rerun(scope="app")
 
 
 def footer(report: Report) -> str:
@@ -43,8 +55,9 @@ def footer(report: Report) -> str:
     window = report.window
     left_out = f", {window.incomplete:,} incomplete left out" if window.incomplete else ""
     baseline = f"; compared with {report.baseline.requests:,} requests ({ui.text(report.baseline.choice)})" if report.baseline else ""
+    aged = f" · findings {say_age(report.findings_age_s)} old" if report.findings_age_s else ""
     return (f"<small>Window {say_span(window.start, window.end)} · {window.requests:,} requests{left_out}, {window.llm_calls:,} model calls, "
-            f"{window.spans:,} spans{baseline} · percentiles are exact · source {ui.text(data.url())}/api/v1</small>")
+            f"{window.spans:,} spans{baseline} · percentiles are exact{aged} · source {ui.text(data.url())}/api/v1</small>")
 
 
 def snippets(url: str) -> list[tuple[str, str]]:

@@ -120,7 +120,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if few is not None:
         return few
     service_ms = _service_ms(case.rows)
-    load = wait_growth(case.rows, service_ms)
+    load = wait_growth(case.rows, service_ms, case.every)
     if load is None:
         return NotEnoughData(f"too few requests to follow the wait over time: at least {3 * _LEAST_PER_BIN} are needed")
     lonely = one_engine_waits(case.calls)
@@ -164,10 +164,10 @@ def one_engine_waits(calls: Calls) -> tuple[float, float] | None:
     return medians[-1], medians[0]
 
 
-def wait_growth(rows: pl.DataFrame, service_ms: float) -> Load | None:
+def wait_growth(rows: pl.DataFrame, service_ms: float, every: int = 1) -> Load | None:
     """Follow the queue wait over arrivals (equal groups, median each) and find its largest rise.
 
-    None below 30 requests.
+    None below 30 requests. `rows` are one request in `every`; rates are those of all.
     """
     rows = rows.sort("start_us")
     bins = min(_MOST_BINS, rows.height // _LEAST_PER_BIN)
@@ -182,7 +182,7 @@ def wait_growth(rows: pl.DataFrame, service_ms: float) -> Load | None:
     # The rise begins where the wait last stood near its lowest: a long calm before it would dilute the rates.
     i = int(np.flatnonzero(waits[: j + 1] <= lowest[j] + NEAR_LOWEST * (waits[j] - lowest[j]))[-1])
     t0, t1 = _rise_span(start_s[edges[min(i + 1, j)] : edges[j + 1]])
-    rates = _rates(rows, start_s, wait_ms, t0, t1)
+    rates = _rates(rows, start_s, wait_ms, t0, t1, every)
     rise_ms = float(waits[j] - waits[i])
     ratio = 1.0 + rise_ms / 1000.0 / (t1 - t0) if t1 > t0 else 1.0
     long_ms = MIN_SERVICE_TIMES * service_ms
@@ -202,10 +202,10 @@ def _rise_span(start_s: FloatArray) -> tuple[float, float]:
 
 
 def _rates(
-    rows: pl.DataFrame, start_s: FloatArray, wait_ms: FloatArray, t0: float, t1: float
+    rows: pl.DataFrame, start_s: FloatArray, wait_ms: FloatArray, t0: float, t1: float, every: int
 ) -> tuple[float, float, float, float, float | None]:
     """Return offered and admitted tokens/s and requests/s in [t0, t1), and that arrival rate over the one before."""
-    seconds = max(t1 - t0, 1e-9)
+    seconds, per_s = max(t1 - t0, 1e-9), every / max(t1 - t0, 1e-9)
     work = (rows["input_tokens"].fill_null(0) + rows["output_tokens"].fill_null(0)).to_numpy().astype(np.float64)
     admitted_s = start_s + wait_ms / 1000.0
     offered, admitted = ((at >= t0) & (at < t1) for at in (start_s, admitted_s))
@@ -214,10 +214,10 @@ def _rates(
     if t0 > 0.0 and int(before.sum()) >= _LEAST_PER_BIN:
         rise = (offered.sum() / seconds) / (before.sum() / t0)
     return (
-        float(work[offered].sum() / seconds),
-        float(work[admitted].sum() / seconds),
-        float(offered.sum() / seconds),
-        float(admitted.sum() / seconds),
+        float(work[offered].sum() * per_s),
+        float(work[admitted].sum() * per_s),
+        float(offered.sum() * per_s),
+        float(admitted.sum() * per_s),
         None if rise is None else float(rise),
     )
 

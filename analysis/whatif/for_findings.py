@@ -6,14 +6,10 @@ a replay that does not give the recording back) the bound stays, with the reason
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 import msgspec
@@ -22,13 +18,13 @@ from analysis.case import Period
 from analysis.errors import AnalysisError
 from analysis.finding import SIMULATING, Diagnosis, Finding
 from analysis.finding import Fix as FoundFix
+from analysis.later import Later
 from analysis.slo import Slo
 from analysis.whatif import fixes
 from analysis.whatif.facts import Facts, load_facts
 from analysis.whatif.prediction import METRICS, Prediction
 from analysis.window import Window
 
-log = logging.getLogger("overrun.whatif")
 Ask = Callable[[Facts, str, Mapping[str, str | None]], Prediction]
 # Findings of a report whose fixes are simulated: the verdict's and the one behind it.
 MOST: Final = 2
@@ -36,9 +32,8 @@ MOST: Final = 2
 MOST_REQUESTS: Final = 5000
 # Part of a what-if's own effort that calibration may take here.
 EFFORT: Final = 0.2
-# A simulated figure is shown for so long before it is made anew, and so many are kept.
+# A simulated figure is shown for so long before it is made anew.
 FRESH_S: Final = 600.0
-_KEPT: Final = 64
 
 
 def inline(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str, causes: list[Diagnosis], period: Period) -> list[Diagnosis]:
@@ -54,10 +49,7 @@ class Background:
 
     def __init__(self, reading: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]], ask: Ask) -> None:
         self._reading, self._ask = reading, ask
-        self._lock = threading.Lock()
-        self._known: OrderedDict[Any, tuple[float, FoundFix]] = OrderedDict()
-        self._waiting: dict[Any, Callable[[], FoundFix]] = {}
-        self._thread: threading.Thread | None = None
+        self._fixes: Later[FoundFix] = Later("overrun-fixes", FRESH_S)
 
     def __call__(
         self, con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str, causes: list[Diagnosis], period: Period
@@ -73,41 +65,13 @@ class Background:
             return one
         # The window moves with the clock and the figures with each request: the same cause since the same onset is the same question.
         key = (replace(window, start=None, end=None), slo, metric, period.start.replace(microsecond=0), one.finding.rule, fix.whatif)
-        with self._lock:
-            known = self._known.get(key)
-            if known is None or time.monotonic() - known[0] > FRESH_S:
-                self._waiting.setdefault(key, lambda: self._simulated(one.finding, window, slo, metric, period))
-                if self._thread is None or not self._thread.is_alive():
-                    self._thread = threading.Thread(target=self._work, name="overrun-fixes", daemon=True)
-                    self._thread.start()
-        if known is None:
-            return _with(one, _noted(fix, SIMULATING))
-        return _with(one, known[1])
+        known = self._fixes.get(key, lambda: self._simulated(one.finding, window, slo, metric, period))
+        return _with(one, _noted(fix, SIMULATING) if known is None else known[1])
 
     def _simulated(self, finding: Finding, window: Window, slo: Slo, metric: str, period: Period) -> FoundFix:
         with self._reading() as con:
             facts = _facts(con, window, slo, metric, period)
         return _asked(self._ask, facts, finding)
-
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._thread = None
-                    return
-                key = next(iter(self._waiting))
-                job = self._waiting[key]
-            try:
-                made: FoundFix | None = job()
-            except Exception:  # the edge of a thread: the report keeps its bound, the log learns why
-                log.exception("simulating a fix failed")
-                made = None
-            with self._lock:
-                del self._waiting[key]
-                if made is not None:
-                    self._known[key] = (time.monotonic(), made)
-                    while len(self._known) > _KEPT:
-                        self._known.popitem(last=False)
 
 
 def _asks(one: Diagnosis) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from analysis.finding import Finding, Fix, Predicted
-from analysis.report import Report
+from analysis.report import Report, seeking
 from dashboard import data, evidence, nav, state, states, ui
 from dashboard.theme import Theme, say_ms, say_ratio, theme_of
 
@@ -31,6 +31,8 @@ def draw() -> None:
 def headline(report: Report) -> tuple[str, list[str]]:
     """What the page finds, as safe HTML: a headline and what stands below it."""
     count = len(report.findings)
+    if seeking(report):
+        return "Causes are being sought", [ui.sentence(report.verdict.sentence)]
     if not count:
         why = report.reasons.get("findings") or "no check found a cause in these requests"
         return "No finding", [ui.sentence(f"{why[0].upper()}{why[1:]}.")]

@@ -12,6 +12,7 @@ import msgspec
 
 from analysis import report as reports
 from analysis.burn import burn
+from analysis.causes import Sought, seek
 from analysis.cohorts import cohorts, parse_box
 from analysis.compare import compare, read_sides
 from analysis.encoding import encode
@@ -46,6 +47,7 @@ class FakeApi(ThreadingHTTPServer):
         self.refuse: tuple[int, bytes] | None = None
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.predictor: State | None = None
+        self.sought: Sought = seek
 
     @property
     def url(self) -> str:
@@ -66,7 +68,7 @@ class FakeApi(ThreadingHTTPServer):
         con, window, slo, metric = self.con.cursor(), question.window, question.slo, parameters.get("metric", "e2e")
         numbers = {name: float(parameters[name]) for name in ("min_ms", "max_ms") if name in parameters}
         return {
-            "report": lambda: reports.build(con, window, slo, question.budgets),
+            "report": lambda: reports.build(con, window, slo, question.budgets, sought=self.sought),
             "series": lambda: series(con, window, slo, metric), "heatmap": lambda: heatmap(con, window, slo, metric),
             "stages": lambda: stages_of(reports.build(con, window, slo, with_findings=False)),
             "requests": lambda: list_requests(

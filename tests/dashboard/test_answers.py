@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from dashboard.answers import FRESH_S, KEEP_S, Answers
+from dashboard.answers import FRESH_S, KEEP_S, PART_S, Answers
 
 
 class Store:
@@ -39,12 +39,12 @@ def test_an_older_answer_is_good_while_the_store_stands_still() -> None:
     assert store.get() == 2
 
 
-def test_an_answer_that_is_not_whole_is_asked_anew_once_it_is_no_longer_fresh() -> None:
+def test_an_answer_that_is_not_whole_is_asked_anew_within_seconds() -> None:
     store = Store()
     assert store.answers.get("report", store._ask, whole=lambda count: count > 1) == 1
-    store.time = FRESH_S
+    store.time = PART_S
     assert store.answers.get("report", store._ask, whole=lambda count: count > 1) == 1
-    store.time = FRESH_S + 1
+    store.time = PART_S + 1
     assert store.answers.get("report", store._ask, whole=lambda count: count > 1) == 2
     store.time = KEEP_S
     assert store.answers.get("report", store._ask, whole=lambda count: count > 1) == 2

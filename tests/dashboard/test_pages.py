@@ -14,6 +14,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analysis import report as reports
+from analysis.causes import seek
 from analysis.slo import parse_slo
 from analysis.window import Window, rfc3339
 from dashboard import data, nav, states
@@ -105,6 +106,26 @@ def test_the_verdict_page_says_what_the_report_says(demo: FakeApi, monkeypatch: 
         assert expected in text
     assert "ov-bad" in words(app)
     assert not charts_of(app)  # the first page draws no Plotly
+
+
+def test_causes_that_are_still_being_sought_are_waited_for_and_their_age_is_said(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "MOST_AT_ONCE", 100)
+    monkeypatch.setattr(demo, "sought", lambda *_: None)
+    data.forget()
+    verdict, findings = (shown(demo, monkeypatch, page, **WINDOW) for page in ("verdict", "findings"))
+    assert "Causes are being sought among 1,499 requests" in plain(verdict)
+    assert "24.5 %" in plain(verdict)  # the numbers are there
+    assert "Causes are being sought" in plain(findings)
+    assert "No finding" not in plain(findings)
+    con, window = demo.con.cursor(), Window(start=T0, end=at(150))
+    found = seek(con, window, parse_slo(SLO), None, 1499)[1]
+    monkeypatch.setattr(demo, "sought", lambda *_: (41.0, found))
+    data.forget()
+    findings.run()
+    assert "being sought" not in plain(findings)
+    assert "findings 41 s old" in plain(findings)
+    assert "under capacity" in plain(findings)
+    data.forget()
 
 
 def test_the_budget_page_draws_sums_that_are_the_apis(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,112 @@
+"""Why was the window slow, where it holds too many requests to answer that at once? Causes are sought apart from the numbers, among a sample of the requests.
+
+A file is asked by who waits for the answer. A server answers with the causes it found last and their age, and seeks them in the background.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, TypeAlias
+
+import duckdb
+
+from analysis.baseline import choose
+from analysis.case import Lookups, Period
+from analysis.diagnose import Known, diagnose
+from analysis.edges import Edges, edges
+from analysis.engine_view import indicators
+from analysis.finding import Diagnosis
+from analysis.later import Later
+from analysis.leading import Indicator
+from analysis.quality import checks, without_spoiled
+from analysis.ranking import Ranked
+from analysis.sampling import assess, evened
+from analysis.slo import Slo
+from analysis.window import MOST_CAUSE_REQUESTS, RequestFrame, Window, load, load_evidence_calls, load_evidence_spans, load_stage_spans, load_trace_ids
+
+Simulate: TypeAlias = Callable[[duckdb.DuckDBPyConnection, Window, Slo, str, list[Diagnosis], Period], list[Diagnosis]]
+# Up to so many requests the causes come with the numbers: their calls and spans are all read (MOST_SPAN_REQUESTS), which takes about a second of one core.
+# Above it a report says the numbers at once, and a server the causes once they are found.
+MOST_AT_ONCE: Final = 20_000
+# Causes are sought anew after this long, as long as somebody asks.
+FRESH_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Causes:
+    """What a search for causes found, and what else takes as long: indicators that warned (or why none), and the edges between services."""
+
+    known: Known
+    indicators: list[Indicator]
+    why_no_indicators: str | None
+    edges: Edges | None
+
+
+Sought: TypeAlias = Callable[[duckdb.DuckDBPyConnection, Window, Slo, "Mapping[str, float] | None", int], "tuple[float, Causes] | None"]
+
+
+def seek(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Mapping[str, float] | None, requests: int) -> tuple[float, Causes]:
+    """Return (0.0, the causes of a window of so many requests), sought now among at most `MOST_CAUSE_REQUESTS` of them."""
+    whole = load(con, window, every=math.ceil(requests / MOST_CAUSE_REQUESTS))
+    sampled = assess(con, whole)
+    frame, _ = without_spoiled(whole, checks(con, whole, slo, sampled))
+    found = diagnose(evened(frame), slo, lookups(con, frame, slo, None), baseline=choose(con, frame, slo), budgets=budgets, coverage=sampled.of_engines)
+    learned, why_none = indicators(frame, slo)
+    told = found.known or Known(Ranked([], [], [], {}), None, None)
+    return 0.0, Causes(told, learned, why_none, crossed(con, frame, found.verdict.onset, requests))
+
+
+class Background:
+    """Causes for the reports of a server: sought one question after the other, told with their age once they are there."""
+
+    def __init__(self, reading: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]) -> None:
+        self._reading = reading
+        self._found: Later[Causes] = Later("overrun-causes", FRESH_S)
+
+    def __call__(
+        self, con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Mapping[str, float] | None, requests: int
+    ) -> tuple[float, Causes] | None:
+        """Return (age in seconds, causes) of this question, else of the same one a step earlier, else None; and have them sought where that is due."""
+
+        def job() -> Causes:
+            with self._reading() as own:
+                return seek(own, window, slo, budgets, requests)[1]
+
+        now, before = _keys(window, slo, budgets)
+        return self._found.get(now, job) or (self._found.last(before) if before is not None else None)
+
+
+def _keys(window: Window, slo: Slo, budgets: Mapping[str, float] | None) -> tuple[tuple[object, ...], tuple[object, ...] | None]:
+    """The question of a window, and that of the window it was a step earlier: one that follows the clock moves with each report, by less than a tenth."""
+    asked = (replace(window, start=None, end=None), slo, None if budgets is None else tuple(sorted(budgets.items())))
+    if window.start is None or window.end is None:
+        return (*asked, window.start, window.end), None
+    length_s = (window.end - window.start).total_seconds()
+    step_s = max(60.0, length_s / 10.0)
+    at = int(window.end.timestamp() // step_s)
+    return (*asked, round(length_s), at), (*asked, round(length_s), at - 1)
+
+
+def lookups(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, simulate: Simulate | None) -> Lookups:
+    """What rules may look up, of the requests of a frame."""
+    return Lookups(
+        trace_ids=lambda rows: load_trace_ids(con, rows),
+        spender=lambda traces, stage: _spender(con, traces, stage),
+        calls=lambda period, origin: load_evidence_calls(con, period.start, period.end, origin),
+        spans=lambda period, origin, n: load_evidence_spans(con, period.start, period.end, origin, n, frame.every),
+        simulated=None if simulate is None else lambda metric, causes, period: simulate(con, frame.window, slo, metric, causes, period),
+    )
+
+
+def crossed(con: duckdb.DuckDBPyConnection, frame: RequestFrame, onset: datetime | None, requests: int) -> Edges | None:
+    """The edges between services in a window of so many requests; None without bounds."""
+    return edges(con, frame.start, frame.end, onset, requests) if frame.start and frame.end else None
+
+
+def _spender(con: duckdb.DuckDBPyConnection, trace_ids: list[str], stage: str) -> tuple[str, str] | None:
+    spans = load_stage_spans(con, trace_ids, stage)
+    return None if spans.is_empty() else (str(spans["service"][0]), str(spans["name"][0]))

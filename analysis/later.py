@@ -1,0 +1,74 @@
+"""What has been computed in the background? Answers that take seconds, made one after the other in a thread and kept with their age."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+log = logging.getLogger("overrun.later")
+V = TypeVar("V")
+_KEPT: Final = 64
+# A answer is not made anew before so many times what it took: a tenth of a core at most goes into one question, however often it is asked.
+_REST: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Generic[V]):
+    value: V
+    began: float
+    took_s: float
+
+
+class Later(Generic[V]):
+    """Answers by question. `get` never waits: what is unknown, or older than `fresh_s`, is made by the thread."""
+
+    def __init__(self, name: str, fresh_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name, self._fresh_s, self._clock = name, fresh_s, clock
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Hashable, _Kept[V]] = OrderedDict()
+        self._waiting: OrderedDict[Hashable, Callable[[], V]] = OrderedDict()
+        self._thread: threading.Thread | None = None
+
+    def get(self, key: Hashable, job: Callable[[], V]) -> tuple[float, V] | None:
+        """Return (age in seconds, answer), None where there is none yet; begins to make it where that is due."""
+        with self._lock:
+            known = self._known.get(key)
+            age = 0.0 if known is None else self._clock() - known.began
+            if known is None or age > max(self._fresh_s, _REST * known.took_s):
+                self._waiting.setdefault(key, job)
+                if self._thread is None or not self._thread.is_alive():
+                    self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                    self._thread.start()
+            return None if known is None else (age, known.value)
+
+    def last(self, key: Hashable) -> tuple[float, V] | None:
+        """Return (age in seconds, answer) if there is one, and begin nothing."""
+        with self._lock:
+            known = self._known.get(key)
+            return None if known is None else (self._clock() - known.began, known.value)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                key = next(iter(self._waiting))
+                job = self._waiting[key]
+            began, made = self._clock(), None
+            try:
+                made = _Kept(job(), began, self._clock() - began)
+            except Exception:  # the edge of a thread: the answer stays unknown, the log learns why
+                log.exception("%s failed", self._name)
+            with self._lock:
+                del self._waiting[key]
+                if made is not None:
+                    self._known[key] = made
+                    self._known.move_to_end(key)
+                    while len(self._known) > _KEPT:
+                        self._known.popitem(last=False)

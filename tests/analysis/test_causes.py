@@ -1,0 +1,112 @@
+"""Causes of windows that are too large to answer at once: sought among a sample, told with their age, and the numbers beside them are of all."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+
+import duckdb
+import pytest
+
+from analysis import causes
+from analysis import report as reports
+from analysis.causes import Background, seek
+from analysis.finding import FINDING_CAUSES
+from analysis.page import to_html, to_markdown
+from analysis.report import Report, build, seeking
+from analysis.slo import parse_slo
+from analysis.text import render
+from analysis.window import Window, count, load
+from tests.analysis.builders import T0, at, insert, store, vllm_gauges, vllm_spans
+
+SLO = parse_slo("ttft:1000 e2el:5000")
+WINDOW = Window(start=T0, end=at(150))
+
+
+@pytest.fixture(scope="module")
+def overloaded() -> duckdb.DuckDBPyConnection:
+    con = store()
+    insert(con, vllm_spans())
+    vllm_gauges(con)
+    return con
+
+
+@pytest.fixture(scope="module")
+def whole(overloaded: duckdb.DuckDBPyConnection) -> Report:
+    return build(overloaded.cursor(), WINDOW, SLO)
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,499 requests are very many."""
+    monkeypatch.setattr(reports, "MOST_AT_ONCE", 1000)
+    monkeypatch.setattr(causes, "MOST_CAUSE_REQUESTS", 1000)
+
+
+def test_a_large_window_of_a_file_has_exact_numbers_and_the_causes_of_a_sample(
+    overloaded: duckdb.DuckDBPyConnection, whole: Report, large: None
+) -> None:
+    found = build(overloaded.cursor(), WINDOW, SLO)
+    assert (found.latency, found.goodput, found.stages) == (whole.latency, whole.goodput, whole.stages)
+    assert (found.verdict.status, found.verdict.stage, found.verdict.cause) == ("over_budget", "queue", "under_capacity")
+    assert found.verdict.onset == whole.verdict.onset
+    assert [finding.rule for finding in found.findings] == [finding.rule for finding in whole.findings]
+    assert (found.findings_age_s, whole.findings_age_s, seeking(found)) == (0.0, 0.0, False)
+    # Half of the requests are looked at; their rates are those of all.
+    assert found.findings[0].evidence["offered_rps"] == pytest.approx(whole.findings[0].evidence["offered_rps"], rel=0.1)
+    predicted = [one.findings[0].fix.predicted.before for one in (found, whole)]  # type: ignore[union-attr]
+    assert predicted[0] == pytest.approx(predicted[1], rel=0.05)
+
+
+def test_a_sample_is_chosen_by_trace(overloaded: duckdb.DuckDBPyConnection) -> None:
+    con = overloaded.cursor()
+    half, every = load(con, WINDOW, every=2), load(con, WINDOW)
+    assert 600 < half.rows.height < 900
+    assert set(half.rows["trace_key"]) == {key for key in every.rows["trace_key"] if key % 2 == 0}
+    assert count(con, WINDOW) == every.rows.height == 1499
+
+
+def test_a_server_answers_at_once_and_tells_the_causes_with_their_age_when_they_are_there(
+    overloaded: duckdb.DuckDBPyConnection, whole: Report, large: None
+) -> None:
+    may_begin = threading.Event()
+
+    @contextmanager
+    def reading() -> Iterator[duckdb.DuckDBPyConnection]:
+        may_begin.wait(30.0)
+        yield overloaded.cursor()
+
+    sought = Background(reading)
+    first = build(overloaded.cursor(), WINDOW, SLO, sought=sought)
+    assert seeking(first)
+    assert (first.latency, first.goodput, first.verdict.stage) == (whole.latency, whole.goodput, "queue")
+    assert (first.findings, first.findings_age_s, first.verdict.cause, first.edges) == ([], None, None, None)
+    assert first.verdict.reasons["cause"] == first.reasons["findings"] == first.reasons["edges"] == FINDING_CAUSES
+    assert first.verdict.sentence.endswith("of a slow request.")
+    for text in (render(first), to_html(first), to_markdown(first)):
+        assert FINDING_CAUSES in text
+    may_begin.set()
+    until = time.monotonic() + 60.0
+    while seeking(then := build(overloaded.cursor(), WINDOW, SLO, sought=sought)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert (then.verdict.cause, then.findings[0].rule) == ("under_capacity", "under_capacity")
+    assert then.findings_age_s is not None
+    then.findings_age_s = 41.0
+    assert "41 s old" in render(then)
+    assert "41 s old" in to_html(then)
+    assert "41 s old" in to_markdown(then)
+    # A window that follows the clock is the same question a step later, another one elsewhere.
+    begun = replace(WINDOW, start=T0 + timedelta(seconds=60), end=at(210))
+    assert sought(overloaded.cursor(), begun, SLO, None, 1499) is not None
+    assert sought(overloaded.cursor(), replace(begun, model="another"), SLO, None, 1499) is None
+
+
+def test_causes_of_another_metric_or_time_are_not_named(overloaded: duckdb.DuckDBPyConnection, large: None) -> None:
+    age, found = seek(overloaded.cursor(), WINDOW, SLO, None, 1499)
+    for other, why in ((replace(found.known, metric="tpot"), "judged TPOT"), (replace(found.known, onset=T0 + timedelta(hours=1)), "another time"),
+                       (replace(found.known, metric=None), "within budget")):
+        report = build(overloaded.cursor(), WINDOW, SLO, sought=lambda *_, known=other: (age, replace(found, known=known)))
+        assert (report.verdict.status, report.verdict.cause, report.findings) == ("over_budget", None, [])
+        assert why in report.reasons["findings"]
