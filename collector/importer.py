@@ -105,7 +105,7 @@ def _page(path: Path, text: str) -> bytes:
         raise BadPayload("no sample on the page")
     written_ns = path.stat().st_mtime_ns
     service = prometheus.service_of(families) or "scrape"
-    return prometheus.request(families, service=service, instance=path.resolve().parent.name, time_ns=written_ns, start_ns=written_ns)
+    return prometheus.request(families, service=service, instance=path.resolve().parent.name, time_ns=written_ns)
 
 
 def _opened(path: Path) -> IO[bytes]:

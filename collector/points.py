@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,11 +58,12 @@ def decode_points(body: bytes, rules: Rules) -> Points:
             ids, rows = source_table([source], rules)
             out.sources.extend(rows)
             for metric in scope_metrics.metrics:
-                _decode_metric(metric, int(ids[0]), rows[0][1]["instance"], rules, out)
+                _decode_metric(metric, source, int(ids[0]), rows[0][1]["instance"], rules, out)
+    _keep_best_named(out.rows)
     return out
 
 
-def _decode_metric(metric: Metric, source_id: int, instance: str | None, rules: Rules, out: Points) -> None:
+def _decode_metric(metric: Metric, source: Source, source_id: int, instance: str | None, rules: Rules, out: Points) -> None:
     kind = metric.WhichOneof("data")
     if kind is None:
         return
@@ -78,16 +79,53 @@ def _decode_metric(metric: Metric, source_id: int, instance: str | None, rules: 
             continue
         attributes = {a.key: any_value(a.value) for a in point.attributes}
         kept = clean_attributes(attributes.items(), rules)
-        named = find_indicator(metric.name, attributes)
+        named = find_indicator(metric.name, attributes, source.scope_name)
         if named is not None and named.labels:
             value, named = _told_by_labels(value, named, attributes)
-        out.rows.append({
+        if not _is_amount(value):
+            named = None
+        row = {
             "source_id": source_id, "time_ns": _signed(point.time_unix_nano), "start_ns": _signed(point.start_time_unix_nano),
             "name": metric.name[:MAX_NAME], "unit": metric.unit[:MAX_NAME], "kind": code, "temporality": temporality if temporality in (1, 2) else 0,
             "monotonic": bool(getattr(data, "is_monotonic", False)), "series": _series(source_id, metric.name, kept),
             "instance": instance or _text(attributes.get("instance")), "model": _model(attributes),
-            "indicator": named.indicator if named else None, "scale": named.scale if named else None,
-            "value": None, "bounds": None, "counts": None, "sum": None, "count": None, "attributes": kept, **value})
+            "indicator": named.indicator if named else None, "scale": named.scale * _unit_scale(metric, named) if named else None,
+            "value": None, "bounds": None, "counts": None, "sum": None, "count": None, "attributes": kept, **value, "named": named}
+        out.rows.append(row)
+        if named and named.sum_as and row["sum"] is not None:
+            out.rows.append(row | {"name": f"{row['name']}_sum", "kind": SUM, "monotonic": True, "series": _series(source_id, f"{metric.name}_sum", kept),
+                                   "indicator": named.sum_as, "value": row["sum"], "bounds": None, "counts": None, "sum": None, "count": None})
+
+
+def _is_amount(value: dict[str, Any]) -> bool:
+    """Whether a number can be an indicator's: none of them is below zero or no number (vLLM says -1 for a hit rate without a cache)."""
+    number = value.get("value")
+    return number is None or (math.isfinite(number) and number >= 0.0)
+
+
+# Times under a name that does not say the unit: what the sender says of it counts.
+_SECONDS = {"ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6, "ns": 1e-9}
+
+
+def _unit_scale(metric: Metric, named: Named) -> float:
+    """What makes seconds of a metric whose table entry expects them."""
+    return _SECONDS.get(metric.unit, 1.0) if named.scale == 1.0 else 1.0
+
+
+def _keep_best_named(rows: list[dict[str, Any]]) -> None:
+    """Of several metrics that tell of one indicator of one instance, leave it to the one that the tables name first. In place."""
+    first: dict[tuple[Any, ...], int] = {}
+    rivals = []
+    for row in rows:
+        named: Named | None = row.pop("named")
+        if named is not None and not named.adds:
+            key = (row["instance"], row["model"], row["indicator"], row["bounds"] is None)
+            place = _places()[_spelling(named.name)]
+            first[key] = min(first.get(key, place), place)
+            rivals.append((key, place, row))
+    for key, place, row in rivals:
+        if place != first[key]:
+            row["indicator"] = row["scale"] = None
 
 
 def _told_by_labels(value: dict[str, Any], named: Named, attributes: dict[str, Any]) -> tuple[dict[str, Any], Named | None]:
@@ -184,10 +222,18 @@ def _all_metrics() -> Iterator[Named]:
         yield from dialect.metrics
 
 
-def find_indicator(name: str, attributes: dict[str, Any]) -> Named | None:
-    """The indicator of a metric under any of its spellings; None if no table names it."""
-    return next((m for m in _indicators().get(_spelling(name), ()) if _matches(m.where, attributes)), None)
+@functools.cache
+def _places() -> dict[str, int]:
+    """Where in the tables each name stands first."""
+    return {_spelling(named.name): i for i, named in reversed(list(enumerate(_all_metrics())))}
 
 
-def _matches(where: Iterable[tuple[str, str]], attributes: dict[str, Any]) -> bool:
-    return all(attributes.get(key) == value for key, value in where)
+def find_indicator(name: str, attributes: dict[str, Any], scope: str = "") -> Named | None:
+    """The indicator of a metric under any of its spellings; None if no table names it. An entry for the scope comes before one for all."""
+    found = [m for m in _indicators().get(_spelling(name), ()) if _matches(m, attributes, scope)]
+    return min(found, key=lambda m: not m.scope, default=None)
+
+
+def _matches(named: Named, attributes: dict[str, Any], scope: str) -> bool:
+    in_scope = not named.scope or scope == named.scope or scope.startswith(f"{named.scope}.")
+    return in_scope and all(attributes.get(key) == value for key, value in named.where)

@@ -69,16 +69,16 @@ def service_of(families: Iterable[Family]) -> str | None:
     return None
 
 
-def request(families: Iterable[Family], *, service: str, instance: str, time_ns: int, start_ns: int) -> bytes:
-    """One page as an ExportMetricsServiceRequest of `instance`, its samples at `time_ns`; cumulative ones counted from `start_ns` on."""
+def request(families: Iterable[Family], *, service: str, instance: str, time_ns: int) -> bytes:
+    """One page as an ExportMetricsServiceRequest of `instance`, its samples at `time_ns`; cumulative ones counted from the start of the process on, if
+    the page says it (0 if not: when the reading began says nothing of when the counting did)."""
     out = ExportMetricsServiceRequest()
     resource = out.resource_metrics.add()
     resource.resource.attributes.extend(_pairs({"service.name": service, "service.instance.id": instance}))
     scope = resource.scope_metrics.add()
     scope.scope.name = "overrun.scrape"
     began = started(families)
-    start_ns = start_ns if began is None else int(began * 1e9)
-    start_ns = min(start_ns, time_ns)
+    start_ns = 0 if began is None else min(int(began * 1e9), time_ns)
     for family in families:
         if family.type in ("histogram", "gaugehistogram"):
             _histogram(scope, family, time_ns, start_ns)

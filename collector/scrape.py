@@ -136,7 +136,6 @@ class Scraper:
         self._writer = writer
         self._client = httpx.AsyncClient(trust_env=False, follow_redirects=False, headers={"accept": _ACCEPT})
         self._processes: dict[tuple[str, str], Processes] = {}
-        self._started_ns = time.time_ns()
         self._tasks = [asyncio.create_task(self._watch(target)) for target in found]
 
     async def close(self) -> None:
@@ -182,7 +181,7 @@ class Scraper:
         if processes.flips:
             instance = f"{instance}#{number}"
         service = prometheus.service_of(families) or "scrape"
-        body = await asyncio.to_thread(prometheus.request, families, service=service, instance=instance, time_ns=time_ns, start_ns=self._started_ns)
+        body = await asyncio.to_thread(prometheus.request, families, service=service, instance=instance, time_ns=time_ns)
         await self._store(body)
         await self._store(prometheus.up(service=service, instance=instance, time_ns=time_ns, is_up=True))
         return True

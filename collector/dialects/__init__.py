@@ -75,7 +75,9 @@ class SpanName:
 class Metric:
     """Metric `name` is indicator `indicator`; values times `scale` are in SI units. `where` keeps only points with these attributes.
 
-    With `labels` the value is the product of these attributes (numbers as text): what an `_info` metric says.
+    With `labels` the value is the product of these attributes (numbers as text): what an `_info` metric says. With `scope` it holds for metrics of
+    that instrumentation scope or below it. `sum_as` is the indicator that a histogram's growing sum is. Where several names tell of one indicator at
+    once, the first in the tables counts (a name and its successor say the same twice); one that `adds` counts beside the others.
     """
 
     name: str
@@ -83,6 +85,9 @@ class Metric:
     scale: float = 1.0
     where: tuple[tuple[str, str], ...] = ()
     labels: tuple[str, ...] = ()
+    scope: str = ""
+    sum_as: str = ""
+    adds: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ DIALECT = Dialect(
         Metric("DCGM_FI_DEV_POWER_USAGE", "gpu_power"),
         Metric("DCGM_FI_DEV_GPU_TEMP", "gpu_temperature"),
         Metric("DCGM_FI_DEV_XID_ERRORS", "gpu_xid"),
+        # The share of time in which any engine worked; utilisation by sampling is the poorer of the two.
         Metric("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "gpu_util"),
         Metric("DCGM_FI_DEV_GPU_UTIL", "gpu_util", scale=0.01),
         Metric("DCGM_FI_DEV_FB_USED", "gpu_mem_used", scale=float(1 << 20)),

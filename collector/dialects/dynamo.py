@@ -1,17 +1,49 @@
-"""NVIDIA Dynamo: the stages of its front end by their documented names, under its own scopes. Engines behind it speak their own dialects.
+"""NVIDIA Dynamo: the stages of its front end by their documented names, under its own scopes, and its metrics. Engines behind it speak their own dialects.
 
 Source: the stage names of lib/runtime/src/metrics/prometheus_names.rs and the tracing guide. Span names are not documented: untested against a real sender.
 """
 
-from collector.dialects import Dialect, Field, SpanName
+from collector.dialects import Dialect, Field, Metric, SpanName
 
 ORDER = 24
 _SCOPES = ("dynamo", "dynamo_runtime", "dynamo_llm", "dynamo-runtime", "dynamo-frontend")
 _STAGES = {"preprocess": "prompt", "tokenize": "prompt", "route": "queue", "transport_roundtrip": "network", "postprocess": "post", "detokenize": "post"}
+# The front end's metrics as DYN_METRICS_PREFIX names them: today's default, and the one that NIM sets and older versions had.
+_FRONT_ENDS = ("dynamo_frontend", "nv_llm_http_service")
 DIALECT = Dialect(
     name="dynamo",
     prefixes=("dynamo.", "dynamo_"),
     scopes=_SCOPES,
     fields=(Field("response_id", "x_dynamo_request_id", rank=20), Field("response_id", "x_request_id", rank=21)),
     names=tuple(SpanName(f"(?:dynamo[._])?(?:frontend[._])?{name}", "plain", stage, scope) for name, stage in _STAGES.items() for scope in _SCOPES),
+    metrics=(
+        # Percent in the name, 0..1 in the value.
+        Metric("dynamo_component_gpu_cache_usage_percent", "kv_cache_usage"),
+        Metric("dynamo_component_kvstats_gpu_cache_usage_percent", "kv_cache_usage"),
+        Metric("dynamo_component_kvstats_gpu_prefix_cache_hit_rate", "prefix_cache_hit_rate"),
+        Metric("dynamo_component_kvstats_active_blocks", "kv_blocks_used"),
+        Metric("dynamo_component_kvstats_total_blocks", "kv_blocks"),
+        *(metric for front in _FRONT_ENDS for metric in (
+            Metric(f"{front}_worker_active_decode_blocks", "kv_blocks_used"),
+            Metric(f"{front}_model_total_kv_blocks", "kv_blocks"),
+            Metric(f"{front}_model_kv_cache_block_size", "kv_block_tokens"),
+            # Waiting for the first response: the router's queue is a part of it.
+            Metric(f"{front}_queued_requests", "queue_depth"),
+            Metric(f"{front}_router_queue_pending_requests", "queue_depth"),
+            Metric(f"{front}_inflight_requests", "running"),
+            Metric(f"{front}_kv_hit_rate", "prefix_cache_hit_rate"),
+            Metric(f"{front}_cached_tokens", "cached_length", sum_as="cached_prompt_tokens"),
+            Metric(f"{front}_model_migration_total", "preemptions"),
+            Metric(f"{front}_worker_active_prefill_tokens", "batch_tokens"),
+            Metric(f"{front}_output_tokens_total", "output_tokens"),
+            Metric(f"{front}_input_sequence_tokens", "input_length", sum_as="prompt_tokens"),
+            Metric(f"{front}_output_sequence_tokens", "output_length", sum_as="output_tokens"),
+            Metric(f"{front}_requests_total", "finished", where=(("status", "success"),)),
+            Metric(f"{front}_requests_total", "rejections", where=(("error_type", "overload"),)),
+            Metric(f"{front}_requests_total", "aborts", where=(("status", "error"),)),
+            Metric(f"{front}_time_to_first_token_seconds", "ttft"),
+            Metric(f"{front}_inter_token_latency_seconds", "itl"),
+            Metric(f"{front}_request_duration_seconds", "e2e"))),
+    ),
+    model_labels=("model",),
 )

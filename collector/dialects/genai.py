@@ -86,10 +86,15 @@ DIALECT = Dialect(
     text_keys=("gen_ai.prompt", "gen_ai.completion", "gen_ai.system_instructions", "gen_ai.tool.definitions", "gen_ai.retrieval.query.text",
                "gen_ai.retrieval.documents", "gen_ai.tool.description", "gen_ai.request.stop_sequences"),
     metrics=(
-        Metric("gen_ai.client.operation.duration", "client_e2e", where=(("gen_ai.operation.name", "chat"),)),
-        Metric("gen_ai.server.request.duration", "e2e"),
-        Metric("gen_ai.server.time_to_first_token", "ttft"),
-        Metric("gen_ai.server.time_per_output_token", "tpot"),
+        *(Metric(name, "client_e2e", where=(("gen_ai.operation.name", operation),))
+          for name in ("gen_ai.client.operation.duration", "gen_ai.client.inference.duration") for operation in sorted(GENERATION)),
+        Metric("gen_ai.client.operation.time_to_first_chunk", "client_ttft"),
+        Metric("gen_ai.client.inference.time_to_first_chunk", "client_ttft"),
+        # As they are, and as a Prometheus page has them.
+        *(metric for suffix in ("", "_seconds") for metric in (
+            Metric(f"gen_ai.server.request.duration{suffix}", "e2e"),
+            Metric(f"gen_ai.server.time_to_first_token{suffix}", "ttft"),
+            Metric(f"gen_ai.server.time_per_output_token{suffix}", "tpot"))),
     ),
     model_labels=("gen_ai.response.model", "gen_ai.request.model"),
 )

@@ -1,10 +1,11 @@
 """llm-d and the Gateway API Inference Extension: gateway and endpoint-picker spans, and the proxy that splits prefill from decode. Times in ms.
 
-Source: llm-d-inference-scheduler (spans of the endpoint picker and of the prefill/decode sidecar). Untested against a real sender. The
-sidecar's "true" TTFT runs from the request's arrival to the moment when decoding began.
+Source: llm-d-inference-scheduler (spans of the endpoint picker and of the prefill/decode sidecar) and the endpoint picker's metrics (GAIE v1.5,
+pkg/epp/metrics; `inference_model_` before `inference_objective_`). Untested against a real sender.
+The sidecar's "true" TTFT runs from the request's arrival to the moment when decoding began.
 """
 
-from collector.dialects import Dialect, Field, Mark, SpanName
+from collector.dialects import Dialect, Field, Mark, Metric, SpanName
 
 ORDER = 25
 _PROXY, _SCOPES = "llm_d.pd_proxy.", ("llm-d", "llm_d", "llm-d-router", "llm-d-inference-scheduler", "llm-d-kv-cache", "gateway-api-inference-extension")
@@ -25,4 +26,21 @@ DIALECT = Dialect(
         SpanName(r"gateway\.request(?:_orchestration)?", "plain", "gateway"),
         SpanName(r"llm_d\.epp\..*", "plain", "gateway"),
     ),
+    metrics=(
+        Metric("inference_pool_average_kv_cache_utilization", "kv_cache_usage"),
+        Metric("inference_pool_average_queue_size", "queue_depth"),
+        Metric("inference_extension_flow_control_queue_size", "queue_depth"),
+        Metric("inference_extension_prefix_indexer_hit_ratio", "prefix_cache_hit_rate"),
+        Metric("inference_extension_flow_control_request_queue_duration_seconds", "queue"),
+        *(metric for objective in ("inference_objective", "inference_model") for metric in (
+            Metric(f"{objective}_running_requests", "running"),
+            Metric(f"{objective}_request_error_total", "aborts"),
+            Metric(f"{objective}_request_ttft_seconds", "ttft"),
+            Metric(f"{objective}_request_tpot_seconds", "tpot"),
+            Metric(f"{objective}_request_duration_seconds", "e2e"),
+            Metric(f"{objective}_input_tokens", "input_length", sum_as="prompt_tokens"),
+            Metric(f"{objective}_output_tokens", "output_length", sum_as="output_tokens"),
+            Metric(f"{objective}_prompt_cached_tokens", "cached_length", sum_as="cached_prompt_tokens"))),
+    ),
+    model_labels=("model_name", "target_model_name"),
 )

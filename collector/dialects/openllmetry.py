@@ -3,7 +3,7 @@
 Source: payloads of traceloop-sdk 0.62.4.
 """
 
-from collector.dialects import Dialect, Field, Mark
+from collector.dialects import Dialect, Field, Mark, Metric
 
 ORDER = 31
 _KIND = "traceloop.span.kind"
@@ -30,4 +30,6 @@ DIALECT = Dialect(
         ("user", "Traceloop.set_association_properties({'user_id': ...})"),
     ),
     text_keys=("traceloop.entity.input", "traceloop.entity.output"),
+    # Its instrumentations measure at the client, whatever the name says.
+    metrics=(Metric("gen_ai.server.time_to_first_token", "client_ttft", scope="opentelemetry.instrumentation"),),
 )

@@ -29,6 +29,9 @@ DIALECT = Dialect(
     metrics=(
         Metric("sglang:token_usage", "kv_cache_usage"),
         Metric("sglang:num_queue_reqs", "queue_depth"),
+        *(Metric(f"sglang:{name}", "queue_depth", adds=True)
+          for name in ("num_grammar_queue_reqs", "num_prefill_bootstrap_queue_reqs", "num_prefill_inflight_queue_reqs", "num_decode_prealloc_queue_reqs",
+                       "num_decode_transfer_queue_reqs")),
         Metric("sglang:num_running_reqs", "running"),
         Metric("sglang:num_paused_reqs", "paused"),
         Metric("sglang:num_retracted_requests_total", "preemptions"),

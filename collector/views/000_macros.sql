@@ -20,14 +20,18 @@ create or replace macro indicator_unit(indicator) as case
     when indicator in ('preemptions', 'rejections', 'aborts', 'finished') then '1/s'
     when indicator in ('prompt_tokens', 'output_tokens', 'prefix_cache_hits', 'prefix_cache_queries', 'cached_prompt_tokens', 'spec_draft_tokens',
                        'spec_accepted_tokens', 'throughput') then 'tokens/s'
-    when indicator in ('kv_capacity', 'batch_tokens', 'input_length', 'output_length', 'spec_accept_length') then 'tokens'
+    when indicator in ('kv_capacity', 'kv_block_tokens', 'batch_tokens', 'input_length', 'output_length', 'cached_length', 'spec_accept_length') then 'tokens'
+    when indicator in ('kv_blocks', 'kv_blocks_used') then 'blocks'
     when indicator = 'gpu_mem_used' then 'bytes'
     when indicator = 'gpu_clock' then 'Hz'
     when indicator = 'gpu_power' then 'W'
     when indicator = 'gpu_temperature' then 'Cel'
     when indicator = 'gpu_xid' then 'code'
-    when indicator in ('ttft', 'itl', 'tpot', 'e2e', 'client_e2e', 'queue', 'prefill', 'decode', 'inference', 'kv_transfer') then 's'
+    when indicator in ('ttft', 'itl', 'tpot', 'e2e', 'client_e2e', 'client_ttft', 'queue', 'prefill', 'decode', 'inference', 'kv_transfer') then 's'
     else '1' end;
+
+-- Is the whole of an instance the sum of its parts (ranks, GPUs, reasons)? Of a ratio, a temperature or a block's size it is not.
+create or replace macro is_summed(indicator) as indicator = 'kv_capacity' or indicator_unit(indicator) in ('requests', '1/s', 'tokens/s', 'bytes');
 
 -- Does a row belong to the window and filters of a question? Null asks for everything; what is in `without` stays out.
 create or replace macro asked_for(start, service, model, route, tenant, workload, first, until, a_service, a_model, a_route, a_tenant, a_workload, without) as

@@ -1,5 +1,6 @@
 -- What did the engines' gauges and counters say? One row per sample of one indicator (names of the metric table). SI units, ratios 0..1, counters as rates.
 -- A counter's first sample has no rate; a drop or a new start time is a restart, after which the whole value is the increase.
+-- What an instance counts in parts (data-parallel ranks, reasons, GPUs) is one sample, their sum; ratios and the like stay a sample per part.
 create or replace view v_metric_points as
 with sums as (
     select *, lag(value) over w as previous, lag(time_ns) over w as previous_ns, lag(start_ns) over w as previous_start_ns
@@ -18,14 +19,28 @@ samples as (
     where kind = 1 and indicator is not null and value is not null
     union all
     select time_ns, instance, model, indicator, name, value * coalesce(scale, 1.0) from rates where value is not null),
+told as (
+    select time_ns, instance, model, indicator, name, value from samples where not is_summed(indicator)
+    union all
+    select time_ns, instance, model, indicator, any_value(name), sum(value) from samples where is_summed(indicator) group by time_ns, instance, model, indicator),
 ratios as (
     select time_ns, instance, model, pair[3] as indicator, any_value(name) as name,
         sum(value) filter (indicator = pair[1]) / nullif(sum(value) filter (indicator = pair[2]), 0) as value
-    from samples, (select unnest([
+    from told, (select unnest([
         ['prefix_cache_hits', 'prefix_cache_queries', 'prefix_cache_hit_rate'],
         ['spec_accepted_tokens', 'spec_draft_tokens', 'spec_accept_rate'],
         ['cached_prompt_tokens', 'prompt_tokens', 'cached_prompt_ratio']]) as pair)
     where indicator in (pair[1], pair[2])
-    group by time_ns, instance, model, pair[3])
+    group by time_ns, instance, model, pair[3]),
+-- Blocks of KV cache are told per worker or once for all alike: their means are what a worker has.
+blocks as (
+    select time_ns, instance, model, any_value(name) as name, avg(value) filter (indicator = 'kv_blocks_used') as used,
+        avg(value) filter (indicator = 'kv_blocks') as blocks, avg(value) filter (indicator = 'kv_block_tokens') as tokens
+    from told where indicator in ('kv_blocks_used', 'kv_blocks', 'kv_block_tokens')
+    group by time_ns, instance, model),
+derived as (
+    select * from ratios
+    union all select time_ns, instance, model, 'kv_cache_usage', name, used / nullif(blocks, 0) from blocks
+    union all select time_ns, instance, model, 'kv_capacity', name, blocks * tokens from blocks)
 select make_timestamptz(time_ns // 1000) as time, instance, model, indicator, value, indicator_unit(indicator) as unit, name as raw_name
-from (select * from samples union all select * from ratios where value is not null);
+from (select * from told union all select * from derived where value is not null);

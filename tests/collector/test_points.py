@@ -294,6 +294,16 @@ def test_an_indicator_is_found_under_every_spelling(name: str) -> None:
         ("vllm:request_success_total", {"finished_reason": "stop"}, "finished"),
         ("vllm:request_success_total", {"finished_reason": "abort"}, "aborts"),
         ("vllm:request_success_total", {}, None),
+        ("trtllm_request_success_total", {"finished_reason": "length"}, "finished"),
+        ("trtllm_request_success_total", {"finished_reason": "timeout"}, "aborts"),
+        ("tgi_request_failure", {"err": "overloaded"}, "rejections"),
+        ("tgi_request_failure", {"err": "generation"}, "aborts"),
+        ("tgi_request_success", {}, "finished"),
+        ("dynamo_frontend_requests_total", {"status": "success"}, "finished"),
+        ("dynamo_frontend_requests_total", {"status": "error", "error_type": "overload"}, "rejections"),
+        ("dynamo_frontend_requests_total", {"status": "error", "error_type": "internal"}, "aborts"),
+        ("nv_inference_request_failure", {"reason": "REJECTED"}, "rejections"),
+        ("tgi_request_mean_time_per_token_duration", {}, None),
         ("vllm:unheard_of", {}, None),
         ("total", {}, None),
         ("", {}, None),
@@ -321,6 +331,19 @@ def test_labels_choose_the_indicator_and_what_nobody_names_has_none(name: str, l
         ("sglang:max_total_num_tokens", "kv_capacity", 5e5, "tokens", 5e5),
         ("sglang:fwd_occupancy", "gpu_util", 73.0, "ratio", 0.73),
         ("up", "up", 1.0, "ratio", 1.0),
+        ("tgi_queue_size", "queue_depth", 3.0, "requests", 3.0),
+        ("tgi_batch_current_size", "running", 3.0, "requests", 3.0),
+        ("trtllm_num_requests_waiting", "queue_depth", 3.0, "requests", 3.0),
+        ("trtllm_kv_cache_utilization", "kv_cache_usage", 0.3, "ratio", 0.3),
+        ("trtllm_kv_cache_hit_rate", "prefix_cache_hit_rate", 0.3, "ratio", 0.3),
+        ("nv_gpu_utilization", "gpu_util", 0.3, "ratio", 0.3),
+        ("dynamo_frontend_queued_requests", "queue_depth", 3.0, "requests", 3.0),
+        ("nv_llm_http_service_inflight_requests", "running", 3.0, "requests", 3.0),
+        ("dynamo_component_gpu_cache_usage_percent", "kv_cache_usage", 0.3, "ratio", 0.3),
+        ("inference_pool_average_kv_cache_utilization", "kv_cache_usage", 0.3, "ratio", 0.3),
+        ("inference_pool_average_queue_size", "queue_depth", 3.0, "requests", 3.0),
+        ("DCGM_FI_DEV_GPU_UTIL", "gpu_util", 73.0, "ratio", 0.73),
+        ("DCGM_FI_DEV_FB_USED", "gpu_mem_used", 2.0, "bytes", 2.0 * 2**20),
     ],
 )
 def test_an_engine_gauge_is_its_indicator_in_si_units(pipeline: Pipeline, name: str, indicator: str, value: float, unit: str, shown: float) -> None:
@@ -328,6 +351,83 @@ def test_an_engine_gauge_is_its_indicator_in_si_units(pipeline: Pipeline, name: 
     assert rows(pipeline, "select indicator, value, unit, instance, model, raw_name from v_metric_points") == [
         (indicator, pytest.approx(shown), unit, "pod-1", "m", name)
     ]
+
+
+def test_triton_says_everything_in_labels(pipeline: Pipeline) -> None:
+    blocks, requests = "nv_trt_llm_kv_cache_block_metrics", "nv_trt_llm_request_metrics"
+    send(pipeline, *(gauge(blocks, v, kv_cache_block_type=k) for k, v in (("used", 60.0), ("max", 80.0), ("tokens_per", 64.0), ("free", 20.0))),
+         *(gauge(requests, v, request_type=k) for k, v in (("waiting", 5.0), ("scheduled", 3.0), ("active", 4.0), ("context", 1.0), ("max", 64.0))))
+    found = dict(rows(pipeline, "select indicator, value from v_metric_points where not contains(indicator, 'block')"))
+    assert found == {"kv_cache_usage": 0.75, "kv_capacity": 80 * 64.0, "queue_depth": 5.0, "running": 3.0}
+
+
+def test_dynamo_tells_of_each_worker_and_once_of_what_a_worker_has(pipeline: Pipeline) -> None:
+    front = "dynamo_frontend_"
+    send(pipeline, *(gauge(f"{front}worker_active_decode_blocks", v, worker_id=w) for w, v in (("1", 30.0), ("2", 50.0))),
+         gauge(f"{front}model_total_kv_blocks", 100.0), gauge(f"{front}model_kv_cache_block_size", 16.0))
+    assert (values(pipeline, "kv_cache_usage"), values(pipeline, "kv_capacity")) == ([0.4], [1600.0])
+
+
+LATENCIES = {
+    "ttft": ["vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds", "trtllm_time_to_first_token_seconds",
+             "dynamo_frontend_time_to_first_token_seconds", "inference_objective_request_ttft_seconds", "gen_ai.server.time_to_first_token",
+             "gen_ai_server_time_to_first_token_seconds"],
+    "itl": ["vllm:time_per_output_token_seconds", "dynamo_frontend_inter_token_latency_seconds"],
+    "tpot": ["trtllm_time_per_output_token_seconds", "inference_objective_request_tpot_seconds"],
+    "e2e": ["tgi_request_duration", "trtllm_e2e_request_latency_seconds", "dynamo_frontend_request_duration_seconds",
+            "inference_model_request_duration_seconds"],
+    "queue": ["tgi_request_queue_duration", "vllm:time_in_queue_requests", "inference_extension_flow_control_request_queue_duration_seconds"],
+    "client_ttft": ["gen_ai.client.operation.time_to_first_chunk"]}
+
+
+@pytest.mark.parametrize(("indicator", "name"), [(indicator, name) for indicator, names in LATENCIES.items() for name in names])
+def test_a_latency_histogram_is_its_indicator(indicator: str, name: str) -> None:
+    found = find_indicator(name, {})
+    assert found is not None
+    assert (found.indicator, found.scale) == (indicator, 1.0)
+
+
+def test_what_an_instrumentation_calls_the_servers_is_measured_at_the_client() -> None:
+    found = find_indicator("gen_ai.server.time_to_first_token", {}, "opentelemetry.instrumentation.openai.v1")
+    assert found is not None
+    assert found.indicator == "client_ttft"
+
+
+def test_of_a_metric_and_its_successor_one_counts(pipeline: Pipeline) -> None:
+    send(pipeline, gauge("vllm:gpu_cache_usage_perc", 0.5), gauge("vllm:kv_cache_usage_perc", 0.5), gauge("DCGM_FI_DEV_GPU_UTIL", 90.0, gpu="0"),
+         gauge("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.4, gpu="0"), gauge("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.6, gpu="1"))
+    assert (values(pipeline, "kv_cache_usage"), sorted(values(pipeline, "gpu_util"))) == ([0.5], [0.4, 0.6])
+    assert rows(pipeline, "select count(*) from points") == [(5,)]
+
+
+def test_what_an_instance_counts_in_parts_is_their_sum_and_its_ratios_stay_apart(pipeline: Pipeline) -> None:
+    send(pipeline, *(gauge(name, value, engine=engine) for name, value in (("vllm:num_requests_waiting", 3.0), ("vllm:kv_cache_usage_perc", 0.5))
+                     for engine in "0123"), gauge("sglang:num_queue_reqs", 1.0, model_name="s"),
+         gauge("sglang:num_decode_prealloc_queue_reqs", 2.0, model_name="s"))
+    assert rows(pipeline, "select model, value from v_metric_points where indicator = 'queue_depth' order by all") == [("m", 12.0), ("s", 3.0)]
+    assert values(pipeline, "kv_cache_usage") == [0.5] * 4
+
+
+@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
+def test_no_amount_is_no_indicator(pipeline: Pipeline, value: float) -> None:
+    send(pipeline, gauge("vllm:gpu_prefix_cache_hit_rate", value))
+    assert values(pipeline, "prefix_cache_hit_rate") == []
+
+
+def test_milliseconds_are_read_as_the_sender_says(pipeline: Pipeline) -> None:
+    metric = Metric(name="gen_ai.server.time_to_first_token", unit="ms")
+    metric.histogram.data_points.add(time_unix_nano=T0_NS, count=1, sum=50.0, explicit_bounds=[100.0], bucket_counts=[1, 0])
+    send(pipeline, metric)
+    assert rows(pipeline, "select indicator, bounds, sum from v_metric_histograms") == [("ttft", [pytest.approx(0.1)], pytest.approx(0.05))]
+
+
+def test_a_histogram_of_lengths_tells_tokens_per_second(pipeline: Pipeline) -> None:
+    metric = Metric(name="tgi_request_generated_tokens")
+    metric.histogram.aggregation_temporality = CUMULATIVE
+    for second, tokens in ((10, 100.0), (20, 300.0)):
+        metric.histogram.data_points.add(time_unix_nano=T0_NS + second * S, count=9, sum=tokens, explicit_bounds=[100.0], bucket_counts=[9, 0])
+    send(pipeline, metric)
+    assert values(pipeline, "output_tokens") == [20.0]
 
 
 @pytest.mark.parametrize(

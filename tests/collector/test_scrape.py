@@ -22,6 +22,7 @@ from collector.config import Settings, load
 from collector.errors import BadPayload, ConfigError
 from collector.importer import read_bodies
 from collector.pipeline import Pipeline
+from collector.writer import METRICS
 from tests.collector.conftest import rows
 
 PAGE = """# HELP vllm:num_requests_waiting Number of requests waiting.
@@ -95,12 +96,12 @@ def scraped(pipeline: Pipeline, targets: list[scrape.Target], until: str, timeou
 
 def test_a_page_becomes_the_otlp_metrics_that_a_collector_would_send() -> None:
     families = prometheus.parse(PAGE % {"tokens": 100})
-    body = prometheus.request(families, service="vllm", instance="gpu-0", time_ns=2_000, start_ns=1_000)
+    body = prometheus.request(families, service="vllm", instance="gpu-0", time_ns=2_000)
     request = ExportMetricsServiceRequest.FromString(body)
     by_name = {m.name: m for m in request.resource_metrics[0].scope_metrics[0].metrics}
     assert set(by_name) == {"vllm:num_requests_waiting", "vllm:generation_tokens_total", "vllm:time_to_first_token_seconds", "python_gc"}
     total = by_name["vllm:generation_tokens_total"].sum
-    assert (total.is_monotonic, total.data_points[0].as_double, total.data_points[0].start_time_unix_nano) == (True, 100.0, 1_000)
+    assert (total.is_monotonic, total.data_points[0].as_double, total.data_points[0].start_time_unix_nano) == (True, 100.0, 0)
     seconds = by_name["vllm:time_to_first_token_seconds"].histogram.data_points[0]
     assert (list(seconds.explicit_bounds), list(seconds.bucket_counts), seconds.count, seconds.sum) == ([0.1, 1.0], [2, 3, 1], 6, 4.5)
     summary = by_name["python_gc"].summary.data_points[0]
@@ -111,7 +112,7 @@ def test_a_page_becomes_the_otlp_metrics_that_a_collector_would_send() -> None:
 def test_openmetrics_is_read_as_well_and_created_times_are_no_values() -> None:
     text = '# TYPE tgi_request counter\ntgi_request_total{a="b"} 5 1790000000.5\ntgi_request_created{a="b"} 1.0 1790000000.5\n# EOF\n'
     for content_type in ("application/openmetrics-text; version=1.0.0; charset=utf-8", ""):
-        body = prometheus.request(prometheus.parse(text, content_type), service="tgi", instance="i", time_ns=2, start_ns=1)
+        body = prometheus.request(prometheus.parse(text, content_type), service="tgi", instance="i", time_ns=2)
         (metric,) = ExportMetricsServiceRequest.FromString(body).resource_metrics[0].scope_metrics[0].metrics
         point = metric.sum.data_points[0]
         assert (metric.name, point.as_double, point.time_unix_nano) == ("tgi_request_total", 5.0, 1_790_000_000_500_000_000)
@@ -121,6 +122,21 @@ def test_openmetrics_is_read_as_well_and_created_times_are_no_values() -> None:
 def test_what_is_no_metrics_page_is_said(text: str) -> None:
     with pytest.raises(BadPayload, match="not Prometheus text"):
         prometheus.parse(text)
+
+
+def test_a_counter_is_counted_from_the_start_that_its_page_says_or_from_nobody_knows_when() -> None:
+    for said, start_ns in (("", 0), ("process_start_time_seconds 1.5\n", 1_500_000_000), ("process_start_time_seconds 9e8\n", 10_000_000_000)):
+        body = prometheus.request(prometheus.parse(said + PAGE % {"tokens": 1}), service="s", instance="i", time_ns=10_000_000_000)
+        starts = {p.start_time_unix_nano for m in ExportMetricsServiceRequest.FromString(body).resource_metrics[0].scope_metrics[0].metrics
+                  for p in (*m.sum.data_points, *m.histogram.data_points)}
+        assert starts == {start_ns}
+
+
+def test_a_reader_that_begins_anew_finds_no_restart_of_the_engine(pipeline: Pipeline) -> None:
+    for second, tokens in ((10, 1_000), (20, 1_100), (30, 1_200)):
+        body = prometheus.request(prometheus.parse(PAGE % {"tokens": tokens}), service="vllm", instance="i", time_ns=second * 10**9)
+        pipeline.writer.submit(METRICS, body).result(30)
+    assert rows(pipeline, "select value from v_metric_points where indicator = 'output_tokens'") == [(10.0,), (10.0,)]
 
 
 def test_a_target_is_read_into_indicators_with_its_instance_and_up(pipeline: Pipeline, page: Page) -> None:
