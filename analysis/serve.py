@@ -26,7 +26,7 @@ from starlette.routing import BaseRoute
 from analysis import api, critical_path, lengths
 from analysis.assemble import assemble
 from analysis.lengths import Lengths
-from collector import erase_http, otlp_grpc, otlp_http, scrape, tracing
+from collector import erase_http, footprint, otlp_grpc, otlp_http, scrape, tracing
 from collector.auth import Tokens
 from collector.config import Settings
 from collector.errors import CollectorError, ConfigError
@@ -83,13 +83,18 @@ async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None],
     scraped = scrape.targets(settings.scrape, scrape_urls)
     store = open_store(Path(collector.db), create=True, memory_limit=collector.memory_limit)
     pipeline = Pipeline(store, collector, settings.privacy, watched.assemble if watched else assemble, settings.words)
-    # Compiling (or loading) the kernels takes seconds; the first quiet trace is to find them ready.
-    threading.Thread(target=critical_path.warm, name="overrun-warm", daemon=True).start()
+    threading.Thread(target=_warm, name="overrun-warm", daemon=True).start()
     try:
         with _signals(stop), Retention(store, pipeline.writer, settings.retention).running():
             await _run(pipeline, settings, tokens, certificates, on_ready, stop, scraped, watched)
     finally:
         await asyncio.to_thread(pipeline.close)
+
+
+def _warm() -> None:
+    """Compile (or load) the kernels, which takes seconds: the first quiet trace is to find them ready."""
+    critical_path.warm()
+    footprint.settle()
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:

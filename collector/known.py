@@ -17,7 +17,14 @@ from collector.decode import Bools, Ints, Words
 _BITS = 1 << 26
 _TRACES = 2_500_000  # of one generation: 27 bits each
 _HASHES = 8
-_SEED = np.uint64(secrets.randbits(63) | 1)
+SEED = np.uint64(secrets.randbits(63) | 1)  # of the hash of trace ids: senders cannot choose ids that collide
+
+
+@njit(cache=True, nogil=True)
+def spot_of(trace_hi: Any, trace_lo: Any, seed: Any) -> Any:
+    """A hash of a trace id, whose low bits are good."""
+    spot = (trace_hi ^ trace_lo * seed) * seed
+    return spot ^ (spot >> np.uint64(32))
 
 
 class KnownTraces:
@@ -36,7 +43,7 @@ class KnownTraces:
             self._before, self._now = self._now, np.zeros(_BITS // 8, dtype=np.uint8)
             self.latest_forgotten_ns = max(self.latest_forgotten_ns, self._latest_before)
             self._latest_before, self._count = self._latest_now, 0
-        known: Any = _add(self._now, self._before, trace_hi, trace_lo, _SEED)
+        known: Any = _add(self._now, self._before, trace_hi, trace_lo, SEED)
         self._count += len(trace_hi)
         sane = start_ns[start_ns <= until_ns]
         if len(sane):

@@ -6,7 +6,6 @@ ones of the same traces in one transaction, together with the mark up to which a
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -128,7 +127,8 @@ class Pipeline:
 
     def _assemble_now(self, taken: dict[Key, Seen]) -> None:
         new = {key: seen for key, seen in taken.items() if seen.new and seen.first_batch >= self._recent.first_batch()}
-        held = self._recent.rows(*_keys(new)) if new else None
+        commits = (min(seen.first_batch for seen in new.values()), max(seen.last_batch for seen in new.values())) if new else (0, 0)
+        held = self._recent.rows(*_keys(new), *commits) if new else None
         cursor = self.store.cursor()
         try:
             made = self._assemble(quiet_spans(cursor, _as_table(taken), held, _as_table({key: seen for key, seen in taken.items() if key not in new})))
@@ -137,7 +137,7 @@ class Pipeline:
         through = self.quiet.assembled_through(self.writer.last_batch, taken)
         floor = min(seen.start_ns for seen in taken.values()) - LOOK_BACK_NS
         last = self.writer.last_batch
-        covered = zip(*(column.to_pylist() for column in made.covered.columns), strict=True)
+        covered = zip(*(column.to_numpy().tolist() for column in made.covered.columns), strict=True)
         replaced = made.covered.filter(pa.array([key not in new for key in covered], pa.bool_()))
         self.writer.call(lambda connection: _replace(connection, made, replaced, through, floor, last)).result()
 
@@ -168,8 +168,8 @@ class Pipeline:
 
 
 def _keys(taken: dict[Key, Seen]) -> tuple[Words, Words]:
-    keys = np.array(list(taken), dtype=np.uint64).reshape(-1, 2)
-    return keys[:, 0].copy(), keys[:, 1].copy()
+    hi, lo = (np.fromiter((key[i] for key in taken), np.uint64, len(taken)) for i in (0, 1))
+    return hi, lo
 
 
 def _as_table(taken: dict[Key, Seen]) -> pa.Table:
@@ -183,16 +183,11 @@ def _latest_start(store: Store) -> int:
 
 
 def _replace(connection: duckdb.DuckDBPyConnection, made: Assembled, replaced: pa.Table, through: int, floor: int, batch: int) -> None:
-    """Put the new rows in the place of the old ones of the traces in `replaced`, none of which started before `floor`."""
-    connection.register("covered", replaced)
-    try:
-        for table in ("requests", "llm_calls"):
-            old = f"from {table} t semi join covered using (trace_hi, trace_lo) where t.start_ns >= $floor"
-            # One row; fetchone would leave the result open.
-            if replaced.num_rows and connection.execute(f"select exists (select 1 {old})", {"floor": floor}).fetchall()[0][0]:
-                connection.execute(f"delete from {table} where rowid in (select t.rowid {old})", {"floor": floor})
-            append(connection, table, getattr(made, table), batch)
-        connection.execute("update meta set value = $value where key = 'assembled_through'", {"value": str(through)})
-    finally:
-        with contextlib.suppress(duckdb.Error):  # fails in an aborted transaction, and would hide why that was aborted
-            connection.unregister("covered")
+    """Put the new rows in the place of the old ones of the traces in `replaced` (read from this frame), none of which started before `floor`."""
+    for table in ("requests", "llm_calls"):
+        old = f"from {table} t semi join replaced using (trace_hi, trace_lo) where t.start_ns >= $floor"
+        # One row; fetchone would leave the result open.
+        if replaced.num_rows and connection.execute(f"select exists (select 1 {old})", {"floor": floor}).fetchall()[0][0]:
+            connection.execute(f"delete from {table} where rowid in (select t.rowid {old})", {"floor": floor})
+        append(connection, table, getattr(made, table), batch)
+    connection.execute("update meta set value = $value where key = 'assembled_through'", {"value": str(through)})

@@ -7,11 +7,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from collector.compiled import njit
 from collector.decode import Ints, Words
-from collector.known import KnownTraces
+from collector.known import SEED, KnownTraces, spot_of
 
 Key = tuple[int, int]
 # Earliest starts of traces already assembled are remembered for this many traces.
@@ -23,11 +25,12 @@ LOOK_BACK_NS = 600 * 10**9
 
 @dataclass(slots=True)
 class Seen:
-    """A trace that waits: when its last span was stored (monotonic s), the first commit not yet assembled, its earliest span start, and whether it is
-    certain that nothing of it came before that commit."""
+    """A trace that waits: when its last span was stored (monotonic s), the first commit not yet assembled and the last one, its earliest span start, and
+    whether it is certain that nothing of it came before that first commit."""
 
     last_s: float
     first_batch: int
+    last_batch: int
     start_ns: int
     new: bool = False
 
@@ -58,11 +61,8 @@ class QuietTraces:
 
     def note(self, trace_hi: Words, trace_lo: Words, start_ns: Ints, batch: int, now_s: float) -> None:
         """Spans of these traces were stored in commit `batch`."""
-        order = np.lexsort((start_ns, trace_lo, trace_hi))
-        hi, lo, start = trace_hi[order], trace_lo[order], start_ns[order]
-        first = np.ones(len(hi), dtype=bool)
-        first[1:] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
-        hi, lo, start = hi[first], lo[first], start[first]
+        first, start = _distinct(trace_hi, trace_lo, start_ns)
+        hi, lo = trace_hi[first], trace_lo[first]
         # Traces from the future (a broken clock) are never new: one of them would make all others old.
         until_ns = self._clock() + LOOK_BACK_NS
         new = ~self._known.add(hi, lo, start, until_ns) & (start <= until_ns) & (start > self._known.latest_forgotten_ns + LOOK_BACK_NS)
@@ -73,9 +73,9 @@ class QuietTraces:
                 seen = self._waiting.pop(key, None)
                 begin = min(earliest, self._starts.get(key, earliest))
                 if seen is None:
-                    self._waiting[key] = Seen(now_s, batch, begin, is_new)
+                    self._waiting[key] = Seen(now_s, batch, batch, begin, is_new)
                 else:
-                    seen.last_s, seen.start_ns = now_s, min(seen.start_ns, begin)
+                    seen.last_s, seen.last_batch, seen.start_ns = now_s, batch, min(seen.start_ns, begin)
                     self._waiting[key] = seen
 
     def take(self, now_s: float, quiet_s: float, limit: int) -> dict[Key, Seen]:
@@ -105,3 +105,32 @@ class QuietTraces:
             waiting = [seen.first_batch for seen in self._waiting.values()]
             running = [seen.first_batch for key, seen in self._running.items() if key not in taken]
         return min([*waiting, *running, last_batch + 1]) - 1
+
+
+@njit(cache=True, nogil=True)
+def _distinct(trace_hi: Any, trace_lo: Any, start_ns: Any) -> Any:
+    """The first row of each trace, and its earliest start."""
+    n = len(trace_hi)
+    size = 16
+    while size < 2 * n:
+        size *= 2
+    last = np.uint64(size - 1)
+    slots = np.full(size, -1, dtype=np.int64)
+    first, start = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    found, t = 0, -1
+    for r in range(n):
+        if t < 0 or trace_hi[r] != trace_hi[first[t]] or trace_lo[r] != trace_lo[first[t]]:
+            spot = spot_of(trace_hi[r], trace_lo[r], SEED)
+            while True:
+                at = np.int64(spot & last)
+                t = slots[at]
+                if t < 0:
+                    t = found
+                    slots[at], first[t], start[t] = t, r, start_ns[r]
+                    found += 1
+                    break
+                if trace_hi[r] == trace_hi[first[t]] and trace_lo[r] == trace_lo[first[t]]:
+                    break
+                spot += np.uint64(1)
+        start[t] = min(start[t], start_ns[r])
+    return first[:found], start[:found]

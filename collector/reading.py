@@ -27,7 +27,7 @@ def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, held: pa.Tab
     wanted = fresh = quiet.select(["trace_hi", "trace_lo"])
     read = wanted if held is None or unread is None else unread.select(["trace_hi", "trace_lo"])
     doubled = _asked(cursor, "doubled_sources", {})
-    parts = [] if held is None else [held.filter(pc.is_in(held.column("role"), value_set=_MODEL_ROLES)).select(["seq", "response_id"])]
+    parts = [] if held is None else [held.select(["seq", "response_id"]).filter(pc.is_in(held.column("role"), value_set=_MODEL_ROLES))]
     asked = read
     for _ in range(_HOPS):
         if asked.num_rows:
@@ -64,14 +64,10 @@ def _with_notes(cursor: duckdb.DuckDBPyConnection, spans: pa.Table, wanted: pa.T
     return spans.set_column(at, "finish_reason", pc.coalesce(spans.column(at), reasons))
 
 
-def _asked(cursor: duckdb.DuckDBPyConnection, query: str, params: dict[str, int], **tables: pa.Table) -> pa.Table:
-    for name, table in tables.items():
-        cursor.register(name, table)
-    try:
-        return cursor.sql(sql(query), params=params).to_arrow_table()
-    finally:
-        for name in tables:
-            cursor.unregister(name)
+def _asked(cursor: duckdb.DuckDBPyConnection, query: str, params: dict[str, int], *, wanted: pa.Table | None = None, fresh: pa.Table | None = None,
+           mine: pa.Table | None = None, doubled: pa.Table | None = None) -> pa.Table:
+    """The rows of one of our queries, which reads the tables from this frame: to register each as a view takes 1 ms."""
+    return cursor.sql(sql(query), params=params).to_arrow_table()
 
 
 def trace_spans(cursor: duckdb.DuckDBPyConnection, trace_id: str) -> pa.Table:

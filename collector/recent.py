@@ -5,7 +5,6 @@ Reading back costs as much as decoding (2 us a span). The rows are those that we
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from collector.compiled import njit
 from collector.decode import Ints, Words
+from collector.known import SEED, spot_of
 from collector.layout import MAX_SHAPES, SHAPE_SCHEMA, SPAN_COLUMNS, VALUE_COLUMNS, New
 
 # Bytes of rows kept. Traces that wait longer are read back. At 80,000 spans a second and a quiet time of 2 s about 50 MB are waiting.
@@ -27,7 +27,6 @@ _OF_VALUES = tuple(name for name in VALUE_COLUMNS if name not in ("depends_on", 
 _TEXTS = ("response_id", "finish_reason", "prefix_hash", "trace_state")
 _VALUE_TYPES = {name: pa.string() if name in _TEXTS else pa.int64() for name in _OF_VALUES}
 _VALUE_TYPES |= {"temperature": pa.float64(), "streaming": pa.bool_(), "ttft_source": pa.uint8()}
-_SEED = np.uint64(secrets.randbits(63) | 1)  # of the hash of trace ids: senders cannot choose ids that collide
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +86,13 @@ class Recent:
         with self._lock:
             return self._from
 
-    def rows(self, trace_hi: Words, trace_lo: Words) -> pa.Table | None:
-        """Every row of these traces that is here: a trace's together, by span id, repeats as they came. None if what their numbers mean is forgotten."""
+    def rows(self, trace_hi: Words, trace_lo: Words, first: int, last: int) -> pa.Table | None:
+        """Every row of these traces that came with the commits from `first` to `last`: a trace's together, by span id, repeats as they came.
+
+        None if there are none, or if what their numbers mean is forgotten.
+        """
         with self._lock:
-            commits = list(self._commits)
+            commits = [commit for commit in self._commits if first <= commit.batch <= last]
             shapes, sources = dict(self._shapes), dict(self._sources)
         if not commits:
             return None
@@ -106,7 +108,7 @@ class Recent:
 def arranged(spans: pa.Table, trace_hi: Words, trace_lo: Words) -> pa.Table:
     """The rows of these traces, trace after trace, by span id; equal ids stay in their order."""
     hi, lo, span_id = (spans.column(name).to_numpy() for name in ("trace_hi", "trace_lo", "span_id"))
-    return spans.take(pa.array(_arranged(hi, lo, span_id, trace_hi, trace_lo, _SEED)))
+    return spans.take(pa.array(_arranged(hi, lo, span_id, trace_hi, trace_lo, SEED)))
 
 
 @njit(cache=True, nogil=True)
@@ -119,8 +121,7 @@ def _arranged(trace_hi: Any, trace_lo: Any, span_id: Any, of_hi: Any, of_lo: Any
     last = np.uint64(size - 1)
     slots = np.full(size, -1, dtype=np.int64)
     for t in range(wanted):
-        spot = (of_hi[t] ^ of_lo[t] * seed) * seed
-        spot ^= spot >> np.uint64(32)
+        spot = spot_of(of_hi[t], of_lo[t], seed)
         while True:
             at = np.int64(spot & last)
             if slots[at] < 0:
@@ -136,8 +137,7 @@ def _arranged(trace_hi: Any, trace_lo: Any, span_id: Any, of_hi: Any, of_lo: Any
         if r and trace_hi[r] == trace_hi[r - 1] and trace_lo[r] == trace_lo[r - 1]:
             trace[r] = trace[r - 1]
         else:
-            spot = (trace_hi[r] ^ trace_lo[r] * seed) * seed
-            spot ^= spot >> np.uint64(32)
+            spot = spot_of(trace_hi[r], trace_lo[r], seed)
             while True:
                 t = slots[np.int64(spot & last)]
                 if t < 0:

@@ -36,7 +36,7 @@ def in_order(spans: pa.Table) -> list[dict[str, object]]:
 def test_rows_in_memory_are_the_rows_of_the_store(pipeline: Pipeline, name: str) -> None:
     send(pipeline, *otlp.bodies(name), body([span(1, 1), span(1, 1)]))
     taken = waiting(pipeline)
-    held = pipeline._recent.rows(*_keys(taken))
+    held = pipeline._recent.rows(*_keys(taken), 1, pipeline.writer.last_batch)
     assert held is not None
     with pipeline.store.reading() as cursor:
         stored = quiet_spans(cursor, _as_table(taken))
