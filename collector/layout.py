@@ -48,7 +48,7 @@ class Shapes:
 
     def __init__(self, last: int) -> None:
         self._numbers: dict[int, int] = {}
-        self._last = last
+        self._last = self.stored = last
 
     def lay_out(self, spans: pa.Table, keys: dict[int, list[str]], first_seq: int) -> Rows:
         """The rows to store for normalised spans (normalize.py), numbered from `first_seq`. Call `remember` once they are stored."""
@@ -69,6 +69,7 @@ class Shapes:
         if len(self._numbers) > MAX_SHAPES:
             self._numbers.clear()
         self._numbers.update({h: row["shape"] for h, row in new.items()})
+        self.stored = max([self.stored, *(row["shape"] for row in new.values())])
 
     def _number(self, spans: pa.Table, keys: dict[int, list[str]]) -> tuple[np.ndarray[Any, np.dtype[np.int32]], New]:
         hashes = spans.column("shape").to_numpy().copy()

@@ -18,14 +18,14 @@ import pyarrow as pa
 
 from collector import footprint, prompt_features, stages
 from collector.config import CollectorSettings, PrivacySettings
-from collector.decode import Words
 from collector.dialects import Dialect
 from collector.errors import StoreUnavailable
 from collector.layout import BATCH_BITS
 from collector.normalize import Rules
 from collector.quiet import LOOK_BACK_NS, Key, QuietTraces, Seen
-from collector.reading import quiet_spans
+from collector.reading import Known, doubled_sources, quiet_spans
 from collector.recent import Recent
+from collector.response_ids import ResponseIds
 from collector.store import Store
 from collector.tracing import tracer
 from collector.writer import Writer, append
@@ -62,10 +62,13 @@ class Pipeline:
         """`words` is the operator's own vocabulary; it holds for the process."""
         stages.learn(words)
         self.store = store
-        self.quiet = QuietTraces(_latest_start(store))
+        latest_ns = _latest_start(store)
+        self.quiet = QuietTraces(latest_ns)
         self._recent = Recent()
+        self._response_ids = ResponseIds(latest_ns)
+        self._doubled: tuple[int, pa.Table] | None = None
         rules = Rules(privacy.store_text, privacy.hash_users, store.salt(), frozenset(privacy.keep_long), prompt_features.measuring(privacy))
-        self.writer = Writer(store, settings, rules, self.quiet, self._recent)
+        self.writer = Writer(store, settings, rules, self.quiet, self._recent, self._response_ids)
         self._quiet_s = settings.quiet_s
         self._assemble = assemble
         self._stop = threading.Event()
@@ -126,20 +129,36 @@ class Pipeline:
         return {}
 
     def _assemble_now(self, taken: dict[Key, Seen]) -> None:
-        new = {key: seen for key, seen in taken.items() if seen.new and seen.first_batch >= self._recent.first_batch()}
-        commits = (min(seen.first_batch for seen in new.values()), max(seen.last_batch for seen in new.values())) if new else (0, 0)
-        held = self._recent.rows(*_keys(new), *commits) if new else None
+        traces = _as_table(taken)
+        first = self._recent.first_batch()
+        kept = np.fromiter((seen.new and seen.first_batch >= first for seen in taken.values()), np.bool_, len(taken))
+        held = self._held([seen for seen, is_kept in zip(taken.values(), kept.tolist(), strict=True) if is_kept], traces.filter(pa.array(kept)))
         cursor = self.store.cursor()
         try:
-            made = self._assemble(quiet_spans(cursor, _as_table(taken), held, _as_table({key: seen for key, seen in taken.items() if key not in new})))
+            known = Known(held, traces.filter(pa.array(~kept)), self._doubled_sources(cursor), self._response_ids)
+            made = self._assemble(quiet_spans(cursor, traces, known))
         finally:
             cursor.close()
         through = self.quiet.assembled_through(self.writer.last_batch, taken)
-        floor = min(seen.start_ns for seen in taken.values()) - LOOK_BACK_NS
+        floor = int(traces.column("start_ns").to_numpy().min()) - LOOK_BACK_NS
         last = self.writer.last_batch
+        new = {key for key, is_kept in zip(taken, kept.tolist(), strict=True) if is_kept}
         covered = zip(*(column.to_numpy().tolist() for column in made.covered.columns), strict=True)
         replaced = made.covered.filter(pa.array([key not in new for key in covered], pa.bool_()))
         self.writer.call(lambda connection: _replace(connection, made, replaced, through, floor, last)).result()
+
+    def _held(self, new: list[Seen], traces: pa.Table) -> pa.Table | None:
+        """The spans of new traces that are still in memory."""
+        if not new:
+            return None
+        hi, lo = (traces.column(name).to_numpy() for name in ("trace_hi", "trace_lo"))
+        return self._recent.rows(hi, lo, min(seen.first_batch for seen in new), max(seen.last_batch for seen in new))
+
+    def _doubled_sources(self, cursor: duckdb.DuckDBPyConnection) -> pa.Table:
+        shapes = self.writer.last_shape
+        if self._doubled is None or self._doubled[0] != shapes:
+            self._doubled = shapes, doubled_sources(cursor)
+        return self._doubled[1]
 
     def drain(self, within_s: float | None = None) -> None:
         """Assemble everything that is stored, quiet or not; returns when nothing is pending, or after `within_s`.
@@ -167,14 +186,9 @@ class Pipeline:
             self.store.close()
 
 
-def _keys(taken: dict[Key, Seen]) -> tuple[Words, Words]:
-    hi, lo = (np.fromiter((key[i] for key in taken), np.uint64, len(taken)) for i in (0, 1))
-    return hi, lo
-
-
 def _as_table(taken: dict[Key, Seen]) -> pa.Table:
-    hi, lo = _keys(taken)
-    return pa.table({"trace_hi": hi, "trace_lo": lo, "start_ns": np.array([seen.start_ns for seen in taken.values()], dtype=np.int64)})
+    hi, lo = (np.fromiter((key[i] for key in taken), np.uint64, len(taken)) for i in (0, 1))
+    return pa.table({"trace_hi": hi, "trace_lo": lo, "start_ns": np.fromiter((seen.start_ns for seen in taken.values()), np.int64, len(taken))})
 
 
 def _latest_start(store: Store) -> int:

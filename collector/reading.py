@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import duckdb
 import numpy as np
 import pyarrow as pa
@@ -9,30 +11,48 @@ import pyarrow.compute as pc
 
 from collector.quiet import LOOK_BACK_NS
 from collector.recent import arranged
-from collector.stages import ROLE
+from collector.response_ids import ResponseIds
+from collector.stages import MODEL_ROLES
 from collector.store import sql
 
 # A call's partners may have partners of their own (a request whose calls are all reported twice, one trace each).
 _HOPS = 3
-_MODEL_ROLES = pa.array([ROLE["llm"], ROLE["engine"]], pa.uint8())
 
 
-def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, held: pa.Table | None = None, unread: pa.Table | None = None) -> pa.Table:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What need not be asked of the store: all spans of some of the traces (recent.py) in the order below, which traces those are not, whose calls are
+    reported by more than one instrumentation, and which response ids are stored."""
+
+    held: pa.Table | None
+    unread: pa.Table
+    doubled: pa.Table
+    response_ids: ResponseIds
+
+
+def doubled_sources(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
+    """Sources whose process reports its model calls through more than one instrumentation."""
+    return _asked(cursor, "doubled_sources", {})
+
+
+def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, known: Known | None = None) -> pa.Table:
     """The stored spans of these traces (trace_hi, trace_lo, start_ns), and of traces that tell of the same model calls.
 
-    The spans of a trace, and repeats of a span, are neighbours; what arrived first comes first. `held` has all spans of some of these traces in that
-    order (recent.py); `unread` are the others.
+    The spans of a trace, and repeats of a span, are neighbours; what arrived first comes first.
     """
     floor = {"floor": int(quiet.column("start_ns").to_numpy().min()) - LOOK_BACK_NS}
+    held = None if known is None else known.held
     wanted = fresh = quiet.select(["trace_hi", "trace_lo"])
-    read = wanted if held is None or unread is None else unread.select(["trace_hi", "trace_lo"])
-    doubled = _asked(cursor, "doubled_sources", {})
-    parts = [] if held is None else [held.select(["seq", "response_id"]).filter(pc.is_in(held.column("role"), value_set=_MODEL_ROLES))]
+    read = wanted if held is None or known is None else known.unread.select(["trace_hi", "trace_lo"])
+    doubled = doubled_sources(cursor) if known is None else known.doubled
+    parts = [] if held is None else [held.select(["seq", "response_id"]).filter(pc.is_in(held.column("role"), value_set=MODEL_ROLES))]
     asked = read
     for _ in range(_HOPS):
         if asked.num_rows:
             parts.append(_asked(cursor, "model_calls", floor, fresh=asked))
-        mine = pa.concat_tables(parts).filter(pc.field("response_id").is_valid())
+        mine = pa.concat_tables(parts).filter(pc.field("response_id").is_valid()).combine_chunks()
+        if known is not None and mine.num_rows:
+            mine = mine.filter(pa.array(known.response_ids.elsewhere(mine.column("response_id").combine_chunks(), floor["floor"])))
         found = [_asked(cursor, "partner_traces", floor, wanted=wanted, mine=mine)] if mine.num_rows else []
         if doubled.num_rows:
             found.append(_asked(cursor, "twin_traces", floor, wanted=wanted, fresh=fresh, doubled=doubled))

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import pyarrow as pa
+
 from collector.dialects import Dialect, Mark, SpanName, load
 from collector.readers import unquoted
 
@@ -25,6 +27,7 @@ STAGES = ("network", "gateway", "retrieval", "prompt", "guardrail", "queue", "kv
 ROLES = ("plain", "container", "llm", "engine", "phase", "folded", "write")
 STAGE = {name: code for code, name in enumerate(STAGES)}
 ROLE = {name: code for code, name in enumerate(ROLES)}
+MODEL_ROLES = pa.array([ROLE["llm"], ROLE["engine"]], pa.uint8())
 MODEL_STAGES = ("queue", "kv_transfer", "prefill", "decode", "first_token", "generation")
 
 # The lower the rank, the earlier the rule is asked.

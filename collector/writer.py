@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from collector import decode, decode_upb, log_records, nested
 from collector.config import CollectorSettings
@@ -34,6 +35,8 @@ from collector.points import Points, decode_points
 from collector.quarantine import WARNING
 from collector.quiet import QuietTraces
 from collector.recent import Recent
+from collector.response_ids import ResponseIds
+from collector.stages import MODEL_ROLES
 from collector.store import Store
 from collector.tally import Tally
 from collector.tracing import tracer
@@ -123,12 +126,14 @@ class _Group:
 class Writer:
     """Owns the store's connection in a thread of its own. `submit` from anywhere; `call` runs a function in a transaction of that thread."""
 
-    def __init__(self, store: Store, settings: CollectorSettings, rules: Rules, quiet: QuietTraces, recent: Recent | None = None) -> None:
+    def __init__(self, store: Store, settings: CollectorSettings, rules: Rules, quiet: QuietTraces, recent: Recent | None = None,
+                 response_ids: ResponseIds | None = None) -> None:
         self._store = store
         self.tally = Tally()
         self._rules = replace(rules, limits=Limits.of(settings, self.tally))
         self._quiet = quiet
         self._recent = recent or Recent()
+        self._response_ids = response_ids or ResponseIds(0)
         self.queue_bytes = settings.queue_mib << 20
         self._commit_bytes = settings.commit_mib << 20
         self._decode_spans = decode.decode_spans if settings.decoder == "fast" else decode_upb.decode_spans
@@ -160,6 +165,11 @@ class Writer:
     def last_batch(self) -> int:
         """Number of the last commit."""
         return self._last_batch
+
+    @property
+    def last_shape(self) -> int:
+        """Number of the last shape that is stored: while it stands, so do `shapes` and `sources`."""
+        return self._shapes.stored
 
     @property
     def waiting_bytes(self) -> int:
@@ -420,6 +430,9 @@ class Writer:
             t = part.spans
             hi, lo, start = (t.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns"))
             self._quiet.note(hi, lo, start, batch, now_s)
+            calls = t.select(["response_id", "start_ns"]).filter(pc.and_(pc.is_in(t.column("role"), MODEL_ROLES), pc.is_valid(t.column("response_id"))))
+            if calls.num_rows:
+                self._response_ids.add(calls.column("response_id").combine_chunks(), calls.column("start_ns").to_numpy())
         if group.notes:  # their traces are assembled, again if they were
             hi, lo, at = (_noted(group.notes).column(c).to_numpy() for c in ("trace_hi", "trace_lo", "time_ns"))
             self._quiet.note(hi, lo, at, batch, now_s)

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from collector.pipeline import Pipeline, _as_table, _keys
+from collector.pipeline import Pipeline, _as_table
 from collector.quiet import LOOK_BACK_NS, Key, Seen
-from collector.reading import quiet_spans
+from collector.reading import Known, doubled_sources, quiet_spans
 from collector.recent import Recent, arranged
 from collector.writer import TRACES
 from tests.collector import oracle_otlp as otlp
@@ -36,13 +36,14 @@ def in_order(spans: pa.Table) -> list[dict[str, object]]:
 def test_rows_in_memory_are_the_rows_of_the_store(pipeline: Pipeline, name: str) -> None:
     send(pipeline, *otlp.bodies(name), body([span(1, 1), span(1, 1)]))
     taken = waiting(pipeline)
-    held = pipeline._recent.rows(*_keys(taken), 1, pipeline.writer.last_batch)
+    traces = _as_table(taken)
+    held = pipeline._held(list(taken.values()), traces)
     assert held is not None
     with pipeline.store.reading() as cursor:
-        stored = quiet_spans(cursor, _as_table(taken))
+        stored = quiet_spans(cursor, traces)
         assert in_order(held.select(stored.column_names)) == in_order(stored)
         assert held.select(stored.column_names).schema.types == stored.schema.types
-        again = quiet_spans(cursor, _as_table(taken), held, _as_table({}))
+        again = quiet_spans(cursor, traces, Known(held, _as_table({}), doubled_sources(cursor), pipeline._response_ids))
         assert again.select(stored.column_names).equals(held.select(stored.column_names))
 
 
