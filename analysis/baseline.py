@@ -11,8 +11,8 @@ from typing import Final
 
 import duckdb
 
-from analysis.goodput import Z_ONE_SIDED, BoolArray, judge, wilson
-from analysis.incident import find_onset, from_us
+from analysis.goodput import Z_ONE_SIDED, BoolArray, Judged, judge, telling, wilson
+from analysis.incident import IntArray, find_onset, from_us
 from analysis.latency import min_n
 from analysis.sampling import assess, evened
 from analysis.slo import Slo
@@ -81,19 +81,24 @@ def _span_before(
 
 def _healthy_until(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> datetime | None:
     """Return how far a window is healthy: to its end, to an onset of slow requests in it, or None where not even that part is."""
-    rows = con.sql(query("series"), params=filter_of(window)).pl()
-    judged = judge(rows, slo)
-    onset = find_onset(rows["start_us"].to_numpy(), judged.bad, WORSE_PART * (1.0 - slo.goodput_target))
+    starts, judged = _judged(con, window, slo)
+    onset = find_onset(starts, judged.bad, WORSE_PART * (1.0 - slo.goodput_target))
     if onset is None:
         return window.end if _meets(judged.good, judged.bad, slo) else None
-    before = rows["start_us"].to_numpy() < onset
+    before = starts < onset
     return from_us(onset) if _meets(judged.good[before], judged.bad[before], slo) else None
 
 
 def _healthy(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> bool:
     """Say whether the window holds enough requests to stand for the usual, and meets the SLO within chance."""
-    judged = judge(con.sql(query("series"), params=filter_of(window)).pl(), slo)
+    judged = _judged(con, window, slo)[1]
     return _meets(judged.good, judged.bad, slo)
+
+
+def _judged(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> tuple[IntArray, Judged]:
+    rows = con.sql(query("before"), params=filter_of(window)).pl()
+    rows = rows.filter(telling(rows, slo))
+    return rows["start_us"].to_numpy(), judge(rows, slo)
 
 
 def _meets(good: BoolArray, bad: BoolArray, slo: Slo) -> bool:

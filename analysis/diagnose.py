@@ -36,7 +36,7 @@ from analysis.case import Case, Lookups, Period
 from analysis.checklist import Step, checklist
 from analysis.departure import departure
 from analysis.finding import FINDING_CAUSES, MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_ms, say_ratio
-from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, goodput, judge, weights_of, wilson
+from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, goodput, judge, telling, weights_of, wilson
 from analysis.incident import Affected, Changed, IntArray, Trend, from_us, to_us
 from analysis.latency import min_n, quantile
 from analysis.ranking import Ranked, run_rules
@@ -337,7 +337,7 @@ def _facts(
     values, times = ok[f"{metric}_ms"].to_numpy(), stage_times(ok, path_of(metric))
     bad, allowed = judged.error | judged.misses[metric], 1.0 - slo.goodput_target
     # What stays within the target may have become worse all the same.
-    onset = incident.onset(frame, bad, allowed) or incident.onset(frame, bad, WORSE_PART * allowed)
+    onset = _onset(frame, bad, slo, allowed) or _onset(frame, bad, slo, WORSE_PART * allowed)
     starts = ok["start_us"].to_numpy()
     left = departure(starts, values, to_us(onset) if onset is not None else int(starts.max()) + 1)
     if left is not None and (onset is not None or _within_until(left, starts, values > limit_ms, allowed)):
@@ -369,6 +369,11 @@ def _facts(
         tail,
         excess,
     )
+
+
+def _onset(frame: RequestFrame, bad: BoolArray, slo: Slo, allowed: float) -> datetime | None:
+    known = telling(frame.rows, slo)
+    return incident.onset(frame if known.all() else replace(frame, rows=frame.rows.filter(known)), bad[known], allowed)
 
 
 def _within_until(moment_us: int, starts: IntArray, slow: BoolArray, allowed: float) -> bool:
@@ -514,7 +519,8 @@ def _began(facts: _Facts, baseline: Chosen | None) -> datetime | None:
     before = judge(baseline.frame.rows, facts.slo)
     starts = np.concatenate([part.rows["start_us"].to_numpy() for part in (baseline.frame, facts.frame)])
     bad = np.concatenate([side.error | side.misses[facts.metric] for side in (before, facts.judged)])
-    found = incident.find_onset(starts, bad, 1.0 - facts.slo.goodput_target)
+    known = np.concatenate([telling(part.rows, facts.slo) for part in (baseline.frame, facts.frame)])
+    found = incident.find_onset(starts[known], bad[known], 1.0 - facts.slo.goodput_target)
     return None if found is None else from_us(found)
 
 
@@ -634,6 +640,8 @@ def _gain(finding: Finding, percentile: str) -> str:
     if fix is None or fix.predicted is None:
         return ""
     predicted = fix.predicted
+    if predicted.after >= predicted.before:
+        return f"{fix.title}: by itself it would not lower {predicted.metric.upper()} {percentile} ({say_ms(predicted.after)})."
     interval = f" ({say_ms(predicted.interval[0])} to {say_ms(predicted.interval[1])})" if predicted.interval else ""
     # A simulated fix is asked for over the requests since the onset, whose percentile is another than the window's.
     whose = f", of the requests since the onset, falls from {say_ms(predicted.before)} to" if fix.method == "simulated" else " falls to"

@@ -94,7 +94,8 @@ class Diagnosis:
     are ranked by the part of the excess that this is, times how sure the signature makes it (`weight`, 0..1). An `amplifier` makes an
     overload worse but has a cause of its own (retries, a full cache); an `opportunity` is worth doing whatever the cause is, and is never
     the cause. `dominates` is the share of slow requests that would not be slow but for it: a second cause that strikes few requests hard is
-    listed for that, however small its part of the mean.
+    listed for that, however small its part of the mean. `brings` are rules whose signature this cause shows as well, and of which nothing is left
+    without it (one tenant's long prompts are longer prompts, too).
     """
 
     finding: Finding
@@ -108,6 +109,7 @@ class Diagnosis:
     amplifier: bool = False
     opportunity: bool = False
     dominates: float = 0.0
+    brings: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

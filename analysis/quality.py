@@ -34,6 +34,8 @@ MOST_UNATTRIBUTED: Final = 0.3
 MOST_INFERRED: Final = 0.05
 # Requests of one route that tell what is usual there.
 _LEAST_PEERS: Final = 20
+# Parts of a window by number of requests, one of which may show how it was before.
+_PARTS: Final = 10
 
 class Quality(msgspec.Struct, kw_only=True):
     """All checks of one window, worst first; `requests` were looked at."""
@@ -77,6 +79,27 @@ def without_spoiled(frame: RequestFrame, found: list[Check]) -> tuple[RequestFra
         return frame, {}
     nothing = {f"{metric}_ms": pl.lit(None, pl.Float64) for metric in spoiled}
     return replace(frame, rows=frame.rows.with_columns(**nothing)), spoiled
+
+
+def held_back(found: list[Check], frame: RequestFrame, before: RequestFrame | None) -> list[Check]:
+    """Return the checks with a TTFT that equals the duration taken for what users saw, where the same services once measured otherwise.
+
+    An instrumentation that sets TTFT at the end has always done so. One that could tell in the baseline, or in some part of the window, says that
+    answers are held back since.
+    """
+    if not any(check.check == "ttft_equals_duration" and check.status == "fail" for check in found):
+        return found
+    now = _at_end(frame)
+    tenth = pl.col("start_us").rank("ordinal") * _PARTS // (now.height + 1)
+    parts = [part for (_,), part in now.with_columns(tenth=tenth).group_by("tenth")]
+    parts += [_at_end(before)] if before is not None and not before.rows.is_empty() else []
+    buffered = now.filter("same")["service"].unique()
+    for part in parts:
+        mine = part.filter(pl.col("service").is_in(buffered.implode()))
+        if mine.height >= _LEAST_PEERS and float(mine["same"].mean() or 0.0) <= FEW and set(buffered) <= set(mine["service"]):
+            return [msgspec.structs.replace(c, status="warn", detail=f"{c.detail}; it was not so before, so answers are held back")
+                    if c.check == "ttft_equals_duration" else c for c in found]
+    return found
 
 
 def waiting_at_end(frame: RequestFrame) -> float | None:
@@ -146,12 +169,18 @@ def _ttft_missing(frame: RequestFrame, slo: Slo) -> Check | None:
     return Check(check="ttft_missing", status=status, detail=detail)
 
 
-def _ttft_is_duration(frame: RequestFrame, slo: Slo) -> Check | None:
+def _at_end(frame: RequestFrame) -> pl.DataFrame:
+    """Return start, service and whether the first token came with the last one (`same`) of the answered requests that carry a TTFT."""
     ok = _answered(frame).filter(pl.col("ttft_ms").is_not_null() & (pl.col("output_tokens").fill_null(2) > 1))
+    least_ms = (FASTEST_TOKEN_MS * (pl.col("output_tokens") - 1)).fill_null(SAME_MS)
+    return ok.select("start_us", "service", same=pl.col("e2e_ms") - pl.col("ttft_ms") <= least_ms)
+
+
+def _ttft_is_duration(frame: RequestFrame, slo: Slo) -> Check | None:
+    ok = _at_end(frame)
     if ok.is_empty():
         return None
-    least_ms = (FASTEST_TOKEN_MS * (ok["output_tokens"] - 1)).fill_null(SAME_MS)
-    same = (ok["e2e_ms"] - ok["ttft_ms"] <= least_ms).to_numpy()
+    same = ok["same"].to_numpy()
     share = float(same.mean())
     status: Grade = "ok" if share <= FEW else "fail" if share > MOST else "warn"
     detail = f"TTFT equals the whole duration in {int(same.sum()):,} of {ok.height:,} requests ({say_ratio(share)})"
@@ -277,7 +306,8 @@ def _outliers(frame: RequestFrame, slo: Slo) -> Check | None:
 
 
 def _answered(frame: RequestFrame) -> pl.DataFrame:
-    return frame.rows.select("ttft_ms", "e2e_ms", "output_tokens", "error", "llm_calls").filter(~pl.col("error") & (pl.col("llm_calls") > 0))
+    columns = ("start_us", "service", "ttft_ms", "e2e_ms", "output_tokens", "error", "llm_calls")
+    return frame.rows.select(columns).filter(~pl.col("error") & (pl.col("llm_calls") > 0))
 
 
 _CHECKS: Final[tuple[Callable[[RequestFrame, Slo], Check | None], ...]] = (

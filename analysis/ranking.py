@@ -64,9 +64,10 @@ def rank(case: Case, found: list[Diagnosis]) -> tuple[list[Diagnosis], list[Rule
     for one in waiting:
         takes = {stage: min(max(ms, 0.0), left.get(stage, 0.0)) for stage, ms in one.claims_ms.items()}
         part = sum(takes.values()) / total if total > 0.0 else 0.0
-        behind = next((cause for cause in causes if one.amplifier and _feeds(cause, one)), None)
+        behind = next((cause for cause in causes if one.finding.rule in cause.brings or (one.amplifier and _feeds(cause, one))), None)
         if behind is not None:
             followed.append(RuledOut(what=one.finding.rule, figure=f"it follows from {behind.finding.rule}: {one.because}"))
+            together += part  # the chain explains it, by its first link
             continue
         if causes and part < MIN_PART and (one.dominates < MIN_DOMINATED or part <= 0.0):
             figure = f"of the {say_ms(sum(one.claims_ms.values()))} that it could explain, {say_ratio(part)} of the excess is not explained by "

@@ -27,7 +27,7 @@ from analysis.goodput import FailedBy, Goodput, goodput, judge, own_limits
 from analysis.latency import Latency, latency, no_latency
 from analysis.leading import Indicator
 from analysis.money import Cost, Prices, cost
-from analysis.quality import checks, evidence_checks, without_spoiled
+from analysis.quality import checks, evidence_checks, held_back, without_spoiled
 from analysis.sampling import Sampling, assess, evened
 from analysis.sides import Sides, sides
 from analysis.slo import Slo
@@ -135,11 +135,13 @@ def _of_requests(
     simulate: Simulate | None, apart: Causes | None, *, with_findings: bool,
 ) -> Report:
     """The report of requests that stand for all, or can be weighted so that they do; with causes that were sought `apart`, or with findings of its own."""
-    doubts = checks(con, whole, slo, sampled) + (evidence_checks(whole) if with_findings or apart else [])
+    chosen = choose(con, whole, slo)
+    doubts = held_back(checks(con, whole, slo, sampled), whole, chosen.frame if chosen is not None else None)
+    doubts += evidence_checks(whole) if with_findings or apart else []
     frame, spoiled = without_spoiled(whole, doubts)
     even = evened(frame)
     found = diagnose(
-        even, slo, lookups(con, frame, slo, simulate), baseline=choose(con, frame, slo), budgets=budgets, with_findings=with_findings,
+        even, slo, lookups(con, frame, slo, simulate), baseline=chosen, budgets=budgets, with_findings=with_findings,
         coverage=sampled.of_engines, known=apart.known if apart else None)
     learned, why_none = (apart.indicators, apart.why_no_indicators) if apart else indicators(frame, slo) if with_findings else ([], "not asked for")
     between = apart.edges if apart else crossed(con, frame, found.verdict.onset, frame.rows.height) if with_findings else None

@@ -24,6 +24,7 @@ Source
     and rest: BubbleUp (Honeycomb). Quotas per tenant: published advice.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -34,6 +35,7 @@ from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
 from analysis.prefill import spread
+from analysis.rules.prompt_bloat import MIN_GROWTH
 from analysis.tenants import Noisy, noisiest
 
 RULE: Final = "noisy_tenant"
@@ -41,6 +43,9 @@ MIN_PART: Final = 0.6
 MIN_RISE: Final = 1.5
 # Share of slow requests that must be other tenants' for it to be a neighbour's noise; own default.
 MIN_OTHERS: Final = 0.3
+# What longer prompts of one tenant, and longer answers, look like to rules that do not ask whose they are.
+_BY_INPUT: Final = frozenset({"prompt_bloat", "huge_context", "decode_stall"})
+_BY_OUTPUT: Final = frozenset({"long_outputs", "reasoning_inflation"})
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -80,7 +85,7 @@ def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]
         "the other tenants wait as before", np.where(theirs, 0.0, saved),
         cost={"limited_ratio": float(theirs.mean())},
         whatif="tenant_quota", parameters={"tenant": found.name, "share_ratio": round(max(found.share_before, 0.01), 3)})
-    return named(
+    answer = named(
         case, RULE, stage, claims,
         Action("platform", f"Rate-limit {name} at the gateway (429 with Retry-After) to its former tokens per second.", f"Lift the limit on {name}.", fix),
         headline=f"{name} has {say_ratio(found.share_now)} of the engine's work, {say_ratio(found.share_before)} before, which is {say_ratio(found.part)} of "
@@ -91,6 +96,20 @@ def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]
             "share_of_slow_by_others": others, "breach_ratio": float(case.breaching.mean()),
             "breach_ratio_without": float(case.breaching[~theirs].mean()) if (~theirs).any() else None, "tenants": case.rows["tenant"].n_unique()},
         weight=0.96, among=np.flatnonzero(case.breaching & theirs))
+    return replace(answer, brings=_brings(case, found.name))
+
+
+def _brings(case: Case, name: str) -> frozenset[str]:
+    """Return the rules whose signature is this tenant's alone: the others' prompts, or answers, are as long as before."""
+    out: set[str] = set()
+    if case.calls_before is None:
+        return frozenset()
+    others = [side.where((side.frame["tenant"].fill_null("") != name).to_numpy()) for side in (case.calls_before, case.calls)]
+    for column, rules in (("input_tokens", _BY_INPUT), ("output_tokens", _BY_OUTPUT)):
+        before, now = (side.mean(column) for side in others)
+        if before is not None and now is not None and now < MIN_GROWTH * before:
+            out |= rules
+    return frozenset(out)
 
 
 def tenants(rows: pl.DataFrame) -> int:

@@ -34,6 +34,7 @@ import polars as pl
 from analysis.calls import Calls
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
+from analysis.demand import MIN_GROWTH, demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.prefill import knock_on
 from analysis.repeats import MIN_AMPLIFICATION, MIN_RISE, Attempts, attempts
@@ -42,6 +43,8 @@ RULE: Final = "retry_storm"
 STAGES: Final = ("queue", "first_token", "prefill", "decode", "generation")
 # Repeats that follow an error are retries as they should be; above this share of them the errors are the story; own default.
 MOST_AFTER_ERROR: Final = 0.5
+# Asking again does not change what is asked: where a call itself became this much more work (`MIN_GROWTH`), that came first; own default.
+FED: Final = 0.5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -77,7 +80,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         evidence={
             "amplification_now": now.amplification, "amplification_before": before, "repeats": int(now.repeat.sum()), "after_error_ratio": refused,
             "lost_ms": mean_lost, "lag_correlation": lag},
-        weight=0.95, amplifier=True)
+        weight=0.95 * (FED if _fed(case) else 1.0), amplifier=True)
+
+
+def _fed(case: Case) -> bool:
+    """Say whether a single call became more work, by longer prompts or answers or a lost cache: no repeat does that."""
+    grown = demand(case)
+    return grown is not None and grown.growth > 1.0 and grown.growth ** (grown.input + grown.cache + grown.output) >= MIN_GROWTH
 
 
 def _claims(case: Case, lost_ms: float) -> dict[str, float]:

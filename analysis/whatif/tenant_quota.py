@@ -1,30 +1,34 @@
-"""What if one tenant had no more than a share of the engine? Simulated with a limit on its calls in flight; the rest of them wait at the gateway.
+"""What if one tenant had no more than a share of the engine's work? Simulated without the calls that a quota in tokens per second refuses.
 
-The figures are over all requests of the window, the tenant's own too: its wait is the price.
+The quota is a bucket that is filled with the share and holds a minute of it, as limits per minute do; a call passes while something is left. The
+figures are over the requests that are still served, the tenant's own among them; what is refused is the price.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Final
 
 import numpy as np
 from msgspec import Meta
 
 from analysis.finding import printable, say_ratio
+from analysis.latency import FloatArray
 from analysis.whatif.calibrate import Engine
-from analysis.whatif.facts import Facts
+from analysis.whatif.facts import Bools, Facts
 from analysis.whatif.prediction import Fix, Prediction, refuse
-from analysis.whatif.simulate import Change, predict_simulated
+from analysis.whatif.simulate import Change, predict_simulated, without
+
+# Seconds of its refill that a quota's bucket holds: providers and gateways limit by the minute.
+BUCKET_S: Final = 60.0
 
 
 def predict(
     facts: Facts,
     *,
     tenant: Annotated[str, Meta(description="the tenant; by default the one with most tokens")] = "",
-    share_ratio: Annotated[float, Meta(gt=0, le=1, description="part of the calls served at once that it may have, 0..1")] = 0.25,
+    share_ratio: Annotated[float, Meta(gt=0, le=1, description="part of the engine's work that it may have, 0..1")] = 0.25,
 ) -> Prediction:
-    """Return the answer with `cost.tenant_calls_ratio`, the tenant's part of all calls, and `cost.in_flight_limit`."""
+    """Return the answer with `cost.tenant_calls_ratio`, the tenant's part of all calls, and `cost.rejected_ratio` of the requests."""
     names = facts.calls["tenant"]
     tokens = facts.call("input_tokens") + facts.call("output_tokens")
     if not tenant and names.null_count() < len(names):
@@ -32,8 +36,8 @@ def predict(
         tenant = max(known, key=lambda name: float(np.nansum(tokens[(names == name).fill_null(False).to_numpy()])))
     fix = Fix(
         "tenant_quota",
-        f"Limit tenant {printable(tenant)} to {say_ratio(share_ratio)} of the engine",
-        "the tenant does not send more because it waits",
+        f"Limit tenant {printable(tenant)} to {say_ratio(share_ratio)} of the work",
+        "the tenant does not send refused calls again at once",
         {"tenant": tenant, "share_ratio": share_ratio},
     )
     mine = (names == tenant).fill_null(False).to_numpy()
@@ -41,8 +45,31 @@ def predict(
         return refuse(facts, fix, "simulated", "no call of that tenant is recorded: send a tenant attribute (or check its name)")
 
     def change(engine: Engine) -> Change:
-        limit = max(1, int(share_ratio * engine.pool.most_running * engine.setup.replicas))
-        calls = replace(engine.pool.calls, gated=mine[engine.pool.rows])
-        return Change(calls, replace(engine.setup, gate_limit=limit), cost={"in_flight_limit": float(limit)})
+        return Change(without(engine.pool.calls, refused(engine, mine[engine.pool.rows], share_ratio)), engine.setup)
 
     return predict_simulated(facts, fix, change, cost={"tenant_calls_ratio": float(mine.mean())})
+
+
+def refused(engine: Engine, mine: Bools, share_ratio: float) -> Bools:
+    """Return which of the tenant's calls (`mine`) a quota refuses that gives it this share of all work beside the others' recorded work."""
+    work, sent = _work(engine), engine.pool.arrived_s
+    seconds = max(float(np.ptp(sent)), 1e-3) if len(sent) else 1.0
+    refill = share_ratio / max(1.0 - share_ratio, 1e-6) * float(work[~mine].sum()) / seconds
+    out = np.zeros(len(work), dtype=np.bool_)
+    if share_ratio >= 1.0:
+        return out
+    level, last = BUCKET_S * refill, -np.inf
+    for i in np.flatnonzero(mine)[np.argsort(sent[mine], kind="stable")]:
+        level = min(BUCKET_S * refill, level + refill * (sent[i] - last))
+        last = sent[i]
+        out[i] = level <= 0.0
+        level -= 0.0 if out[i] else work[i]
+    return out
+
+
+def _work(engine: Engine) -> FloatArray:
+    """Engine time of each call in seconds: its prompt, and its part of the steps that it shares with what runs beside it."""
+    calls, costs, pool = engine.pool.calls, engine.costs, engine.pool
+    beside = max(1.0, float(pool.e2e_s.sum()) / max(float(np.ptp(pool.arrived_s)), 1e-3) / engine.setup.replicas)
+    found: FloatArray = costs.prefill_token * (calls.prompt_tokens - calls.cached_tokens) + calls.output_tokens * (costs.sequence + costs.step / beside)
+    return found

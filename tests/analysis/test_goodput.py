@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.goodput import goodput, judge, wilson
+from analysis.goodput import goodput, judge, telling, wilson
 from analysis.report import build
 from analysis.slo import Slo
 from analysis.text import render
@@ -82,6 +82,15 @@ def test_one_token_answers_pass_tpot() -> None:
 
 def test_request_at_the_limit_is_good() -> None:
     assert goodput(judge(table([(False, 500.0, None, None, 9.0, 5)]), Slo(ttft_ms=500)), 1.0).good == 1
+
+
+def test_who_left_before_the_limit_tells_nothing_of_the_service() -> None:
+    rows = pl.DataFrame({
+        "error": [True, True, True, False],
+        "error_type": ["asyncio.CancelledError", "asyncio.CancelledError", "openai.InternalServerError", None],
+        "e2e_ms": [900.0, 6_000.0, 900.0, 900.0]})
+    assert telling(rows, Slo(e2e_ms=2_500.0)).tolist() == [False, True, True, True]
+    assert telling(rows, Slo(ttft_ms=500.0)).tolist() == [False, False, True, True]
 
 
 def test_wilson_interval_is_the_published_one() -> None:

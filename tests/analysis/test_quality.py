@@ -257,3 +257,22 @@ def test_causes_that_read_a_part_of_the_spans_say_so() -> None:
     assert (check.check, check.status) == ("sampled_evidence", "ok")
     assert "all 45,000 requests" in check.detail
     assert "one request in 3" in check.detail
+
+
+def test_a_ttft_that_became_the_duration_is_what_users_see() -> None:
+    late = np.arange(300) >= 40
+    held = good(300, ttft_ms=np.where(late, 1_000.0, 100.0), ttft_prefill_ms=None)
+    frame = frame_of(held)
+    found = checks(frame, DEFAULT)
+    assert status(held, "ttft_equals_duration") == "fail"
+    # The window's first tenth could tell, so it is no matter of instrumentation.
+    mended = {check.check: check for check in quality.held_back(found, frame, None)}
+    assert mended["ttft_equals_duration"].status == "warn"
+    assert "held back" in mended["ttft_equals_duration"].detail
+    always = frame_of(good(300, ttft_ms=1_000.0, ttft_prefill_ms=None))
+    found = checks(always, DEFAULT)
+    assert quality.held_back(found, always, None) == found
+    assert quality.held_back(found, always, always) == found
+    # Another service that could tell says nothing of this one; the same service in the baseline does.
+    assert quality.held_back(found, always, frame_of(good(service="other"))) == found
+    assert quality.held_back(found, always, frame_of(good())) != found

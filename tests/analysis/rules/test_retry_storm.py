@@ -36,6 +36,19 @@ def test_fires_on_repeats_of_slow_calls(error_type: str | None) -> None:
     assert finding.evidence["after_error_ratio"] == 0.0
 
 
+def test_what_made_the_calls_slow_comes_before_their_repeats() -> None:
+    """Cached tokens fall from 150 of 500 to none, and every question is asked twice from then on: the repeats double the work, the cache adds less."""
+    frame, calls = storm(None)
+    cached = pl.when(pl.col("start_ns") < int(frame["start_ns"][300]) - 1_500_000_000).then(150).otherwise(0)
+    rows = frame.with_columns(cached_tokens=pl.Series(np.where(LATE, 0, 150)), prefill_ns=pl.Series(np.where(LATE, 500_000_000, 350_000_000)))
+    asked = calls.with_columns(cached_tokens=cached, prefill_ns=pl.when(pl.col("prefill_ns").is_null()).then(None).otherwise(
+        pl.when(cached > 0).then(350_000_000).otherwise(500_000_000)))
+    found = run(rows, calls=[asked], slo=E2E)
+    assert (found.verdict.cause, causes(found)) == ("prefix_cache_lost", ["prefix_cache_lost"])
+    figures = {out.what: out.figure for out in found.verdict.ruled_out}
+    assert "it follows from prefix_cache_lost" in figures["retry_storm"]
+
+
 def test_silent_when_the_second_call_has_read_more() -> None:
     frame, calls = storm(None, grows=True)
     assert of(run(frame, calls=[calls], slo=E2E), "retry_storm") is None

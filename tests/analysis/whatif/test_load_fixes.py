@@ -61,6 +61,10 @@ def test_the_largest_tenant_is_held_back_by_default(two: Facts) -> None:
     answer = tenant_quota.predict(two, share_ratio=0.1)
     assert answer.parameters["tenant"] == "big"
     assert answer.cost["tenant_calls_ratio"] == 0.75
+    assert answer.predicted is not None
+    # Nobody waits for the quota: what is above it is refused, and the others are served sooner.
+    assert answer.predicted.after < answer.predicted.before
+    assert 0.0 < answer.cost["rejected_ratio"] < 0.75
     assert "no call of that tenant" in tenant_quota.predict(two, tenant="nobody").reasons["predicted"]
 
 

@@ -1,0 +1,43 @@
+"""Ranking: the first link of a chain is named, and what follows from it is not blamed beside it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from analysis.finding import Diagnosis, Finding
+from analysis.ranking import rank
+
+EXCESS = {"queue": 800.0, "decode": 200.0}
+
+
+def cause(rule: str, queue_ms: float, **more: Any) -> Diagnosis:
+    """A cause that claims some of the queue."""
+    finding = Finding(rule=rule, stage="queue", service=None, severity="warning", confidence=0.5, headline="", evidence={}, exemplars=[], fix=None)
+    return Diagnosis(finding, {"queue": queue_ms}, "of it", "app", "", "", 60, **{"weight": 1.0} | more)
+
+
+def ranked(*found: Diagnosis) -> tuple[list[str], list[str]]:
+    """Rules that are named, and those that are ruled out."""
+    case: Any = SimpleNamespace(
+        tail=SimpleNamespace(excess_ms=EXCESS, excess_total_ms=1000.0), excess_ms=lambda *stages: sum(EXCESS.get(stage, 0.0) for stage in stages))
+    causes, followed = rank(case, list(found))
+    return [one.finding.rule for one in causes], [one.what for one in followed]
+
+
+def test_a_cause_takes_its_time_and_the_next_is_measured_on_the_rest() -> None:
+    assert ranked(cause("second", 500.0), cause("first", 700.0)) == (["first"], ["second"])
+    assert ranked(cause("second", 300.0), cause("first", 500.0)) == (["first", "second"], [])
+
+
+def test_what_a_cause_brings_follows_from_it_however_much_it_explains() -> None:
+    assert ranked(cause("tenant", 500.0, brings=frozenset({"prompts"})), cause("prompts", 400.0)) == (["tenant"], ["prompts"])
+    assert ranked(cause("tenant", 300.0, brings=frozenset({"prompts"})), cause("prompts", 400.0)) == (["prompts", "tenant"], [])
+
+
+@pytest.mark.parametrize(("first_ms", "named"), [(350.0, ["first"]), (150.0, ["storm"])])
+def test_an_amplifier_follows_the_cause_that_feeds_it(first_ms: float, named: list[str]) -> None:
+    """The first link explains a third of the excess and the storm most of the rest: together enough to name the first link."""
+    assert ranked(cause("storm", 600.0, amplifier=True), cause("first", first_ms))[0] == named
