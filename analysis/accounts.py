@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.goodput import FloatArray
+from analysis.latency import FloatArray
 from analysis.window import Window, filter_of, query
 
 # How the clients' cancellations are named by the frameworks that record them, lower case.

@@ -22,7 +22,7 @@ from analysis.engine_view import indicators
 from analysis.finding import Diagnosis
 from analysis.later import Later
 from analysis.leading import Indicator
-from analysis.quality import checks, without_spoiled
+from analysis.quality import checks, held_back, without_spoiled
 from analysis.ranking import Ranked
 from analysis.sampling import assess, evened
 from analysis.slo import Slo
@@ -53,8 +53,9 @@ def seek(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Mapp
     """Return (0.0, the causes of a window of so many requests), sought now among at most `MOST_CAUSE_REQUESTS` of them."""
     whole = load(con, window, every=math.ceil(requests / MOST_CAUSE_REQUESTS))
     sampled = assess(con, whole)
-    frame, _ = without_spoiled(whole, checks(con, whole, slo, sampled))
-    found = diagnose(evened(frame), slo, lookups(con, frame, slo, None), baseline=choose(con, frame, slo), budgets=budgets, coverage=sampled.of_engines)
+    chosen = choose(con, whole, slo)
+    frame, _ = without_spoiled(whole, held_back(checks(con, whole, slo, sampled), whole, chosen.frame if chosen is not None else None))
+    found = diagnose(evened(frame), slo, lookups(con, frame, slo, None), baseline=chosen, budgets=budgets, coverage=sampled.of_engines)
     learned, why_none = indicators(frame, slo)
     told = found.known or Known(Ranked([], [], [], {}), None, None)
     return 0.0, Causes(told, learned, why_none, crossed(con, frame, found.verdict.onset, requests))
