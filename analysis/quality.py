@@ -96,7 +96,7 @@ def held_back(found: list[Check], frame: RequestFrame, before: RequestFrame | No
     buffered = now.filter("same")["service"].unique()
     for part in parts:
         mine = part.filter(pl.col("service").is_in(buffered.implode()))
-        if mine.height >= _LEAST_PEERS and float(mine["same"].mean() or 0.0) <= FEW and set(buffered) <= set(mine["service"]):
+        if mine.height >= _LEAST_PEERS and float(mine["same"].to_numpy().mean()) <= FEW and set(buffered) <= set(mine["service"]):
             return [msgspec.structs.replace(c, status="warn", detail=f"{c.detail}; it was not so before, so answers are held back")
                     if c.check == "ttft_equals_duration" else c for c in found]
     return found
