@@ -1,5 +1,6 @@
 """What does a rule answer? The finding with its fix, and how numbers are said in words."""
 
+import functools
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -140,9 +141,12 @@ def printable(text: str | None, most: int = 60) -> str:
     Names and routes are written by whoever sends telemetry. Escape sequences, bidirectional overrides and line breaks
     are removed, and square brackets become round ones so that terminal markup is never interpreted.
     """
-    if text is None:
-        return "unknown"
-    kept = "".join(" " if char.isspace() else char for char in text[: 4 * most])
+    return "unknown" if text is None else _printable(text[: 4 * most], most)
+
+
+@functools.lru_cache(maxsize=4096)
+def _printable(text: str, most: int) -> str:
+    kept = "".join(" " if char.isspace() else char for char in text)
     kept = "".join(
         char for char in kept if unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
     )

@@ -69,11 +69,15 @@ def routes(pipeline: Pipeline, settings: Settings, worker: Worker) -> list[Route
                 _ = facts.spans
         return encode(in_money(worker.ask(facts, fix, given), facts, question.prices))
 
+    def list_them(parameters: Mapping[str, str]) -> bytes:
+        worker.begin()  # who asks what there is will ask for one of them
+        return msgspec.json.encode(listed())
+
     async def one(request: Request) -> Response:
         # Each fix has parameters of its own: what is unknown is found once the fix is known.
         return await asked(answer, tuple(request.query_params))(request)
 
     return [
-        Route("/api/v1/whatif", asked(lambda parameters: msgspec.json.encode(listed()), ())),
+        Route("/api/v1/whatif", asked(list_them, ())),
         Route("/api/v1/whatif/{fix}", one),
     ]

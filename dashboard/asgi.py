@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 from collections.abc import AsyncIterator
@@ -28,10 +29,14 @@ def _warm() -> None:
 
     _ASSETS.warm([*EVERYWHERE, *FIGURES])
     data.expect({})
+    data.ahead(data.fixes)
 
     for place in nav.PLACES:
         import_module(f"dashboard.views.{place.name}")
     plotly.graph_objects.Figure({}, _validate=False)
+    # Streamlit collects garbage after every run of a script: looking through all that was imported took 70 of its 100 ms of CPU.
+    gc.collect()
+    gc.freeze()
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ from analysis.engine_view import EngineView
 from analysis.finding import SIMULATING
 from analysis.heatmap import Heatmap
 from analysis.lengths import State
-from analysis.parts import Stages
+from analysis.parts import Stages, stages_of
 from analysis.report import Report, seeking
 from analysis.requests import Holdings, RequestList
 from analysis.series import Series
@@ -112,8 +112,10 @@ def heatmap(asked: Asked, metric: str) -> Heatmap:
     return _ask("heatmap", asked, metric, of=lambda api, asked: api.heatmap(asked, metric=metric))
 
 
-def stages(asked: Asked, metric: str | None) -> Stages:
-    """Stage rows and the parts of the waterfall."""
+def stages(asked: Asked, metric: str, told: Report) -> Stages:
+    """Stage rows and the parts of the waterfall; those of the metric that the report judges are in the report."""
+    if metric == told.verdict.metric and told.stages:
+        return stages_of(told)
     return _ask("stages", asked, metric, of=lambda api, asked: api.stages(asked, metric=metric))
 
 

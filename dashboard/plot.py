@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -18,10 +19,23 @@ CONFIG: Final = {
 
 
 def figure(spec: Spec) -> Any:
-    """Return a Plotly figure of a specification as it is, without validation and without Plotly's own template."""
+    """Return a Plotly figure that is this specification as it stands, neither validated nor copied (twice, a third of a page's CPU), without a template."""
+    return _plain()(spec)
+
+
+@functools.cache
+def _plain() -> type[Any]:
     import plotly.graph_objects as go
 
-    return go.Figure(spec, _validate=False)
+    class Plain(go.Figure):  # type: ignore[misc]
+        def __init__(self, spec: Spec) -> None:
+            object.__setattr__(self, "_spec", spec)
+
+        def to_dict(self) -> Spec:
+            spec: Spec = self._spec
+            return spec
+
+    return Plain
 
 
 def label(value: str | None, most: int = _NAME_LENGTH) -> str:

@@ -1,11 +1,12 @@
 """Where are long what-ifs computed? In a process of its own at lower priority, so that calibration never stalls what receives data.
 
-It gets the facts as Arrow (polars frames are pickled so), keeps the last calibrated engines, and answers one question at a time. It is started at the
-first question and ends with the process that started it.
+It gets the facts as Arrow (polars frames are pickled so), keeps the last calibrated engines, and answers one question at a time. It is started when
+somebody asks what can be asked, or at the first question, and ends with the process that started it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from analysis.whatif import fixes
+from analysis.whatif import engine, fixes
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Prediction, WhatIfError
 
@@ -58,6 +59,15 @@ class Worker:
             with self._count:
                 self._waiting -= 1
 
+    def begin(self) -> None:
+        """Start the process, which makes itself ready for the first question, unless it runs: a second or two that nobody then waits for."""
+        if self._turn.acquire(blocking=False):
+            try:
+                with contextlib.suppress(OSError):  # the question itself will say so
+                    self._open()
+            finally:
+                self._turn.release()
+
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
@@ -93,6 +103,8 @@ def _serve(pipe: Connection) -> None:
     """The worker's loop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
     os.nice(NICENESS)
+    fixes.fixes()
+    engine.warm()
     engines: OrderedDict[Any, Any] = OrderedDict()
     while True:
         try:

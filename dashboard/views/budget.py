@@ -18,7 +18,7 @@ def draw() -> None:
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
     metric = state.metric(list(report.slo.limits()), report.verdict.metric)
     data.ahead(lambda: data.heatmap(asked, metric), lambda: data.series(asked, metric))
-    found = data.stages(asked, metric)
+    found = data.stages(asked, metric, report)
     over = any(row.over for row in found.stages)
     ui.put(ui.box(*headline(found), bad=over))
     nav.links(("verdict", "Back to the verdict"), ("findings", "Why"), ("traces", "Requests behind these numbers"))

@@ -68,17 +68,17 @@ def _listed(asked: data.Asked, metric: str, box: Box | None) -> RequestList:
 def _table(listed: RequestList, metric: str, box: Box | None) -> None:
     if box is not None:
         heat.chosen(box, metric, listed.total)
-    ids = [row.trace_id for row in listed.rows]
+    ids, cells = [row.trace_id for row in listed.rows], columns(listed)
     slowest = max((row.e2e_ms for row in listed.rows), default=1.0) / 1000.0
     st.dataframe(
-        columns(listed), key=_TABLE, height=300, hide_index=True, on_select=lambda: state.choose_trace(ids, _TABLE), selection_mode="single-row",
+        cells, key=_TABLE, height=300, hide_index=True, on_select=lambda: state.choose_trace(ids, _TABLE), selection_mode="single-row",
         alt=f"{len(ids)} requests, slowest first; choose a row to see its spans",
         column_config={
             **{name: st.column_config.ProgressColumn(name, format="%.2f s", min_value=0.0, max_value=slowest) for name in ("E2E", "TTFT")},
             "start": st.column_config.DatetimeColumn("start (UTC)", format="HH:mm:ss.SSS", timezone="UTC"),
             "stages": st.column_config.BarChartColumn("stages", help=f"ms in {', '.join(STAGE_ORDER)}", y_min=0.0),
             "ms in it": st.column_config.NumberColumn("in that stage", format="%.0f ms"), "tokens out": st.column_config.NumberColumn("tokens out")})
-    downloads.as_csv("These requests", "requests", columns(listed))
+    downloads.as_csv("These requests", "requests", cells)
 
 
 def columns(listed: RequestList) -> dict[str, list[Any]]:

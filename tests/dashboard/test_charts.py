@@ -123,6 +123,7 @@ def test_specs_are_small(con: duckdb.DuckDBPyConnection, found: Stages) -> None:
 def test_a_figure_is_the_specification_and_nothing_more(found: Stages) -> None:
     spec = charts.waterfall(found, LIGHT)
     assert json.loads(plot.figure(spec).to_json())["layout"]["template"] == {}
+    assert plot.figure(spec).to_dict() is spec  # nothing is copied
 
 
 def test_a_chosen_box_is_drawn_where_it_was_drawn(con: duckdb.DuckDBPyConnection) -> None:
