@@ -564,6 +564,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     grouped = Grouped(raw.attributes, rules.limits)
     role, stage = classify(raw, grouped, kinds)
     columns = _canonical(grouped, n, start, rules)
+    _milliseconds_as_seconds(columns, duration)
     status = _failed(grouped, np.where((raw.status >= 0) & (raw.status <= 2), raw.status, 0).astype(np.uint8))
     event_attributes = Grouped(raw.events.attributes, rules.limits)
     _event_values_into(columns, raw, event_attributes, status)
@@ -638,6 +639,18 @@ def _canonical(grouped: Grouped, n: int, start: Ints, rules: Rules) -> dict[str,
         out[name] = text
     _count_cached(out)
     return out
+
+
+def _milliseconds_as_seconds(columns: dict[str, Any], duration: Ints) -> None:
+    """A first token that comes whole seconds after its span began and 20 times later than it ended was told in milliseconds under a name that means
+    seconds (AWS Strands). In place."""
+    ttft = columns["ttft_ns"]
+    if ttft.null_count == len(ttft):
+        return
+    values = ttft.fill_null(0).to_numpy(zero_copy_only=False)
+    late = (values > 20 * duration) & (values // 1000 <= duration) & (values % 1_000_000_000 == 0)
+    if late.any():
+        columns["ttft_ns"] = pc.if_else(pa.array(late), pa.array(values // 1000), ttft)
 
 
 _REWORD: dict[str, Callable[[str], str]] = {"finish_reason": readers.finish_reason, "provider": readers.provider}

@@ -110,6 +110,11 @@ def streams(value: object) -> bool | None:
     return True if "stream" in lower else False if "generate" in lower else None
 
 
+def ended(value: object) -> str | None:
+    """The word that says how an answer of OpenAI's Responses API ended, if it is one."""
+    return value if isinstance(value, str) and value in ("completed", "incomplete", "failed", "cancelled") else None
+
+
 def words(value: object) -> str | None:
     r"""A text; one that is itself JSON of a text (`"\"TOOL\""`) without its quotes; a number or flag printed. Empty is None."""
     if isinstance(value, str):
@@ -132,14 +137,15 @@ def unquoted(text: str) -> str:
 
 
 def first(value: object) -> str | None:
-    """The first item of a list, of a JSON list in a string, or the text itself."""
+    """The first item of a list, of a JSON list or a printed Python list or tuple in a string, or the text itself."""
     if isinstance(value, str):
-        if not value.startswith("["):
+        listed = f"[{value[1:-1].rstrip(' ,')}]" if value[:1] == "(" and value[-1:] == ")" else value
+        if not listed.startswith("["):
             return value.strip('"') or None
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return str(value)
+        found = document(listed)
+        if found is None:
+            return value
+        value = found
     item = value[0] if isinstance(value, list) and value else None
     return item if isinstance(item, str) and item and encodable(item) else None
 
@@ -201,7 +207,7 @@ def since(moment_ns: int | None, start_ns: int) -> int | None:
 # How a `Field` names its reader -> what reads the value at its path.
 BY_NAME: dict[str, Callable[[object], object]] = {
     "text": words, "path": words, "first": first, "int": count, "float": number, "status": status, "resends": resends, "seconds": seconds, "millis": millis,
-    "duration": duration, "moment": moment, "bool": flag, "streams": streams, "present": lambda value: value is not None or None}
+    "duration": duration, "moment": moment, "bool": flag, "streams": streams, "ended": ended, "present": lambda value: value is not None or None}
 
 
 # --- one word for one thing ---
@@ -211,7 +217,7 @@ _FINISH = {
     "length": ("max_tokens", "max_output_tokens", "model_length", "max_length", "incomplete"),
     "tool_calls": ("tool_call", "tool_use", "function_call", "function_calls"),
     "content_filter": ("content_filtered", "safety", "refusal", "guardrail_intervened", "recitation", "prohibited_content", "blocklist"),
-    "error": (), "abort": ("aborted", "cancelled", "canceled"),
+    "error": ("failed",), "abort": ("aborted", "cancelled", "canceled"),
 }
 _FINISH_OF = {word: reason for reason, words_ in _FINISH.items() for word in (reason, *words_)}
 # Which of a provider's interfaces was called (Vercel AI SDK: `openai.chat`) is no part of its name.

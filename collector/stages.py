@@ -38,14 +38,16 @@ _STAGE_ORDER = {"guardrail": 0, "tool": 1, "retrieval": 3, "generation": 2, "pos
 # Whole words only: `postgres` is not post, an insurance policy is not a policy check.
 _WORD_RULES = (
     ("guardrail", r"guard|guardrails?|moderat(?:e|ion)|safety|pii|jailbreak|policy_check|content_filter"),
+    ("wait_user", r"wait_user|human_approval|human_in_the_loop|await_user|wait_for_user"),
     ("retrieval", r"retriev(?:e|al|er)|rerank(?:er|ing)?|vector|vector_search|search|embed(?:ding|dings)?|fetch_docs|similarity_search|knn"),
     ("prompt", r"prompt|template|tokeni[sz]e|render|format_messages|build_prompt"),
-    ("queue", r"queue|queued|waiting|admission|backoff|semaphore|throttle"),
-    ("post", r"post|postprocess|post_process|post_processing|parse|parser|citations?|persist|serialization|evaluat(?:e|ion|or)|stream_to_client"),
+    ("queue", r"queue|queued|wait|waiting|admission|backoff|retry[ _.-]sleep|semaphore|throttle|rate[ _-]?limit(?:er|ing)?"),
+    ("post", r"post|postprocess|post_process(?:ing)?|parser?|citations?|persist|serialization|evaluat(?:e|ion|or)|stream_to_client|output|format(?:ting|ter)?"),
     ("tool", r"tool|tools|tool_call|function_call"),
-    ("wait_user", r"wait_user|human_approval|human_in_the_loop|await_user|wait_for_user"),
 )
 _WORDS = tuple((stage, re.compile(rf"(?:^|[^a-z0-9])(?:{pattern})(?:$|[^a-z0-9])", re.IGNORECASE)) for stage, pattern in _WORD_RULES)
+# `StrOutputParser` is three words. Tools are not looked for in them: a `ToolNode` runs tools and is none.
+_WORD_BEGINS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _HTTP_PHASES = re.compile(r"http\.(?:getconn|dns|connect|tls|send|headers|receive)")
 _HTTP_NOISE = re.compile(r"\S+ \S+ (?:http|websocket) (?:send|receive)")
 # A route named after its method (`POST /chat`) says nothing about the stage.
@@ -69,7 +71,9 @@ def _verdict(rank: int, role: str, stage: str) -> Verdict:
 CONTAINER = _verdict(RANK_KIND + 5, "container", "other")
 NETWORK = _verdict(RANK_KIND, "plain", "network")
 # Attributes that hold a statement or its first word: writing or reading.
-_VALUE_KEYS = ("db.operation.name", "db.operation", "db.statement", "db.query.text")
+_VALUE_KEYS = ("db.operation.name", "db.operation", "db.statement", "db.query.text", "db.query.summary")
+# What tools put before a statement for whoever reads the database's log.
+_SQL_COMMENT = re.compile(r"(?:\s|/\*.*?\*/|--[^\n]*\n)+", re.DOTALL)
 _NETWORK_KEYS = frozenset({"http.request.method", "http.method", "url.full", "http.url", "rpc.system", "rpc.system.name"})
 
 
@@ -151,9 +155,10 @@ def of_value(key: str, value: str) -> Verdict | None:
     if key == "overrun.stage":
         return Verdict(0, ROLE["plain"], STAGE[value]) if value in STAGE else None
     if key in _VALUE_KEYS:
-        words = value.split(None, 1)
+        comment = _SQL_COMMENT.match(value)
+        words = value[comment.end() if comment else 0 :].split(None, 1)
         return _verdict(RANK_ATTRIBUTE, "write", "post") if words and words[0].lower() in _WRITE_VERBS else None
-    found = [_verdict(mark_rank(m), m.role, m.stage) for m in marks_by_key().get(key, ()) if value in m.values]
+    found = [_verdict(mark_rank(m), m.role, m.stage) for m in marks_by_key().get(key, ()) if value in m.values or value.upper() in m.values]
     return min(found, key=lambda v: v.rank) if found else None
 
 
@@ -181,8 +186,9 @@ def of_name(scope: str, name: str) -> Verdict | None:
         return _verdict(RANK_FOLDED, "folded", "other")
     if _HTTP_PHASES.fullmatch(name):
         return _verdict(RANK_NAME, "plain", "network")
+    parted = _WORD_BEGINS.sub("_", name)
     for stage, words in () if _HTTP_METHOD.match(name) else _WORDS:
-        if words.search(name):
+        if words.search(name if stage == "tool" else parted):
             return _verdict(RANK_NAME, "plain", stage)
     return None
 

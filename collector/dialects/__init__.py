@@ -14,8 +14,14 @@ from dataclasses import dataclass
 
 # How a value is read (collector/readers.py). `first` is the first item of an array, of a JSON array in a string, or the value itself; `path` a URL
 # path; `duration` carries its unit, as Rust prints it; `moment` is an ISO time, taken from the span's start on; `present` is true if the attribute
-# is there, `streams` if its value says so; `resends` is one attempt more than the number says.
-READERS = ("text", "int", "float", "bool", "seconds", "millis", "duration", "moment", "first", "status", "path", "present", "streams", "resends")
+# is there, `streams` if its value says so; `resends` is one attempt more than the number says; `ended` is the word
+# with which OpenAI's Responses API ends an answer.
+READERS = ("text", "int", "float", "bool", "seconds", "millis", "duration", "moment", "first", "status", "path", "present", "streams", "resends", "ended")
+
+
+# Where the answers of the providers' own interfaces say why they ended: OpenAI's chat, Anthropic, Bedrock, Gemini in both spellings, OpenAI's Responses.
+ENDINGS: tuple[tuple[str, ...], ...] = (("choices", "0", "finish_reason"), ("stop_reason",), ("stopReason",), ("candidates", "0", "finish_reason"),
+                                        ("candidates", "0", "finishReason"), ("incomplete_details", "reason"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ opentelemetry-instrumentation-genai-openai 1.3b0 and -openai-v2 2.4b0. A metric 
 from collector.dialects import Dialect, EventField, Field, Mark, Metric
 
 ORDER = 10
-GENERATION = frozenset({"chat", "text_completion", "generate_content", "completion", "acompletion", "atext_completion", "messages", "responses"})
+GENERATION = frozenset({"chat", "text_completion", "generate_content", "completion", "acompletion", "atext_completion", "messages", "responses", "response",
+                        # Semantic Kernel's.
+                        "chat.completions", "chat.streaming_completions", "text.completions", "text.streaming_completions"})
 
 DIALECT = Dialect(
     precedence=50,
@@ -37,6 +39,12 @@ DIALECT = Dialect(
         Field("cache_write_tokens", "gen_ai.usage.cache_write.input_tokens", "int"),
         Field("cache_write_tokens", "gen_ai.usage.cache_creation.input_tokens", "int", rank=1),
         Field("cache_write_tokens", "gen_ai.usage.cache_creation_input_tokens", "int", rank=2),
+        Field("cache_write_tokens", "gen_ai.usage.cache_write_input_tokens", "int", rank=3),
+        # OpenLIT's.
+        Field("cached_tokens", "gen_ai.usage.prompt_tokens_details.cache_read", "int", rank=3),
+        Field("cache_write_tokens", "gen_ai.usage.prompt_tokens_details.cache_write", "int", rank=4),
+        Field("reasoning_tokens", "gen_ai.usage.completion_tokens_details.reasoning", "int", rank=3),
+        Field("streaming", "gen_ai.request.is_stream", "bool", rank=3),
         Field("reasoning_tokens", "gen_ai.usage.reasoning.output_tokens", "int"),
         Field("reasoning_tokens", "gen_ai.usage.reasoning_tokens", "int", rank=1),
         Field("reasoning_tokens", "gen_ai.usage.details.reasoning_tokens", "int", rank=2),
@@ -65,6 +73,7 @@ DIALECT = Dialect(
         Field("user_hash", "llm.user", rank=3),
         Field("tenant", "tenant.id"),
         Field("route", "gen_ai.workflow.name", rank=5),
+        Field("route", "gen_ai.agent.name", rank=13),
     ),
     marks=(
         Mark("gen_ai.operation.name", "llm", "generation", GENERATION),
@@ -72,7 +81,7 @@ DIALECT = Dialect(
         Mark("gen_ai.operation.name", "plain", "tool", frozenset({"execute_tool"})),
         Mark("gen_ai.tool.name", "plain", "tool", weak=True),
         Mark("gen_ai.operation.name", "plain", "guardrail", frozenset({"guardrail", "moderation"})),
-        Mark("gen_ai.operation.name", "plain", "retrieval", frozenset({"retrieval", "embeddings", "aembedding", "rerank", "search_memory"})),
+        Mark("gen_ai.operation.name", "plain", "retrieval", frozenset({"retrieval", "embeddings", "embedding", "aembedding", "rerank", "search_memory"})),
         Mark("gen_ai.operation.name", "container", "other", frozenset({"invoke_agent", "create_agent", "invoke_workflow", "plan"})),
         Mark("gen_ai.operation.name", "write", "post", frozenset({"create_memory", "update_memory", "upsert_memory", "delete_memory"})),
     ),

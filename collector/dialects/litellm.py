@@ -34,7 +34,7 @@ DIALECT = Dialect(
     marks=(
         Mark("llm.request.type", "llm", "generation", frozenset({"acompletion", "completion", "atext_completion", "text_completion"})),
         Mark("llm.request.type", "plain", "retrieval", frozenset({"aembedding", "embedding", "arerank", "rerank"})),
-        Mark("gen_ai.operation.name", "plain", "retrieval", frozenset({"embedding", "arerank"})),
+        Mark("gen_ai.operation.name", "plain", "retrieval", frozenset({"arerank"})),
         Mark("gen_ai.operation.name", "plain", "guardrail", frozenset({"litellm.moderation", "amoderation"})),
         Mark("litellm.guardrail.name", "plain", "guardrail"),
     ),

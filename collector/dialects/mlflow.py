@@ -3,10 +3,14 @@
 Source: payloads of mlflow 3.17.2's OTLP export.
 """
 
-from collector.dialects import Dialect, Field, Mark
+from collector.dialects import ENDINGS, Dialect, Field, Mark
 
 ORDER = 34
-_TYPE, _USAGE, _OUTPUTS = "mlflow.spanType", "mlflow.chat.tokenUsage", "mlflow.spanOutputs"
+_TYPE, _USAGE, _INPUTS, _OUTPUTS = "mlflow.spanType", "mlflow.chat.tokenUsage", "mlflow.spanInputs", "mlflow.spanOutputs"
+# The provider's own usage, for versions that do not sum it up: column -> OpenAI's chat, then the words of Anthropic and of the Responses API.
+_OF_ANSWER = {"input_tokens": (("prompt_tokens",), ("input_tokens",)), "output_tokens": (("completion_tokens",), ("output_tokens",)),
+              "cached_tokens": (("prompt_tokens_details", "cached_tokens"), ("input_tokens_details", "cached_tokens"), ("cache_read_input_tokens",)),
+              "reasoning_tokens": (("completion_tokens_details", "reasoning_tokens"), ("output_tokens_details", "reasoning_tokens"))}
 DIALECT = Dialect(
     name="mlflow",
     prefixes=("mlflow.",),
@@ -21,14 +25,20 @@ DIALECT = Dialect(
         Field("output_tokens", _USAGE, "int", rank=10, path=("output_tokens",)),
         Field("cached_tokens", _USAGE, "int", rank=10, path=("cache_read_input_tokens",)),
         Field("cache_write_tokens", _USAGE, "int", rank=10, path=("cache_creation_input_tokens",)),
-        Field("reasoning_tokens", _OUTPUTS, "int", rank=10, path=("usage", "completion_tokens_details", "reasoning_tokens")),
+        *(Field(column, _OUTPUTS, "int", rank=20 + i, path=("usage", *path)) for column, paths in _OF_ANSWER.items() for i, path in enumerate(paths)),
         Field("response_id", _OUTPUTS, rank=10, path=("id",)),
-        Field("finish_reason", _OUTPUTS, rank=10, path=("choices", "0", "finish_reason")),
-        Field("finish_reason", _OUTPUTS, rank=11, path=("stop_reason",)),
+        *(Field("finish_reason", _OUTPUTS, rank=rank, path=path) for rank, path in enumerate(ENDINGS, 10)),
+        Field("finish_reason", _OUTPUTS, "ended", rank=30, path=("status",)),
         Field("max_tokens", "max_tokens", "int", rank=20),
         Field("max_tokens", "max_completion_tokens", "int", rank=21),
         Field("temperature", "temperature", "float", rank=20),
         Field("streaming", "stream", "bool", rank=20),
+        # What was asked stands in the inputs where it is no attribute.
+        Field("model", _INPUTS, rank=21, path=("model",)),
+        Field("max_tokens", _INPUTS, "int", rank=22, path=("max_tokens",)),
+        Field("max_tokens", _INPUTS, "int", rank=23, path=("max_completion_tokens",)),
+        Field("temperature", _INPUTS, "float", rank=21, path=("temperature",)),
+        Field("streaming", _INPUTS, "bool", rank=21, path=("stream",)),
         Field("session", "mlflow.trace.session", rank=10),
         Field("user_hash", "mlflow.trace.user", rank=10),
     ),

@@ -4,9 +4,11 @@ Source: Arize-ai/openinference spec and payloads of openinference-instrumentatio
 instrumentation marks the first token with a span event; the LangChain, LlamaIndex and OpenAI-Agents ones do not.
 """
 
-from collector.dialects import Dialect, Field, Mark, SpanName
+from collector.dialects import ENDINGS, Dialect, Field, Mark, SpanName
 
 ORDER = 30
+# Where LangChain's results hold the message of the first answer.
+_MESSAGE = ("generations", "0", "0", "message", "kwargs", "response_metadata")
 _KIND, _PARAMETERS = "openinference.span.kind", "llm.invocation_parameters"
 DIALECT = Dialect(
     name="openinference",
@@ -23,6 +25,8 @@ DIALECT = Dialect(
         Field("model", _PARAMETERS, rank=15, path=("model",)),
         Field("provider", "llm.provider", rank=10),
         Field("provider", "llm.system", rank=11),
+        Field("provider", "metadata", rank=12, path=("ls_provider",)),
+        Field("model", "metadata", rank=16, path=("ls_model_name",)),
         Field("input_tokens", "llm.token_count.prompt", "int", rank=10),
         Field("output_tokens", "llm.token_count.completion", "int", rank=10),
         Field("cached_tokens", "llm.token_count.prompt_details.cache_read", "int", rank=10),
@@ -30,15 +34,27 @@ DIALECT = Dialect(
         Field("reasoning_tokens", "llm.token_count.completion_details.reasoning", "int", rank=10),
         *(Field("max_tokens", _PARAMETERS, "int", rank=10, path=(name,))
           for name in ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_tokens_to_sample")),
+        *(Field("max_tokens", _PARAMETERS, "int", rank=11, path=path)
+          for path in (("inferenceConfig", "maxTokens"), ("config", "max_output_tokens"), ("generation_config", "max_output_tokens"))),
+        Field("max_tokens", "metadata", "int", rank=12, path=("ls_max_tokens",)),
         Field("temperature", _PARAMETERS, "float", rank=10, path=("temperature",)),
+        *(Field("temperature", _PARAMETERS, "float", rank=11, path=(config, "temperature")) for config in ("inferenceConfig", "config", "generation_config")),
+        Field("temperature", "metadata", "float", rank=12, path=("ls_temperature",)),
         Field("streaming", _PARAMETERS, "bool", rank=10, path=("stream",)),
         Field("response_id", "output.value", rank=10, path=("id",)),
+        *(Field("response_id", "output.value", rank=11, path=path) for path in (("response_id",), ("responseId",), (*_MESSAGE, "id"), ("llm_output", "id"))),
         Field("finish_reason", "llm.finish_reason", rank=10),
-        Field("finish_reason", "output.value", rank=11, path=("choices", "0", "finish_reason")),
+        *(Field("finish_reason", "output.value", rank=rank, path=path) for rank, path in enumerate(ENDINGS, 11)),
+        Field("finish_reason", "output.value", rank=30, path=(*_MESSAGE, "finish_reason")),
+        Field("finish_reason", "output.value", rank=31, path=(*_MESSAGE, "stop_reason")),
+        Field("finish_reason", "output.value", rank=32, path=("generations", "0", "0", "generation_info", "finish_reason")),
+        Field("finish_reason", "output.value", "ended", rank=33, path=("status",)),
         Field("tenant", "metadata", rank=10, path=("tenant",)),
+        Field("tenant", "metadata", rank=11, path=("tenant_id",)),
         Field("user_hash", "metadata", rank=10, path=("user_id",)),
         Field("session", "metadata", rank=10, path=("session_id",)),
         Field("session", "metadata", rank=11, path=("thread_id",)),
+        Field("session", "metadata", rank=12, path=("conversation_id",)),
         Field("route", "agent.name", rank=12),
     ),
     marks=(

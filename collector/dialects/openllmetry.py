@@ -15,11 +15,16 @@ DIALECT = Dialect(
         Field("operation", _KIND, rank=10),
         Field("session", "traceloop.association.properties.session_id", rank=10),
         Field("user_hash", "traceloop.association.properties.user_id", rank=10),
+        *(Field("session", f"traceloop.association.properties.{name}", rank=11) for name in ("conversation_id", "thread_id", "chat_id")),
         Field("tenant", "traceloop.association.properties.tenant", rank=10),
+        Field("tenant", "traceloop.association.properties.tenant_id", rank=11),
         Field("route", "traceloop.workflow.name", rank=6),
         Field("finish_reason", "gen_ai.response.stop_reason", rank=10),
         Field("finish_reason", "llm.response.finish_reason", rank=11),
         Field("finish_reason", "llm.response.stop_reason", rank=12),
+        # Before they followed the conventions, its instrumentations numbered the choices.
+        Field("finish_reason", "gen_ai.completion.0.finish_reason", rank=13),
+        Field("finish_reason", "llm.completions.0.finish_reason", rank=14),
     ),
     marks=(
         Mark(_KIND, "plain", "tool", frozenset({"tool"})),

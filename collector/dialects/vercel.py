@@ -34,6 +34,7 @@ DIALECT = Dialect(
         Field("temperature", "ai.settings.temperature", "float", rank=10),
         Field("streaming", _OPERATION, "streams", rank=10),
         Field("ttft_ns", "ai.response.msToFirstChunk", "millis", rank=10),
+        Field("ttft_ns", "ai.stream.msToFirstChunk", "millis", rank=11),
         Field("finish_reason", "ai.response.finishReason", rank=10),
         Field("finish_reason", "ai.finishReason", rank=11),
         Field("session", "ai.telemetry.metadata.sessionId", rank=10),

@@ -131,10 +131,9 @@ def _first(value: AnyValue) -> str | None:
         found = any_value(value.array_value.values[0])
     elif kind == "string_value":
         found = value.string_value
-        if found.startswith("["):
-            try:
-                items = json.loads(found)
-            except (ValueError, RecursionError):
+        if found.startswith("[") or (found.startswith("(") and found.endswith(")")):
+            items = _document(found if found[0] == "[" else "[" + found[1:-1].rstrip(" ,") + "]")
+            if items is None:
                 return str(found)
             found = items[0] if items else None
         else:
@@ -233,6 +232,7 @@ def _path(value: AnyValue) -> str | None:
 _READERS = {
     "text": _words, "int": _count, "float": _number, "bool": _flag, "seconds": lambda v: _duration(v, 1e9), "millis": lambda v: _duration(v, 1e6),
     "first": _first, "status": _status, "path": _path, "duration": _spelled_duration, "moment": _moment, "streams": _streams,
+    "ended": lambda v: v.string_value if v.string_value in {"completed", "incomplete", "failed", "cancelled"} else None,
     "present": lambda v: True, "resends": lambda v: None if _count(v) is None else (_count(v) or 0) + 1}
 
 
@@ -245,7 +245,7 @@ def fold(key: str) -> str:
 def _asked() -> list[str]:
     """Every attribute key that a rule asks for, in the order of the tables."""
     keys = [f.key for d in DIALECTS for f in d.fields] + [m.key for d in DIALECTS for m in d.marks] + [key for d in DIALECTS for key, _ in d.failures]
-    return [*keys, "db.operation.name", "db.operation", "db.statement", "db.query.text", *_NETWORK_KEYS]
+    return [*keys, *_STATEMENTS, *_NETWORK_KEYS]
 
 
 @functools.cache
@@ -347,16 +347,18 @@ def kept(attributes: Sequence[KeyValue], taken: set[int], rules: Rules) -> dict[
 # --- role and stage: first hit wins ---
 
 _WRITES = {"insert", "update", "upsert", "delete", "replace", "merge", "create", "drop", "alter", "commit", "set", "put", "add"}
+_STATEMENTS = ("db.operation.name", "db.operation", "db.statement", "db.query.text", "db.query.summary")
 _STAGE_WORDS = {
     "guardrail": "guard guardrail guardrails moderate moderation safety pii jailbreak policy_check content_filter",
+    "wait_user": "wait_user human_approval human_in_the_loop await_user wait_for_user",
     "retrieval": "retrieve retrieval retriever rerank reranker reranking vector vector_search search"
     " embed embedding embeddings fetch_docs similarity_search knn",
     "prompt": "prompt template tokenize tokenise render format_messages build_prompt",
-    "queue": "queue queued waiting admission backoff semaphore throttle",
+    "queue": "queue queued wait waiting admission backoff retry_sleep retry.sleep semaphore throttle rate_limit rate.limit ratelimit rate_limiter rate.limiter"
+    " ratelimiter rate_limiting rate.limiting ratelimiting",
     "post": "post postprocess post_process post_processing parse parser citation citations persist serialization evaluate evaluation evaluator"
-    " stream_to_client",
-    "tool": "tool tools tool_call function_call",
-    "wait_user": "wait_user human_approval human_in_the_loop await_user wait_for_user"}
+    " stream_to_client output format formatter formatting",
+    "tool": "tool tools tool_call function_call"}
 _STAGES = (*_STAGE_WORDS, "network", "gateway", "kv_transfer", "prefill", "decode", "other", "first_token", "generation")
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "HTTP"}
 _NETWORK_KEYS = {"http.request.method", "http.method", "url.full", "http.url", "rpc.system", "rpc.system.name"}
@@ -377,12 +379,12 @@ def sayings(span: Span, scope: str) -> Iterator[tuple[int, str, str]]:
         text, key = _unquoted(text_of(attribute.value)), means(attribute.key)
         if key == "overrun.stage" and text in _STAGES:
             yield OURS, "plain", text
-        if key in ("db.operation.name", "db.operation", "db.statement", "db.query.text"):
-            words = text.split()
+        if key in _STATEMENTS:
+            words = re.sub(r"/\*.*?\*/|--[^\n]*\n", " ", text, flags=re.DOTALL).split()
             if words and words[0].lower() in _WRITES:
                 yield ATTRIBUTE, "write", "post"
         for mark in (m for d in DIALECTS for m in d.marks if m.key == key):
-            if not mark.values or text in mark.values:
+            if not mark.values or text in mark.values or text.upper() in mark.values:
                 yield _mark_rank(mark), mark.role, mark.stage
     yield from _name_says(span.name, scope)
     if span.kind == Span.SPAN_KIND_CLIENT and any(means(a.key) in _NETWORK_KEYS for a in span.attributes):
@@ -401,9 +403,9 @@ def _name_says(name: str, scope: str) -> Iterator[tuple[int, str, str]]:
     elif name in {f"http.{p}" for p in ("getconn", "dns", "connect", "tls", "send", "headers", "receive")}:
         yield NAME, "plain", "network"
     elif re.split(r"\s", name)[0] not in _METHODS:
-        lower = f" {name.lower()} "
         for stage, words in _STAGE_WORDS.items():
-            if any(re.search(rf"[^a-z0-9]{word}[^a-z0-9]", lower) for word in words.split()):
+            parted = name if stage == "tool" else re.sub("([a-z0-9])([A-Z])", r"\1_\2", name)
+            if any(re.search(rf"[^a-z0-9]{word}[^a-z0-9]", f" {parted.lower()} ") for word in words.split()):
                 yield NAME, "plain", stage
                 return
 
@@ -453,7 +455,10 @@ def _row(body: int, span: Span, scope: str, source: dict[str, Any], rules: Rules
         if column == "user_hash" and text is not None and rules.hash_users:
             text = hashlib.blake2b(text.encode(), digest_size=8, key=rules.salt).hexdigest()
         columns[column] = text if text is None else text[:MAX_NAME]
-    columns |= _stream(span, start, found.get("ttft_ns"), engine=any(role == "engine" for role, _ in said))
+    ttft = found.get("ttft_ns")
+    if ttft is not None and ttft > 20 * columns["duration_ns"] and ttft // 1000 <= columns["duration_ns"] and ttft % 10**9 == 0:
+        ttft //= 1000
+    columns |= _stream(span, start, ttft, engine=any(role == "engine" for role, _ in said))
     chunk_names = {e.name for e in span.events if is_chunk(e.name)}
     ok = len(span.trace_id) == 16 and len(span.span_id) == 8 and any(span.trace_id) and any(span.span_id)
     return Row(

@@ -23,15 +23,15 @@ def classified(name: str = "x", kind: int = INTERNAL, scope: str = "test", **att
 
 
 NAMES = {
-    "guardrail": ["guardrail", "Guard", "pii check", "policy_check", "run.moderation", "jailbreak-detector"],
+    "guardrail": ["InputGuardrail", "guardrail", "Guard", "pii check", "policy_check", "run.moderation", "jailbreak-detector"],
     "retrieval": ["retrieve", "Retriever.invoke", "rerank docs", "vector_search", "embeddings", "fetch_docs", "knn", "similarity_search"],
-    "prompt": ["build_prompt", "render", "template.format", "tokenize", "tokenise"],
-    "queue": ["queue", "waiting", "admission control", "backoff", "acquire semaphore"],
-    "post": ["postprocess", "post", "parse answer", "citations", "fastapi.serialization", "evaluate"],
+    "prompt": ["build_prompt", "render", "template.format", "ChatPromptTemplate", "tokenize", "tokenise"],
+    "queue": ["queue", "waiting", "admission control", "backoff", "acquire semaphore", "wait for a slot", "retry sleep", "rate_limiter"],
+    "post": ["postprocess", "post", "parse answer", "citations", "fastapi.serialization", "StrOutputParser", "output formatting", "evaluate"],
     "tool": ["tool_call", "tools", "function_call sum"],
-    "wait_user": ["human_approval", "await_user"],
+    "wait_user": ["human_approval", "wait_for_user", "await_user"],
     "network": ["http.connect", "http.dns", "http.tls"],
-    "other": ["postgres", "postal service", "insurance policy", "policy", "safetynet", "enqueued", "researcher", "toolbox", "prompter", "POST /chat",
+    "other": ["postgres", "postal service", "insurance policy", "policy", "safetynet", "enqueued", "researcher", "ToolNode", "prompter", "POST /chat",
               "GET /search", "HTTP POST", "DELETE /queue", "PUT", "http.connection", "step 3", "", "größe", "模型"],
 }
 

@@ -11,6 +11,7 @@ from tests.collector.oracle_build import CLIENT, SERVER
 from tests.collector.test_normalize import row
 
 MS = 1_000_000
+OI_LLM = {"openinference.span.kind": "LLM"}
 # (name or scope, attributes) -> columns; `is` is the role and stage.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "tgi": (
@@ -94,6 +95,51 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "a chain": ({"name": "RunnableSequence"}, {"openinference.span.kind": "CHAIN"}, {"is": ("container", "other")}),
     "a chain that guards": ({"name": "input_guardrail"}, {"openinference.span.kind": "CHAIN"}, {"is": ("plain", "guardrail")}),
     "mlflow's quotes": ({}, {"mlflow.spanType": '"RETRIEVER"', "mlflow.trace.session": '"s"'}, {"is": ("plain", "retrieval"), "session": "s"}),
+    "openllmetry's numbered choices": (
+        {}, {"llm.request.type": "chat", "gen_ai.completion.0.finish_reason": "length", "gen_ai.prompt.0.content": "secret"}, {"finish_reason": "length"}),
+    "openllmetry's thread": (
+        {}, {"traceloop.association.properties.thread_id": "t", "traceloop.association.properties.tenant_id": "b"}, {"session": "t", "tenant": "b"}),
+    "anthropic's answer": ({}, {**OI_LLM, "output.value": '{"id":"msg_1","stop_reason":"max_tokens","content":[{"text":"secret"}]}'},
+                           {"finish_reason": "length", "response_id": "msg_1"}),
+    "a cut response": ({}, {**OI_LLM, "output.value": '{"id":"resp_1","status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}}'},
+                       {"finish_reason": "length", "response_id": "resp_1"}),
+    "a whole response": ({}, {**OI_LLM, "output.value": '{"id":"resp_1","status":"completed","incomplete_details":null}'}, {"finish_reason": "stop"}),
+    "an answer about a status": ({}, {**OI_LLM, "output.value": '{"status":"shipped"}'}, {"finish_reason": None}),
+    "gemini's answer": ({}, {**OI_LLM, "output.value": '{"candidates":[{"finishReason":"MAX_TOKENS"}],"responseId":"r"}'},
+                        {"finish_reason": "length", "response_id": "r"}),
+    "bedrock's answer": (
+        {}, {**OI_LLM, "output.value": '{"stopReason":"end_turn"}', "llm.invocation_parameters": '{"inferenceConfig":{"maxTokens":9,"temperature":0.5}}'},
+        {"finish_reason": "stop", "max_tokens": 9, "temperature": 0.5}),
+    "langchain's result": (
+        {}, {**OI_LLM, "metadata": '{"ls_provider":"openai","ls_model_name":"gpt-5"}', "output.value":
+             '{"generations":[[{"generation_info":{"finish_reason":"stop"},"message":{"kwargs":{"response_metadata":{"id":"chatcmpl-1"}}}}]]}'},
+        {"finish_reason": "stop", "response_id": "chatcmpl-1", "provider": "openai", "model": "gpt-5"}),
+    "kinds in lower case": ({}, {"openinference.span.kind": "guardrail"}, {"is": ("plain", "guardrail")}),
+    "mlflow without a sum": (
+        {}, {"mlflow.spanType": '"CHAT_MODEL"', "mlflow.spanInputs": '{"model":"gpt","max_tokens":32,"temperature":0.5,"stream":false}', "mlflow.spanOutputs":
+             '{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":6,"prompt_tokens_details":{"cached_tokens":2}}}'},
+        {"input_tokens": 5, "output_tokens": 6, "cached_tokens": 2, "model": "gpt", "max_tokens": 32, "temperature": 0.5, "streaming": False}),
+    "semantic kernel": ({}, {"gen_ai.operation.name": "chat.streaming_completions"}, {"is": ("llm", "generation")}),
+    "openlit": (
+        {}, {"gen_ai.operation.name": "chat", "gen_ai.request.is_stream": True, "gen_ai.server.time_to_first_token": 0.004, "gen_ai.usage.input_tokens": 5,
+             "gen_ai.usage.prompt_tokens_details.cache_read": 3, "gen_ai.usage.completion_tokens_details.reasoning": 4},
+        {"streaming": True, "ttft_ns": 4 * MS, "cached_tokens": 3, "reasoning_tokens": 4}),
+    "strands' milliseconds": ({}, {"gen_ai.operation.name": "chat", "gen_ai.server.time_to_first_token": 8}, {"ttft_ns": 8 * MS}),
+    "google's adk": (
+        {"name": "call_llm", "scope": "gcp.vertex.agent"},
+        {"gen_ai.request.model": "gemini", "gcp.vertex.agent.llm_request": '{"contents":"secret"}', "gcp.vertex.agent.session_id": "s"},
+        {"is": ("llm", "generation"), "model": "gemini", "session": "s", "dialect": "adk"}),
+    "logfire's line at a stream's end": ({}, {"logfire.span_type": "log", "gen_ai.operation.name": "chat"}, {"is": ("folded", "other")}),
+    "an agent's name": ({}, {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "weather"}, {"route": "weather"}),
+    "spring's strings": (
+        {"kind": CLIENT}, {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": "12", "gen_ai.response.finish_reasons": '["STOP"]'},
+        {"input_tokens": 12, "finish_reason": "stop"}),
+    "a printed tuple": ({}, {"gen_ai.response.finish_reasons": "('length',)"}, {"finish_reason": "length"}),
+    "a printed list": ({}, {"gen_ai.response.finish_reasons": "['length']"}, {"finish_reason": "length"}),
+    "vercel of old": ({}, {"ai.operationId": "ai.streamText.doStream", "ai.stream.msToFirstChunk": 3.5, "ai.usage.promptTokens": float("nan")},
+                      {"ttft_ns": 3_500_000, "input_tokens": None, "streaming": True}),
+    "a statement behind a comment": ({"kind": CLIENT}, {"db.system.name": "x", "db.query.text": "/* c */ INSERT INTO t"}, {"is": ("write", "post")}),
+    "a statement's summary": ({"kind": CLIENT}, {"db.system.name": "x", "db.query.summary": "INSERT orders"}, {"is": ("write", "post")}),
     "infinity": ({}, {"langfuse.observation.model.parameters": '{"max_tokens": "Infinity", "temperature": 0.7}'}, {"max_tokens": None, "temperature": 0.7}),
 }
 
