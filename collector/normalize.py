@@ -343,7 +343,7 @@ class Columns:
             return pa.array(read_first(self.grouped, at), pa.string())
         found = self.grouped.text(at)
         if f.reader == "path":
-            return without_query(found)
+            return _paths(found)
         quoted = np.flatnonzero(pc.starts_with(found, '"').to_numpy(zero_copy_only=False))
         if not len(quoted):
             return found
@@ -542,6 +542,11 @@ def _replaced(values: pa.StringArray, at: Ints, new: pa.StringArray) -> pa.Strin
     mask = np.zeros(len(values), dtype=bool)
     mask[at] = True
     return pc.replace_with_mask(values, pa.array(mask), new)
+
+
+def _paths(found: pa.StringArray) -> pa.StringArray:
+    """What is a path or a URL, without its query; "" for anything else."""
+    return pc.if_else(pc.match_substring_regex(found, r"^(?:/|[A-Za-z][\w+.-]*://)"), without_query(found), "")
 
 
 def without_query(urls: pa.StringArray) -> pa.StringArray:

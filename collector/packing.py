@@ -76,7 +76,7 @@ def examine(keep, codes, kind, offsets, data, look, may_be_long, max_text, max_b
                 how[i] = TEXT
             elif end > first and max_text >= 0:
                 byte = data[first]
-                if byte == 0x7B or byte == 0x5B or byte == 0x22:  # { [ "
+                if byte == 0x7B or byte == 0x5B or byte == 0x22 or byte <= 0x20:  # { [ " or white space before one
                     how[i] = TEXT
                 elif end - first > max_text and not may_be_long[code]:
                     characters = 0

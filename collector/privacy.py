@@ -14,20 +14,28 @@ KEEP, STRIP_QUERY, REDACT, DROP, MEASURE = range(5)
 
 # Unknown text up to this length is kept: the longest identifiers (ARNs, image digests) fit, a prompt rarely does.
 MAX_UNKNOWN_TEXT = 128
-BLOB_STARTS = ("{", "[", '"')
+BLOB_STARTS = ("{", "[", '"', " ", "\t", "\r", "\n")
 # What is on this list may be longer.
 _LONG_ALLOWED = frozenset({"user_agent.original", "http.user_agent", "service.name", "exception.type", "error.type", "code.function.name"})
-_URL_KEYS = frozenset({"url.full", "http.url", "http.target", "url.path", "http.request.url", "server.url", "url"})
+_URL_KEYS = frozenset({"url.full", "http.url", "http.target", "url.path", "http.request.url", "server.url", "url", "http.referer", "http.referrer",
+                       "http.request.header.referer", "http.request.header.origin", "http.response.header.location"})
 # A key one of whose words is one of these carries text that somebody wrote or a model said.
 _TEXT_WORDS = frozenset({
     "prompt", "prompts", "completion", "completions", "question", "query", "answer", "content", "input", "output", "inputs", "outputs", "text",
     "message", "messages", "body", "instructions", "instruction", "arguments", "result", "results", "documents", "document", "transcript",
     "stacktrace", "stack", "traceback", "statement", "summary", "embedding", "choices", "args", "msg", "reasoning", "thinking", "thought", "thoughts",
     "baggage", "description", "note", "notes", "comment", "comments", "title", "subject", "history", "utterance", "snippet", "snippets", "passage", "passages",
-    "caption", "reply", "feedback", "q", "term", "terms", "keyword", "keywords",
+    "caption", "reply", "feedback", "q", "term", "terms", "keyword", "keywords", "contents", "explanation", "backstory", "rationale", "payload",
+})
+# ...and these where they stand last: `tool_response` is a text, `gen_ai.response.model` is none.
+_TEXT_ENDS = frozenset({
+    "response", "request", "preview", "data", "argument", "params", "parameters", "variables", "kwargs", "locals", "filter", "goal", "context", "evidence",
+    "conversation", "speech", "subtitles", "memo", "remark", "remarks", "complaint", "html", "markdown", "sms", "sql", "cypher", "command", "json", "return",
 })
 # Keys that carry such text although none of their words says so.
-_TEXT_KEYS = frozenset({"ai.value", "ai.values", "ai.response.object", "ai.response.toolCalls", "tool.parameters", "process.command_line"})
+_TEXT_KEYS = frozenset({"ai.value", "ai.values", "ai.response.object", "ai.response.toolCalls", "ai.response.providerMetadata", "process.command_line",
+                        "gen_ai.choice", "llm.function_call", "mcp.response.value", "graphql.source", "graphql.document", "aws.lambda.event", "exception.cause",
+                        "return_value", "guardrail.reason", "events"})
 # What is bound to a query, one key a parameter.
 _TEXT_STARTS = ("db.query.parameter.", "db.operation.parameter.")
 # Where somebody is, as good as a name.
@@ -50,7 +58,8 @@ def action(key: str) -> int:
     if known or _SECRETS.search(key):
         return DROP
     words = _words(key)
-    if key in _TEXT_KEYS or key.startswith(_TEXT_STARTS) or (any(w in _TEXT_WORDS for w in words) and not _NOT_TEXT.search(words[-1])):
+    said = words and (words[-1] in _TEXT_ENDS or any(w in _TEXT_WORDS for w in words))
+    if key in _TEXT_KEYS or key.startswith(_TEXT_STARTS) or (said and not _NOT_TEXT.search(words[-1])):
         return REDACT
     return KEEP
 
@@ -66,7 +75,12 @@ def is_user(key: str) -> bool:
     words = _words(key)
     if key in _user_keys() or key in _PERSONAL or words[-1:] in (["user"], ["userid"], ["username"], ["email"], ["phone"]):
         return True
-    return words[-1:] in (["id"], ["name"]) and ("user" in words[:-1] or "enduser" in words[:-1]) and "agent" not in words
+    if (words[-1:] == ["number"] and "phone" in words) or (words[-1:] == ["address"] and "email" in words):
+        return True
+    return words[-1:] in (["id"], ["name"]) and not _PEOPLE.isdisjoint(words[:-1]) and "agent" not in words
+
+
+_PEOPLE = frozenset({"user", "enduser", "patient", "customer", "person"})
 
 
 @derived

@@ -226,7 +226,8 @@ def _at_path(f: Field, value: AnyValue) -> Any:
 
 
 def _path(value: AnyValue) -> str | None:
-    return privacy.without_query(text_of(value)) or None
+    text = text_of(value)
+    return privacy.without_query(text) or None if re.match(r"/|[A-Za-z][\w+.-]*://", text) else None
 
 
 _READERS = {

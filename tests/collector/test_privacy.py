@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,15 +15,34 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from collector import privacy
 from collector.config import PrivacySettings
+from collector.normalize import _paths
 from collector.writer import METRICS
 from tests.collector.conftest import T0_NS, Collector, attributes, collecting, one, request, rows, span
 
 MARKER = "zebra-crossing-at-midnight"
-SHORT, LONG = f"tell me about {MARKER}", f"tell me about {MARKER} " * 40
+SHORT, LONG = f"tell me about {MARKER}", f"tell me about {MARKER} " * 20
 USER = "jane.doe.4711@example.com"
 
 # Where the known instrumentations put what people and models say.
 TEXT_KEYS = [
+    "gen_ai.choice",
+    "gen_ai.evaluation.explanation",
+    "llm.function_call",
+    "ai.response.providerMetadata",
+    "mlflow.trace.request",
+    "mlflow.trace.requestPreview",
+    "tool_response",
+    "request_data",
+    "crewai.agent.backstory",
+    "mcp.request.argument",
+    "mcp.response.value",
+    "graphql.variables",
+    "rpc.request",
+    "messaging.payload",
+    "qdrant.search.filter",
+    "gcp.vertex.agent.llm_request",
+    "aws.lambda.event",
+    "exception.cause",
     "gen_ai.prompt",
     "gen_ai.prompt.0.content",
     "gen_ai.completion",
@@ -140,6 +160,7 @@ def payload(text: str) -> bytes:
         str({"input": text}),
         json.dumps(json.dumps({"question": text})),
         '{"prompt":"' + text,
+        '\n  {"prompt": "' + text + '"}',
     ]
     spans += [span(3, i + 1, attributes={"hidden_params": blob}) for i, blob in enumerate(blobs)]
     spans += [span(3, 20 + i, attributes={"metadata": value}) for i, value in enumerate([{"prompt": text}, [{"prompt": text}], {"a": {"answer": [text]}}])]
@@ -378,7 +399,13 @@ def test_text_in_less_usual_places_keeps_only_length_and_hash(key: str) -> None:
     assert privacy.clean(key, "my mother is ill", store_text=False, salt=None) == privacy.redacted("my mother is ill")
 
 
-@pytest.mark.parametrize("key", ["user.full_name", "user.email", "client.address", "enduser.name", "app.user_id"])
+def test_a_route_is_a_path_and_nothing_else() -> None:
+    paths = ["/a/b?q=x", "https://h/p?q=x", "a question", '{"q": "x"}', "", "/"]
+    assert _paths(pa.array(paths)).to_pylist() == ["/a/b", "https://h/p", "", "", "", "/"]
+
+
+@pytest.mark.parametrize("key", ["user.full_name", "user.email", "client.address", "enduser.name", "app.user_id",
+                                 "patient.name", "customer_email", "contact.phone_number"])
 def test_who_somebody_is_becomes_a_salted_hash(key: str) -> None:
     assert privacy.clean(key, "Ada", store_text=False, salt=b"s") == privacy.user_hash("Ada", b"s")
     assert privacy.clean("user_agent.name", "Firefox", store_text=False, salt=b"s") == "Firefox"
