@@ -22,6 +22,8 @@ from analysis.tree import Tree
 # Error budget spent 14.4 times too fast uses 2 % of a 30-day budget in an hour and pages someone (Google SRE
 # Workbook, ch. 5).
 CRITICAL_BURN: Final = 14.4
+# Part of the excess from which the work itself, not the wait for it, is the stage of a slow engine; own default, as for what is ruled out.
+MIN_SLOWED: Final = 0.1
 # Stages whose time depends on how busy the engine is.
 ENGINE_STAGES: Final = ("queue", "kv_transfer", "prefill", "decode", "first_token", "generation")
 
@@ -153,6 +155,14 @@ class Case:
     def worst(self, *stages: str) -> str:
         """Return the one of these stages that grew most."""
         return max(stages, key=lambda stage: self.tail.excess_ms.get(stage, -math.inf))
+
+    def slowed(self) -> str:
+        """Return the stage in which an engine that works slowly loses the time: where it works, unless that is less than a tenth of the excess.
+
+        Who waits before it waits for that.
+        """
+        stage = self.worst("prefill", "decode", "first_token", "generation")
+        return stage if self.tail.share(stage) >= MIN_SLOWED else self.worst(*ENGINE_STAGES)
 
     def spent(self, stage: str) -> FloatArray:
         """Return a stage's time per request, shape (n,), zeros where it took none."""

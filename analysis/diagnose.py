@@ -36,8 +36,8 @@ from analysis.case import Case, Lookups, Period
 from analysis.checklist import Step, checklist
 from analysis.departure import departure
 from analysis.finding import FINDING_CAUSES, MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_ms, say_ratio
-from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, goodput, judge, telling, weights_of, wilson
-from analysis.incident import Affected, Changed, IntArray, Trend, from_us, to_us
+from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, goodput, judge, telling, weights_of, wilson
+from analysis.incident import Affected, Changed, IntArray, Trend, from_us, in_time, to_us
 from analysis.latency import min_n, quantile
 from analysis.ranking import Ranked, run_rules
 from analysis.rules import rules
@@ -422,11 +422,11 @@ def _named_baseline(chosen: Chosen | None) -> Baseline | None:
 
 
 def _over(facts: _Facts) -> bool:
-    """Say whether the SLO is broken: jointly or in one metric, by more than chance (one-sided 95 % Wilson bound)."""
+    """Say whether the SLO is broken: jointly or in one metric, by more than chance."""
     judged, target = facts.judged, facts.slo.goodput_target
-    shares = [(facts.goodput.good, facts.goodput.good + facts.goodput.bad)]
-    shares += [(int((judged.known[m] & ~judged.misses[m]).sum()), int(judged.known[m].sum())) for m in judged.known]
-    return any(n > 0 and wilson(hits, n, Z_ONE_SIDED)[1] < target for hits, n in shares) or _over_since(facts)
+    sides = [(judged.good | judged.bad, judged.good), *((judged.known[m], ~judged.misses[m]) for m in judged.known)]
+    starts = facts.frame.rows["start_us"].to_numpy()
+    return any(clearly_below(in_time(starts[known], met[known])[1], target) for known, met in sides) or _over_since(facts)
 
 
 def _over_since(facts: _Facts) -> bool:

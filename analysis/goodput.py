@@ -156,7 +156,33 @@ def goodput(judged: Judged, seconds: float, weights: FloatArray | None = None) -
     )
 
 
-def wilson(hits: int, n: int, z: float = 1.96) -> tuple[float, float]:
+def clearly_below(met: BoolArray, target: float) -> bool:
+    """Say whether a share (`met` in order of time) is below a target by more than chance: one-sided 95 % Wilson bound at the effective sample size.
+
+    Requests that share a queue share its fate: slow ones come in runs, and n of them tell as much as n / `design_effect` independent ones.
+    """
+    n = len(met)
+    if n == 0 or met.mean() >= target:
+        return False
+    effective = n / design_effect(met)
+    return wilson(float(met.mean()) * effective, effective, Z_ONE_SIDED)[1] < target
+
+
+def design_effect(hits: BoolArray) -> float:
+    """Return how many times the variance of a share exceeds that of independent draws, at least 1 (batch means; Kish, Survey Sampling, 1965).
+
+    `hits` are in order of time; 20 batches, 10 where there are fewer than 200.
+    """
+    batches = 20 if len(hits) >= 200 else 10
+    share = float(hits.mean()) if len(hits) else 0.0
+    size = len(hits) // batches
+    if size < 2 or share in (0.0, 1.0):
+        return 1.0
+    means = hits[len(hits) - size * batches :].reshape(batches, size).mean(axis=1)
+    return max(1.0, float(means.var(ddof=1)) * size / (share * (1.0 - share)))
+
+
+def wilson(hits: float, n: float, z: float = 1.96) -> tuple[float, float]:
     """Return the Wilson score interval of a share, (0, 1) for n = 0. z = 1.96 gives 95 % two-sided."""
     if n == 0:
         return 0.0, 1.0

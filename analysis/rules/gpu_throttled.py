@@ -67,7 +67,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         "card if XID errors return.",
         "prefill and decode run at their former pace", (1.0 - 1.0 / max(ratio, 1.0)) * (case.spent("prefill") + case.spent("decode")))
     return named(
-        case, RULE, case.worst("decode", "prefill", "queue"), claims,
+        case, RULE, case.slowed(), claims,
         Action("platform", "Drain the replica on that GPU.", "Return it when the clocks are back.", fix),
         headline=f"{said}{f', and tokens take {pace:.2f} times as long at equal batch sizes' if pace else ''}",
         because=said,

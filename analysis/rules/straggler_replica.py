@@ -94,7 +94,7 @@ def _diagnosis(
         "outstanding work so that a slow replica gets less.",
         "its peers take its calls at their own pace and have room for them", np.where(mine, spent * (1.0 - 1.0 / slower) + queue, 0.0),
         whatif="eject", parameters={})
-    stage = max(claims, key=lambda one: claims[one])
+    stage = case.slowed()
     return named(
         case, RULE, stage, claims,
         Action("platform", f"Drain {name}: weight 0 in the load balancer.", "Return its weight when its pace is that of its peers.", fix),

@@ -3,12 +3,13 @@
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.goodput import goodput, judge, telling, wilson
+from analysis.goodput import clearly_below, design_effect, goodput, judge, telling, wilson
 from analysis.report import build
 from analysis.slo import Slo
 from analysis.text import render
@@ -91,6 +92,25 @@ def test_who_left_before_the_limit_tells_nothing_of_the_service() -> None:
         "e2e_ms": [900.0, 6_000.0, 900.0, 900.0]})
     assert telling(rows, Slo(e2e_ms=2_500.0)).tolist() == [False, True, True, True]
     assert telling(rows, Slo(ttft_ms=500.0)).tolist() == [False, False, True, True]
+
+
+def test_slow_requests_that_come_in_runs_tell_less_than_as_many_alone() -> None:
+    rng = np.random.default_rng(3)
+    alone = rng.random(2_000) < 0.065
+    runs = np.repeat(rng.random(200) < 0.065, 50)
+    assert design_effect(alone) < 1.6
+    # A run is one draw: fifty requests of it tell as much as one.
+    assert design_effect(runs) == pytest.approx(50.0, rel=0.5)
+    assert alone.mean() > 0.05
+    assert clearly_below(~alone, 0.95)
+    assert wilson(int((~runs).sum()), len(runs), 1.645)[1] < 0.93
+    assert not clearly_below(~runs, 0.93)
+    assert clearly_below(np.zeros(59, np.bool_), 0.95)
+    assert not clearly_below(np.ones(0, np.bool_), 0.95)
+    # Of windows that are at the target as slow requests come in runs of five, few are called below it.
+    windows = [~np.repeat(rng.random(200) < 0.05, 5) for _ in range(400)]
+    assert np.mean([wilson(int(met.sum()), 1_000, 1.645)[1] < 0.95 for met in windows]) > 0.15
+    assert np.mean([clearly_below(met, 0.95) for met in windows]) < 0.1
 
 
 def test_wilson_interval_is_the_published_one() -> None:

@@ -24,6 +24,13 @@ def test_fires_on_the_slow_replica_with_its_factor() -> None:
     assert finding.fix.predicted.after == pytest.approx(1_300.0, abs=80.0)
 
 
+def test_who_waits_before_a_slow_replica_waits_for_its_work() -> None:
+    slow = LATE & (REPLICA == 2)
+    frame, calls = fleet(REPLICA, queue_ms=np.where(slow, 9_000.0, 5.0), token_ms=np.where(slow, 40.0, 10.0))
+    found = run(frame, calls=[calls], slo=E2E)
+    assert (found.verdict.stage, found.verdict.cause) == ("decode", "straggler_replica")
+
+
 def test_silent_when_all_replicas_became_slower() -> None:
     frame, calls = fleet(REPLICA, token_ms=np.where(LATE & (np.arange(N) % 3 == 0), 40.0, 10.0))
     found = run(frame, calls=[calls], slo=E2E)
