@@ -159,6 +159,20 @@ def serve(
     finally:
         for process in shown:
             process.terminate()
+    _leave()
+
+
+def _leave() -> None:
+    """End the process. Threads that still compute an answer nobody waits for would make Python's own end an abort."""
+    import logging
+    import os
+    import threading
+
+    if any(thread.daemon for thread in threading.enumerate()):
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def _watch(artifact: Path | None, most_calls: int | None = 500) -> Lengths | None:

@@ -30,7 +30,7 @@ from analysis.question import PARAMETERS, Question
 from analysis.trace import UnknownTrace, load_trace
 from collector import auth, health
 from collector.config import Settings
-from collector.errors import CollectorError
+from collector.errors import CollectorError, StoreUnavailable
 from collector.pipeline import Pipeline
 
 log = logging.getLogger("overrun.api")
@@ -110,6 +110,8 @@ def asked(answer: Callable[[Mapping[str, str]], bytes], known: tuple[str, ...]) 
             body = await asyncio.to_thread(answer, {**request.query_params, **request.path_params})
         except UnknownTrace as error:
             return _error(404, str(error))
+        except StoreUnavailable as error:
+            return _error(error.http_status, str(error))
         except (AnalysisError, CollectorError) as error:
             return _error(400, str(error))
         except Exception:  # the edge: the caller learns that it failed, the log learns why
@@ -139,6 +141,8 @@ def _export(pipeline: Pipeline, settings: Settings) -> Handler:
         try:
             export.check(request.path_params["kind"], form)
             path = await asyncio.to_thread(written, {**request.query_params, **request.path_params}, form)
+        except StoreUnavailable as error:
+            return _error(error.http_status, str(error))
         except (AnalysisError, CollectorError) as error:
             return _error(400, str(error))
         return FileResponse(path, media_type=export.FORMATS[form], background=BackgroundTask(os.unlink, path))

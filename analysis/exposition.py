@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from analysis.burn import Burn
 from analysis.finding import printable
 from analysis.report import Report
+from collector.errors import StoreUnavailable
 
 log = logging.getLogger("overrun.metrics")
 # Two usual scrape intervals of 15 s.
@@ -54,6 +55,8 @@ class Background:
         lines: list[str] | None = None
         try:
             lines = exposition(self._ask())
+        except StoreUnavailable:  # the server ends
+            log.info("the report behind /metrics was not finished")
         except Exception:  # the thread's edge: a failed question must not end the metrics of the collector
             log.exception("the report behind /metrics failed, trying again in %d s", EVERY_S)
         with self._lock:

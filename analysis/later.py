@@ -10,6 +10,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from collector.errors import StoreUnavailable
+
 log = logging.getLogger("overrun.later")
 V = TypeVar("V")
 _KEPT: Final = 64
@@ -63,6 +65,8 @@ class Later(Generic[V]):
             began, made = self._clock(), None
             try:
                 made = _Kept(job(), began, self._clock() - began)
+            except StoreUnavailable:  # the server ends
+                log.info("%s did not finish", self._name)
             except Exception:  # the edge of a thread: the answer stays unknown, the log learns why
                 log.exception("%s failed", self._name)
             with self._lock:

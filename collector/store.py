@@ -11,6 +11,8 @@ import hashlib
 import json
 import os
 import secrets
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import resources
@@ -18,7 +20,7 @@ from pathlib import Path
 
 import duckdb
 
-from collector.errors import StoreError, StoreLocked, StoreMissing, StoreVersion
+from collector.errors import StoreError, StoreLocked, StoreMissing, StoreUnavailable, StoreVersion
 
 SCHEMA_VERSION = 8  # of the last step in collector/schema/
 # asof_loop_join_threshold: an ASOF join can hang with the default, and a plain SET is not inherited by cursors.
@@ -28,6 +30,8 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
+# How long a closing store waits for those who read: between two questions they cannot be interrupted.
+_READERS_S = 10.0
 
 
 class Store:
@@ -38,6 +42,9 @@ class Store:
         self.path = path
         self.read_only = read_only
         self._reopened = reopened
+        self._readers: set[duckdb.DuckDBPyConnection] = set()
+        self._left = threading.Condition()
+        self._closing = False
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection of its own to the same database: snapshot reads beside the writer. Close it after use."""
@@ -45,14 +52,29 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor that sees one snapshot for as long as the block lasts."""
-        cursor = self.cursor()
+        """A cursor that sees one snapshot for as long as the block lasts; when the store closes meanwhile, its questions fail.
+
+        Raises:
+            StoreUnavailable: the store is closing.
+        """
+        with self._left:
+            if self._closing:
+                raise StoreUnavailable("the server is shutting down")
+            cursor = self.cursor()
+            self._readers.add(cursor)
         try:
             cursor.begin()
             yield cursor
             cursor.rollback()
+        except duckdb.InterruptException as error:
+            if self._closing:
+                raise StoreUnavailable("the server is shutting down") from error
+            raise
         finally:
             cursor.close()
+            with self._left:
+                self._readers.discard(cursor)
+                self._left.notify_all()
 
     def salt(self) -> bytes:
         """The random key of this store's user hashes; made with the store."""
@@ -64,7 +86,18 @@ class Store:
         return None if row is None else str(row[0])
 
     def close(self) -> None:
-        """Close the database (DuckDB checkpoints its log) and take the address note away."""
+        """Close the database (DuckDB checkpoints its log) and take the address note away; whoever still reads is interrupted.
+
+        DuckDB refuses to close a database that is being read, and a thread inside of it would end the process with an abort.
+        """
+        until_s = time.monotonic() + _READERS_S
+        with self._left:
+            self._closing = True
+            while self._readers and time.monotonic() < until_s:
+                for cursor in self._readers:
+                    with suppress(duckdb.Error):
+                        cursor.interrupt()
+                self._left.wait(0.05)
         self.connection.close()
         with suppress(OSError):
             _address_file(self.path).unlink()

@@ -218,7 +218,10 @@ class Writer:
         self._thread.join()
 
     def _run(self) -> None:
-        warm()
+        try:
+            warm()
+        except Exception:  # the thread's edge: without this thread every sender would wait for ever
+            log.exception("the kernels could not be made ready: the first body may fail too, and says why")
         while True:
             with self._wake:
                 while not (self._bodies or self._jobs or self._closing):

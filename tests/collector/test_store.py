@@ -3,12 +3,13 @@
 import os
 import sqlite3
 import stat
+import threading
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from collector.errors import StoreError, StoreMissing, StoreVersion
+from collector.errors import StoreError, StoreMissing, StoreUnavailable, StoreVersion
 from collector.store import SCHEMA_VERSION, open_store, server_url
 
 
@@ -159,3 +160,25 @@ def test_a_failed_question_leaves_no_open_transaction(tmp_path: Path) -> None:
 def test_a_broken_address_note_is_no_address(tmp_path: Path, content: str) -> None:
     (tmp_path / "t.db.server").write_text(content)
     assert server_url(tmp_path / "t.db") is None
+
+
+def test_closing_interrupts_whoever_reads_and_lets_nobody_in(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "t.db", create=True)
+    began, told = threading.Event(), []
+
+    def read() -> None:
+        try:
+            with store.reading() as con:
+                began.set()
+                con.execute("select sum(a.range * b.range) from range(1_000_000) a, range(1_000_000) b").fetchall()
+        except StoreUnavailable as error:
+            told.append(str(error))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert began.wait(10)
+    store.close()
+    reader.join(10)
+    assert told == ["the server is shutting down"]
+    with pytest.raises(StoreUnavailable), store.reading():
+        pass

@@ -2,10 +2,14 @@
 
 import math
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import polars as pl
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -21,6 +25,7 @@ from models.errors import ArtifactError
 from models.train import TrainReport
 from models.watch import Watch
 from tests.collector.conftest import T0_NS, body, one, rows, span
+from tests.conftest import ServerProcess
 
 
 def calls(count: int, *, factor: float = 0.25, first: int = 1) -> list[Span]:
@@ -108,3 +113,26 @@ def test_too_few_calls_say_nothing_and_a_missing_artifact_is_refused(small_repor
 def test_the_routing_what_if_takes_stored_predictions_first() -> None:
     frame = pl.DataFrame({"route": ["a", "a", "a"], "input_tokens": [8, 8, 8], "output_tokens": [10, 20, 90], "predicted_p50": [None, 33.0, None]})
     assert expected_tokens(frame).tolist() == [20.0, 33.0, 20.0]
+
+
+def test_a_server_beside_an_artifact_tells_how_it_does(small_report: TrainReport, tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path / "t.db", "--grpc-port", "0", "--http-port", "0", "--artifact", str(small_report.folder))
+    try:
+        with httpx.Client(base_url=server.http, trust_env=False, timeout=30) as client:
+            sent = client.post("/v1/traces", content=body(calls(250)), headers={"content-type": "application/x-protobuf"})
+            assert sent.status_code == 200, sent.text
+            until = time.monotonic() + 60
+            while (state := client.get("/api/v1/predictor").json())["rows"] < 200 and time.monotonic() < until:
+                time.sleep(0.2)
+            assert (state["artifact"], state["watching"], state["predicted"]) == (small_report.version, True, 225)
+            assert 0 <= state["p90_coverage"] <= 1
+            assert f"overrun_predictor_p90_coverage_ratio {state['p90_coverage']:.6g}" in client.get("/metrics").text
+    finally:
+        code = server.stop()
+        assert code == 0, "".join(server.said[-40:])
+
+
+def test_a_server_beside_no_artifact_says_what_to_give(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "overrun", "serve", "--db", str(tmp_path / "t.db"), "--grpc-port", "0", "--http-port", "0", "--artifact", "no/such"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "is not a folder" in done.stderr) == (2, True), done.stderr
