@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from analysis.burn import Burn
     from analysis.cohorts import Cohorts
     from analysis.compare import Comparison
+    from analysis.doctor import Checkup
     from analysis.engine_course import EngineCourse
     from analysis.engine_view import EngineView
     from analysis.goodput_by import GoodputBy
@@ -192,6 +193,12 @@ class Client:
         from analysis.quality import Quality
 
         return self._get("quality", parameters, Quality)
+
+    def doctor(self, parameters: Mapping[str, str | None] | None = None) -> Checkup:
+        """What each service sends, what it leaves out and what to switch on."""
+        from analysis.doctor import Checkup
+
+        return self._get("doctor", parameters, Checkup)
 
     def trace(self, trace_id: str) -> Trace:
         """One request with its spans and critical path."""

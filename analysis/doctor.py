@@ -99,20 +99,22 @@ def render(checkup: Checkup) -> str:
     """The check-up as text, a paragraph per service."""
     if not checkup.services:
         return "no spans were received: send some (the README's first page shows how), or widen --since"
-    out = []
-    for s in checkup.services:
-        spoken = ", ".join(f"{name} ({count:,} spans)" for name, count in s.dialects.items()) or "no vocabulary that is known"
-        out.append(f"{s.service}: {s.spans:,} spans, {s.model_calls:,} of model calls; speaks {spoken}")
-        if s.unknown_spans:
-            out.append(f"  {s.unknown_spans:,} spans speak no known vocabulary: name their attributes under [attributes] in overrun.toml")
-        if s.unplaced_spans * 4 > s.spans:
-            out.append(f"  {s.unplaced_spans:,} spans belong to no stage: set overrun.stage on them, or add [[stages]] rules to overrun.toml")
-        partly = {field: share for field, share in s.seen.items() if 0 < share < 1}
-        whole = [field for field, share in s.seen.items() if share >= 1]
-        if whole:
-            out.append(f"  always there: {', '.join(whole)}")
-        if partly:
-            out.append(f"  sometimes there: {', '.join(f'{field} {share:.0%}' for field, share in partly.items())}")
-        out += [f"  never seen: {m.field} (hides {m.hides}). Switch on: {m.switch_on}" for m in s.never_seen]
-        out.append("")
-    return "\n".join(out).rstrip()
+    return "\n\n".join("\n".join([head, *(f"  {line}" for line in lines)]) for head, lines in map(said, checkup.services))
+
+
+def said(s: Service) -> tuple[str, list[str]]:
+    """What is to be said of one service: how much it sends in whose words, and a line for everything that is there, missing, or not understood."""
+    spoken = ", ".join(f"{name} ({count:,} spans)" for name, count in s.dialects.items()) or "no vocabulary that is known"
+    lines = []
+    if s.unknown_spans:
+        lines.append(f"{s.unknown_spans:,} spans speak no known vocabulary: name their attributes under [attributes] in overrun.toml")
+    if s.unplaced_spans * 4 > s.spans:
+        lines.append(f"{s.unplaced_spans:,} spans belong to no stage: set overrun.stage on them, or add [[stages]] rules to overrun.toml")
+    partly = {field: share for field, share in s.seen.items() if 0 < share < 1}
+    whole = [field for field, share in s.seen.items() if share >= 1]
+    if whole:
+        lines.append(f"always there: {', '.join(whole)}")
+    if partly:
+        lines.append(f"sometimes there: {', '.join(f'{field} {share:.0%}' for field, share in partly.items())}")
+    lines += [f"never seen: {m.field} (hides {m.hides}). Switch on: {m.switch_on}" for m in s.never_seen]
+    return f"{s.service}: {s.spans:,} spans, {s.model_calls:,} of model calls; speaks {spoken}", lines

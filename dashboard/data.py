@@ -21,6 +21,7 @@ from analysis.burn import Burn
 from analysis.client import Client
 from analysis.cohorts import Cohorts
 from analysis.compare import Comparison
+from analysis.doctor import Checkup
 from analysis.engine_course import EngineCourse
 from analysis.engine_view import EngineView
 from analysis.finding import SIMULATING
@@ -159,6 +160,12 @@ def fixes() -> list[FixInfo]:
 def whatif(asked: Asked, fix: str, metric: str, parameters: Asked) -> Prediction:
     """What a fix would buy. An answer over a fixed window does not change by itself, and computing it may take seconds: it is kept for minutes."""
     return _ask("whatif", asked, fix, metric, parameters, fresh_s=300.0, of=lambda api, asked: api.whatif(fix, {**asked, **dict(parameters)}, metric=metric))
+
+
+def doctor(asked: Asked) -> Checkup:
+    """What each service sends; it looks at whole services, whatever else is filtered."""
+    kept = tuple(pair for pair in asked if pair[0] in ("since", "from", "to", "service"))
+    return _ask("doctor", kept, fresh_s=60.0, of=lambda api, asked: api.doctor(asked))
 
 
 def trace(trace_id: str) -> Trace:

@@ -1,13 +1,15 @@
-"""Can this screen be trusted? Every check of the data with what it found, worst first; what is missing is named."""
+"""Can this screen be trusted? Every check of the data with what it found, worst first; what is missing is named, per service with what to switch on."""
 
 from __future__ import annotations
 
+from analysis.doctor import Checkup, said
 from analysis.report import Report
 from analysis.trust import Check
 from dashboard import data, nav, state, states, ui
 from dashboard.theme import say_age, say_ratio, say_time
 
 _ORDER = {"fail": 0, "warn": 1, "ok": 2}
+_MOST_SERVICES = 12
 _GLYPH = {"fail": "✗ fails", "warn": "! look", "ok": "✓ ok"}
 
 
@@ -16,9 +18,12 @@ def draw() -> None:
     report = states.report_or_state()
     if report is None:
         return
+    asked = data.asked(state.filters())
+    data.ahead(lambda: data.doctor(asked))
     ui.put(ui.box(*headline(report.data_quality)))
     nav.links(("verdict", "Back to the verdict"), ("traces", "Requests behind these numbers"))
-    ui.put(freshness(report) + table(report.data_quality) + unknown(report) + states.footer(report))
+    ui.put(freshness(report) + table(report.data_quality) + unknown(report))
+    ui.put(services(data.doctor(asked)) + states.footer(report))
 
 
 def headline(checks: list[Check]) -> tuple[str, list[str]]:
@@ -60,6 +65,18 @@ def unknown(report: Report) -> str:
     parts += [(f"{where}.{key}", why) for where in ("errors", "retries", "goodput", "verdict") for key, why in getattr(report, where).reasons.items()]
     body = "".join(f"<dt>{ui.text(key.replace('_', ' '))}</dt><dd>{ui.sentence(why)}</dd>" for key, why in parts)
     return f'<h2>What is not known here, and why</h2><dl class="ov-facts">{body}</dl>' if body else ""
+
+
+def services(found: Checkup) -> str:
+    """What each service sends, what it leaves out and what to switch on: what `overrun doctor` says."""
+    parts = []
+    for service in found.services[:_MOST_SERVICES]:
+        head, lines = said(service)
+        parts.append(f"<h3>{ui.sentence(head)}</h3><ul>{''.join(f'<li>{ui.sentence(line)}</li>' for line in lines)}</ul>")
+    more = len(found.services) - _MOST_SERVICES
+    parts += [f"<p>and {more:,} more; choose a service above, or run <code>overrun doctor</code></p>"] if more > 0 else []
+    why = "" if parts else "<p>No span of this window tells of a service.</p>"
+    return f'<h2>What each service sends, and what to switch on</h2><div class="ov-prose">{"".join(parts)}{why}</div><small>Source /api/v1/doctor</small>'
 
 
 def name(check: Check) -> str:

@@ -15,6 +15,7 @@ from analysis.burn import burn
 from analysis.causes import Sought, seek
 from analysis.cohorts import cohorts, parse_box
 from analysis.compare import compare, read_sides
+from analysis.doctor import examine
 from analysis.encoding import encode
 from analysis.engine_course import engine_course
 from analysis.engine_view import engine_view
@@ -77,6 +78,7 @@ class FakeApi(ThreadingHTTPServer):
             "engine": lambda: engine_course(con, window, slo, metric), "indicators": lambda: engine_view(con, window, slo),
             "cohorts": lambda: cohorts(con, window, slo, metric, parse_box(
                 parameters.get("box_from"), parameters.get("box_to"), numbers.get("min_ms"), numbers.get("max_ms"))),
+            "doctor": lambda: examine(con, window),
             "compare": lambda: compare(con, read_sides(window, parameters["before"], parameters["after"], T0), slo),
         }[path]()
 

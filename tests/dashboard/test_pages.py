@@ -1,5 +1,6 @@
 """Every page and state without a browser: real page code against a small API server."""
 
+import html
 import io
 import re
 import zipfile
@@ -15,6 +16,7 @@ from streamlit.testing.v1 import AppTest
 
 from analysis import report as reports
 from analysis.causes import seek
+from analysis.doctor import said
 from analysis.slo import parse_slo
 from analysis.window import Window, rfc3339
 from dashboard import data, nav, states
@@ -337,6 +339,26 @@ def test_data_health_lists_every_check_worst_first(demo: FakeApi, monkeypatch: p
     bad = [check for check in checks if check.status != "ok"]
     assert f"{len(bad)} of {len(checks)} checks" in text
     assert text.index(bad[0].detail, text.index("What was found")) < text.index(next(c.detail for c in checks if c.status == "ok"))
+    assert "No span of this window tells of a service" in text
+
+
+def test_data_health_says_per_service_what_to_switch_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    con, serving = api_over(requests(140, prefill_ms=10.0, ttft_prefill_ms=10.0))
+    con.execute("""insert into shapes by name select 1 as shape, 1::ubigint as source_id, 2::utinyint as kind, 0::utinyint as status, 0::uinteger as flags,
+        8::utinyint as stage, 2::utinyint as role, 'openai' as provider, 'genai' as dialect, []::varchar[] as keys""")
+    con.execute("""insert into spans by name select i as seq, 7::ubigint as trace_hi, i::ubigint as trace_lo, 1::ubigint as span_id, 0::ubigint as parent_id,
+        epoch_ns(timestamptz '2026-11-20 10:00:01Z') as start_ns, 10000000 as duration_ns, 'chat' as name, 1 as shape from range(20) t(i)""")
+    con.execute("""insert into sources by name select 1::ubigint as source_id, 'shop <b>' as service, '' as scope_name, '' as scope_version,
+        map {} as resource_attributes, map {} as scope_attributes, '' as resource_schema_url, '' as scope_schema_url""")
+    with serving as api:
+        app = shown(api, monkeypatch, "health", **WINDOW)
+        (service,) = api.answer("doctor", WINDOW).services
+    head, lines = said(service)
+    for line in (head, *lines):
+        assert html.escape(line) in words(app)
+    assert any(line.startswith("never seen: output_tokens (hides TPOT and token rates). Switch on:") for line in lines)
+    # It looks at whole services: other filters are not sent along, which the server would refuse.
+    assert [query for path, query in api.asked if path == "doctor"] == [{"from": WINDOW["from"], "to": WINDOW["to"]}]
 
 
 def test_two_windows_are_compared_and_picked_in_the_url(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
