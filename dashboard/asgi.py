@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +17,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from analysis.report import Report
 from dashboard import data, login, nav
 from dashboard.assets import EVERYWHERE, FIGURES, Assets, ServeAssets
 
@@ -79,8 +80,16 @@ class Expected:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Where there is a login, nothing is asked for who has not passed it.
         if scope["type"] == "http" and scope["method"] == "GET" and scope["path"] in _ADDRESSES and not login.wanted():
-            data.expect(dict(parse_qsl(scope["query_string"].decode(errors="replace"))))
+            data.expect(dict(parse_qsl(scope["query_string"].decode(errors="replace"))), _needs(scope["path"].strip("/") or nav.PLACES[0].name))
         await self._app(scope, receive, send)
+
+
+def _needs(page: str) -> data.Needs | None:
+    def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
+        found: list[Callable[[], object]] = import_module(f"dashboard.views.{page}").needs(asked, report, query)
+        return found
+
+    return needs if nav.place_named(page).asks else None
 
 
 _PAGES = frozenset(f"/{place.name}" for place in nav.PLACES)

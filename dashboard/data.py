@@ -43,6 +43,8 @@ DEFAULT_URL = "http://127.0.0.1:4318"
 # A dict cannot be a cache key; the pairs of one can.
 Asked: TypeAlias = tuple[tuple[str, str], ...]
 T = TypeVar("T")
+# What a page asks for beside the report, given its question, the report and the address' parameters.
+Needs: TypeAlias = Callable[[Asked, Report, Mapping[str, str]], "list[Callable[[], object]]"]
 # How often the store is asked how far it has come.
 _MARK_S: Final = 3.0
 
@@ -185,12 +187,20 @@ def ahead(*answers: Callable[[], object]) -> None:
         threading.Thread(target=_tried, args=(answer,), daemon=True, name="ahead").start()
 
 
-def expect(query: Mapping[str, str]) -> None:
-    """A browser asks for a page with these parameters and will take a second to load the program: what the page begins with is fetched meanwhile."""
+def expect(query: Mapping[str, str], needs: Needs | None = None) -> None:
+    """A browser asks for a page with these parameters and will take a second to load the program: what the page asks for is fetched meanwhile.
+
+    `needs` says what that is beside the report.
+    """
     filters = state.Filters.of(query)
     now = state.expect(filters)
     question, menus = (tuple(sorted(part.parameters(now).items())) for part in (filters, replace(filters, slo=None)))
-    ahead(lambda: holdings(menus), lambda: report(question))
+    def whole() -> None:
+        told = report(question)
+        if needs is not None and told.window.requests:
+            ahead(*needs(question, told, query))
+
+    ahead(lambda: holdings(menus), whole)
 
 
 def forget() -> None:

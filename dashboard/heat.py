@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from analysis.cohorts import Cohorts
 from analysis.window import rfc3339
 from dashboard import charts, data, lift, plot, state, ui
 from dashboard.box import Box
@@ -38,8 +39,13 @@ def chosen(box: Box, metric: str, total: int | None = None) -> None:
 
 def shared(asked: data.Asked, metric: str, box: Box | None) -> None:
     """What the requests of the box share (without one: those over the limit), against all others."""
+    ui.put(lift.table(others(asked, metric, box)))
+
+
+def others(asked: data.Asked, metric: str, box: Box | None) -> Cohorts:
+    """Ask for what the requests of the box share."""
     bounds = (box.min_ms, box.max_ms, rfc3339(box.start), rfc3339(box.end)) if box else (None, None, None, None)
-    ui.put(lift.table(data.cohorts(asked, metric, *bounds)))
+    return data.cohorts(asked, metric, *bounds)
 
 
 def words(n: int, metric: str, step_s: int) -> str:

@@ -16,7 +16,8 @@ from dashboard import state
 class Place:
     """A page: its module in dashboard/views, its title and icon (Material Symbols, which come with Streamlit).
 
-    `charts` says whether it has Plotly figures, `holds` which choices in the URL keep it from being redrawn.
+    `charts` says whether it has Plotly figures, `holds` which choices in the URL keep it from being redrawn, `asks` whether its module has `needs`: what
+    it asks for beside the report.
     """
 
     name: str
@@ -24,17 +25,18 @@ class Place:
     icon: str
     charts: bool = True
     holds: tuple[str, ...] = ()
+    asks: bool = True
 
 
 PLACES = (
     Place("verdict", "Verdict", ":material/gavel:", charts=False),
     Place("budget", "Budget", ":material/bar_chart:"),
-    Place("findings", "Findings", ":material/troubleshoot:", charts=False),
+    Place("findings", "Findings", ":material/troubleshoot:", charts=False, asks=False),
     Place("engine", "Engine", ":material/memory:"),
     Place("traces", "Traces", ":material/account_tree:", holds=("trace", "box")),
     Place("compare", "Compare", ":material/compare_arrows:", holds=("before", "after")),
     Place("whatif", "What-if", ":material/tune:", holds=("fix",)),
-    Place("length", "Length", ":material/straighten:"),
+    Place("length", "Length", ":material/straighten:", asks=False),
     Place("health", "Data health", ":material/verified:", charts=False),
 )
 
@@ -49,6 +51,11 @@ def pages() -> dict[str, Any]:
 def place_of(page: Any) -> Place:
     """Return what is known of the page that Streamlit shows."""
     return next(place for place in PLACES if place.title == page.title)
+
+
+def place_named(name: str) -> Place:
+    """Return what is known of a page by its name."""
+    return next(place for place in PLACES if place.name == name)
 
 
 def links(*steps: tuple[str, str]) -> None:

@@ -169,8 +169,14 @@ def follow_now() -> None:
     st.session_state["from"] = st.session_state["to"] = ""
 
 
+def metric_of(query: Mapping[str, str], choices: list[str], judged: str | None) -> str:
+    """The metric to look at: what the address says, else the one that the verdict judges."""
+    named = query.get("metric", "").lower()
+    return named if named in choices else judged if judged in choices else choices[0]
+
+
 def metric(choices: list[str], judged: str | None) -> str:
-    """The metric to look at: what the URL says, else the one that the verdict judges."""
+    """The same, drawn as a choice."""
     default = judged if judged in choices else choices[0]
     if len(choices) == 1:
         return choices[0]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import streamlit as st
 
 from analysis.budget import LATER
 from analysis.parts import Stages
+from analysis.report import Report
 from dashboard import charts, data, heat, nav, plot, state, states, ui
+from dashboard.box import Box
 from dashboard.theme import Theme, say_added, say_ms, theme_of
 
 
@@ -17,7 +21,7 @@ def draw() -> None:
         return
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
     metric = state.metric(list(report.slo.limits()), report.verdict.metric)
-    data.ahead(lambda: data.heatmap(asked, metric), lambda: data.series(asked, metric))
+    data.ahead(*needs(asked, report, {"metric": metric}))
     found = data.stages(asked, metric, report)
     over = any(row.over for row in found.stages)
     ui.put(ui.box(*headline(found), bad=over))
@@ -34,6 +38,13 @@ def draw() -> None:
     heat.shared(asked, metric, box)
     nav.links_with(("traces", "Requests in the box" if box else "Slowest requests", {"metric": metric.upper()} | ({"box": box.text()} if box else {})))
     ui.put(states.footer(report))
+
+
+def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
+    """What the page asks for beside the report."""
+    metric = state.metric_of(query, list(report.slo.limits()), report.verdict.metric)
+    return [lambda: data.stages(asked, metric, report), lambda: data.heatmap(asked, metric), lambda: data.series(asked, metric),
+            lambda: heat.others(asked, metric, Box.read(query.get("box", "")))]
 
 
 def headline(found: Stages) -> tuple[str, list[str]]:

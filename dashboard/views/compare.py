@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 import streamlit as st
@@ -24,6 +25,8 @@ def draw() -> None:
     metric = state.metric(list(report.slo.limits()), report.verdict.metric)
     heading = st.container()
     before, after = state.sides(*default_sides(report))
+    if before and after:
+        data.ahead(lambda: data.compare(asked, before, after))
     _pick(asked, metric, before, after, theme)
     with heading:
         if not before or not after:
@@ -34,6 +37,13 @@ def draw() -> None:
         nav.links(("verdict", "Back to the verdict"), ("budget", "Which stage"), ("findings", "Why"))
     _details(found, theme)
     ui.put(states.footer(report))
+
+
+def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
+    """What the page asks for beside the report."""
+    metric, sides = state.metric_of(query, list(report.slo.limits()), report.verdict.metric), default_sides(report)
+    before, after = query.get("before") or sides[0], query.get("after") or sides[1]
+    return [lambda: data.series(asked, metric), *([lambda: data.compare(asked, before, after)] if before and after else [])]
 
 
 def default_sides(report: Report) -> tuple[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import streamlit as st
 
 from analysis.engine_course import HELD_SAMPLES, HELD_STEPS, EngineCourse, IndicatorCourse
@@ -21,7 +23,7 @@ def draw() -> None:
         return
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
     metric = state.metric(list(report.slo.limits()), report.verdict.metric)
-    data.ahead(lambda: data.indicators(asked))
+    data.ahead(*needs(asked, report, {"metric": metric}))
     found, view = data.engine(asked, metric), data.indicators(asked)
     ui.put(ui.box(*headline(found)))
     nav.links(("verdict", "Back to the verdict"), ("findings", "Why"), ("health", "What is missing"), ("traces", "Slowest requests"))
@@ -35,6 +37,12 @@ def draw() -> None:
         with right:
             ui.put(alerts(found) + learned(report) + now(found))
     ui.put(room(view) + missing(found) + states.footer(report))
+
+
+def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
+    """What the page asks for beside the report."""
+    metric = state.metric_of(query, list(report.slo.limits()), report.verdict.metric)
+    return [lambda: data.indicators(asked), lambda: data.engine(asked, metric)]
 
 
 def headline(found: EngineCourse) -> tuple[str, list[str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from analysis.doctor import Checkup, said
 from analysis.report import Report
 from analysis.trust import Check
@@ -19,11 +21,16 @@ def draw() -> None:
     if report is None:
         return
     asked = data.asked(state.filters())
-    data.ahead(lambda: data.doctor(asked))
+    data.ahead(*needs(asked, report, {}))
     ui.put(ui.box(*headline(report.data_quality)))
     nav.links(("verdict", "Back to the verdict"), ("traces", "Requests behind these numbers"))
     ui.put(freshness(report) + table(report.data_quality) + unknown(report))
     ui.put(services(data.doctor(asked)) + states.footer(report))
+
+
+def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
+    """What the page asks for beside the report."""
+    return [lambda: data.doctor(asked)]
 
 
 def headline(checks: list[Check]) -> tuple[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import streamlit as st
@@ -19,6 +20,7 @@ from dashboard.views.findings import prediction
 # A table with selection is sent whole: more rows than this are found by filters, not by scrolling.
 MOST_ROWS = 200
 _TABLE = "request-table"
+_METRICS = ["ttft", "e2e"]
 
 
 def draw() -> None:
@@ -27,15 +29,14 @@ def draw() -> None:
     if report is None:
         return
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
-    metric = state.metric(["ttft", "e2e"], report.verdict.metric)
+    metric = state.metric(_METRICS, report.verdict.metric)
     chosen = state.box()
-    data.ahead(lambda: data.series(asked, metric), lambda: _listed(asked, metric, chosen))
-    heading = st.container()
+    data.ahead(lambda: data.series(asked, metric), lambda: data.heatmap(asked, metric))
+    listed = _listed(asked, metric, chosen)
+    # The sentence first: the browser loads the chart's program for a second.
+    ui.put(ui.box(*headline(listed, metric)))
+    nav.links(("budget", "Which stage makes them slow"), ("verdict", "Back to the verdict"))
     box = heat.draw(asked, metric, theme)
-    listed = _listed(asked, metric, box)
-    with heading:
-        ui.put(ui.box(*headline(listed, metric)))
-        nav.links(("budget", "Which stage makes them slow"), ("verdict", "Back to the verdict"))
     _table(listed, metric, box)
     if box is not None:
         heat.shared(asked, metric, box)
@@ -43,6 +44,18 @@ def draw() -> None:
     if trace_id is not None:
         _one(trace_id, report, theme)
     ui.put(states.footer(report))
+
+
+def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
+    """What the page asks for beside the report."""
+    metric, box = state.metric_of(query, _METRICS, report.verdict.metric), Box.read(query.get("box", ""))
+
+    def rows() -> None:
+        listed, named = _listed(asked, metric, box), query.get("trace")
+        if named or listed.rows:
+            data.trace(named or listed.rows[0].trace_id)
+
+    return [rows, lambda: data.series(asked, metric), lambda: data.heatmap(asked, metric), *([lambda: heat.others(asked, metric, box)] if box else [])]
 
 
 def headline(listed: RequestList, metric: str) -> tuple[str, list[str]]:

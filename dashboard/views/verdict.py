@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from analysis.burn import Burn
@@ -26,12 +27,17 @@ def draw() -> None:
     theme = theme_of(state.mode())
     asked = data.asked(state.filters())
     # Asked for together, behind the report: the sentence comes first.
-    data.ahead(lambda: data.burn(asked), *(partial(data.series, asked, metric) for metric in shown_metrics(report)))
+    data.ahead(*needs(asked, report, {}))
     ui.put(verdict_box(report, theme))
     nav.links(("findings", "See the evidence"), ("budget", "Which stage, and what slow requests do differently"), ("traces", "Slowest requests"))
     ui.put(scores(report, asked, theme))
     ui.put(stage_strips(report, theme) + details(report))
     ui.put(states.footer(report))
+
+
+def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
+    """What the page asks for beside the report."""
+    return [lambda: data.burn(asked), *(partial(data.series, asked, metric) for metric in shown_metrics(report))]
 
 
 def verdict_box(report: Report, theme: Theme) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import streamlit as st
 
 from analysis.report import Report
@@ -19,6 +21,11 @@ def draw() -> None:
         return
     st.fragment(_panel)(report)
     ui.put(states.footer(report))
+
+
+def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
+    """What the page asks for beside the report."""
+    return [data.fixes]
 
 
 def _panel(report: Report) -> None:

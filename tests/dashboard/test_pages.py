@@ -6,6 +6,7 @@ import re
 import zipfile
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,23 @@ def test_causes_that_are_still_being_sought_are_waited_for_and_their_age_is_said
     assert "findings 41 s old" in plain(findings)
     assert "under capacity" in plain(findings)
     data.forget()
+
+
+@pytest.mark.parametrize("page", [place.name for place in nav.PLACES if place.asks])
+def test_what_a_page_needs_can_be_asked_for_before_it_is_drawn(demo: FakeApi, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
+    monkeypatch.setenv("OVERRUN_URL", demo.url)
+    data.forget()
+    asked = tuple(sorted(WINDOW.items()))
+    for need in import_module(f"dashboard.views.{page}").needs(asked, data.report(asked), WINDOW):
+        need()
+    demo.asked.clear()
+    app = AppTest.from_function(script, args=(page,), default_timeout=30)
+    for name, value in WINDOW.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception, app.exception
+    # Nothing is asked but what the filters need, the list of fixes, and the what-if whose sliders had to be drawn first.
+    assert {path for path, _ in demo.asked} <= {"holdings", "whatif"} | ({"whatif/replicas"} if page == "whatif" else set())
 
 
 def test_the_budget_page_draws_sums_that_are_the_apis(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
