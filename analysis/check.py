@@ -7,7 +7,7 @@ from typing import Final, Literal
 import msgspec
 
 from analysis.errors import AnalysisError
-from analysis.finding import say_ms, say_ratio
+from analysis.finding import say_count, say_ms, say_ratio
 from analysis.goodput import wilson
 from analysis.latency import min_n
 from analysis.report import Report
@@ -61,7 +61,7 @@ def check(report: Report, min_goodput: float | None = None) -> CheckResult:
     limits = ", ".join(f"{name.upper()} {say_ms(limit)}" for name, limit in report.slo.limits().items())
     failed = "; ".join(f"{gate.gate} is {gate.seen}, wanted {gate.wanted}" for gate in gates if not gate.passed)
     enough = n >= min_n(report.slo.percentile)
-    few = "" if enough else f" Only {n} requests: P{report.slo.percentile:g} needs {min_n(report.slo.percentile)}."
+    few = "" if enough else f" Only {say_count(n, 'request')}: P{report.slo.percentile:g} needs {min_n(report.slo.percentile)}."
     sentence = (f"Passed: {gates[0].seen} meet {limits} at once, wanted {gates[0].wanted}." if passed else f"Failed: {failed} ({limits}).") + few
     return CheckResult(
         passed=passed, sentence=sentence, goodput_ratio=good.ratio, interval=wilson(good.good, n), requests=n, enough=enough, gates=gates)

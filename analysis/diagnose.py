@@ -35,8 +35,8 @@ from analysis.budget import (
 from analysis.case import Case, Lookups, Period
 from analysis.checklist import Step, checklist
 from analysis.departure import departure
-from analysis.finding import FINDING_CAUSES, MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_ms, say_ratio
-from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, goodput, judge, telling, weights_of, wilson
+from analysis.finding import FINDING_CAUSES, MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_count, say_ms, say_ratio
+from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, goodput, judge, limits_of, telling, weights_of, wilson, with_own
 from analysis.incident import Affected, Changed, IntArray, Trend, from_us, in_time, to_us
 from analysis.latency import min_n, quantile
 from analysis.ranking import Ranked, run_rules
@@ -161,6 +161,17 @@ class _Facts:
     def limit_ms(self) -> float:
         return self.slo.limits()[self.metric]
 
+    @property
+    def against(self) -> str:
+        """The limit in words, with those that requests came with."""
+        name = f"slo_{self.metric}_ms"
+        given = self.frame.rows[name].drop_nulls().to_numpy() if name in self.frame.rows.columns else np.empty(0)
+        own = given[np.isfinite(given)]
+        if not len(own):
+            return f"a limit of {say_ms(self.limit_ms)}"
+        theirs = f"their own in {say_count(len(own), 'request')} ({say_ms(float(np.median(own)))} at the median)"
+        return f"limits of {theirs}" if len(own) < len(given) else f"a limit of {say_ms(self.limit_ms)}, or {theirs}"
+
     @functools.cached_property
     def observed_ms(self) -> float:
         return quantile(self.values, self.slo.percentile / 100.0)
@@ -185,6 +196,8 @@ def diagnose(
     requests counted by the engines that have spans.
     """
     budgets_for(slo, next(iter(slo.limits())), budgets)  # a wrong budget is refused even where nothing is judged
+    limited, slo = with_own(frame.rows, slo)
+    frame = replace(frame, rows=limited)
     judged = judge(frame.rows, slo)
     good = goodput(judged, frame.seconds, weights_of(frame.rows))
     stop = _without_latency(frame, slo, judged, good, baseline)
@@ -256,21 +269,31 @@ def _without_latency(
     n = frame.rows.height
     if n == 0:
         waiting = f"; {frame.incomplete:,} incomplete ones were left out" if frame.incomplete else ""
+        asked = {name: getattr(frame.window, name) for name in ("service", "model", "route", "tenant", "workload")}
+        of = ", ".join(f"{name} {printable(value)}" for name, value in asked.items() if value is not None)
+        advice = "Look for another spelling, or widen the window." if of else "Send OTLP traces here, or widen the window."
         return Verdict(
             status="no_data",
-            sentence=f"No complete request in the window{waiting}. Send OTLP traces here, or widen the window.",
+            sentence=f"No complete request{f' of {of}' if of else ''} in the window{waiting}. {advice}",
             reasons=_why_null("there is no request in the window"),
         )
-    errors = int((judged.error & ~abandoned(frame.rows).to_numpy()).sum())  # who gave up waiting is a matter of latency
-    if errors >= MIN_BREACHING and wilson(errors, n, Z_ONE_SIDED)[0] > 1.0 - slo.goodput_target:
+    allowed = 1.0 - slo.goodput_target
+    errors = judged.error & ~abandoned(frame.rows).to_numpy()  # who gave up waiting is a matter of latency
+    if errors.sum() >= MIN_BREACHING and wilson(int(errors.sum()), n, Z_ONE_SIDED)[0] > allowed:
         return _failing(frame, judged, good, errors)
+    # Nor is it a matter of latency where those that got an answer are within the target: who gave up waited for something else.
+    lasting, answered = telling(frame.rows, slo), (judged.good | judged.bad) & ~judged.error
+    failed = judged.error & lasting
+    if failed.sum() >= MIN_BREACHING and wilson(int(failed.sum()), int(lasting.sum()), Z_ONE_SIDED)[0] > allowed and not clearly_below(
+            judged.good[answered], slo.goodput_target):
+        return _failing(frame, judged, good, failed)
     metric = judged_metric(judged, frame.rows, slo)
     known = int(judged.known[metric].sum()) if metric else 0
     needed = min_n(slo.percentile)
     if metric is None or known < needed:
         what = f"{known} of them carry {metric.upper()}" if metric else f"none carries {_limited(slo)}"
         sentence = (
-            f"Not enough data: {n:,} requests in the window, {what}, and P{slo.percentile:g} needs at least {needed}. "
+            f"Not enough data: {say_count(n, 'request')} in the window, {what}, and P{slo.percentile:g} needs at least {needed}. "
             "Widen the window or wait for more traffic."
         )
         return Verdict(status="not_enough_data", sentence=sentence, reasons=_why_null("too few requests to judge"))
@@ -294,15 +317,22 @@ def _traffic_lost(frame: RequestFrame, baseline: Chosen | None) -> Verdict | Non
     )
 
 
-def _failing(frame: RequestFrame, judged: Judged, good: Goodput, errors: int) -> Verdict:
-    failed = frame.rows.filter(pl.col("error"))
+def _failing(frame: RequestFrame, judged: Judged, good: Goodput, counted: BoolArray) -> Verdict:
+    failed, n = frame.rows.filter(pl.Series(counted)), frame.rows.height
     kinds = failed.group_by("error_type").len().sort("len", "error_type", descending=[True, False])
     name, count = kinds.row(0)
-    what = f"{printable(name) if name else 'an unnamed error'} in {count:,} of them"
+    what = f"most often {printable(name) if name else 'an unnamed error'} in {count:,} of them"
+    gone = failed.filter(abandoned(failed))
+    how, why = "end in an error,", "Fast errors lower every percentile, so latency is not judged until they stop."
+    if gone.height:
+        waited = say_ms(float(np.median(gone["e2e_ms"].to_numpy())))
+        how = f"end without an answer, {gone.height:,} of them given up by their clients after {waited} at the median,"
+        why = "Requests that get an answer are within the target."
     onset = incident.onset(frame, judged.error, 0.0)
+    changes = incident.changed(frame.rows, onset)
     sentence = (
-        f"Failing: {errors:,} of {frame.rows.height:,} requests ({say_ratio(errors / frame.rows.height)}) end in an "
-        f"error, most often {what}. Fast errors lower every percentile, so latency is not judged until they stop."
+        f"Failing: {failed.height:,} of {n:,} requests ({say_ratio(failed.height / n)}) {how} "
+        f"{what}. {why}"
     )
     return Verdict(
         status="failing",
@@ -310,9 +340,10 @@ def _failing(frame: RequestFrame, judged: Judged, good: Goodput, errors: int) ->
         sentence=sentence,
         onset=onset,
         affected=incident.affected(frame, judged.bad, good.ratio),
-        changed=incident.changed(frame.rows, onset),
+        changed=changes,
         recheck_after_s=RECHECK_DEFAULT_S,
-        mitigation="Roll back what changed at the onset, or fail over to another provider or model.",
+        mitigation="Roll back what changed at the onset, or fail over to another provider or model." if changes
+        else "Fail over to another provider or model, or shed load, until the errors stop.",
         rollback="Return to the first route when its errors stop.",
         reasons=_why_null("errors outrank latency", "stage", "cause", "trend", "owner")
         | ({} if onset else {"onset": "no single point in the window after which errors rise"}),
@@ -333,6 +364,8 @@ def _facts(
     limit_ms = slo.limits()[metric]
     wanted = frame.rows.columns if with_findings else _numbers(metric)
     frame = frame.having(wanted)
+    limits_ms = limits_of(_with_metric(frame.rows, metric), slo, metric)
+    limits_ms = limit_ms if limits_ms is None else limits_ms
     ok = _with_metric(frame.rows.select(wanted), metric)
     values, times = ok[f"{metric}_ms"].to_numpy(), stage_times(ok, path_of(metric))
     bad, allowed = judged.error | judged.misses[metric], 1.0 - slo.goodput_target
@@ -340,17 +373,17 @@ def _facts(
     onset = _onset(frame, bad, slo, allowed) or _onset(frame, bad, slo, WORSE_PART * allowed)
     starts = ok["start_us"].to_numpy()
     left = departure(starts, values, to_us(onset) if onset is not None else int(starts.max()) + 1)
-    if left is not None and (onset is not None or _within_until(left, starts, values > limit_ms, allowed)):
+    if left is not None and (onset is not None or _within_until(left, starts, values > limits_ms, allowed)):
         onset = from_us(left)
     base, chosen = _baseline_rows(frame, ok, baseline, onset, metric, slo)
     against = None if base is None else (base[f"{metric}_ms"].to_numpy(), stage_times(base, path_of(metric)))
-    tail = attribute(values, times, slo.percentile, limit_ms=limit_ms, baseline=against)
+    tail = attribute(values, times, slo.percentile, limit_ms=limits_ms, baseline=against)
     if tail is None:
         raise AssertionError("a metric is judged only where requests carry it")
     # What came before the onset is no part of what went wrong.
     since = ok["start_us"].to_numpy() >= (to_us(onset) if onset is not None else 0)
-    slow = np.flatnonzero((values > limit_ms) & since)
-    excess = attribute_slow(values, times, slow, int(since.sum()), limit_ms=limit_ms, baseline=against) if len(slow) else tail
+    slow = np.flatnonzero((values > limits_ms) & since)
+    excess = attribute_slow(values, times, slow, int(since.sum()), limit_ms=limits_ms, baseline=against) if len(slow) else tail
     return _Facts(
         frame,
         slo,
@@ -360,7 +393,7 @@ def _facts(
         ok,
         values,
         times,
-        values > limit_ms,
+        values > limits_ms,
         budgets_for(slo, metric, configured),
         onset,
         base,
@@ -494,14 +527,16 @@ def _getting_worse(facts: _Facts, ranked: Ranked) -> Verdict:
 
 def _within(facts: _Facts) -> Verdict:
     target = facts.slo.goodput_target
-    ratio = facts.goodput.ratio
+    ratio, target_said = facts.goodput.ratio, f" (target {say_ratio(target)})"
     if ratio is None:
-        lead, met = "Within budget", "no request carries every limited metric"
+        lacking = [metric.upper() for metric, known in facts.judged.known.items() if not known.any()]
+        lead, met = "Within budget as far as it can be judged", f"no request carries {' and '.join(lacking) or 'every limited metric'}"
+        target_said = ""
     else:
         lead = "Within budget" if ratio >= target else "At the limit, but not beyond what chance explains"
         met = f"{say_ratio(ratio)} of {facts.goodput.good + facts.goodput.bad:,} requests meet every limit"
     sentence = (
-        f"{lead}: {met} (target {say_ratio(target)}). {facts.metric.upper()} P{facts.slo.percentile:g} is "
+        f"{lead}: {met}{target_said}. {facts.metric.upper()} P{facts.slo.percentile:g} is "
         f"{say_ms(facts.observed_ms)} of {say_ms(facts.limit_ms)} allowed."
     )
     return Verdict(
@@ -525,7 +560,7 @@ def _began(facts: _Facts, baseline: Chosen | None) -> datetime | None:
 
 
 def _over_budget(facts: _Facts, ranked: Ranked, began: datetime | None, why_none: str | None) -> Verdict:
-    stage = overrun_stage(facts.metric, facts.times.take(facts.excess.tail_index), facts.budgets, facts.excess)
+    stage = overrun_stage(facts.metric, facts.times.take(facts.excess.tail_index), facts.budgets, facts.excess, facts.limit_ms)
     main = _main(ranked.causes, stage)
     stage = main.finding.stage if main else stage
     cause = main.finding.rule if main else "unattributed_time" if stage == OTHER else None
@@ -568,7 +603,7 @@ def _part(one: Diagnosis) -> float:
     return float(one.finding.evidence.get("share_of_excess", 0.0))
 
 
-def overrun_stage(metric: str, breaching: StageTimes, budgets: Budgets, tail: Tail) -> str:
+def overrun_stage(metric: str, breaching: StageTimes, budgets: Budgets, tail: Tail, limit_ms: float) -> str:
     """Return the stage that broke the budget: of the most overrun group, the member that grew most over the reference.
 
     With a baseline the group is the one that grew most over it: what was over its share of the budget before is no news.
@@ -583,12 +618,15 @@ def overrun_stage(metric: str, breaching: StageTimes, budgets: Budgets, tail: Ta
         grown = {group: sum(tail.excess_ms.get(stage, 0.0) for stage in stages) for group, stages in GROUPS.items()}
         shares = {group: max(0.0, ms) for group, ms in grown.items()}
     named = {group: share for group, share in shares.items() if group != OTHER and share > 0.0}
+    # Where the usual request breaks the limit itself, and none is healthy, what takes the time overran and not what varies.
+    always = tail.reference == "typical" and sum(tail.typical_ms.values()) > limit_ms
     if named:
         group = max(named, key=lambda name: named[name])
         members = [stage for stage in GROUPS[group] if stage in tail.tail_ms]
     else:
         members = [stage for stage in tail.tail_ms if stage != OTHER]
-    return max(members, key=lambda stage: tail.excess_ms[stage], default=OTHER)
+    grew = tail.tail_ms if always else tail.excess_ms
+    return max(members, key=lambda stage: grew[stage], default=OTHER)
 
 
 def _sentence(facts: _Facts, stage: str, main: Diagnosis | None, why_none: str | None) -> str:
@@ -600,7 +638,7 @@ def _sentence(facts: _Facts, stage: str, main: Diagnosis | None, why_none: str |
     missed += f", {failed:,} of them by an error" if failed else ""
     missed += since
     lead = (
-        f"{name} {percentile} is {say_ms(facts.observed_ms)} against a limit of {say_ms(facts.limit_ms)}, and {missed}"
+        f"{name} {percentile} is {say_ms(facts.observed_ms)} against {facts.against}, and {missed}"
         + (
             f" (goodput {say_ratio(good.ratio)}, target {say_ratio(facts.slo.goodput_target)})"
             if good.ratio is not None

@@ -129,6 +129,11 @@ def say_ms(value_ms: float) -> str:
     return f"{value_ms:.0f} ms" if abs(value_ms) >= 10.0 else f"{value_ms:.1f} ms"
 
 
+def say_count(n: int, what: str) -> str:
+    """Return a number of things: `1 request`, `1,000 requests`."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
 def say_ratio(ratio: float) -> str:
     """Return a share in per cent: `24.5%`, `92%`, `100%`."""
     text = f"{100.0 * ratio:.1f}"

@@ -75,7 +75,7 @@ def judge(rows: pl.DataFrame, slo: Slo) -> Judged:
     misses: dict[str, BoolArray] = {}
     known: dict[str, BoolArray] = {}
     for metric in METRICS:
-        limit_ms = _limits(rows, slo, metric)
+        limit_ms = limits_of(rows, slo, metric)
         if limit_ms is None:
             continue
         values = rows[f"{metric}_ms"].fill_null(math.nan).to_numpy()
@@ -89,7 +89,7 @@ def judge(rows: pl.DataFrame, slo: Slo) -> Judged:
     return Judged(measurable & ~missed, error | (measurable & missed), ~error & ~measurable, error, misses, known)
 
 
-def _limits(rows: pl.DataFrame, slo: Slo, metric: str) -> float | FloatArray | None:
+def limits_of(rows: pl.DataFrame, slo: Slo, metric: str) -> float | FloatArray | None:
     """The limit of a metric: one for all, one per request (infinite where a request has none), or None where nobody limits it."""
     common = slo.limits().get(metric)
     if f"slo_{metric}_ms" not in rows.columns:
@@ -103,10 +103,21 @@ def telling(rows: pl.DataFrame, slo: Slo) -> BoolArray:
 
     Some clients leave for reasons of their own (a suggestion that is typed over), answered in time so far. Who left later had waited too long.
     """
-    limit_ms = _limits(rows, slo, "e2e")
+    limit_ms = limits_of(rows, slo, "e2e")
     early = True if limit_ms is None else rows["e2e_ms"].fill_null(0.0).to_numpy() <= limit_ms
     mask: BoolArray = ~(abandoned(rows).to_numpy() & early)
     return mask
+
+
+def with_own(rows: pl.DataFrame, slo: Slo) -> tuple[pl.DataFrame, Slo]:
+    """Return rows and an SLO that also names what only requests limit for themselves, at the median of those limits; the others stay unlimited in it."""
+    for metric in METRICS:
+        name = f"slo_{metric}_ms"
+        if metric in slo.limits() or name not in rows.columns or rows[name].null_count() == rows.height:
+            continue
+        middle = float(np.median(rows[name].drop_nulls().to_numpy()))
+        rows, slo = rows.with_columns(pl.col(name).fill_null(math.inf)), msgspec.structs.replace(slo, **{f"{metric}_ms": middle})
+    return rows, slo
 
 
 def own_limits(rows: pl.DataFrame) -> int:

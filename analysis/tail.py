@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.budget import StageTimes
-from analysis.latency import sorted_quantile
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.intp]
@@ -70,7 +69,7 @@ def attribute(
     times: StageTimes,
     percentile: float,
     *,
-    limit_ms: float | None = None,
+    limit_ms: float | FloatArray | None = None,
     baseline: tuple[FloatArray, StageTimes] | None = None,
 ) -> Tail | None:
     """Compare slow with typical (and with baseline or healthy) requests, stage by stage.
@@ -79,7 +78,7 @@ def attribute(
         values: the judged metric per request, shape (n,); it orders the requests.
         times: their stage times, same order.
         percentile: the SLO percentile (0..100) around which the tail is taken.
-        limit_ms: the metric's limit; where the typical request breaks it, the reference is the requests within it.
+        limit_ms: the metric's limit, or one per request; where the typical request breaks it, the reference is the requests within it.
         baseline: values and stage times of the baseline window.
 
     Returns None for no request.
@@ -93,7 +92,7 @@ def attribute(
     if baseline is not None and len(baseline[0]):
         index = _baseline_band(baseline[0], percentile)
         reference, means, noise = "baseline", _means(baseline[1], index), _noise(times, baseline[1])
-    elif limit_ms is not None and sorted_quantile(ordered, 0.5) > limit_ms:
+    elif limit_ms is not None and _mostly(values > limit_ms):
         healthy = np.flatnonzero(values <= limit_ms)
         if len(healthy) >= MIN_HEALTHY:
             reference, index, means = "healthy", healthy, _means(times, healthy)
@@ -121,7 +120,7 @@ def attribute_slow(
     slow: IntArray,
     judged: int,
     *,
-    limit_ms: float,
+    limit_ms: float | FloatArray,
     baseline: tuple[FloatArray, StageTimes] | None = None,
 ) -> Tail:
     """Compare all slow requests (`slow`, indices, at least one) with as slow a part of the baseline: the excess that causes compete for.
@@ -139,7 +138,7 @@ def attribute_slow(
         least = min(100.0, 100.0 * MIN_HEALTHY / len(baseline[0]))
         index = band(baseline[0], 100.0 - max(share, least), 100.0)
         reference, means, noise = "baseline", _means(baseline[1], index), _noise(times, baseline[1])
-    elif sorted_quantile(ordered, 0.5) > limit_ms and int((values <= limit_ms).sum()) >= MIN_HEALTHY:
+    elif _mostly(values > limit_ms) and int((values <= limit_ms).sum()) >= MIN_HEALTHY:
         index = np.flatnonzero(values <= limit_ms)
         reference, means = "healthy", _means(times, index)
     stages = list(dict.fromkeys([*tail, *means]))
@@ -190,6 +189,10 @@ def _ranks(values: FloatArray, ordered: FloatArray, low: float, high: float) -> 
         ends = np.flatnonzero(found == most)
         index = np.delete(index, np.concatenate([np.flatnonzero(found == least)[:earlier], ends[len(ends) - later :]]))
     return index
+
+
+def _mostly(over: npt.NDArray[np.bool_]) -> bool:
+    return 2 * int(over.sum()) > len(over)
 
 
 def _means(times: StageTimes, index: IntArray) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from analysis.budget import LATER, StageRow
 from analysis.edges import say_culprit
-from analysis.finding import FINDING_CAUSES, Finding, Fix, Predicted, printable, say_ms, say_ratio
+from analysis.finding import FINDING_CAUSES, Finding, Fix, Predicted, printable, say_count, say_ms, say_ratio
 from analysis.incident import Changed
 from analysis.latency import Percentiles
 from analysis.money import say_cost
@@ -47,7 +47,7 @@ def _head(report: Report) -> str:
         return f"OVERRUN  {status}  no window"
     seconds = (window.end - window.start).total_seconds()
     span = f"{rfc3339(window.start)} to {rfc3339(window.end)} ({seconds:,.0f} s)"
-    return f"OVERRUN  {status}  {span}, {window.requests:,} requests"
+    return f"OVERRUN  {status}  {span}, {say_count(window.requests, 'request')}"
 
 
 def _latency(report: Report, width: int) -> list[str]:
@@ -95,7 +95,7 @@ def _goodput(report: Report) -> str:
     failed = ", ".join(
         f"{metric.upper()} {count:,}"
         for metric in ("ttft", "itl", "tpot", "e2e")
-        if metric in slo.limits() and (count := getattr(good.failed_by, metric)) is not None
+        if (count := getattr(good.failed_by, metric)) or metric in slo.limits()
     )
     rate = f"{good.rps:.2f} good requests/s, " if good.rps is not None else ""
     return (

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.incident import find_onset
 from analysis.slo import Slo
-from tests.analysis.builders import at, requests
+from tests.analysis.builders import at, requests, spans_of
 from tests.analysis.rules.cases import CHAT, run
 
 
@@ -85,6 +85,37 @@ def test_errors_outrank_latency() -> None:
     assert "40 of 200 requests (20%)" in found.verdict.sentence
     assert "rate_limit in 30" in found.verdict.sentence
     assert found.verdict.onset == at(160)
+
+
+def test_clients_that_give_up_while_all_answers_are_fast_are_no_matter_of_latency() -> None:
+    kinds = [None] * 180 + ["CancelledError"] * 20
+    found = run(requests(200, e2e_ms=[100.0] * 180 + [7000.0] * 20, prefill_ms=10.0, ttft_ms=10.0, error=[k is not None for k in kinds], error_type=kinds))
+    assert (found.verdict.status, found.verdict.metric) == ("failing", "errors")
+    assert "20 of 200 requests (10%) end without an answer, 20 of them given up by their clients after 7.00 s at the median" in found.verdict.sentence
+    # Where the answers are late as well, they gave up waiting.
+    slow = run(requests(200, e2e_ms=[5000.0] * 180 + [9000.0] * 20, decode_ms=5000.0, ttft_ms=10.0, error=[k is not None for k in kinds], error_type=kinds))
+    assert (slow.verdict.status, slow.verdict.metric) == ("over_budget", "e2e")
+
+
+@pytest.mark.parametrize("common", [Slo(ttft_ms=1500.0), Slo(e2e_ms=100_000.0)])
+def test_limits_that_requests_came_with_are_judged_in_the_verdict_too(common: Slo) -> None:
+    rng = np.random.default_rng(3)
+    first = np.where(np.arange(600) < 300, 350.0, 800.0) + rng.normal(0.0, 20.0, 600)
+    rows = requests(600, first_token_ms=first, ttft_first_token_ms=first, decode_ms=400.0, version=["v1"] * 300 + ["v2"] * 300)
+    header = {"http.request.header.x-slo-ttft-ms": ["500" if i % 2 else "none" for i in range(600)]}
+    found = run(rows, slo=common, spans=[spans_of(rows, "POST /chat", "other", 0.0, 1.0, attributes=header)])
+    assert (found.verdict.status, found.verdict.metric, found.verdict.stage) == ("over_budget", "ttft", "first_token")
+    assert "their own in 300 requests (500 ms at the median)" in found.verdict.sentence
+    assert found.verdict.onset is not None
+    assert abs((found.verdict.onset - at(300)).total_seconds()) <= 1.0
+    assert [(change.what, change.after) for change in found.verdict.changed[:1]] == [("version", "v2")]
+    assert found.goodput.failed_by.ttft == 150
+
+
+def test_of_requests_that_are_always_too_slow_the_stage_is_what_takes_the_time() -> None:
+    wait = np.random.default_rng(4).uniform(200.0, 600.0, 200)
+    found = run(requests(200, prefill_ms=wait, ttft_prefill_ms=wait, decode_ms=6000.0))
+    assert (found.verdict.status, found.verdict.stage) == ("over_budget", "decode")
 
 
 def test_few_errors_are_no_failure() -> None:

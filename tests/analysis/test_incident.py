@@ -59,6 +59,12 @@ def test_new_version_new_model_new_cap_and_new_mix_are_told() -> None:
         "mix of tenant": (["b 25% of requests"], "b 75% of requests"), "input tokens P50": (["500"], "2,000")}
 
 
+def test_a_deploy_shortly_before_the_onset_is_what_changed_and_one_long_before_is_not() -> None:
+    shortly, long = (["v1"] * n + ["v2"] * (400 - n) for n in (170, 100))
+    assert what(requests(400, prefill_ms=1.0, version=shortly)) == {"version": (["v1"], "v2")}
+    assert what(requests(400, prefill_ms=1.0, version=long)) == {}
+
+
 def test_nothing_changed_is_told_as_nothing() -> None:
     assert what(requests(400, prefill_ms=1.0, version="v1", tenant=["a", "b"] * 200)) == {}
 
