@@ -8,7 +8,6 @@ Times are integer nanoseconds; the stage times of a request sum to its E2E exact
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -79,12 +78,21 @@ def _codes(*columns: pa.ChunkedArray) -> Ints:
     return out
 
 
-@dataclass(slots=True)
-class _Joined:
-    """Result of the engine join: per row the parent row (-1 none) and the trace that it counts for."""
+def _codes_at(rows: Ints, *columns: pa.ChunkedArray) -> Ints:
+    """As `_codes`, of a few rows; _ABSENT elsewhere."""
+    out = np.full(len(columns[0]), _ABSENT, dtype=np.int64)
+    out[rows] = _codes(*(column.take(pa.array(rows)) for column in columns))
+    return out
 
-    parent: Ints
-    trace: Ints
+
+def _domains(spans: pa.Table) -> Ints:
+    """A code per service and instance: which clock a span was taken with. Looked up once per source, of which there are few."""
+    sources = spans.column("source_id").combine_chunks().dictionary_encode()
+    of_row = sources.indices.to_numpy(zero_copy_only=False)
+    first = np.empty(len(sources.dictionary), dtype=np.int64)
+    first[of_row[::-1]] = np.arange(len(of_row) - 1, -1, -1)
+    domains: Ints = _codes(*(spans.column(name).take(pa.array(first)) for name in ("service", "instance")))[of_row]
+    return domains
 
 
 class _Batch:
@@ -110,9 +118,9 @@ class _Batch:
         clients = np.flatnonzero(self.role == cp.LLM)
         if len(clients) < 2:
             return
-        process, scope = _codes(s.column("service"), s.column("instance")), _codes(s.column("scope_name"))
+        process, scope = _codes_at(clients, s.column("service"), s.column("instance")), _codes_at(clients, s.column("scope_name"))
         tokens = _ints(s, "input_tokens"), _ints(s, "output_tokens")
-        response = np.where(s.column("response_id").is_valid().to_numpy(), _codes(s.column("response_id")), _ABSENT)
+        response = np.where(s.column("response_id").is_valid().to_numpy(), _codes_at(clients, s.column("response_id")), _ABSENT)
         groups = doubles.pairs_by_id(clients[response[clients] >= 0], response, self.start, self.end)
         told = clients[(tokens[1][clients] >= 0) | (_numpy(s, "status")[clients] == _ERROR)]
         groups += doubles.pairs_by_tokens(told, process, scope, tokens, response, self.start, self.end)
@@ -143,14 +151,13 @@ class _Batch:
 
     def walk(self) -> Paths:
         """Compute the critical paths."""
-        _, dense = np.unique(self.trace, return_inverse=True)
-        self.trace = dense.astype(np.int64)
+        self.trace = np.cumsum(np.diff(self.trace, prepend=self.trace[:1]) != 0)  # sorted; traces that moved into others leave gaps
         bounds = np.searchsorted(self.trace, np.arange(int(self.trace[-1]) + 2))
         s = self.spans
         self.bounds: Ints = bounds.astype(np.int64)
         self.paths = cp.critical_paths(Forest(
             bounds=self.bounds, parent=self.parent, true_root=_numpy(s, "parent_id") == 0, start=self.start, end=self.end,
-            role=self.role, stage=_ints(s, "stage"), kind=_ints(s, "kind"), domain=_codes(s.column("service"), s.column("instance")),
+            role=self.role, stage=_ints(s, "stage"), kind=_ints(s, "kind"), domain=_domains(s),
             has_tokens=_ints(s, "output_tokens") >= 0, ttft=_ints(s, "ttft_ns"), queue=_ints(s, "queue_ns"),
             prefill=_ints(s, "prefill_ns"), decode=_ints(s, "decode_ns")))
         self._find_retries()

@@ -229,7 +229,8 @@ def _attributes(data: Any, items: Ints, keys: Ints, count: Ints) -> Attributes:
     items = items[:, :n]
     kind = items[wire.KIND].astype(np.uint8)
     others = np.flatnonzero(kind == wire.OTHER)
-    raw = pa.array([data[a:b].tobytes() for a, b in items[[wire.FIRST, wire.END]][:, others].T.tolist()], pa.binary())
+    ends, joined = wire.gather(data, items[wire.FIRST][others], items[wire.END][others], np.ones(len(others), dtype=np.bool_))
+    raw = pa.BinaryArray.from_buffers(pa.binary(), len(others), [None, pa.py_buffer(ends), pa.py_buffer(joined)])
     number = items[wire.NUMBER].copy()
     return Attributes(items[wire.OWNER].copy(), names, items[wire.CODE].copy(), kind, _texts(data, items[wire.FIRST], items[wire.END], kind == wire.STRING),
                       number, number.view(np.float64), others, items[wire.MEMBER][others].astype(np.uint8), raw)

@@ -5,6 +5,7 @@ The decision is made per attribute key, so it costs nothing per span; only value
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 
@@ -120,6 +121,7 @@ def without_query(url: str) -> str:
     return re.sub(r"(?<=://)[^/@]*@", "", bare)
 
 
+@functools.lru_cache(maxsize=8_192)
 def user_hash(user: str, salt: bytes) -> str:
     """A user id as 16 hex digits of salted BLAKE2b: equal users stay equal within one store, and nobody can list them."""
     return hashlib.blake2b(user.encode("utf-8", "surrogatepass"), digest_size=8, key=salt).hexdigest()
