@@ -1,7 +1,8 @@
 """Why does the engine have more to do than before? The growth of its work, split into arrivals, repeats, input, lost cache and output.
 
 Work per second = calls/s x (new input tokens x cost of one + output tokens x cost of one). Growth is a product, so it is split on the log
-scale: ln(work now / before) = ln(rate ratio) + ln(work per call ratio), and the latter in proportion to what each part of the call added.
+scale: ln(work now / before) = ln(rate ratio) + ln(work per call ratio), and the latter in proportion to what each part of the call added. A call is
+compared with calls of its own kind (workload, route): a batch job that begins beside the chat makes nobody's prompts longer, it is more that arrives.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
@@ -58,13 +60,14 @@ def demand(case: Case) -> Demand | None:
     means = [_means(side) for side in (before, now)]
     if means[0] is None or means[1] is None:
         return None
-    (n_in0, new0, out0), (n_in1, new1, out1) = means[0], means[1]
+    (n_in, new, out), (n_in1, new1, out1) = means[0], means[1]
+    n_in0, new0, out0 = _of_its_kind(before, now)
     hits = hit_ratio(case)
     if hits is not None and hits.source == "engine metrics":
-        new0, new1 = n_in0 * (1.0 - hits.before), n_in1 * (1.0 - hits.now)
+        new, new0, new1 = n_in * (1.0 - hits.before), n_in0 * (1.0 - hits.before), n_in1 * (1.0 - hits.now)
     cost_in, cost_out = token_costs(before)
-    work0, work1 = cost_in * new0 + cost_out * out0, cost_in * new1 + cost_out * out1
-    if work0 <= 0.0:
+    former, work0, work1 = cost_in * new + cost_out * out, cost_in * new0 + cost_out * out0, cost_in * new1 + cost_out * out1
+    if min(former, work0) <= 0.0:
         return None
     seconds = [max(float(np.ptp(side.of("start_s"))), 1e-3) for side in (before, now)]
     rates = [len(side) / s for side, s in zip((before, now), seconds, strict=True)]
@@ -72,7 +75,7 @@ def demand(case: Case) -> Demand | None:
     each = [rates[i] / requests[i] for i in range(2)]
     lost, longer = lost_and_longer(n_in0, new0, n_in1, new1)
     parts = {
-        "arrivals": max(0.0, math.log(requests[1] / requests[0])),
+        "arrivals": max(0.0, math.log(requests[1] / requests[0]) + math.log(work0 / former)),
         "repeats": max(0.0, math.log(each[1] / each[0])),
         **_per_call(work0, work1, {
             "input": cost_in * longer,
@@ -82,7 +85,7 @@ def demand(case: Case) -> Demand | None:
     whole = sum(parts.values())
     shares = {name: part / whole if whole > 0.0 else 0.0 for name, part in parts.items()}
     return Demand(
-        rates[1] * work1 / (rates[0] * work0), requests[1] / requests[0], rates[1] / rates[0], n_in1 / max(n_in0, 1.0), out1 / max(out0, 1.0), **shares,
+        rates[1] * work1 / (rates[0] * former), requests[1] / requests[0], rates[1] / rates[0], n_in1 / max(n_in0, 1.0), out1 / max(out0, 1.0), **shares,
         lost_ratio=lost / max(new0, 1.0))
 
 
@@ -99,6 +102,24 @@ def _per_call(work0: float, work1: float, added: dict[str, float]) -> dict[str, 
     more = {name: max(0.0, value) for name, value in added.items()}
     whole = sum(more.values())
     return {name: log * value / whole if whole > 0.0 else 0.0 for name, value in more.items()}
+
+
+def _of_its_kind(before: Calls, now: Calls) -> tuple[float, float, float]:
+    """Return the former means of input, new input and output tokens a call, had the kinds of calls been in today's proportion.
+
+    A kind that was too rare to have a mean counts as it is today: nothing is known to have changed in it.
+    """
+    names = ("input", "new", "output")
+    sides = [
+        pl.DataFrame({"workload": side.frame["workload"], "route": side.frame["route"], "input": side.of("input_tokens"), "new": side.new_tokens,
+                      "output": side.of("output_tokens")}).fill_nan(None)
+        .group_by("workload", "route").agg(pl.len().alias("n"), *(pl.col(name).mean() for name in names))
+        for side in (before, now)]
+    both = sides[1].join(sides[0], on=["workload", "route"], how="left", suffix="_before", nulls_equal=True)
+    known_before = pl.col("n_before").fill_null(0) >= MIN_CALLS
+    then = both.select("n", *(pl.when(known_before).then(pl.coalesce(f"{name}_before", name)).otherwise(name).alias(name) for name in names))
+    weighed = then.select(*((pl.col(name) * pl.col("n")).sum() / pl.col("n").filter(pl.col(name).is_not_null()).sum() for name in names))
+    return weighed.row(0)
 
 
 def _means(calls: Calls) -> tuple[float, float, float] | None:

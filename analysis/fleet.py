@@ -28,8 +28,9 @@ class Replica(NamedTuple):
 
 
 def replicas(calls: Calls) -> list[Replica]:
-    """Return the engines of the model with most calls, in order of name; empty where engines do not tell their names.
+    """Return the engines of the model and role with most time spent, in order of name; empty where engines do not tell their names.
 
+    Engines that only read prompts for others (one token an answer) are no peers of those that write.
     Expected time = new tokens x cost of one + (output tokens - 1) x cost of one, both fitted over all engines: the pace is free of the work mix.
     """
     model = calls.codes("model")
@@ -37,7 +38,7 @@ def replicas(calls: Calls) -> list[Replica]:
     if not named.any():
         return []
     values, counts = np.unique(model[named], return_counts=True)
-    chosen = named & (model == values[np.argmax(counts)])
+    chosen = _one_role(calls, named & (model == values[np.argmax(counts)]))
     pace, work = _pace(calls, chosen)
     codes, names = calls.codes("engine_instance"), calls.names("engine_instance")
     out = []
@@ -52,6 +53,15 @@ def replicas(calls: Calls) -> list[Replica]:
             float(work[mine].sum()) / total if total > 0.0 else 0.0, float(np.nanmedian(calls.of("queue_ms")[mine])),
             float(np.nanmean(calls.of("queue_ms")[mine]))))
     return out
+
+
+def _one_role(calls: Calls, chosen: BoolArray) -> BoolArray:
+    """Return which of these calls the engines of the busier role served: those that write answers, or those that read prompts for them."""
+    codes, out = calls.codes("engine_instance"), calls.of("output_tokens")
+    readers = [code for code in np.unique(codes[chosen]) if float(np.median(out[chosen & (codes == code)])) <= 1.0]
+    reads = chosen & np.isin(codes, readers)
+    spent = np.nan_to_num(calls.of("prefill_ms")) + np.nan_to_num(calls.of("decode_ms"))
+    return reads if float(spent[reads].sum()) > float(spent[chosen & ~reads].sum()) else chosen & ~reads
 
 
 def _pace(calls: Calls, chosen: BoolArray) -> tuple[FloatArray, FloatArray]:

@@ -38,6 +38,8 @@ RULE: Final = "token_rate_sag"
 MIN_RATIO: Final = 1.3
 # Growth of the work of a call from which a slower pace may follow from it; own default.
 MOST_EACH: Final = 1.1
+# Part of the calls, the slowest, that is left out of the mean pace: a stuck stream or two are no sag; own default.
+TRIMMED: Final = 0.01
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -88,10 +90,14 @@ def pooled(calls: Calls) -> float:
 
 
 def _overall(case: Case) -> float | None:
-    """Median time per token over all calls, now over before; None without a baseline."""
+    """Mean time per token over all calls but the slowest hundredth, now over before; None without a baseline.
+
+    A mean, since a provider that sags for minutes on end leaves the median of an hour where it was.
+    """
     if case.calls_before is None:
         return None
     sides = [side.of("tpot_ms")[~side.has_engine & known(side.of("tpot_ms"))] for side in (case.calls, case.calls_before)]
     if min(len(side) for side in sides) < MIN_CALLS:
         return None
-    return float(np.median(sides[0]) / max(float(np.median(sides[1])), 1e-3))
+    means = [float(side[side <= np.quantile(side, 1.0 - TRIMMED)].mean()) for side in sides]
+    return means[0] / max(means[1], 1e-3)
