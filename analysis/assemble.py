@@ -69,6 +69,11 @@ def _ints(table: pa.Table, column: str) -> Ints:
     return pc.fill_null(pc.cast(table.column(column), pa.int64()), _ABSENT).to_numpy()  # type: ignore[no-any-return]
 
 
+def _prefill(spans: pa.Table) -> Ints:
+    """Prefill times; absent where no queue was told apart, for then the number holds it (SGLang's runs from dispatch on)."""
+    return np.where(_ints(spans, "queue_ns") >= 0, _ints(spans, "prefill_ns"), _ABSENT)
+
+
 def _codes(*columns: pa.ChunkedArray) -> Ints:
     """One code per distinct combination of text columns; null is a value of its own."""
     out = np.zeros(len(columns[0]), dtype=np.int64)
@@ -127,6 +132,7 @@ class _Batch:
         doubles.nest(groups, self.parent, self.trace, self.start, self.end)
         if (np.diff(self.trace) < 0).any():
             self._sort()
+        self.spans = doubles.share(self.spans, self.parent, self.role, self.start, self.end)
 
     def join_engines(self) -> None:
         """Put engine spans under their client calls, also across traces, and bring the rows of each resulting request together."""
@@ -158,10 +164,22 @@ class _Batch:
         self.paths = cp.critical_paths(Forest(
             bounds=self.bounds, parent=self.parent, true_root=_numpy(s, "parent_id") == 0, start=self.start, end=self.end,
             role=self.role, stage=_ints(s, "stage"), kind=_ints(s, "kind"), domain=_domains(s),
-            has_tokens=_ints(s, "output_tokens") >= 0, ttft=_ints(s, "ttft_ns"), queue=_ints(s, "queue_ns"),
-            prefill=_ints(s, "prefill_ns"), decode=_ints(s, "decode_ns")))
+            has_tokens=_ints(s, "output_tokens") >= 0, ttft=self._first_tokens(), queue=_ints(s, "queue_ns"),
+            prefill=_prefill(s), decode=_ints(s, "decode_ns")))
         self._find_retries()
         return self.paths
+
+    def _first_tokens(self) -> Ints:
+        """Time to the first token per span; of an engine that does not tell it (TGI), when its client saw it."""
+        ttft = _ints(self.spans, "ttft_ns")
+        rows = np.flatnonzero((self.role == cp.ENGINE) & (ttft < 0) & (self.parent >= 0))
+        above = self.parent[rows]
+        seen = self.start[above] + ttft[above] - self.start[rows]
+        known = (self.role[above] == cp.LLM) & (ttft[above] >= 0) & (seen >= 0) & (seen <= (self.end - self.start)[rows])
+        if known.any():
+            ttft = ttft.copy()
+            ttft[rows[known]] = seen[known]
+        return ttft
 
     def _find_retries(self) -> None:
         """Find attempts in spans of their own; the pause before the next one is waiting for a turn, not the framework's own time."""
@@ -258,8 +276,8 @@ class _Calls:
         self.ttft_source: Ints = np.where(self.ttft_client >= 0, own_source, np.where(self.ttft_engine >= 0, TTFT_ENGINE, TTFT_NONE))
         phases = self._phase_times()
         self.queue, self.prefill, self.decode = (
-            np.where(phases[stage] >= 0, phases[stage], self._engine_value(_ints(s, name)))
-            for stage, name in ((cp.QUEUE, "queue_ns"), (cp.PREFILL, "prefill_ns"), (cp.DECODE, "decode_ns")))
+            np.where(phases[stage] >= 0, phases[stage], self._engine_value(values))
+            for stage, values in ((cp.QUEUE, _ints(s, "queue_ns")), (cp.PREFILL, _prefill(s)), (cp.DECODE, _ints(s, "decode_ns"))))
         self.engine_e2e = np.where(self._engine_value(_ints(s, "engine_e2e_ns")) >= 0, self._engine_value(_ints(s, "engine_e2e_ns")),
                                    self._engine_value(_ints(s, "duration_ns")))
         self._token_times()

@@ -12,7 +12,10 @@ import itertools
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from analysis import critical_path as cp
 from analysis.critical_path import Ints
 
 # Measured on LangGraph with both instrumentations, 4 pairs: overlap 100 %, starts 2 to 15 ms apart.
@@ -100,6 +103,70 @@ def _under(outer: int, inner: int, parent: Ints, trace: Ints) -> None:
         else:
             return  # each is a part of a request of its own
     parent[inner] = outer
+
+
+# What one instrumentation knows of a call and another leaves out. Output tokens are not among it: they decide which span is the call.
+SHARED = ("response_id", "finish_reason", "model", "provider", "input_tokens", "cached_tokens", "reasoning_tokens", "max_tokens", "temperature", "streaming",
+          "error_type")
+
+
+def share(spans: pa.Table, parent: Ints, role: Ints, start: Ints, end: Ints) -> pa.Table:
+    """The spans, where a model call and the only one inside it, which takes at least half of its time, each have what only the other one told.
+
+    A gateway's span counts the tokens and its client's saw the first one; or the other way round.
+    """
+    inner = np.flatnonzero((role == cp.LLM) & (parent >= 0))
+    inner = inner[role[parent[inner]] == cp.LLM]
+    outer, counts = np.unique(parent[inner], return_counts=True)
+    inner = inner[np.isin(parent[inner], outer[counts == 1])]
+    inner = inner[2 * (end - start)[inner] >= (end - start)[parent[inner]]]
+    if not len(inner):
+        return spans
+    # From the longest inwards and back: through all the spans that tell of one call.
+    inwards = sorted(inner.tolist(), key=lambda row: (start[row] - end[row], start[row]))
+    pairs = [(int(parent[row]), row) for row in inwards]
+    both = [*pairs, *((row, above) for above, row in reversed(pairs))]
+    for name in SHARED:
+        if name in spans.column_names:
+            spans = _filled(spans, name, both)
+    return _first_tokens(spans, both, start, end)
+
+
+def _filled(spans: pa.Table, name: str, pairs: list[tuple[int, int]]) -> pa.Table:
+    """A column in which the second row of a pair has the first one's value where it has none."""
+    column = spans.column(name)
+    told: dict[int, Any] = {}
+    for giver, taker in pairs:
+        value = told.get(giver, column[giver].as_py())
+        if value is not None and taker not in told and not column[taker].is_valid:
+            told[taker] = value
+    return _replaced(spans, name, told)
+
+
+def _first_tokens(spans: pa.Table, pairs: list[tuple[int, int]], start: Ints, end: Ints) -> pa.Table:
+    """As `_filled`, for the moment of the first token: it runs from each span's own start, and lies within both."""
+    ttft, source = spans.column("ttft_ns"), spans.column("ttft_source")
+    told: dict[int, int] = {}
+    sources: dict[int, int] = {}
+    for giver, taker in pairs:
+        value = told.get(giver, ttft[giver].as_py())
+        if value is None or taker in told or ttft[taker].is_valid:
+            continue
+        own = int(start[giver] + value - start[taker])
+        if 0 <= own <= end[taker] - start[taker]:
+            told[taker], sources[taker] = own, sources.get(giver, source[giver].as_py())
+    return _replaced(_replaced(spans, "ttft_ns", told), "ttft_source", sources)
+
+
+def _replaced(spans: pa.Table, name: str, values: dict[int, Any]) -> pa.Table:
+    if not values:
+        return spans
+    column = spans.column(name).combine_chunks()
+    rows = sorted(values)
+    mask = np.zeros(len(column), dtype=bool)
+    mask[rows] = True
+    new = pc.replace_with_mask(column, pa.array(mask), pa.array([values[row] for row in rows], column.type))
+    return spans.set_column(spans.column_names.index(name), name, new)
 
 
 def is_below(row: int, ancestor: int, parent: Any) -> bool:

@@ -570,6 +570,9 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     role, stage = classify(raw, grouped, kinds)
     columns = _canonical(grouped, n, start, rules)
     _milliseconds_as_seconds(columns, duration)
+    tenants = [_names(s).get("tenant.id") for s in raw.sources]
+    if any(tenants):
+        columns["tenant"] = pc.coalesce(columns["tenant"], pa.array(tenants, pa.string()).take(pa.array(raw.source)))
     status = _failed(grouped, np.where((raw.status >= 0) & (raw.status <= 2), raw.status, 0).astype(np.uint8))
     event_attributes = Grouped(raw.events.attributes, rules.limits)
     _event_values_into(columns, raw, event_attributes, status)
@@ -639,6 +642,8 @@ def _canonical(grouped: Grouped, n: int, start: Ints, rules: Rules) -> dict[str,
         text = columns.text(name)
         if name == "user_hash" and rules.hash_users and text.null_count < n:
             text = pa.array(_per_distinct(text, lambda user: privacy.user_hash(user, rules.salt)), pa.string())
+        elif name == "response_id" and text.null_count < n:
+            text = _short(_without_choice(text))
         elif text.null_count < n:
             text = _short(_reworded(text, _REWORD[name]) if name in _REWORD else text)
         out[name] = text
@@ -656,6 +661,11 @@ def _milliseconds_as_seconds(columns: dict[str, Any], duration: Ints) -> None:
     late = (values > 20 * duration) & (values // 1000 <= duration) & (values % 1_000_000_000 == 0)
     if late.any():
         columns["ttft_ns"] = pc.if_else(pa.array(late), pa.array(values // 1000), ttft)
+
+
+def _without_choice(ids: pa.StringArray) -> pa.StringArray:
+    """Ids of answers: vLLM numbers the prompts of one text completion (`cmpl-1f0a-0`), and its client knows none of the numbers."""
+    return pc.replace_substring_regex(ids, r"^(cmpl-.+)-\d{1,3}$", r"\1") if pc.any(pc.starts_with(ids, "cmpl-")).as_py() else ids
 
 
 _REWORD: dict[str, Callable[[str], str]] = {"finish_reason": readers.finish_reason, "provider": readers.provider}
@@ -825,9 +835,13 @@ def source_table(sources: list[Source], rules: Rules) -> tuple[Any, list[tuple[i
     return ids, list(rows.items())
 
 
+def _names(source: Source) -> dict[str, str]:
+    """Attributes of a resource that are one word or number."""
+    return {key: str(value)[:MAX_NAME] for key, value in dict(source.resource).items() if isinstance(value, str | int | float) and value != ""}
+
+
 def _source_row(source: Source, rules: Rules) -> dict[str, Any]:
-    resource = dict(source.resource)
-    named = {key: str(value)[:MAX_NAME] for key, value in resource.items() if isinstance(value, str | int | float) and value != ""}
+    named = _names(source)
     return {
         "service": named.get("service.name", "unknown_service"), "instance": named.get("service.instance.id", named.get("host.name")),
         "version": named.get("service.version"), "namespace": named.get("service.namespace"),

@@ -334,3 +334,20 @@ def test_the_order_of_arrival_changes_nothing() -> None:
     assert len(found[0][0]) == 1
     assert found[0][0][0]["start"] == T0_NS // 1000
     assert all(f == found[0] for f in found)
+
+
+TGI = {"total_time": "1.5s", "validation_time": "1ms", "queue_time": "300ms", "inference_time": "1.2s", "time_per_token": "30ms"}
+
+
+def test_where_only_the_client_saw_the_first_token_the_engines_time_is_parted_there() -> None:
+    request = request_of(root(1600), chat(2, 10, 1590, ttft=400), Made(3, "generate", 20, 1520, 2, service="tgi", attributes=TGI))
+    found = stages_ms(request)
+    assert {k: v for k, v in found.items() if v} == {"network": 80, "queue": 300, "first_token": 90, "decode": 1110, "other": 20}
+
+
+def test_a_prefill_that_may_hold_the_queue_is_not_shown_as_prefill() -> None:
+    timed = {"gen_ai.latency.e2e": 1.0, "gen_ai.latency.time_to_first_token": 0.5, "gen_ai.latency.time_in_model_prefill": 0.48,
+             "gen_ai.latency.time_in_model_decode": 0.5}
+    requests, [call] = assembled(Made(1, " Req 1f0a", 0, 1000, scope="sglang server", attributes=timed))
+    assert {k: v for k, v in stages_ms(requests[0]).items() if v} == {"first_token": 500, "decode": 500}
+    assert call["prefill_ns"] is None

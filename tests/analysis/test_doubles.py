@@ -94,3 +94,33 @@ def test_one_response_id_at_one_time_is_one_call_and_later_it_is_another() -> No
     gateway = {"service": "gateway", "scope": "litellm", "out": 12, **same}  # counts tokens in its own way
     assert counted(root(1000), chat(2, 100, 700, **same), twin(9, 150, 650, **gateway)) == (1, 1)
     assert counted(root(1000), chat(2, 100, 700, **same), twin(9, 2150, 2650, **gateway)) == (2, 2)
+
+
+FIRST_TOKEN = {"events": [(320, "First Token Stream Event")]}
+
+
+def test_what_only_the_client_saw_of_a_gateways_call_is_the_calls() -> None:
+    client = chat(2, 10, 990, ttft=300, attributes={"gen_ai.response.id": "a", "gen_ai.response.finish_reasons": ["stop"]})
+    _, [call] = assembled(root(1000), client, chat(3, 30, 960, 2, service="gateway", scope="litellm", attributes={"gen_ai.usage.cache_read.input_tokens": 40}))
+    assert (call["span_id"], call["ttft_ns"], call["response_id"], call["finish_reason"], call["cached_tokens"]) == (3, 280_000_000, "a", "stop", 40)
+    assert call["tpot_ns"] == (930 - 280) * 1e6 / 9
+
+
+def test_what_only_the_inner_report_saw_is_the_calls_although_it_counted_no_tokens() -> None:
+    _, [call] = assembled(root(1000), chat(2, 10, 990, scope=OUTER), chat(3, 20, 980, 2, out=None, scope=INNER, **FIRST_TOKEN))
+    assert (call["span_id"], call["ttft_ns"], call["ttft_source"]) == (2, 310_000_000, 2)
+
+
+def test_it_goes_through_three_reports() -> None:
+    requests, [call] = assembled(root(1000), chat(2, 10, 990, ttft=300), chat(3, 20, 980, 2, out=None), chat(4, 30, 970, 3))
+    assert (call["span_id"], call["ttft_ns"], requests[0]["ttft_ns"]) == (4, 280_000_000, 310_000_000)
+
+
+@pytest.mark.parametrize("inner", [
+    [chat(3, 500, 900, 2)],  # less than half of the time: something else was done beside it
+    [chat(3, 10, 500, 2), chat(4, 500, 990, 2)],  # two calls
+    [chat(3, 400, 990, 2)],  # the first token came before it began
+])
+def test_a_first_token_of_something_else_is_not_shared(inner: list[Made]) -> None:
+    _, calls = assembled(root(1000), chat(2, 10, 990, ttft=300), *inner)
+    assert [c["ttft_ns"] for c in calls] == [None] * len(inner)

@@ -58,7 +58,8 @@ def rows(bodies: Sequence[bytes], rules: Rules) -> list[Row]:
             for scope_spans in resource_spans.scope_spans:
                 source = _source(resource_spans, scope_spans, rules)
                 for span in scope_spans.spans:
-                    out.append(_row(body, span, scope_spans.scope.name, source, rules))
+                    tenant = _named(resource_spans).get("tenant.id")
+                    out.append(_row(body, span, scope_spans.scope.name, source, tenant, rules))
                     out[-1].aside = _impossible(span.start_time_unix_nano, span.end_time_unix_nano)
     return out
 
@@ -436,7 +437,7 @@ def _dialects(span: Span, scope: str) -> set[str | None]:
 # --- a span, its events and its source ---
 
 
-def _row(body: int, span: Span, scope: str, source: dict[str, Any], rules: Rules) -> Row:
+def _row(body: int, span: Span, scope: str, source: dict[str, Any], tenant: str | None, rules: Rules) -> Row:
     start, end = min(span.start_time_unix_nano, _LAST_NS), min(span.end_time_unix_nano, _LAST_NS)
     found, taken = canonical(span, start)
     status = span.status.code if 0 <= span.status.code <= 2 else 0
@@ -453,6 +454,10 @@ def _row(body: int, span: Span, scope: str, source: dict[str, Any], rules: Rules
         columns[column] = found.get(column)
     for column in TEXT_COLUMNS:
         text = found.get(column)
+        if column == "response_id" and text is not None:
+            text = re.sub(r"^(cmpl-.+)-\d{1,3}$", r"\1", text)
+        if column == "tenant" and text is None:
+            text = tenant
         if column == "user_hash" and text is not None and rules.hash_users:
             text = hashlib.blake2b(text.encode(), digest_size=8, key=rules.salt).hexdigest()
         columns[column] = text if text is None else text[:MAX_NAME]
@@ -499,8 +504,8 @@ def _after(start: int, moment: int) -> int:
     return min(max(moment - start, 0), MAX_DURATION_NS)
 
 
-def _source(resource_spans: Any, scope_spans: Any, rules: Rules) -> dict[str, Any]:
-    """What the row of a source says in columns of its own."""
+def _named(resource_spans: Any) -> dict[str, str]:
+    """Attributes of a resource that are one word or number; the last of a repeated key counts."""
     named: dict[str, str] = {}
     for a in resource_spans.resource.attributes:
         value = any_value(a.value)
@@ -508,6 +513,12 @@ def _source(resource_spans: Any, scope_spans: Any, rules: Rules) -> dict[str, An
             named[a.key] = str(value)[:MAX_NAME]
         else:
             named.pop(a.key, None)
+    return named
+
+
+def _source(resource_spans: Any, scope_spans: Any, rules: Rules) -> dict[str, Any]:
+    """What the row of a source says in columns of its own."""
+    named = _named(resource_spans)
     return {
         "service": named.get("service.name", "unknown_service"), "instance": named.get("service.instance.id", named.get("host.name")),
         "version": named.get("service.version"), "scope_name": scope_spans.scope.name[:MAX_NAME], "scope_version": scope_spans.scope.version[:MAX_NAME],

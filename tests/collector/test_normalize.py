@@ -221,3 +221,13 @@ def test_broken_ids_are_refused_span_by_span_and_counted_per_body() -> None:
 def test_the_same_source_has_the_same_id_in_every_batch() -> None:
     one, two = (normalize(decode.decode_spans([body(Made(i, "x", 0, 10))]), RULES).sources for i in (1, 2))
     assert one == two
+
+
+def test_a_tenant_of_the_resource_is_that_of_its_spans_unless_they_say_another() -> None:
+    request = ExportTraceServiceRequest.FromString(body(Made(1, "x", 0, 10, attributes={"tenant.id": "own"}), Made(2, "x", 0, 10)))
+    for resource_spans in request.resource_spans:
+        resource_spans.resource.attributes.extend(pairs({"tenant.id": "blue"}))
+    sent = [request.SerializeToString()]
+    stored = normalize(decode.decode_spans(sent), RULES)
+    _check(stored, sent, RULES)
+    assert stored.spans.column("tenant").to_pylist() == ["own", "blue"]

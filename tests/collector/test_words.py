@@ -140,6 +140,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
                       {"ttft_ns": 3_500_000, "input_tokens": None, "streaming": True}),
     "a statement behind a comment": ({"kind": CLIENT}, {"db.system.name": "x", "db.query.text": "/* c */ INSERT INTO t"}, {"is": ("write", "post")}),
     "a statement's summary": ({"kind": CLIENT}, {"db.system.name": "x", "db.query.summary": "INSERT orders"}, {"is": ("write", "post")}),
+    "one prompt of a completion": ({}, {"gen_ai.latency.e2e": 1.0, "gen_ai.request.id": "cmpl-1f0a-0"}, {"response_id": "cmpl-1f0a"}),
+    "a completion": ({}, {"gen_ai.response.id": "cmpl-12"}, {"response_id": "cmpl-12"}),
     "infinity": ({}, {"langfuse.observation.model.parameters": '{"max_tokens": "Infinity", "temperature": 0.7}'}, {"max_tokens": None, "temperature": 0.7}),
 }
 
