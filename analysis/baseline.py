@@ -16,7 +16,7 @@ from analysis.incident import IntArray, find_onset, from_us
 from analysis.latency import min_n
 from analysis.sampling import assess, evened
 from analysis.slo import Slo
-from analysis.window import RequestFrame, Window, filter_of, load, query
+from analysis.window import RequestFrame, Window, load, load_judged, query
 
 # Yesterday, the days before, and the same weekday last week: further back the application is another one.
 DAYS_BACK: Final = (1, 2, 3, 4, 5, 6, 7)
@@ -96,7 +96,7 @@ def _healthy(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> bool:
 
 
 def _judged(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> tuple[IntArray, Judged]:
-    rows = con.sql(query("before"), params=filter_of(window)).pl()
+    rows = load_judged(con, window, query("before"))
     rows = rows.filter(telling(rows, slo))
     return rows["start_us"].to_numpy(), judge(rows, slo)
 

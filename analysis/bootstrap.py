@@ -26,13 +26,19 @@ class Blocks:
 
     def quantiles(self, p: FloatArray, rng: np.random.Generator, resamples: int = RESAMPLES) -> FloatArray:
         """Return bootstrap replicates of the quantiles `p` (0..1), shape (resamples, len(p)): whole blocks are drawn with replacement."""
-        drawn = _draw(len(self.counts), rng, resamples) @ self.counts
-        share = np.cumsum(drawn, axis=1)
-        total = np.maximum(share[:, -1:], 1e-300)
+        drawn = _draw(len(self.counts), rng, resamples)
+        # Up to each bin, by bisection: counting every bin of every replicate takes four times as long.
+        upto = np.ascontiguousarray(np.cumsum(self.counts, axis=1).T)
+        total = np.maximum(drawn @ upto[-1], 1e-300)
         out = np.empty((resamples, len(p)))
         for i, wanted in enumerate(p):
-            at = np.argmax(share >= wanted * total * (1.0 - 1e-12), axis=1)
-            out[:, i] = self.upper[at]
+            needed = wanted * total * (1.0 - 1e-12)
+            low, high = np.zeros(resamples, dtype=np.int64), np.full(resamples, len(self.upper) - 1)
+            while (low < high).any():
+                middle = (low + high) // 2
+                reached = np.einsum("rb,rb->r", drawn, upto[middle]) >= needed
+                high, low = np.where(reached, middle, high), np.where(reached, low, middle + 1)
+            out[:, i] = self.upper[low]
         return out
 
 

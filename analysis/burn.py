@@ -14,7 +14,7 @@ import msgspec
 
 from analysis.goodput import judge
 from analysis.slo import Slo
-from analysis.window import Window, filter_of, query
+from analysis.window import Window, load_judged, query
 
 # (long, short, burn that fires, part of a 30-day budget that the long window spends at that burn): 14.4 x 1 h / 720 h = 2 %, and so on.
 PAIRS: Final = ((3_600, 300, 14.4, 0.02), (21_600, 1_800, 6.0, 0.05), (259_200, 21_600, 1.0, 0.10))
@@ -51,7 +51,7 @@ class Burn(msgspec.Struct, kw_only=True):
 def burn(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, now: datetime) -> Burn:
     """Return the burn rates that end at the window's end (`now` without one), over the requests that pass its filter."""
     at = window.end or now
-    rows = con.sql(query("series"), params=filter_of(replace(window, start=at - timedelta(seconds=PAIRS[-1][0]), end=at))).pl()
+    rows = load_judged(con, replace(window, start=at - timedelta(seconds=PAIRS[-1][0]), end=at), query("series"))
     judged = judge(rows, slo)
     age_s = at.timestamp() - rows["start_us"].to_numpy() / 1e6
     allowed = max(1.0 - slo.goodput_target, 1e-6)

@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.goodput import judge
+from analysis.goodput import judge, own_limits
 from analysis.latency import MIN_N, sorted_quantile
 from analysis.requests import Extent, extent, known_metric
 from analysis.slo import Slo
-from analysis.window import Window, filter_of, query
+from analysis.window import Window, load_judged, query
 
 # Steps that people read on a clock, in seconds: 1 s to 1 day.
 STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
@@ -49,6 +49,7 @@ class Series(msgspec.Struct, kw_only=True):
     """One metric over a window in steps of `step_s` seconds, aligned to the clock; steps without a request are points with n = 0.
 
     The first and last step may reach beyond the window; they count only what is inside. `min_n` is what each percentile needs.
+    `limit_ms` is the common limit; `own_limits` requests came with limits of their own, by which goodput judges them.
     """
 
     metric: str
@@ -59,6 +60,7 @@ class Series(msgspec.Struct, kw_only=True):
     limit_ms: float | None
     min_n: dict[str, int]
     points: list[SeriesPoint]
+    own_limits: int = 0
     reasons: dict[str, str] = {}
 
 
@@ -76,7 +78,8 @@ def series(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str
     if covered.start is None or covered.end is None or covered.n == 0:
         answer.reasons = {"points": "no request in the window"}
         return answer
-    rows = con.sql(query("series"), params=filter_of(window)).pl()
+    rows = load_judged(con, window, query("series"))
+    answer.own_limits = own_limits(rows)
     judged = judge(rows, slo)
     step_us = answer.step_s * 1_000_000
     origin = int(covered.start.timestamp() * 1e6) // step_us

@@ -215,10 +215,7 @@ def load(con: duckdb.DuckDBPyConnection, window: Window, *, without: Collection[
     if every > 1:
         requests = requests.filter(f"trace_key % {every:d}::ubigint = 0")
     rows: pl.DataFrame = requests.project(", ".join(name for name in requests.columns if name not in without)).pl()
-    own = con.sql(query("slo_headers"), params={"start": window.start, "end": window.end}).pl()
-    if not own.is_empty() and not rows.is_empty():
-        keys: pl.DataFrame = requests.project("trace_key").pl()
-        rows = rows.hstack(keys.join(own, on="trace_key", how="left", maintain_order="left").drop("trace_key"))
+    rows = _with_own_limits(con, window, requests, rows)
     finished = rows["complete"]
     complete = rows if finished.all() else rows.filter(finished)
 
@@ -240,6 +237,22 @@ def load(con: duckdb.DuckDBPyConnection, window: Window, *, without: Collection[
         },
     ).pl()
     return RequestFrame(window, complete.drop("complete"), points, rows.height - complete.height, start, end, without, read_more, every)
+
+
+def load_judged(con: duckdb.DuckDBPyConnection, window: Window, sql: str) -> pl.DataFrame:
+    """Return what judging takes of every complete request of a window: columns of the query `sql` and, where there are any, limits of their own."""
+    requests = con.sql(sql, params=filter_of(window))
+    rows: pl.DataFrame = requests.project(", ".join(name for name in requests.columns if name != "trace_key")).pl()
+    return _with_own_limits(con, window, requests, rows)
+
+
+def _with_own_limits(con: duckdb.DuckDBPyConnection, window: Window, requests: duckdb.DuckDBPyRelation, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return `rows` of `requests` with the limits that some came with as `slo_<metric>_ms`, as they are where none did."""
+    own: pl.DataFrame = con.sql(query("slo_headers"), params={"start": window.start, "end": window.end}).pl()
+    if own.is_empty() or rows.is_empty():
+        return rows
+    keys: pl.DataFrame = requests.project("trace_key").pl()
+    return rows.hstack(keys.join(own, on="trace_key", how="left", maintain_order="left").drop("trace_key"))
 
 
 def load_llm_calls(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFrame:

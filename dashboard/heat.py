@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from analysis.cohorts import Cohorts
+from analysis.series import Series
 from analysis.window import rfc3339
 from dashboard import charts, data, lift, plot, state, ui
 from dashboard.box import Box
@@ -23,10 +24,15 @@ def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
     st.plotly_chart(
         plot.figure(charts.heat(found, theme, course, box)), theme=None, config=plot.CONFIG, key=key, selection_mode=["box"],
         on_select=lambda: state.choose_box(charts.box_of(st.session_state[key]["selection"], found)), alt=words(found.n, metric, course.step_s))
-    ui.put(f"<small>{found.n:,} requests with {metric.upper()}, {found.step_s} s × 21 % buckets, stronger = more requests; dashed = limit; drag a box to "
-           f"see what those requests share; lines need n ≥ {course.min_n['p50']} (P50) and {course.min_n['p95']} (P95) per {course.step_s} s; times in UTC; "
-           "source /api/v1/heatmap, /api/v1/series</small>")
+    ui.put(f"<small>{found.n:,} requests with {metric.upper()}, {found.step_s} s × 21 % buckets, stronger = more requests; dashed = {limit(course)}; "
+           f"drag a box to see what those requests share; lines need n ≥ {course.min_n['p50']} (P50) and {course.min_n['p95']} (P95) per {course.step_s} s; "
+           "times in UTC; source /api/v1/heatmap, /api/v1/series</small>")
     return box
+
+
+def limit(course: Series) -> str:
+    """What the dashed line is; requests that came with limits of their own are judged by those and not by it."""
+    return "limit" if not course.own_limits else f"the common limit ({course.own_limits:,} requests are judged by limits of their own)"
 
 
 def chosen(box: Box, metric: str, total: int | None = None) -> None:

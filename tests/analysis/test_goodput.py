@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.burn import burn
 from analysis.goodput import clearly_below, design_effect, goodput, judge, telling, wilson
 from analysis.report import build
+from analysis.series import series
 from analysis.slo import Slo
 from analysis.text import render
 from analysis.window import Window
-from tests.analysis.builders import T0_NS, insert, requests, store
+from tests.analysis.builders import T0, T0_NS, at, insert, requests, store
 
 MS = st.one_of(st.none(), st.integers(0, 3000).map(float))
 ROW = st.tuples(st.booleans(), MS, MS, MS, MS, st.one_of(st.none(), st.integers(0, 3)))
@@ -141,6 +143,10 @@ def test_a_limit_that_a_request_came_with_replaces_the_common_one() -> None:
         {0: {header: "50", "other": "1"}, 1: {header: '["900"]'}, 2: {"x-slo-e2e-ms": "80"}, 3: {"http.request.header.x_slo_ttft_ms": "5"},
          4: {header: "fast"}, 5: {header: "0"}, 6: {"x-slo-tpot-ms": "1e300"}, 7: {"x-slo-price-ms": "1"}},
         prefill_ms=100.0, ttft_prefill_ms=100.0, decode_ms=50.0)
+    # The course over time and the burn rate judge by the same limits.
+    course, spent = series(con, Window(), Slo(ttft_ms=200.0), "ttft"), burn(con, Window(start=T0, end=at(100)), Slo(ttft_ms=200.0), at(100))
+    assert sum(point.requests * (1.0 - (point.goodput_ratio or 0.0)) for point in course.points) == pytest.approx(3.0)
+    assert (course.own_limits, course.limit_ms, spent.pairs[0].bad) == (4, 200.0, 3)
     report = build(con, Window(), Slo(ttft_ms=200.0), with_findings=False)
     # 50 and 5 ms are missed by 100 ms, 900 ms is met, 80 ms end to end is missed by 150 ms; a text that is no number above 0 limits nothing.
     assert (report.goodput.good, report.goodput.bad, report.goodput.unmeasurable) == (97, 3, 0)
