@@ -66,13 +66,12 @@ def budget_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, config
     out.path, out.limit_ms, out.n, out.budget_ms = path, limit_ms, ok.height, dict(budgets.group_ms)
     if metric in ("ttft", "e2e"):
         out.responsibility = responsibility(times, budgets, limit_ms, slo.percentile)
-        if metric == "e2e" and frame.start and frame.end:
+        gains: dict[str, float] = {}
+        if frame.start and frame.end:
             out.responsibility.recomputed_n, gains = gains_ms(con, ok, times, budgets, slo.percentile, frame.start, frame.end)
-        else:
-            gains = {}
         for row in out.responsibility.groups:
             row.recomputed_ms = gains.get(row.group)
-            row.reasons = {} if row.group in gains else {"recomputed_ms": "span trees are replayed for whole requests only"}
+            row.reasons = {} if row.group in gains else {"recomputed_ms": "no replayed request spends time in it"}
         healthy, out.derived_from = _healthy(con, frame, slo, metric)
         if healthy is None:
             out.reasons |= dict.fromkeys(("derived", "derived_from"), "no healthy window to derive budgets from: name one with baseline=FROM..TO")

@@ -17,7 +17,7 @@ import polars as pl
 
 from analysis.budget import GROUPS, Budgets, StageTimes, group_time
 from analysis.latency import quantile
-from analysis.whatif.retime import Tree
+from analysis.whatif.retime import TOLERANCE_MS, Tree
 from analysis.window import query
 
 # Requests whose trees are replayed: 2,000 leave 100 above P95, and take about a second. Own default.
@@ -29,7 +29,8 @@ def gains_ms(
 ) -> tuple[int, dict[str, float]]:
     """Return (n, group -> ms): what holding each group alone takes off the percentile (0..100) of the total, over n requests of every k-th trace.
 
-    `times` are the whole requests' stage times of `rows` (with `trace_key`), shape (n,). A request whose spans are not there keeps its time.
+    `times` are the stage times of `rows` (with `trace_key`) on their path, shape (n,): of the whole requests, or up to the first token. A request whose
+    spans are not there keeps its time.
     """
     every = max(1, math.ceil(rows.height / MOST))
     chosen = np.flatnonzero((rows["trace_key"] % every == 0).to_numpy())
@@ -45,10 +46,36 @@ def gains_ms(
         after = some.total_ms.copy()
         for at in np.flatnonzero(spent > budget_ms):
             if keys[at] in of_trace:
-                after[at] -= saved_ms(of_trace[keys[at]], group, budget_ms / float(spent[at]), float(spent[at]) - budget_ms)
+                spans = of_trace[keys[at]]
+                path = spans if times.path == "e2e" else until_first_token(spans, float(some.total_ms[at]))
+                after[at] -= saved_ms(path, group, budget_ms / float(spent[at]), float(spent[at]) - budget_ms)
         if bool((spent > 0.0).any()):
             out[group] = before - quantile(after, percentile / 100.0)
     return len(chosen), out
+
+
+def until_first_token(spans: pl.DataFrame, ttft_ms: float) -> pl.DataFrame:
+    """Return the spans that a request's first token waited for, as if it ended with it; no span where no model call is running at that moment.
+
+    `spans` as in `saved_ms`. What still runs then holds nothing up, but for the call that gave the token, all that it is part of, and its engine.
+    """
+    began = (spans["start_us"] - int(spans["start_us"].min() or 0)).to_numpy() / 1000.0  # type: ignore[arg-type]
+    ended = began + spans["duration_ms"].to_numpy()
+    roles, ids, parents = (spans[name].to_list() for name in ("role", "span_id", "parent_span_id"))
+    running = [at for at in range(len(ids)) if began[at] <= ttft_ms + TOLERANCE_MS and ended[at] >= ttft_ms - TOLERANCE_MS]
+    calls = [at for at in running if roles[at] in ("llm", "engine")]
+    if not calls:
+        return spans.clear()
+    # The call whose own first token came then; of calls that do not tell, the one that began last.
+    away = np.abs(began + spans["ttft_ms"].cast(pl.Float64).fill_null(math.inf).to_numpy() - ttft_ms)
+    place, last = {span: at for at, span in enumerate(ids)}, min(calls, key=lambda at: (float(away[at]), -began[at]))
+    of = {last, *(at for at in calls if parents[at] == ids[last])}
+    while parents[last] in place and place[parents[last]] not in of:
+        last = place[parents[last]]
+        of.add(last)
+    kept = [at for at in range(len(ids)) if at in of or ended[at] <= ttft_ms]
+    cut = np.minimum(ended, ttft_ms) - began
+    return spans.with_columns(duration_ms=pl.Series(cut))[kept]
 
 
 def saved_ms(spans: pl.DataFrame, group: str, factor: float, most_ms: float) -> float:

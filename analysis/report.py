@@ -118,7 +118,8 @@ def build(
         budgets_for(slo, next(iter(slo.limits())), budgets)
         return _refused(con, frame, sampled, slo)
     told = sought(con, window, slo, budgets, requests) if with_findings and not at_once else None
-    made = _of_requests(con, frame, sampled, slo, budgets, prices, simulate, told[1] if told else _SEEKING if with_findings else None, with_findings=at_once)
+    apart = None if at_once or not with_findings else told[1] if told else _SEEKING
+    made = _of_requests(con, frame, sampled, slo, budgets, prices, simulate, apart, with_findings=at_once)
     made.findings_age_s = 0.0 if at_once else told[0] if told else None
     if made.findings_age_s is None:
         made.reasons["findings_age_s"] = FINDING_CAUSES if with_findings else "not asked for"

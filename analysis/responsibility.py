@@ -32,7 +32,7 @@ class Responsible(msgspec.Struct, kw_only=True):
 
     `alone_ms` is what holding it alone takes off the percentile, `shapley_ms` its fair share of what holding all takes off (they sum to that),
     `shapley_breaches` the same of the share of breaching requests. `recomputed_ms` is `alone_ms` with the critical path worked out anew (another branch may
-    take over), over every k-th request; null where the judged path ends at the first token.
+    take over), over every k-th request.
     """
 
     group: str

@@ -1,5 +1,5 @@
 -- What are the span trees of some requests? One row per span of every $every-th trace that starts in [$start, $end]. Microseconds since 1970, milliseconds.
-select trace_key, span_id, parent_span_id, epoch_us(start) as start_us, duration_ms, stage, role
+select trace_key, span_id, parent_span_id, epoch_us(start) as start_us, duration_ms, ttft_ms, stage, role
 from sampled_spans($every::ubigint)
 where start >= $start::timestamptz and start <= $end::timestamptz
 order by trace_key, start, span_id

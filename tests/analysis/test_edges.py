@@ -4,6 +4,7 @@ import json
 
 import duckdb
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from analysis.sides import sides
 from analysis.slo import Slo
 from analysis.text import render
 from analysis.window import Window
-from tests.analysis.builders import at, calls_of, insert, insert_calls, requests, store
+from tests.analysis.builders import T0_NS, at, calls_of, insert, insert_calls, requests, store
 from tests.analysis.test_report import _nulls
 
 EFFECTS = st.lists(st.integers(-50, 50), min_size=1, max_size=5)
@@ -46,6 +47,40 @@ def test_with_one_caller_the_edge_is_named_because_the_sides_cannot_be_told_apar
     found = culprit({("a", f"b{j}"): (100.0 * (j == 0) + 0.1 * j, 50) for j in range(3)})
     assert found is not None
     assert (found.side, found.name) == ("edge", "a -> b0")
+
+
+def hops(late: str | None) -> duckdb.DuckDBPyConnection:
+    """600 requests of two gateways to three services over HTTP, spans of both sides; since the 300th one callee answers 80 ms late on the way."""
+    con = store()
+    frame = requests(600, e2e_ms=300.0, network_ms=300.0)
+    insert(con, frame)
+    places = [(1, "gate", "g0"), (2, "gate", "g1"), *((3 + j, "search", f"s{j}") for j in range(3)), (6, "vllm", "gpu-0")]
+    con.executemany("""insert into sources by name select $1::ubigint as source_id, $2 as service, $3 as instance, '' as scope_name, '' as scope_version,
+        map {} as resource_attributes, map {} as scope_attributes, '' as resource_schema_url, '' as scope_schema_url""", places)
+    # shape: source, kind (client 3, server 2), role (plain 0, engine 3)
+    shapes = [(s, s, 3, 0) for s in (1, 2)] + [(s, s, 2, 0) for s in (3, 4, 5)] + [(6, 6, 2, 3)]
+    con.executemany("""insert into shapes by name select $1::int as shape, $2::ubigint as source_id, $3::utinyint as kind, 0::utinyint as status,
+        0::uinteger as flags, 0::utinyint as stage, $4::utinyint as role, []::varchar[] as keys""", shapes)
+    rows = []
+    for i in range(600):
+        begin, callee = T0_NS + i * 10**9, 3 + i % 3
+        gap = 10 + 80 * (i >= 300 and f"s{i % 3}" == late)
+        rows += [(i * 3, i + 1, 2, 1, begin, (100 + gap) * 10**6, "GET", 1 + i % 2), (i * 3 + 1, i + 1, 3, 2, begin + gap * 500_000, 10**8, "serve", callee)]
+        rows.append((i * 3 + 2, i + 1, 4, 2, begin, 10**6, "llm_request", 6))
+    hop_rows = pl.DataFrame(rows, schema=["seq", "trace_lo", "span_id", "parent_id", "start_ns", "duration_ns", "name", "shape"], orient="row")
+    con.execute("insert into spans by name select 1::ubigint as trace_hi, * from hop_rows")
+    del hop_rows
+    return con
+
+
+def test_spans_of_both_sides_of_a_hop_make_an_edge_and_an_engine_s_spans_do_not() -> None:
+    found = edges(hops("s1"), at(0), at(600), at(300), 600)
+    assert {(edge.caller, edge.callee) for edge in found.edges} == {(f"gate g{i}", f"search s{j}") for i in range(2) for j in range(3)}
+    assert [round(edge.delta_ms) for edge in found.edges] == [80, 80, 0, 0, 0, 0]
+    assert {(round(edge.gap_ms), round(edge.before_ms or 0.0), edge.n) for edge in found.edges if edge.callee == "search s1"} == {(90, 10, 50)}
+    assert found.culprit is not None
+    assert (found.culprit.side, found.culprit.name, round(found.culprit.effect_ms)) == ("callee", "search s1", 80)
+    assert edges(hops(None), at(0), at(600), at(300), 600).culprit is None
 
 
 def joined(late_replica: str | None) -> duckdb.DuckDBPyConnection:

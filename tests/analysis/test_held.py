@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from analysis.budget import Budgets, StageTimes
 from analysis.budget_text import render
 from analysis.budget_view import budget_view
-from analysis.held import gains_ms, saved_ms
+from analysis.held import gains_ms, saved_ms, until_first_token
 from analysis.slo import Slo
 from analysis.window import Window
 from tests.analysis.builders import T0_NS, at, insert, requests, store
@@ -57,6 +57,26 @@ def test_own_time_of_a_call_around_its_engine_is_the_way_there_and_back() -> Non
         {"span_id": "b", "parent_span_id": "a", "start_us": 100_000, "duration_ms": 800.0, "stage": "decode", "role": "engine"}])
     assert saved_ms(spans, "model", 0.5, 1e9) == pytest.approx(400.0)
     assert saved_ms(spans, "network+gateway", 0.5, 1e9) == pytest.approx(100.0)
+
+
+def test_up_to_the_first_token_what_still_runs_holds_nothing_up() -> None:
+    def span(name: str, parent: str | None, start: int, ms: float, stage: str, role: str = "plain", ttft: float | None = None) -> dict[str, Any]:
+        return {"span_id": name, "parent_span_id": parent, "start_us": start * 1000, "duration_ms": ms, "ttft_ms": ttft, "stage": stage, "role": role}
+
+    spans = pl.DataFrame([
+        span("root", None, 0, 3000.0, "other", "container"), span("docs", "root", 0, 800.0, "retrieval"), span("guard", "root", 0, 600.0, "guardrail"),
+        span("audit", "root", 0, 2500.0, "guardrail"), span("call", "root", 800, 2000.0, "generation", "llm", 300.0),
+        span("judge", "root", 900, 1500.0, "generation", "llm", 900.0), span("later", "root", 2800, 200.0, "post")], infer_schema_length=None)
+    path = until_first_token(spans, 1100.0)
+    assert dict(path.select("span_id", "duration_ms").iter_rows()) == {"root": 1100.0, "docs": 800.0, "guard": 600.0, "call": 300.0}
+    # 400 ms are taken out of retrieval, but the guardrail holds the call up until 600; all of the call's time to its token counts.
+    assert saved_ms(path, "retrieval", 0.5, 400.0) == pytest.approx(200.0)
+    assert saved_ms(path, "model", 0.5, 150.0) == pytest.approx(150.0)
+    assert until_first_token(spans, 2900.0).is_empty()
+    joined = pl.concat([spans, pl.DataFrame([span("engine", "call", 850, 1900.0, "decode", "engine", 240.0)])], how="vertical_relaxed")
+    path = until_first_token(joined, 1100.0)
+    assert dict(path.select("span_id", "duration_ms").iter_rows())["engine"] == 250.0
+    assert saved_ms(path, "model", 0.5, 125.0) == pytest.approx(125.0)
 
 
 def test_the_view_shows_what_is_left_of_the_gain_when_branches_run_side_by_side() -> None:
