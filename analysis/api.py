@@ -28,6 +28,7 @@ from analysis.exposition import Background, Snapshot
 from analysis.lengths import Lengths
 from analysis.question import PARAMETERS, Question
 from analysis.trace import UnknownTrace, load_trace
+from analysis.whatif.worker import Worker
 from collector import auth, health
 from collector.config import Settings
 from collector.errors import CollectorError, StoreUnavailable
@@ -46,13 +47,11 @@ class ApiError(msgspec.Struct, kw_only=True):
     error: str
 
 
-def routes(pipeline: Pipeline, settings: Settings, token: str | None = None, watched: Lengths | None = None) -> list[Route]:
-    """The read side of the server; with a `token`, whoever asks must carry it (health checks excepted)."""
+def routes(pipeline: Pipeline, settings: Settings, worker: Worker, token: str | None = None, watched: Lengths | None = None) -> list[Route]:
+    """The read side of the server; with a `token`, whoever asks must carry it (health checks excepted). `worker` computes the what-ifs."""
     from analysis import views_api, whatif_api  # they wrap their answers with `asked` below
     from analysis.whatif.for_findings import Background as Fixes
-    from analysis.whatif.worker import Worker
 
-    worker = Worker()
     simulate, sought = Fixes(pipeline.store.reading, worker.ask), Seeking(pipeline.store.reading)
 
     def report(parameters: Mapping[str, str]) -> bytes:

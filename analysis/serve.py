@@ -26,6 +26,7 @@ from starlette.routing import BaseRoute
 from analysis import api, critical_path, lengths
 from analysis.assemble import assemble
 from analysis.lengths import Lengths
+from analysis.whatif.worker import Worker
 from collector import erase_http, footprint, otlp_grpc, otlp_http, scrape, tracing
 from collector.auth import Tokens
 from collector.config import Settings
@@ -134,7 +135,8 @@ async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, certifica
     apart = collector.api_port >= 0
     api_socket = _bind_http(collector.api_host or collector.host, collector.api_port, "API", "--api-port") if apart else None
     send = [erase_http.route(pipeline, tokens.ingest), *otlp_http.Receiver(pipeline.writer, collector, tokens.ingest).routes()]
-    read = api.routes(pipeline, settings, tokens.read, watched)
+    worker = Worker()
+    read = api.routes(pipeline, settings, worker, tokens.read, watched)
     apps = [(http_socket, [*send, *(api.health_routes(pipeline) if apart else read)]), (api_socket, read)]
     if grpc_port is not None:
         await grpc_server.start()
@@ -158,9 +160,10 @@ async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, certifica
     for task in beside:
         task.cancel()
     await scraper.close()
-    await grpc_server.stop(_GRACE_S)
     for server, _ in running:
         server.should_exit = True
+    # Answers that take minutes are not waited for: whoever asked is told to ask again.
+    await asyncio.gather(grpc_server.stop(_GRACE_S), asyncio.to_thread(worker.close), asyncio.to_thread(pipeline.store.end_reading))
     for task in serving:
         await task
     await asyncio.to_thread(end_tracing)

@@ -30,7 +30,9 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
-# How long a closing store waits for those who read: between two questions they cannot be interrupted.
+# A server that ends lets those who read finish for so long.
+_PATIENCE_S = 3.0
+# How long a closing store waits for those it has interrupted: between two questions they do not notice.
 _READERS_S = 10.0
 
 
@@ -86,21 +88,26 @@ class Store:
         return None if row is None else str(row[0])
 
     def close(self) -> None:
-        """Close the database (DuckDB checkpoints its log) and take the address note away; whoever still reads is interrupted.
+        """Close the database (DuckDB checkpoints its log) and take the address note away; whoever still reads is interrupted."""
+        self.end_reading(patience_s=0.0)
+        self.connection.close()
+        with suppress(OSError):
+            _address_file(self.path).unlink()
+
+    def end_reading(self, patience_s: float = _PATIENCE_S) -> None:
+        """Let nobody in who wants to read, wait `patience_s` for those who do, then interrupt them.
 
         DuckDB refuses to close a database that is being read, and a thread inside of it would end the process with an abort.
         """
-        until_s = time.monotonic() + _READERS_S
+        now = time.monotonic()
         with self._left:
             self._closing = True
-            while self._readers and time.monotonic() < until_s:
+            self._left.wait_for(lambda: not self._readers, patience_s)
+            while self._readers and time.monotonic() < now + patience_s + _READERS_S:
                 for cursor in self._readers:
                     with suppress(duckdb.Error):
                         cursor.interrupt()
                 self._left.wait(0.05)
-        self.connection.close()
-        with suppress(OSError):
-            _address_file(self.path).unlink()
 
     def reopen(self) -> None:
         """Open the file anew: DuckDB gives a database up when a checkpoint fails, such as on a full disk. Every cursor of before is dead.

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -118,3 +119,12 @@ def test_a_report_takes_the_simulated_figure_when_the_worker_has_made_it(server:
     assert (fix["method"], fix["whatif"]) == ("simulated", "replicas")
     assert fix["predicted"]["after"] < fix["predicted"]["before"]
     assert fix["predicted"]["backtest_error_ratio"] is not None
+
+
+def test_a_server_that_ends_waits_for_no_what_if(server: ServerProcess) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(httpx.get, f"{server.http}/api/v1/whatif/replicas", params={**WINDOW, "replicas": "3"}, timeout=60.0)
+        time.sleep(0.5)
+        assert server.stop() == 0, server.said
+        answer = asked.result()
+    assert answer.status_code in (200, 503), answer.text

@@ -22,6 +22,7 @@ import polars as pl
 from analysis.whatif import engine, fixes
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Prediction, WhatIfError
+from collector.errors import StoreUnavailable
 
 # Added to the niceness of the worker: 10 leaves it about a tenth of a busy core.
 NICENESS: Final = 10
@@ -29,6 +30,7 @@ NICENESS: Final = 10
 MOST_WAITING: Final = 4
 # Windows whose calibrated engines are kept.
 _KEPT: Final = 4
+_CLOSING: Final = "the server is shutting down"
 
 
 class Worker:
@@ -38,6 +40,7 @@ class Worker:
         self._turn = threading.Lock()
         self._count = threading.Lock()
         self._waiting = 0
+        self._closing = False
         self._process: multiprocessing.process.BaseProcess | None = None
         self._pipe: Connection | None = None
 
@@ -45,7 +48,7 @@ class Worker:
         """Answer as `fixes.ask` does, in the worker.
 
         Raises:
-            WhatIfError: as `fixes.ask`; or too many questions are waiting, or the worker died.
+            WhatIfError: as `fixes.ask`; or too many questions are waiting, or the worker died. StoreUnavailable: the server ends.
         """
         fixes.read(fix, texts)  # a bad parameter is refused before anything is sent
         with self._count:
@@ -63,13 +66,17 @@ class Worker:
         """Start the process, which makes itself ready for the first question, unless it runs: a second or two that nobody then waits for."""
         if self._turn.acquire(blocking=False):
             try:
-                with contextlib.suppress(OSError):  # the question itself will say so
+                with contextlib.suppress(OSError, StoreUnavailable):  # the question itself will say so
                     self._open()
             finally:
                 self._turn.release()
 
     def close(self) -> None:
-        """End the process."""
+        """End the process; whoever waits for an answer, or asks from now on, is told."""
+        self._closing = True
+        self._end()
+
+    def _end(self) -> None:
         if self._process is not None:
             self._process.terminate()
             self._process.join(timeout=5.0)
@@ -83,13 +90,17 @@ class Worker:
             pipe.send(sent)
             answer = pipe.recv()
         except (EOFError, OSError) as error:
-            self.close()
+            if self._closing:
+                raise StoreUnavailable(_CLOSING) from error
+            self._end()
             raise WhatIfError("the what-if's process ended (out of memory?): ask for a shorter window") from error
         if isinstance(answer, Prediction):
             return answer
         raise WhatIfError(str(answer))
 
     def _open(self) -> Connection:
+        if self._closing:
+            raise StoreUnavailable(_CLOSING)
         if self._process is None or not self._process.is_alive() or self._pipe is None:
             context = multiprocessing.get_context("spawn")
             self._pipe, theirs = context.Pipe()
