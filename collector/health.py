@@ -50,7 +50,9 @@ def readiness(pipeline: Pipeline) -> tuple[bool, dict[str, Any]]:
     """Whether telemetry would be taken now, and what stands in the way."""
     writer = pipeline.writer
     status = "ready"
-    if writer.waiting_bytes >= writer.queue_bytes:
+    if not writer.alive:
+        status = "nothing is stored any more: the log says why; start the server again"
+    elif writer.waiting_bytes >= writer.queue_bytes:
         status = "queue full"
     elif writer.refusal is not None:
         status = f"store refuses: {writer.refusal}"

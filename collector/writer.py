@@ -172,6 +172,11 @@ class Writer:
         return self._shapes.stored
 
     @property
+    def alive(self) -> bool:
+        """Whether the thread that stores runs: without it nothing is ever answered."""
+        return self._thread.is_alive()
+
+    @property
     def waiting_bytes(self) -> int:
         """Bytes of bodies that wait for a commit."""
         return self._waiting_bytes
