@@ -24,6 +24,7 @@ PROTOBUF, JSON = "application/x-protobuf", "application/json"
 _INLINE_JSON_BYTES = 16_384
 # Compressed bytes handed to zstd at once: its blocks are at least 4 bytes and make 128 KiB each, so a bomb overshoots the limit by 16 MiB at most.
 _ZSTD_STEP = 512
+_LANGFUSE = "/api/public/otel"  # where its SDKs send below LANGFUSE_BASE_URL
 
 
 class _Arriving:
@@ -62,8 +63,8 @@ class Receiver:
         self._converting = asyncio.Semaphore(2)
 
     def routes(self) -> list[Route]:
-        """The three OTLP paths; whatever else is asked below /v1/ hears in OTLP's words that it is not there."""
-        signals = [Route(f"/v1/{signal}", self._endpoint(signal)) for signal in responses.SIGNALS]
+        """The three OTLP paths, also where Langfuse's SDKs send; whatever else is asked below /v1/ hears in OTLP's words that it is not there."""
+        signals = [Route(f"{prefix}/v1/{signal}", self._endpoint(signal)) for prefix in ("", _LANGFUSE) for signal in responses.SIGNALS]
         # Without `methods` a class takes every method; a function would be answered 405 in plain text.
         return [*signals, Route("/v1/{rest:path}", self._endpoint(None))]
 

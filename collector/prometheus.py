@@ -13,9 +13,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE, Metric, ScopeMetrics
 from prometheus_client import Metric as Family
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 
+from collector import openmetrics
 from collector.errors import BadPayload
 
 MAX_SAMPLES = 200_000  # of one page; a page with more is no engine's
@@ -30,11 +30,12 @@ def parse(text: str, content_type: str = "") -> list[Family]:
     Raises:
         BadPayload: it is neither, or has more than MAX_SAMPLES samples.
     """
-    reader = open_metrics if "openmetrics" in content_type or text.rstrip().endswith("# EOF") else plain_text
+    if "openmetrics" in content_type or text.rstrip().endswith("# EOF"):
+        text = openmetrics.plain(text)
     families: list[Family] = []
     samples = 0
     try:
-        for family in reader(text):
+        for family in plain_text(text):
             samples += len(family.samples)
             if samples > MAX_SAMPLES:
                 raise BadPayload(f"the page has more than {MAX_SAMPLES:,} samples: is it an engine's /metrics?")

@@ -29,7 +29,8 @@ MAX_PAGE = 32 << 20  # bytes; a vLLM page has about 100 kB
 MAX_WAIT_S = 60.0  # between attempts at a target that does not answer
 MAX_PROCESSES = 8  # told apart behind one address
 FORGOTTEN_AFTER = 20  # reads: of two processes in turn, one stays away so long once in a million times
-_ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.8"
+# OpenMetrics is read but not asked for: prometheus_client then takes the colons out of the samples' names and leaves them in their types'.
+_ACCEPT = "text/plain;version=0.0.4,*/*;q=0.5"
 _KEYS = ("url", "instance", "interval_s")
 
 

@@ -359,6 +359,11 @@ def test_another_content_encoding_is_415(collector: Collector) -> None:
     assert (answer.status_code, "'br'" in status_of(answer)[1]) == (415, True)
 
 
+def test_langfuses_sdks_send_below_a_path_of_their_own(collector: Collector) -> None:
+    answer = httpx.post(f"{collector.http}/api/public/otel/v1/traces", content=plain_body(), headers=PROTOBUF, trust_env=False, verify=False)
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
 @pytest.mark.parametrize("form", [PROTOBUF, JSON])
 def test_another_path_is_404_and_another_method_405_in_the_encoding_of_the_request(collector: Collector, form: dict[str, str]) -> None:
     for path in ("profiles", "traces/", "traces/v1/traces", ""):

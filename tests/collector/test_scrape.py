@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import socket
 import threading
 import time
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram, Info, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as open_metrics
 from typer.testing import CliRunner
 
 import overrun
@@ -21,7 +24,9 @@ from collector import prometheus, scrape
 from collector.config import Settings, load
 from collector.errors import BadPayload, ConfigError
 from collector.importer import read_bodies
+from collector.normalize import Rules
 from collector.pipeline import Pipeline
+from collector.points import decode_points
 from collector.writer import METRICS
 from tests.collector.conftest import rows
 
@@ -116,6 +121,41 @@ def test_openmetrics_is_read_as_well_and_created_times_are_no_values() -> None:
         (metric,) = ExportMetricsServiceRequest.FromString(body).resource_metrics[0].scope_metrics[0].metrics
         point = metric.sum.data_points[0]
         assert (metric.name, point.as_double, point.time_unix_nano) == ("tgi_request_total", 5.0, 1_790_000_000_500_000_000)
+
+
+def _engine_registry() -> CollectorRegistry:
+    """What vLLM registers, in kinds: a histogram with exemplars and one named like a counter, counters, gauges, an info and a state."""
+    registry, labels = CollectorRegistry(), ("model_name", "engine")
+    for name in ("vllm:iteration_tokens_total", "vllm:time_to_first_token_seconds"):
+        histogram = Histogram(name, "", labels, registry=registry, buckets=(0.1, 1.0))
+        for engine in ("0", "1"):
+            histogram.labels("m", engine).observe(0.5, {"trace_id": "1f"})
+    Counter("vllm:num_preemptions", "", labels, registry=registry).labels("m", "0").inc(3, {"trace_id": "1f"})
+    Gauge("vllm:num_requests_running", "", labels, registry=registry).labels('org/"m" # {x="y"} 1', "0").set(4)
+    Gauge("vllm:kv_cache_usage_perc", "", labels, registry=registry).labels("m", "0").set(math.nan)
+    Info("python", "", registry=registry).info({"version": "3"})
+    Enum("vllm:engine_sleep_state", "", registry=registry, states=["awake", "asleep"]).state("asleep")
+    return registry
+
+
+def test_a_page_of_prometheus_client_says_the_same_in_either_format() -> None:
+    """Its OpenMetrics has `vllm:` in the types and `vllm_` in the samples."""
+    told = []
+    for text in (generate_latest(_engine_registry()), open_metrics(_engine_registry())):
+        body = prometheus.request(prometheus.parse(text.decode()), service="vllm", instance="i", time_ns=1)
+        points = decode_points(body, Rules()).rows
+        told.append({(p["indicator"], p["kind"], p["model"], p["value"], p["count"], str(p["counts"])) for p in points if p["indicator"]})
+    assert told[0] == told[1] == {
+        ("batch_tokens", 3, "m", None, 1.0, "[0.0, 1.0, 0.0]"), ("ttft", 3, "m", None, 1.0, "[0.0, 1.0, 0.0]"), ("preemptions", 2, "m", 3.0, None, "None"),
+        ("running", 1, 'org/"m" # {x="y"} 1', 4.0, None, "None")}
+
+
+@pytest.mark.parametrize("text", [
+    '# TYPE a counter\na{b="c"} 5 1.5 # {x="y"} 1\n# EOF\n', '# TYPE a counter\n# UNIT a s\na_total{b="c"} 5 1.5\na_created{b="c"} 1\n# EOF',
+    '# TYPE a counter\r\na_total{b="c"} 5 1.5\r\n# EOF\r\n'])
+def test_openmetrics_need_not_be_strict(text: str) -> None:
+    [family] = [f for f in prometheus.parse(text) if f.samples]
+    assert (family.type, [(s.labels, s.value, s.timestamp) for s in family.samples]) == ("counter", [({"b": "c"}, 5.0, 1.5)])
 
 
 @pytest.mark.parametrize("text", ["<html>no</html>", 'a{b="c} 1\n', "name\n", "a 1 2 3 4 x\n"])
