@@ -20,10 +20,10 @@ _FIELDS: dict[str, tuple[str, str, str]] = {
     "model": ("calls", "everything by model", "gen_ai.request.model"),
     "cached_tokens": ("answered", "lost prefix caches", "gen_ai.usage.cache_read.input_tokens, where the provider tells it"),
     "error_type": ("failed", "causes of failures", "error.type on failed spans, or exception events"),
-    "session": ("spans", "conversations and their growth", "session.id or gen_ai.conversation.id"),
-    "tenant": ("spans", "noisy tenants", "tenant.id"),
-    "user": ("spans", "abandoned users", "user.id (stored as a salted hash)"),
-    "route": ("spans", "budgets per route", "http.route on the server span, or overrun.route"),
+    "session": ("traces", "conversations and their growth", "session.id or gen_ai.conversation.id"),
+    "tenant": ("traces", "noisy tenants", "tenant.id"),
+    "user": ("traces", "abandoned users", "user.id (stored as a salted hash)"),
+    "route": ("traces", "budgets per route", "http.route on the server span, or overrun.route"),
 }
 # What makes no sense of a span that an engine sent.
 _CLIENTS_ONLY = frozenset({"session", "tenant", "user", "route", "model", "finish_reason", "cached_tokens", "error_type"})
@@ -39,7 +39,7 @@ class Missing(msgspec.Struct, kw_only=True):
 
 class Service(msgspec.Struct, kw_only=True):
     """What one service sends. `dialects` counts its spans per vocabulary, `unknown_spans` those that none knows, `unplaced_spans` those that no
-    rule places in a stage; `seen` is the share (0..1) of the model calls (or spans) that carry a field."""
+    rule places in a stage; `seen` is the share (0..1) of the model calls (of the traces, for what one span says for all) that carry a field."""
 
     service: str
     spans: int
@@ -63,12 +63,13 @@ def examine(con: duckdb.DuckDBPyConnection, window: Window) -> Checkup:
     by_service: dict[str, list[dict[str, Any]]] = {}
     for row in con.sql(query("doctor"), params=params).pl().to_dicts():
         by_service.setdefault(row["service"], []).append(row)
-    found = [_service(name, rows) for name, rows in by_service.items()]
+    of_traces = {row["service"]: row for row in con.sql(query("doctor_traces"), params=params).pl().to_dicts()}
+    found = [_service(name, rows, of_traces[name]) for name, rows in by_service.items()]
     return Checkup(services=sorted(found, key=lambda s: (-s.model_calls, -s.spans, s.service)))
 
 
-def _service(name: str, rows: list[dict[str, Any]]) -> Service:
-    total = {key: sum(row[key] for row in rows) for key in rows[0] if isinstance(rows[0][key], int)}
+def _service(name: str, rows: list[dict[str, Any]], of_traces: dict[str, Any]) -> Service:
+    total = of_traces | {key: sum(row[key] for row in rows) for key in rows[0] if isinstance(rows[0][key], int)}
     engine = total["engine_requests"] == total["calls"] > 0
     seen: dict[str, float] = {}
     missing: list[Missing] = []

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from analysis.budget import FloatArray
-from analysis.diagnose import RULED_OUT_BELOW, Metric, Status, Verdict
+from analysis.diagnose import MIN_SINCE_S, RULED_OUT_BELOW, Metric, Status, Verdict
 from analysis.finding import RuledOut, printable, say_ms, say_ratio
 from analysis.goodput import Z_ONE_SIDED, wilson
 from analysis.histograms import Increments, load, unusable
@@ -184,7 +184,8 @@ def _between(quantile: tuple[float, float, float]) -> str:
 
 def _onset(j: _Judged, allowed: float) -> int | None:
     """Date the onset from the counts per scrape interval, each value dated at the end of its interval."""
-    if j.n > _MOST_PSEUDO:
+    # Samples that were all read at once are of one moment: a file without times.
+    if j.n > _MOST_PSEUDO or int(j.made.to_us.max() - j.made.to_us.min()) < 1e6 * MIN_SINCE_S:
         return None
     sure, _, n = j.made.over(j.limit_ms / 1000.0)
     order = np.argsort(j.made.to_us, kind="stable")

@@ -6,6 +6,7 @@ from typing import Final
 
 import duckdb
 import msgspec
+import polars as pl
 
 from analysis.finding import printable
 from analysis.goodput import Goodput, goodput, judge, weights_of
@@ -47,9 +48,13 @@ def goodput_by(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> Good
         whole.reasons = dict.fromkeys(("ratio", "rps"), sampled.why)
         return GoodputBy(whole=whole, parts=[], reasons={"parts": whole.reasons["ratio"]})
     parts = []
+    marked = rows.with_columns(bad=pl.Series(judge(rows, slo).bad))
     for attribute in ATTRIBUTES:
         found = []
-        for (value,), mine in rows.partition_by(attribute, as_dict=True, maintain_order=True).items():
+        # Of thousands of tenants most are never told: only those that are get a goodput of their own.
+        counted = marked.group_by(attribute, maintain_order=True).agg(pl.col("bad").sum(), n=pl.len()).sort("bad", "n", descending=True, maintain_order=True)
+        told = marked.join(counted.head(MOST_VALUES), on=attribute, how="semi", nulls_equal=True)
+        for (value,), mine in told.partition_by(attribute, as_dict=True, maintain_order=True).items():
             good = goodput(judge(mine, slo), seconds, weights_of(mine))
             part = GoodputOf(attribute=attribute, value=None if value is None else printable(str(value), 120), requests=mine.height, goodput=good,
                              lost_ratio=good.bad / whole.bad if whole.bad else None)
@@ -59,6 +64,6 @@ def goodput_by(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> Good
                 part.reasons["value"] = f"these requests carry no {attribute}"
             found.append(part)
         known = [part for part in found if part.value is not None]
-        parts += sorted(found, key=lambda part: (-part.goodput.bad, -part.requests))[:MOST_VALUES] if known else []
+        parts += sorted(found, key=lambda part: (-part.goodput.bad, -part.requests)) if known else []
     return GoodputBy(whole=whole, parts=parts, reasons={} if parts else {"parts": "no request carries a route, a model or a tenant"})
 

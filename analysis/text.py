@@ -23,6 +23,8 @@ _MOST_FINDINGS: Final = 3
 _MOST_STAGES: Final = 8
 # A stage row must reach this share of its path's slow time to be printed; groups over budget are always printed.
 _LEAST_SHARE: Final = 0.005
+# A route must hold this share of the bad requests to be named; own default.
+_LEAST_AFFECTED: Final = 0.05
 
 
 def render(report: Report, *, width: int = 100) -> str:
@@ -51,8 +53,9 @@ def _head(report: Report) -> str:
 
 
 def _latency(report: Report, width: int) -> list[str]:
+    of = "bucket edges" if report.verdict.scope == "engine_only" else "95 % interval"
     rows: list[tuple[str, ...]] = [
-        ("LATENCY", "n", "P50", "P90", "P95 (95 % interval)", "P99 (95 % interval)", "max", "limit")
+        ("LATENCY", "n", "P50", "P90", f"P95 ({of})", f"P99 ({of})", "max", "limit")
     ]
     limits = report.slo.limits()
     for metric in ("ttft", "itl", "tpot", "e2e"):
@@ -83,6 +86,7 @@ def _latency(report: Report, width: int) -> list[str]:
     ]
     few = " (- where requests are too few)" if any("-" in row[2:6] for row in rows) else ""
     note = f"of successful requests{few}, by {'; '.join(sources) or 'nothing yet'}"
+    note += "; between bucket edges interpolated" if report.verdict.scope == "engine_only" else ""
     note += "; gap: client minus engine of the same model calls" if report.sides else ""
     return [*_table(rows, "<>>>>>>>"), *_wrap(note, width, "  ", "  ")]
 
@@ -112,7 +116,9 @@ def _context(report: Report) -> str:
         parts.append(f"since {_moment(verdict.onset, report)}" + (f", {verdict.trend}" if verdict.trend else ""))
     if verdict.affected is not None and verdict.affected.per_minute is not None:
         parts.append(f"{verdict.affected.per_minute:,.0f} bad requests/min")
-        parts += [f"route {share.name} {say_ratio(share.ratio)} bad" for share in verdict.affected.routes[:2]]
+        # Of thousands of routes with a few bad requests each, none tells who is affected.
+        many = [share for share in verdict.affected.routes if share.requests >= _LEAST_AFFECTED * verdict.affected.requests]
+        parts += [f"route {share.name} {say_ratio(share.ratio)} bad" for share in many[:2]]
     parts += [_change(change, report) for change in verdict.changed[:2]]
     if report.baseline is not None:
         parts.append(f"baseline {report.baseline.requests:,} requests ({report.baseline.choice.removeprefix('auto: ')})")

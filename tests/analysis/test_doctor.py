@@ -51,7 +51,8 @@ def test_what_a_sender_can_switch_on_is_said_in_its_own_words() -> None:
 
 
 def test_spans_that_nobody_knows_are_counted_and_the_remedy_is_named() -> None:
-    made = [Made(1, "GET /", 0, 100, kind=2), chat(2, 10, 90, out=None), Made(3, "step", 20, 30, 2, kind=CLIENT, attributes={"acme.x": 1}, service="other")]
+    root = Made(1, "GET /", 0, 100, kind=2, attributes={"http.route": "/chat"})
+    made = [root, chat(2, 10, 90, out=None), Made(3, "step", 20, 30, 2, kind=CLIENT, attributes={"acme.x": 1}, service="other")]
     with pipeline() as one:
         send(one, [body(*made)])
         with one.store.reading() as con:
@@ -60,6 +61,8 @@ def test_spans_that_nobody_knows_are_counted_and_the_remedy_is_named() -> None:
     app, other = found.services
     assert (app.service, app.model_calls, other.unknown_spans) == ("app", 1, 1)
     assert {"ttft", "output_tokens"} <= {m.field for m in app.never_seen}
+    # One span of a trace says the route for all of it.
+    assert (app.spans, app.seen["route"], app.seen["tenant"]) == (2, 1.0, 0.0)
     text = render(found)
     assert "other: 1 spans, 0 of model calls; speaks no vocabulary that is known" in text
     assert "[attributes] in overrun.toml" in text

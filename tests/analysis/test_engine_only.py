@@ -51,6 +51,15 @@ def test_queue_of_an_engine_over_capacity_is_named_with_its_onset() -> None:
     assert "alone" in report.goodput.reasons["ratio"]
 
 
+def test_samples_of_one_moment_have_no_onset_and_edges_are_not_called_a_confidence_interval() -> None:
+    counts = [[0] * 7, [100, 0, 0, 0, 0, 0, 0], [200, 0, 0, 0, 0, 0, 0], [200, 0, 0, 0, 0, 0, 400]]
+    con = store()
+    histogram(con, "e2e", [0.25, 0.5, 1.0, 2.0, 4.0, 8.0], {0.001 * i: one for i, one in enumerate(counts)})
+    report = build(con, Window(), Slo(e2e_ms=500.0))
+    assert (report.verdict.status, report.verdict.scope, report.verdict.onset) == ("over_budget", "engine_only", None)
+    assert "P95 (bucket edges)" in render(report)
+
+
 def test_limit_inside_a_bucket_is_not_guessed() -> None:
     report = engine(CALM, SLOW, slo=Slo(ttft_ms=8_000.0))
     assert report.verdict.status == "not_enough_data"

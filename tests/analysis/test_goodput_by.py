@@ -1,7 +1,7 @@
 """Goodput by route, model and tenant, and which limits were missed alone or together, against counts by hand."""
 
 from analysis.goodput import goodput, judge
-from analysis.goodput_by import goodput_by
+from analysis.goodput_by import MOST_VALUES, goodput_by
 from analysis.slo import Slo
 from analysis.window import Window
 from tests.analysis.builders import frame_of, insert, requests, store
@@ -30,3 +30,15 @@ def test_parts_add_up_to_the_whole() -> None:
         assert sum(part.requests for part in parts) == 100
         assert sum(part.goodput.good for part in parts) == found.whole.good
     assert goodput_by(store(), Window(), SLO).parts == []
+
+
+def test_of_hundreds_of_tenants_those_with_most_bad_requests_are_told() -> None:
+    con = store()
+    tenants = [f"t{i % 300}" for i in range(900)]
+    bad = [i % 300 < 25 and i < 300 + 300 * (i % 300 < 5) for i in range(900)]
+    insert(con, requests(900, prefill_ms=[5_000.0 if one else 100.0 for one in bad], ttft_ms=100.0, tenant=tenants))
+    told = [part for part in goodput_by(con, Window(), SLO).parts if part.attribute == "tenant"]
+    assert len(told) == MOST_VALUES
+    assert [part.goodput.bad for part in told] == [2] * 5 + [1] * 15
+    assert {part.value for part in told[:5]} == {f"t{i}" for i in range(5)}
+    assert all(part.requests == 3 for part in told)

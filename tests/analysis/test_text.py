@@ -63,6 +63,14 @@ def test_few_or_no_requests_still_give_a_text(n: int) -> None:
     assert "nan" not in text
 
 
+def test_routes_that_hold_few_of_the_bad_requests_are_not_said_to_be_affected() -> None:
+    slow = [9_000.0 if i % 10 == 0 else 100.0 for i in range(600)]
+    for routes, told in (([f"/item/{i}" for i in range(600)], False), (["/a" if i % 20 == 0 else "/b" for i in range(600)], True)):
+        con = store()
+        insert(con, requests(600, prefill_ms=slow, ttft_ms=100.0, route=routes))
+        assert ("route /" in " ".join(render(build(con, Window(), DEFAULT)).split())) is told
+
+
 def test_hostile_telemetry_prints_no_escape_and_no_markup() -> None:
     con = store()
     name = "\x1b]0;owned\x07[bold red]\u202egnp.exe\r\n\x9b31m" + "A" * 5000
