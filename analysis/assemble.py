@@ -38,6 +38,7 @@ def assemble(spans: pa.Table) -> Assembled:
     batch = _Batch(spans)
     batch.join_doubles()
     batch.join_engines()
+    batch.nest_prefills()
     batch.walk()
     calls = _Calls(batch)
     return Assembled(_requests(batch, calls), calls.table(), _covered(spans))
@@ -48,6 +49,7 @@ def walk_trace(spans: pa.Table) -> tuple[pa.Table, Paths]:
     batch = _Batch(_once(spans.combine_chunks()))
     batch.join_doubles()
     batch.join_engines()
+    batch.nest_prefills()
     return batch.spans, batch.walk()
 
 
@@ -146,6 +148,21 @@ class _Batch:
             if (np.diff(self.trace) < 0).any():
                 self._sort()
 
+    def nest_prefills(self) -> None:
+        """Put a request of an engine that only prefills under the one beside it that waits for its cache and decodes: what goes on there is its prefill."""
+        engines = np.flatnonzero((self.role == cp.ENGINE) & (self.parent >= 0))
+        above, counts = np.unique(self.parent[engines], return_counts=True)
+        engines = engines[np.isin(self.parent[engines], above[counts > 1])]
+        if not len(engines):
+            return
+        # One token is all that a prefill has to make (vLLM, Dynamo); SGLang says it in the name.
+        names = pc.starts_with(self.spans.column("name").take(pa.array(engines)), "prefill").to_numpy()
+        only = names | (_ints(self.spans, "output_tokens")[engines] == 1)
+        for row in engines[only].tolist():
+            beside = engines[~only & (self.parent[engines] == self.parent[row]) & (self.start[engines] < self.end[row]) & (self.end[engines] >= self.end[row])]
+            if len(beside) == 1:
+                self.parent[row] = beside[0]
+
     def _sort(self) -> None:
         order = np.argsort(self.trace, kind="stable")
         place = np.empty(len(order), dtype=np.int64)
@@ -186,7 +203,7 @@ class _Batch:
         paths = self.paths
         calls = np.flatnonzero((paths.call == np.arange(len(paths.call))) & (paths.role == cp.LLM))
         failed = _numpy(self.spans, "status") == _ERROR
-        self.retried = attempts.follow(self.spans.column("operation").combine_chunks(), paths.parent, calls, failed, paths.start, paths.end)
+        self.retried = attempts.follow(self.spans.column("operation").combine_chunks(), self.role, paths.parent, calls, failed, paths.start, paths.end)
         for row, begin, end in attempts.waits(self.retried, paths.parent, paths.start, paths.end):
             paused = (paths.piece_row == row) & (paths.piece_from >= begin) & (paths.piece_to <= end)
             paths.piece_stage[paused] = cp.QUEUE
@@ -492,11 +509,16 @@ def _token_sums(calls: _Calls, traces: int) -> dict[str, pa.Array]:
 
 
 def _tool_calls(batch: _Batch) -> Ints:
-    """Tool spans per trace that are not inside another tool span."""
+    """Tool spans per trace that no other tool span is in: neither the step of a graph that runs several, nor the two sides of one call over MCP."""
     paths = batch.paths
     tool = (batch.role == cp.PLAIN) & (_ints(batch.spans, "stage") == cp.TOOL)
-    inside = tool & (paths.parent >= 0) & tool[np.maximum(paths.parent, 0)]
-    return np.bincount(batch.trace[tool & ~inside], minlength=len(paths.root))
+    around = np.zeros(len(tool), dtype=bool)
+    above = paths.parent[tool]
+    for _ in range(4):
+        above = above[above >= 0]
+        around[above] = True
+        above = paths.parent[above]
+    return np.bincount(batch.trace[tool & ~around], minlength=len(paths.root))
 
 
 def _truncated(calls: _Calls, traces: int) -> pa.Array:

@@ -48,8 +48,9 @@ class Attempts:
     cause: Ints
 
 
-def follow(operation: pa.Array, parent: Ints, calls: Ints, failed: Bools, start: Ints, end: Ints) -> Retried:
-    """Find attempts that are spans of their own: calls whose operation is a step of their parent's (`ai.streamText.doStream` under `ai.streamText`).
+def follow(operation: pa.Array, role: Ints, parent: Ints, calls: Ints, failed: Bools, start: Ints, end: Ints) -> Retried:
+    """Find attempts that are spans of their own: calls whose operation is a step of their parent's (`ai.streamText.doStream` under `ai.streamText`),
+    or whose parent tells of a model call too, by its `role` as it was sent (a router's call around those to its deployments).
 
     A failed one that is followed by another of the same operation under the same parent was tried again: within one such parent, a failed step
     ends everything else.
@@ -63,14 +64,16 @@ def follow(operation: pa.Array, parent: Ints, calls: Ints, failed: Bools, start:
     pair = np.stack([code[inner], code[parent[inner]]], axis=1) if len(inner) else np.zeros((0, 2), dtype=np.int64)
     distinct, which = np.unique(pair, axis=0, return_inverse=True)
     steps = np.array([a >= 0 and b >= 0 and words[a].startswith(words[b] + ".") for a, b in distinct.tolist()], dtype=bool)
-    if not steps.any():
+    step = steps[which.reshape(-1)] if len(inner) else np.zeros(0, dtype=bool)
+    single[inner[step]] = True
+    inner = inner[step | (role[parent[inner]] == cp.LLM)]
+    if not len(inner):
         return Retried(later, single)
-    inner = inner[steps[which.reshape(-1)]]
-    single[inner] = True
     order = inner[np.lexsort((start[inner], code[inner], parent[inner]))]
     one, other = order[:-1], order[1:]
     again = (parent[one] == parent[other]) & (code[one] == code[other]) & failed[one] & (start[other] >= end[one])
     later[one[again]] = other[again]
+    single[other[again]] = True
     return Retried(later, single)
 
 

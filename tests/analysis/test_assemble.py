@@ -351,3 +351,31 @@ def test_a_prefill_that_may_hold_the_queue_is_not_shown_as_prefill() -> None:
     requests, [call] = assembled(Made(1, " Req 1f0a", 0, 1000, scope="sglang server", attributes=timed))
     assert {k: v for k, v in stages_ms(requests[0]).items() if v} == {"first_token": 500, "decode": 500}
     assert call["prefill_ns"] is None
+
+
+def test_a_prefill_engine_works_within_the_request_of_the_decode_engine_that_waits_for_it() -> None:
+    def made(id: int, name: str, start: float, end: float, parent: int, **attributes: Any) -> Made:
+        return Made(id, name, start, end, parent, scope="sglang server", service=name.split(" ", maxsplit=1)[0], attributes=attributes)
+
+    told = {"gen_ai.latency.e2e": 1.0, "gen_ai.latency.time_to_first_token": 0.5, "module": "sglang::request"}
+    spans = [
+        made(3, "prefill Req 1f", 20, 500, 2, **told), made(4, "prefill_waiting", 20, 200, 3), made(5, "prefill_forward", 200, 450, 3),
+        made(6, "prefill_transfer_kv_cache", 450, 500, 3), made(7, "decode Req 1f", 20, 990, 2, **told), made(8, "decode_waiting", 500, 510, 7),
+        made(9, "decode_forward", 510, 980, 7)]
+    requests, [call] = assembled(root(1000), chat(2, 10, 1000, ttft=520), *spans)
+    found = {k: v for k, v in stages_ms(requests[0]).items() if v}
+    assert found == {"network": 20, "queue": 190, "prefill": 250, "kv_transfer": 50, "decode": 470, "other": 20}
+    assert (call["queue_ns"], call["prefill_ns"], call["decode_ns"], call["attempts"]) == (190e6, 250e6, 470e6, None)
+
+
+def tool(id: int, start: float, end: float, parent: int, **more: Any) -> Made:
+    return Made(id, "t", start, end, parent, **{"attributes": {"openinference.span.kind": "TOOL"}, **more})
+
+
+@pytest.mark.parametrize(("tools", "n"), [
+    ([tool(3, 10, 90, 1)], 1),
+    ([Made(2, "tools", 10, 90, 1, attributes={"openinference.span.kind": "CHAIN"}), *(tool(i, 10, 90, 2) for i in (3, 4, 5))], 3),
+    ([tool(3, 10, 90, 1), Made(4, "tools/call", 20, 80, 3, attributes={"mcp.method.name": "tools/call"})], 1),
+    ([tool(3, 10, 50, 1), tool(4, 50, 90, 1)], 2)])
+def test_a_tool_that_several_spans_tell_of_was_called_once(tools: list[Made], n: int) -> None:
+    assert request_of(root(1000), *tools, chat(9, 100, 900))["tool_calls"] == n

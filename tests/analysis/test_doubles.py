@@ -124,3 +124,10 @@ def test_it_goes_through_three_reports() -> None:
 def test_a_first_token_of_something_else_is_not_shared(inner: list[Made]) -> None:
     _, calls = assembled(root(1000), chat(2, 10, 990, ttft=300), *inner)
     assert [c["ttft_ns"] for c in calls] == [None] * len(inner)
+
+
+def test_a_routers_call_that_was_tried_at_two_deployments_is_one_call() -> None:
+    around = chat(2, 10, 990, attributes={"gen_ai.operation.name": "acompletion"})
+    requests, [call] = assembled(root(1000), around, chat(3, 20, 300, 2, out=None, status=ERROR), chat(4, 310, 980, 2))
+    assert (call["span_id"], call["attempts"], call["attempts_source"], call["wasted_ns"]) == (4, 2, "span", 290_000_000)
+    assert (requests[0]["llm_calls"], requests[0]["attempts"]) == (1, 2)
