@@ -104,7 +104,7 @@ def heat(found: Heatmap, theme: Theme, course: Series | None = None, box: Box | 
     marks = [_place(ms, edges) for ms in found.labels_ms]
     data: list[Spec] = [{
         "type": "heatmap", "x": times, "y": [i + 0.5 for i in range(len(found.counts))],
-        "z": [[round(math.sqrt(n / most), 3) for n in row] for row in found.counts], "customdata": found.counts,
+        "z": [[max(0.01, round(math.sqrt(n / most), 2)) if n else 0 for n in row] for row in found.counts], "customdata": found.counts,
         "hovertemplate": "%{x|%H:%M:%S} UTC, %{customdata} requests<extra></extra>",
         "colorscale": [list(stop) for stop in theme.heat], "zmin": 0, "zmax": 1, "showscale": False, "xgap": 1, "ygap": 1}]
     for name, colour, dash, width in (("P50", theme.muted, "dot", 1.5), ("P95", theme.stage("queue"), "solid", 2.5)):

@@ -23,6 +23,8 @@ _DEEPEST_FOLD: Final = 64
 _NAME_LENGTH: Final = 60
 # A gap between a client's span and the engine's below a thousandth of the request is a line of nothing.
 _LEAST_GAP: Final = 0.001
+# Pieces of the path that are a pixel of a wide screen apart, or less, are drawn as one.
+_LEAST_APART: Final = 0.0007
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +109,41 @@ def gap_ms(client: TraceSpan, engine: TraceSpan) -> tuple[float, float]:
     return max(before, 0.0), max(after, 0.0)
 
 
+@dataclass(slots=True)
+class Run:
+    """Pieces of the critical path that stand so close that they are drawn as one: of its length, `path_ms` are theirs."""
+
+    stage: str
+    from_ms: float
+    to_ms: float
+    path_ms: float
+    pieces: int = 1
+
+
+def runs(pieces: Sequence[PathPiece], least_ms: float) -> list[Run]:
+    """Return pieces of one span, in the order of time, with those less than `least_ms` apart as one: a parent of 10,000 spans has as many of them."""
+    out: list[Run] = []
+    for piece in pieces:
+        length = piece.to_ms - piece.from_ms
+        if out and out[-1].stage == piece.stage and piece.from_ms - out[-1].to_ms < least_ms:
+            out[-1].to_ms, out[-1].path_ms, out[-1].pieces = piece.to_ms, out[-1].path_ms + length, out[-1].pieces + 1
+        else:
+            out.append(Run(piece.stage, piece.from_ms, piece.to_ms, length))
+    return out
+
+
+def _ink(run: Run, total: float, theme: Theme) -> str:
+    length = run.to_ms - run.from_ms
+    # As dark as the part of it that is on the path.
+    faint = f";opacity:{max(run.path_ms / length, 0.3):.2f}" if run.pieces > 1 and run.path_ms < 0.99 * length else ""
+    many = f" in {run.pieces:,} pieces" if run.pieces > 1 else ""
+    return (f'<i class="ov-ink" style="{_span(run.from_ms, length, total)};background:{theme.stage(run.stage)}{faint}" '
+            f'title="{ui.text(run.stage)} on the critical path, {say_ms(run.path_ms)}{many}"></i>')
+
+
 def _row(span: TraceSpan, pieces: Sequence[PathPiece], trace: Trace, total: float, theme: Theme, token: str) -> str:
     bars = [f'<i class="ov-off" style="{_span(span.start_ms, span.duration_ms, total)};background:{theme.stage(span.stage)}"></i>']
-    bars += [
-        f'<i class="ov-ink" style="{_span(piece.from_ms, piece.to_ms - piece.from_ms, total)};background:{theme.stage(piece.stage)}" '
-        f'title="{ui.text(piece.stage)} on the critical path, {say_ms(piece.to_ms - piece.from_ms)}"></i>' for piece in pieces]
+    bars += [_ink(run, total, theme) for run in runs(pieces, _LEAST_APART * total)]
     share = f" · {100.0 * span.path_ms / trace.e2e_ms:.0f} %" if span.path_ms > 0.0 and trace.e2e_ms > 0.0 else ""
     name = ui.text(span.name, _NAME_LENGTH)
     shown = f"<b>{name}</b>" if span.path_ms > 0.0 else name

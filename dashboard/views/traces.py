@@ -14,7 +14,7 @@ from analysis.requests import RequestList
 from analysis.trace import Trace
 from dashboard import data, downloads, heat, nav, state, states, ui, waterfall
 from dashboard.box import Box
-from dashboard.theme import STAGE_ORDER, Theme, in_order, say_ms, say_ratio, say_time, theme_of
+from dashboard.theme import Theme, in_order, say_ms, say_ratio, say_time, theme_of
 from dashboard.views.findings import prediction
 
 # A table with selection is sent whole: more rows than this are found by filters, not by scrolling.
@@ -89,24 +89,29 @@ def _table(listed: RequestList, metric: str, box: Box | None) -> None:
         column_config={
             **{name: st.column_config.ProgressColumn(name, format="%.2f s", min_value=0.0, max_value=slowest) for name in ("E2E", "TTFT")},
             "start": st.column_config.DatetimeColumn("start (UTC)", format="HH:mm:ss.SSS", timezone="UTC"),
-            "stages": st.column_config.BarChartColumn("stages", help=f"ms in {', '.join(STAGE_ORDER)}", y_min=0.0),
+            "stages": st.column_config.BarChartColumn("stages", help=f"ms in {', '.join(taken(listed))}", y_min=0.0),
             "ms in it": st.column_config.NumberColumn("in that stage", format="%.0f ms"), "tokens out": st.column_config.NumberColumn("tokens out")})
     downloads.as_csv("These requests", "requests", cells)
 
 
 def columns(listed: RequestList) -> dict[str, list[Any]]:
     """The list as columns of a table, without those that nobody filled; a cell is plain text and never markup."""
-    rows = listed.rows
+    rows, stages = listed.rows, taken(listed)
     found: dict[str, list[Any]] = {
         "start": [row.start for row in rows], "E2E": [row.e2e_ms / 1000.0 for row in rows],
         "TTFT": [None if row.ttft_ms is None else row.ttft_ms / 1000.0 for row in rows], "slowest stage": [row.slowest_stage for row in rows],
-        "stages": [[row.stages.get(stage, 0.0) for stage in STAGE_ORDER] for row in rows],
+        "stages": [[row.stages.get(stage, 0.0) for stage in stages] for row in rows],
         "ms in it": [row.slowest_stage_ms for row in rows], "tokens out": [row.output_tokens for row in rows],
         "service": [printable(row.service) for row in rows], "route": [printable(row.route) if row.route else "" for row in rows],
         "model": [printable(row.model) if row.model else "" for row in rows],
         "status": ["ok" if row.status == "ok" else f"✗ {printable(row.error_type) if row.error_type else 'error'}" for row in rows],
         "trace id": [row.trace_id for row in rows]}
     return {name: cells for name, cells in found.items() if any(cell not in (None, "") for cell in cells)}
+
+
+def taken(listed: RequestList) -> list[str]:
+    """The stages in which any of the listed requests spent time, in the order of the pipeline."""
+    return in_order(list({stage for row in listed.rows for stage, value in row.stages.items() if value > 0.0}))
 
 
 def _one(trace_id: str, report: Report, theme: Theme) -> None:

@@ -5,7 +5,7 @@ import re
 import msgspec
 import pytest
 
-from analysis.trace import Trace, TraceSpan
+from analysis.trace import PathPiece, Trace, TraceSpan
 from dashboard import waterfall
 from dashboard.theme import DARK, LIGHT, Theme
 from tests.dashboard.fake_api import a_trace
@@ -59,6 +59,22 @@ def test_a_large_trace_keeps_path_errors_and_parents_and_counts_the_rest() -> No
     html = waterfall.render(trace, rows, LIGHT)
     assert len(html) < 100_000
     assert "more</span>" in html
+
+
+def test_a_parent_that_waits_for_thousands_in_turn_is_one_bar_as_dark_as_its_own_share() -> None:
+    # 5,000 children of 10 ms, one every 12 ms: between them the parent has 2 ms of its own, a fifth of what a pixel is.
+    root, total = a_trace().spans[0], 60_000.0
+    gaps = [PathPiece(span_id=root.span_id, stage="other", from_ms=12.0 * i + 10.0, to_ms=12.0 * i + 12.0) for i in range(5_000)]
+    trace = msgspec.structs.replace(a_trace(), e2e_ms=total, spans=[msgspec.structs.replace(root, duration_ms=total)], path=gaps)
+    (run,) = waterfall.runs(gaps, 0.0007 * total)
+    assert (run.pieces, run.path_ms) == (5_000, pytest.approx(10_000.0))
+    html = drawn(trace)
+    assert len(widths(html, "ov-ink")) == 1
+    assert "other on the critical path, 10.0 s in 5,000 pieces" in html
+    assert "opacity:0.30" in html
+    # Pieces that can be told apart are drawn apart, and so are stages.
+    assert len(waterfall.runs(gaps, 5.0)) == 5_000
+    assert [run.stage for run in waterfall.runs([*gaps[:2], msgspec.structs.replace(gaps[2], stage="post")], 100.0)] == ["other", "post"]
 
 
 def test_all_spans_of_a_page_stay_small() -> None:
