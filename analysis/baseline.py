@@ -11,7 +11,7 @@ from typing import Final
 
 import duckdb
 
-from analysis.goodput import Z_ONE_SIDED, BoolArray, Judged, judge, telling, wilson
+from analysis.goodput import Z_ONE_SIDED, BoolArray, judge, telling, wilson
 from analysis.incident import IntArray, find_onset, from_us
 from analysis.latency import min_n
 from analysis.sampling import assess, evened
@@ -81,24 +81,25 @@ def _span_before(
 
 def _healthy_until(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> datetime | None:
     """Return how far a window is healthy: to its end, to an onset of slow requests in it, or None where not even that part is."""
-    starts, judged = _judged(con, window, slo)
-    onset = find_onset(starts, judged.bad, WORSE_PART * (1.0 - slo.goodput_target))
+    starts, good, bad = _judged(con, window, slo)
+    allowed = 1.0 - slo.goodput_target
+    onset = find_onset(starts, bad, allowed) or find_onset(starts, bad, WORSE_PART * allowed)
     if onset is None:
-        return window.end if _meets(judged.good, judged.bad, slo) else None
+        return window.end if _meets(good, bad, slo) else None
     before = starts < onset
-    return from_us(onset) if _meets(judged.good[before], judged.bad[before], slo) else None
+    return from_us(onset) if _meets(good[before], bad[before], slo) else None
 
 
 def _healthy(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> bool:
     """Say whether the window holds enough requests to stand for the usual, and meets the SLO within chance."""
-    judged = _judged(con, window, slo)[1]
-    return _meets(judged.good, judged.bad, slo)
+    return _meets(*_judged(con, window, slo)[1:], slo)
 
 
-def _judged(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> tuple[IntArray, Judged]:
+def _judged(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> tuple[IntArray, BoolArray, BoolArray]:
+    """Starts of a window's requests, which met every limit (who left before it had passed counts here as well), and which did not."""
     rows = load_judged(con, window, query("before"))
-    rows = rows.filter(telling(rows, slo))
-    return rows["start_us"].to_numpy(), judge(rows, slo)
+    judged, left = judge(rows, slo), ~telling(rows, slo)
+    return rows["start_us"].to_numpy(), judged.good | left, judged.bad & ~left
 
 
 def _meets(good: BoolArray, bad: BoolArray, slo: Slo) -> bool:

@@ -405,8 +405,7 @@ def _facts(
 
 
 def _onset(frame: RequestFrame, bad: BoolArray, slo: Slo, allowed: float) -> datetime | None:
-    known = telling(frame.rows, slo)
-    return incident.onset(frame if known.all() else replace(frame, rows=frame.rows.filter(known)), bad[known], allowed)
+    return incident.onset(frame, bad & telling(frame.rows, slo), allowed)
 
 
 def _within_until(moment_us: int, starts: IntArray, slow: BoolArray, allowed: float) -> bool:
@@ -555,7 +554,7 @@ def _began(facts: _Facts, baseline: Chosen | None) -> datetime | None:
     starts = np.concatenate([part.rows["start_us"].to_numpy() for part in (baseline.frame, facts.frame)])
     bad = np.concatenate([side.error | side.misses[facts.metric] for side in (before, facts.judged)])
     known = np.concatenate([telling(part.rows, facts.slo) for part in (baseline.frame, facts.frame)])
-    found = incident.find_onset(starts[known], bad[known], 1.0 - facts.slo.goodput_target)
+    found = incident.find_onset(starts, bad & known, 1.0 - facts.slo.goodput_target)
     return None if found is None else from_us(found)
 
 

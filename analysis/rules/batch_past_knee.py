@@ -43,6 +43,9 @@ MIN_BATCH: Final = 1.25
 MOST_EACH: Final = 1.12
 MOST_GROWTH: Final = 1.2
 HIGHER: Final = 1.5
+# A call waited for a place where it waited longer than this many steps, and so must the slowest hundredth; own defaults.
+STEPS_WAITED: Final = 3.0
+WAITED_AT: Final = 99.0
 # Time per token at batch sizes that both periods had: above this ratio the engine itself is slower; own default.
 SAME_PACE: Final = 1.3
 
@@ -80,6 +83,14 @@ def _busier(case: Case, grown: Demand) -> bool:
     higher = float(peaks[1].max() / max(peaks[0].max(), 1.0)) if len(peaks[0]) and len(peaks[1]) else 1.0
     each = grown.growth / max(grown.calls_ratio, 1e-9)
     return each > MOST_EACH or grown.repeats > 0.3 or (grown.arrivals_ratio > MOST_GROWTH and higher < HIGHER)
+
+
+def waited(calls: Calls) -> bool:
+    """Say whether some calls waited for a place in the batch, not for one step to end: only then can a higher limit have let more in."""
+    wait, token = calls.of("queue_ms"), calls.token_ms
+    both = known(wait) & calls.has_engine
+    usual = float(np.nanmedian(token[both])) if known(token[both]).any() else 0.0
+    return bool(both.any()) and float(np.percentile(wait[both], WAITED_AT)) > STEPS_WAITED * usual
 
 
 def same_batch_pace(before: Calls, now: Calls) -> float | None:
@@ -139,4 +150,5 @@ def _diagnosis(case: Case, found: Slowdown, ratio: float, pace: float | None, cl
             "token_ms_slow": found.slow_ms, "batch_ms": found.batch_ms, "prefill_ms": found.prefill_ms, "rest_ms": found.rest_ms,
             "ms_per_sequence": found.now.batch_ms, "same_batch_pace": pace, "output_tps": out,
             "knee": knee(case.calls.running[chosen], case.calls.token_ms[chosen])},
-        weight=0.9)
+        # A higher limit lets in who waited for a place; where nobody did, a larger batch may follow from longer answers (Little's law).
+        weight=0.9, amplifier=before is not None and not waited(before))

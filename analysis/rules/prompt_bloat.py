@@ -26,6 +26,7 @@ Source
     tax, two to four raw turns: published advice. Effect size: Cliff, Psychological Bulletin 114 (1993).
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -78,7 +79,7 @@ def _diagnosis(case: Case, found: Reading, delta: float, claims: dict[str, float
         f"no prompt is longer than {limit:,.0f} tokens (engine time that this frees is not counted)", saved,
         cost={"trimmed_ratio": float((n_in > limit).mean())},
         whatif="context_limit", parameters={"max_input_tokens": round(limit)})
-    return named(
+    answer = named(
         case, RULE, found.stage, claims,
         Action("app", f"Cut the history or the passages so that prompts stay below {limit:,.0f} tokens.", "Restore the former prompt.", fix),
         headline=f"prompts of slow requests have {found.input_slow:,.0f} tokens, {found.input_usual:,.0f} in {case.tail.reference} ones{turns}; "
@@ -89,6 +90,8 @@ def _diagnosis(case: Case, found: Reading, delta: float, claims: dict[str, float
             "prefill_ms_per_new_token": found.token_ms, "input_ms": found.input_ms, "cache_ms": found.cache_ms, "speed_ms": found.speed_ms,
             "hit_ratio_slow": found.hit_slow, "hit_ratio_reference": found.hit_usual, "growth_per_turn": per_turn},
         weight=0.9)
+    # Others' answers stall while the longer prompts are read.
+    return replace(answer, brings=frozenset({"decode_stall"}))
 
 
 def turn_growth(calls: Calls) -> float | None:
