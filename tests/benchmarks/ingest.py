@@ -8,6 +8,7 @@ can be measured.
     python -m tests.benchmarks.ingest                    # 204,800 spans, HTTP and gRPC, 2 and 16 in flight
     python -m tests.benchmarks.ingest --quick --kill     # kill -9 right after the last acknowledgement, then count
     python -m tests.benchmarks.ingest --rate 40000       # paced: acknowledgement latency at a given load
+    python -m tests.benchmarks.ingest --poll --spans 1024000 --in-flight 16   # a report asked for every second meanwhile
 
 Wall figures move with whatever else the machine does; figures per CPU-second of the server's process tree hardly do.
 """
@@ -15,6 +16,7 @@ Wall figures move with whatever else the machine does; figures per CPU-second of
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import math
 import multiprocessing
@@ -26,6 +28,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -118,6 +121,7 @@ class Run:
     acks: list[Ack]
     usage: Usage
     stored: Stored
+    reports_s: list[float]
 
     @property
     def wall_s(self) -> float:
@@ -137,11 +141,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Options:
-    """What is the same for every run of a table; `rate` is spans a second, None for as fast as it goes."""
+    """What is the same for every run of a table; `rate` is spans a second, None for as fast as it goes; `poll` asks for a report every second."""
 
     server: str
     kill: bool
     rate: float | None
+    poll: bool = False
 
 
 # --- the server ---
@@ -227,6 +232,41 @@ def wait_assembled(base_url: str, timeout_s: float = ASSEMBLY_TIMEOUT_S) -> floa
             return waited_s
         time.sleep(0.2)
     return None
+
+
+class Poll:
+    """Asks for the report of the last hour once a second, from `with` to its end and once after it; `took_s` has what each answer took."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.took_s: list[float] = []
+
+    def __enter__(self) -> Poll:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.ask()
+
+    def _run(self) -> None:
+        while not self._stop.wait(1.0):
+            self.ask()
+
+    def ask(self) -> None:
+        """One report."""
+        connection = http.client.HTTPConnection(self._address, timeout=LOAD_TIMEOUT_S)
+        start_s = time.monotonic()
+        connection.request("GET", "/api/v1/report?since=1h")
+        answer = connection.getresponse()
+        body = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"the report was answered {answer.status}: {body[:200]!r}")
+        self.took_s.append(time.monotonic() - start_s)
+        connection.close()
 
 
 # --- the clients ---
@@ -360,7 +400,8 @@ def measure(protocol: str, in_flight: int, payload: Payload, options: Options) -
             clients = Clients(protocol, server.addresses[protocol], warm_ups, jobs)
             clients.wait_warm()
             cpu_before_s = server.cpu_s()
-            acks = clients.run()
+            with Poll(server.addresses["http"]) if options.poll else contextlib.nullcontext() as poll:
+                acks = clients.run()
             if options.kill:
                 server.stop(signal.SIGKILL)
             usage = _usage(server, cpu_before_s)
@@ -369,7 +410,7 @@ def measure(protocol: str, in_flight: int, payload: Payload, options: Options) -
         with FORK.Pool(1) as pool:
             stored = pool.apply(count, (server.db,))
     acked_spans = payload.spans + sum(body.spans for body in warm_ups)
-    return Run(protocol, in_flight, payload.spans, acked_spans, acks, usage, stored)
+    return Run(protocol, in_flight, payload.spans, acked_spans, acks, usage, stored, poll.took_s if poll else [])
 
 
 def _usage(server: Server, cpu_before_s: float) -> Usage:
@@ -414,6 +455,7 @@ COLUMNS = (
     "lost / doubled",
     "requests",
     "disk a span",
+    "reports meanwhile: n, P50 / highest, last",
 )
 
 
@@ -435,6 +477,7 @@ def row(run: Run) -> str:
         f"{run.lost_spans} / {run.doubled_spans}",
         f"{stored.requests:,}",
         f"{stored.file_bytes / max(1, stored.spans):.0f} B",
+        f"{len(run.reports_s)}, {quantile(sorted(run.reports_s), 0.5):.2f} / {max(run.reports_s):.2f} s, {run.reports_s[-1]:.2f} s" if run.reports_s else "-",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -499,11 +542,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, help="spans a second; without it, as fast as acknowledgements allow")
     parser.add_argument("--quick", action="store_true", help="a tenth of the spans: a smoke test, no figure to quote")
     parser.add_argument("--kill", action="store_true", help="kill -9 right after the last ack instead of a clean stop")
+    parser.add_argument("--poll", action="store_true", help="ask for a report every second meanwhile")
     parser.add_argument("--server", default=SERVE, help="command; {db} is the database file (default: overrun serve)")
     given = parser.parse_args(arguments)
     if min(given.spans, given.repeat, *given.in_flight) < 1 or (given.rate is not None and not given.rate > 0):
         parser.error("--spans, --repeat, --in-flight and --rate must be above 0")
-    options = Options(given.server, given.kill, given.rate)
+    options = Options(given.server, given.kill, given.rate, given.poll)
     # A minute back, because the last traces of the payload go on for some seconds: no span ends in the future.
     payload = make(given.spans // (10 if given.quick else 1), end_ns=time.time_ns() - 60 * 10**9)
     print(header(payload, options))
