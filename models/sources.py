@@ -40,6 +40,10 @@ COLUMNS: Final[Mapping[str, pl.DataType]] = {
     # What the collector kept of an opted-in prompt in place of its text (`collector.prompt_features`).
     "prompt_numbers": pl.String(),
 }
+# As in a request that is asked about (`models.request`).
+_MOST_TOKENS: Final = 10**9
+# Seconds since 1970 beyond this are the year 5138: milliseconds, rather.
+_LATEST_S: Final = 1e11
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +208,9 @@ def _cast(table: pl.DataFrame, origin: str) -> pl.DataFrame:
         lowest = frame.get_column(name).min()
         if isinstance(lowest, int) and lowest < 0:
             raise SourceError(f"{origin}: {name} is {lowest} in some row, wanted 0 or more: remove the row")
+        highest = frame.get_column(name).max()
+        if isinstance(highest, int) and highest > _MOST_TOKENS:
+            raise SourceError(f"{origin}: {name} is {highest} in some row, wanted at most {_MOST_TOKENS}: check its unit")
     return frame
 
 
@@ -236,6 +243,9 @@ def _as_time(table: pl.DataFrame, name: str, origin: str) -> pl.Series:
             pattern = "%Y-%m-%dT%H:%M:%S%.f%:z" if zoned else "%Y-%m-%dT%H:%M:%S%.f"
             values = values.str.to_datetime(pattern, time_unit="us", strict=True)
         elif values.dtype.is_numeric():
+            latest = values.cast(pl.Float64).fill_nan(None).max()
+            if isinstance(latest, float) and latest > _LATEST_S:
+                raise SourceError(f"{origin}: column {name} holds {latest:.0f}, wanted seconds since 1970: divide milliseconds by 1,000 (or write RFC 3339)")
             values = (values.cast(pl.Float64).fill_nan(None) * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us"))
         if isinstance(values.dtype, pl.Datetime) and values.dtype.time_zone is None:
             values = values.dt.replace_time_zone("UTC")

@@ -156,6 +156,8 @@ def test_a_store_without_calls_is_an_empty_table() -> None:
         ("x.csv", "time,input_tokens,output_tokens\nsoon,1,2\n", "column time is not a time"),
         ("x.csv", "time,input_tokens,output_tokens\n1700000000,many,2\n", "column input_tokens holds String"),
         ("x.csv", "time,input_tokens,output_tokens\n1700000000,-5,2\n", "input_tokens is -5 in some row"),
+        ("x.csv", "time,input_tokens,output_tokens\n1700000000,5,20000000000\n", "output_tokens is 20000000000 in some row, wanted at most 1000000000"),
+        ("x.csv", "time,input_tokens,output_tokens\n1700000000000,5,2\n", "column time holds 1700000000000, wanted seconds since 1970: divide milliseconds"),
         ("x.jsonl", '{"time": 1, "input_tokens"\n', "line 1 is not JSON"),
         ("x.jsonl", "{}\n[1]\n", "line 2 holds a list"),
         ("x.jsonl", '{"time": 1}\n{"time": [2]}\n', "mixed types"),
