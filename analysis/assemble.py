@@ -18,6 +18,7 @@ from analysis import attempts, doubles
 from analysis import critical_path as cp
 from analysis.critical_path import Bools, Forest, Ints, Paths
 from analysis.doubles import is_below
+from collector import readers, samplers
 from collector.pipeline import Assembled
 from collector.stages import STAGES as STAGE_NAMES
 
@@ -596,7 +597,10 @@ def _any_of_trace(batch: _Batch, column: str) -> pa.Array:
 
 
 def _sampling(states: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The sampler's threshold from tracestate (`ot=th:HEX`) and the weight that it implies: 2**56 / (2**56 - threshold). Source: OTEP 235."""
+    """The sampler's threshold from tracestate (`ot=th:HEX`) and the weight that it implies: 2**56 / (2**56 - threshold). Source: OTEP 235.
+
+    Also the older `ot=p:N` (probability 2**-N), Elastic's `es=s:PROBABILITY`, and what samplers' attributes said (collector/samplers.py).
+    """
     if states.null_count == len(states):
         return pa.nulls(len(states), pa.string()), pa.nulls(len(states), pa.float64())
     found = [_threshold(state) for state in states.to_pylist()]
@@ -604,14 +608,21 @@ def _sampling(states: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _threshold(state: str | None) -> tuple[str | None, float | None]:
-    for member in (state or "").split(","):
+    # What we read from attributes stands last and outranks the rest: a tail sampler's choice is not undone by a known first one.
+    for member in reversed((state or "").split(",")):
         vendor, _, content = member.strip().partition("=")
-        if vendor == "ot":
-            for part in content.split(";"):
-                key, _, value = part.partition(":")
-                if key == "th" and 0 < len(value) <= 14 and all(c in "0123456789abcdef" for c in value):
-                    kept = 2**56 - int(value.ljust(14, "0"), 16)
-                    return f"th:{value}", 2**56 / kept
+        for part in content.split(";") if vendor in ("ot", "es", "overrun") else ():
+            key, _, value = part.partition(":")
+            if vendor == "overrun" and key == "tail":
+                return part, None
+            if (vendor, key) == ("ot", "p") and value.isdecimal() and int(value) < 63:
+                value = samplers.threshold(0.5 ** int(value)).removeprefix("th:")
+            elif (vendor, key) == ("es", "s"):
+                value = samplers.threshold(readers.number(value) or 0.0).removeprefix("th:")
+            elif key != "th":
+                continue
+            if 0 < len(value) <= 14 and all(c in "0123456789abcdef" for c in value):
+                return f"th:{value}", 2**56 / (2**56 - int(value.ljust(14, "0"), 16))
     return None, None
 
 

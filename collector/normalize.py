@@ -26,6 +26,7 @@ from collector.limits import MAX_KEY, Limits
 from collector.prompt_features import Measure, is_prompt
 from collector.quarantine import MAX_DURATION_NS
 from collector.readers import MAX_TOKENS
+from collector.samplers import with_samplers
 
 MAX_NAME = 256  # characters of a span or event name
 
@@ -582,7 +583,8 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
         "trace_hi": raw.trace_hi, "trace_lo": raw.trace_lo, "span_id": raw.span_id, "parent_id": raw.parent_id,
         "start_ns": start, "duration_ns": duration, "source_id": source_ids[raw.source],
         "name": _span_names(raw.name, rules), "kind": kinds.astype(np.uint8), "status": status, "flags": raw.flags.astype(np.uint32),
-        "trace_state": _nonempty(_short(raw.trace_state, 512)), "stage": stage.astype(np.uint8), "role": role.astype(np.uint8),
+        "trace_state": _nonempty(_short(with_samplers(raw.trace_state, raw, grouped, _numbers), 512)),
+        "stage": stage.astype(np.uint8), "role": role.astype(np.uint8),
         "dialect": dialect_column(raw, grouped), **columns,
     }
     rest = rest_of(grouped, n, rules)
