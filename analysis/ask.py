@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
+import duckdb
 import httpx
 import msgspec
 
@@ -85,34 +86,44 @@ def _where(db: Path | None, url: str | None) -> tuple[Path | None, str]:
     return None, DEFAULT_URL
 
 
+def _answer(
+    name: str, parameters: Mapping[str, str | None], settings: Settings, here: Callable[[duckdb.DuckDBPyConnection, Question], msgspec.Struct], *,
+    db: Path | None, url: str | None, fetch: Callable[[str, Mapping[str, str]], bytes] | None = None,
+) -> bytes:
+    """The answer to a question as JSON: a server's at /api/v1/<name>, read by `fetch`, or what `here` makes of the file; both are the same bytes."""
+    path, server = _where(db, url)
+    if path is None:
+        return (fetch or _get)(f"{server}/api/v1/{name}", {k: v for k, v in parameters.items() if v})
+    question = Question.read(parameters, settings, now=datetime.now(UTC))
+    with _opened(path, settings) as store, store.reading() as con:
+        return encode(here(con, question))
+
+
 def report(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, output: str, width: int) -> str:
     """The report as text, JSON, HTML or Markdown; `parameters` are the flags (names in question.PARAMETERS).
 
     Raises:
         AnalysisError, CollectorError: bad input, or nobody to ask.
     """
-    path, server = _where(db, url)
-    if path is None:
-        body = _whole_report(server, {k: v for k, v in parameters.items() if v})
-    else:
-        question = Question.read(parameters, settings, now=datetime.now(UTC))
-        with _opened(path, settings) as store, store.reading() as con:
-            from analysis.whatif.for_findings import inline  # compiled kernels: only who asks for findings loads them
+    def here(con: duckdb.DuckDBPyConnection, question: Question) -> reports.Report:
+        from analysis.whatif.for_findings import inline  # compiled kernels: only who asks for findings loads them
 
-            body = reports.to_json(reports.build(con, question.window, question.slo, question.budgets, prices=question.prices, simulate=inline))
+        return reports.build(con, question.window, question.slo, question.budgets, prices=question.prices, simulate=inline)
+
+    body = _answer("report", parameters, settings, here, db=db, url=url, fetch=_whole_report)
     if output == "json":
         return body.decode()
     made = reports.from_json(body)
     return {"html": page.to_html, "markdown": page.to_markdown}[output](made) if output in ("html", "markdown") else text.render(made, width=width)
 
 
-def _whole_report(server: str, parameters: dict[str, str]) -> bytes:
+def _whole_report(url: str, parameters: Mapping[str, str]) -> bytes:
     """A server's report; where it is still seeking the causes, asked again until they are there."""
     until = time.monotonic() + _TIMEOUT_S
-    body = _get(f"{server}/api/v1/report", parameters)
+    body = _get(url, parameters)
     while reports.seeking(reports.from_json(body)) and time.monotonic() < until:
         time.sleep(_ASK_AGAIN_S)
-        body = _get(f"{server}/api/v1/report", parameters)
+        body = _get(url, parameters)
     return body
 
 
@@ -125,13 +136,7 @@ def budget(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     from analysis import budget_text
     from analysis.budget_view import BudgetView, budget_view
 
-    path, server = _where(db, url)
-    if path is None:
-        body = _get(f"{server}/api/v1/budget", {k: v for k, v in parameters.items() if v})
-    else:
-        question = Question.read(parameters, settings, now=datetime.now(UTC))
-        with _opened(path, settings) as store, store.reading() as con:
-            body = encode(budget_view(con, question.window, question.slo, question.budgets))
+    body = _answer("budget", parameters, settings, lambda con, asked: budget_view(con, asked.window, asked.slo, asked.budgets), db=db, url=url)
     if output == "json":
         return body.decode()
     made = msgspec.json.decode(body, type=BudgetView)
@@ -144,14 +149,10 @@ def compare(parameters: Mapping[str, str | None], settings: Settings, *, db: Pat
     Raises:
         AnalysisError, CollectorError: bad input, or nobody to ask.
     """
-    path, server = _where(db, url)
-    if path is None:
-        body = _get(f"{server}/api/v1/compare", {**{k: v for k, v in parameters.items() if v}, "before": before, "after": after})
-    else:
-        now = datetime.now(UTC)
-        question = Question.read(parameters, settings, now=now)
-        with _opened(path, settings) as store, store.reading() as con:
-            body = encode(comparing.compare(con, comparing.read_sides(question.window, before, after, now), question.slo))
+    def here(con: duckdb.DuckDBPyConnection, question: Question) -> comparing.Comparison:
+        return comparing.compare(con, comparing.read_sides(question.window, before, after, datetime.now(UTC)), question.slo)
+
+    body = _answer("compare", {**parameters, "before": before, "after": after}, settings, here, db=db, url=url)
     return body.decode() if output == "json" else compare_text.render(msgspec.json.decode(body, type=comparing.Comparison))
 
 
@@ -161,13 +162,7 @@ def doctor(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     Raises:
         AnalysisError, CollectorError: bad input, or nobody to ask.
     """
-    path, server = _where(db, url)
-    if path is None:
-        body = _get(f"{server}/api/v1/doctor", {k: v for k, v in parameters.items() if v})
-    else:
-        question = Question.read(parameters, settings, now=datetime.now(UTC))
-        with _opened(path, settings) as store, store.reading() as con:
-            body = msgspec.json.encode(checkup.examine(con, question.window))
+    body = _answer("doctor", parameters, settings, lambda con, asked: checkup.examine(con, asked.window), db=db, url=url)
     return body.decode() if output == "json" else checkup.render(msgspec.json.decode(body, type=checkup.Checkup))
 
 

@@ -159,15 +159,34 @@ def _stages(report: Report) -> list[str]:
         ("STAGES", "budget", "typical", f"slow ({percentile})", "P50", "P95", "P99", "overrun", "")
     ]
     slowest = max((row.tail_ms or 0.0 for row in report.stages), default=0.0)
-    for row in [row for row in report.stages if _worth_a_line(row, slowest)][:_MOST_STAGES]:
+    for row, name in _told(report.stages, slowest):
         share = say_ratio(row.breach_share) if row.breach_share is not None else "-"
         times = (row.budget_ms, row.typical_ms, row.tail_ms, row.p50_ms, row.p95_ms, row.p99_ms)
-        name = f"    {row.stage}" if row.stage else f"  {row.group}"
-        name += " (after it)" if row.group == LATER else ""
         rows.append((name, *(_time(value) for value in times), share, "OVER" if row.over else ""))
     whole = "to the first token" if metric == "TTFT" else "of the whole request"
     note = f"  path {whole}; typical and slow are means of {metric} P40-P60 and around {percentile}"
     return [*_table(rows, "<>>>>>>><"), note]
+
+
+def _told(stages: list[StageRow], slowest_ms: float) -> list[tuple[StageRow, str]]:
+    """The rows worth a line and their names, in order: a group of one stage is one row, and of too many rows those of the least time are left out."""
+    members: dict[str, list[StageRow]] = {}
+    for row in stages:
+        if row.stage is not None and row.group != LATER and _worth_a_line(row, slowest_ms):
+            members.setdefault(row.group, []).append(row)
+    told = []
+    for row in (row for row in stages if _worth_a_line(row, slowest_ms)):
+        mine = members.get(row.group, [])
+        if row.group == LATER:
+            told.append((row, f"    {row.stage} (after it)"))
+        elif row.stage is None:
+            only = mine[0].stage if len(mine) == 1 else None
+            told.append((row, f"  {row.group}" + (f": {only}" if only not in (None, row.group) else "")))
+        elif len(mine) > 1 or row.budget_ms is not None:
+            told.append((row, f"    {row.stage}"))
+    least = sorted((pair[0] for pair in told if pair[0].stage is not None and not pair[0].over), key=lambda row: row.tail_ms or 0.0)
+    left_out = [id(row) for row in least[: max(0, len(told) - _MOST_STAGES)]]
+    return [pair for pair in told if id(pair[0]) not in left_out]
 
 
 def _worth_a_line(row: StageRow, slowest_ms: float) -> bool:

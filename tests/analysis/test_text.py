@@ -63,6 +63,17 @@ def test_few_or_no_requests_still_give_a_text(n: int) -> None:
     assert "nan" not in text
 
 
+def test_a_group_of_one_stage_is_one_row_and_what_takes_the_time_is_never_left_out() -> None:
+    con = store()
+    stages = ("network", "gateway", "retrieval", "prompt", "guardrail", "queue", "prefill", "tool")
+    spent = {f"{stage}_ms": 20.0 + 10.0 * i for i, stage in enumerate(stages)}
+    insert(con, requests(100, **spent, decode_ms=900.0, ttft_ms=450.0))
+    lines = render(build(con, Window(), DEFAULT)).splitlines()
+    rows = lines[next(i for i, line in enumerate(lines) if line.startswith("STAGES")) + 1:]
+    names = [row[:28].split("  ")[1 if row.startswith("  ") and row[2] != " " else 2].strip() for row in rows[:8]]
+    assert names == ["network+gateway", "retrieval", "prompt+guardrail", "model", "queue", "prefill", "decode", "tool+post: tool"]
+
+
 def test_routes_that_hold_few_of_the_bad_requests_are_not_said_to_be_affected() -> None:
     slow = [9_000.0 if i % 10 == 0 else 100.0 for i in range(600)]
     for routes, told in (([f"/item/{i}" for i in range(600)], False), (["/a" if i % 20 == 0 else "/b" for i in range(600)], True)):
