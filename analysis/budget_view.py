@@ -50,7 +50,7 @@ def budget_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, config
     Raises:
         BudgetError: an unknown stage or group in `configured`.
     """
-    frame = evened(load(con, window))
+    frame = evened(load(con, window, points=False))
     judged = judge(frame.rows, slo)
     metric, sampled = judged_metric(judged, frame.rows, slo), assess(con, frame)
     out = BudgetView(metric=metric, path=None, limit_ms=None, percentile=slo.percentile, n=0, budget_ms={}, responsibility=None, derived=None,

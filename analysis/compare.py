@@ -186,7 +186,7 @@ def read_sides(base: Window, before: str, after: str, now: datetime) -> Sides:
 
 def compare(con: duckdb.DuckDBPyConnection, sides: Sides, slo: Slo) -> Comparison:
     """Compare two windows; null with its reason where one of them holds too little, or a selection that does not stand for all."""
-    frames = [_reduced(load(con, window), version) for window, version in zip((sides.before, sides.after), sides.versions, strict=True)]
+    frames = [_reduced(load(con, window, points=False), version) for window, version in zip((sides.before, sides.after), sides.versions, strict=True)]
     refused = [sampled.why for sampled in (assess(con, frame) for frame in frames) if sampled.refused]
     if refused:
         return _refused(frames, refused[0], sides.asked, slo)

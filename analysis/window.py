@@ -44,6 +44,7 @@ MOST_CALLS: Final = 50_000
 SCRAPE_GRACE: Final = timedelta(seconds=60)
 BASELINES: Final = ("auto", "previous", "none")
 
+_POINTS: Final = {"time_us": pl.Int64, "instance": pl.String, "model": pl.String, "indicator": pl.String, "value": pl.Float64}
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w)")
 _RFC3339: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})$", re.IGNORECASE)
@@ -200,58 +201,70 @@ def rfc3339(time: datetime) -> str:
 
 def count(con: duckdb.DuckDBPyConnection, window: Window) -> int:
     """Return how many requests the window holds, incomplete ones too: what a question about them will cost."""
-    rows = con.sql(query("requests"), params=filter_of(window)).aggregate("count(*)").fetchall()
+    rows = con.execute(f"select count(*) from ({query('requests')})", filter_of(window)).fetchall()
     return int(rows[0][0])
 
 
-def load(con: duckdb.DuckDBPyConnection, window: Window, *, without: Collection[str] = (), every: int = 1) -> RequestFrame:
+def load(con: duckdb.DuckDBPyConnection, window: Window, *, without: Collection[str] = (), every: int = 1, points: bool = True) -> RequestFrame:
     """Fetch the window's requests and engine indicators; incomplete requests are counted and left out, and so are the columns `without`.
 
-    With `every` above 1 only the requests of one trace in so many, the ones that `load_evidence_spans` knows too.
+    Without `points`, the indicators are left out too. With `every` above 1 only the requests of one trace in so many, the ones that
+    `load_evidence_spans` knows too.
 
     What is left out can be read later, as long as the cursor is in the transaction it is in now: one snapshot gives the same rows in the same order.
     """
-    requests = con.sql(query("requests"), params=filter_of(window))
-    if every > 1:
-        requests = requests.filter(f"trace_key % {every:d}::ubigint = 0")
-    rows: pl.DataFrame = requests.project(", ".join(name for name in requests.columns if name not in without)).pl()
-    rows = _with_own_limits(con, window, requests, rows)
+    sql = query("requests") if every == 1 else f"select * from ({query('requests')}) where trace_key % {every:d}::ubigint = 0"
+    rows = _read(con, window, sql, [name for name in _columns(con, query("requests")) if name not in without])
+    rows = _with_own_limits(con, window, sql, rows)
     finished = rows["complete"]
     complete = rows if finished.all() else rows.filter(finished)
 
     def read_more(columns: Collection[str]) -> pl.DataFrame:
-        more: pl.DataFrame = requests.project(", ".join(columns)).pl()
+        more = _read(con, window, sql, columns)
         return more if finished.all() else more.filter(finished)
 
     start, end = window.start, window.end
     if not complete.is_empty():
         start = start or _from_us(int(complete["start_us"].to_numpy().min()))
         end = end or _from_us(int(complete["end_us"].to_numpy().max()))
-    points = con.sql(
-        query("metric_points"),
-        params={
-            "start": start,
-            "end": end + SCRAPE_GRACE if end else None,
-            "model": window.model,
-            "indicators": list(INDICATORS),
-        },
-    ).pl()
-    return RequestFrame(window, complete.drop("complete"), points, rows.height - complete.height, start, end, without, read_more, every)
+    told = _points(con, start, end + SCRAPE_GRACE if end else None, window.model) if points else pl.DataFrame(schema=_POINTS)
+    return RequestFrame(window, complete.drop("complete"), told, rows.height - complete.height, start, end, without, read_more, every)
+
+
+def _points(con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None, model: str | None) -> pl.DataFrame:
+    found: pl.DataFrame = con.sql(query("metric_points"), params={"start": start, "end": end, "model": model, "indicators": list(INDICATORS)}).pl()
+    return found
+
+
+def _read(con: duckdb.DuckDBPyConnection, window: Window, sql: str, columns: Collection[str]) -> pl.DataFrame:
+    """Return columns of a query over the window; as one statement, since projecting a relation plans a view this wide twice (3 ms)."""
+    found: pl.DataFrame = con.sql(f"select {', '.join(columns)} from ({sql})", params=filter_of(window)).pl()
+    return found
+
+
+_KNOWN_COLUMNS: dict[str, list[str]] = {}
+
+
+def _columns(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
+    """The columns of a query over a window, asked for once."""
+    if sql not in _KNOWN_COLUMNS:
+        _KNOWN_COLUMNS[sql] = con.sql(sql, params=filter_of(Window())).columns
+    return _KNOWN_COLUMNS[sql]
 
 
 def load_judged(con: duckdb.DuckDBPyConnection, window: Window, sql: str) -> pl.DataFrame:
     """Return what judging takes of every complete request of a window: columns of the query `sql` and, where there are any, limits of their own."""
-    requests = con.sql(sql, params=filter_of(window))
-    rows: pl.DataFrame = requests.project(", ".join(name for name in requests.columns if name != "trace_key")).pl()
-    return _with_own_limits(con, window, requests, rows)
+    return _with_own_limits(con, window, sql, _read(con, window, sql, [name for name in _columns(con, sql) if name != "trace_key"]))
 
 
-def _with_own_limits(con: duckdb.DuckDBPyConnection, window: Window, requests: duckdb.DuckDBPyRelation, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return `rows` of `requests` with the limits that some came with as `slo_<metric>_ms`, as they are where none did."""
+def _with_own_limits(con: duckdb.DuckDBPyConnection, window: Window, sql: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return `rows` of the query `sql` with the limits that some came with as `slo_<metric>_ms`, as they are where none did."""
+    if not con.execute(query("any_slo_header")).fetchall():
+        return rows
     own: pl.DataFrame = con.sql(query("slo_headers"), params={"start": window.start, "end": window.end}).pl()
     if own.is_empty() or rows.is_empty():
         return rows
-    keys: pl.DataFrame = requests.project("trace_key").pl()
+    keys = _read(con, window, sql, ["trace_key"])
     return rows.hstack(keys.join(own, on="trace_key", how="left", maintain_order="left").drop("trace_key"))
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from analysis.errors import WindowError
 from analysis.window import (
     Window,
+    count,
     load,
     load_llm_calls,
     load_stage_spans,
@@ -19,7 +20,7 @@ from analysis.window import (
     parse_range,
     parse_time,
 )
-from tests.analysis.builders import at, frame_of, gauge, insert, requests, store
+from tests.analysis.builders import at, frame_of, gauge, insert, requests, store, vllm_gauges
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -143,3 +144,16 @@ def test_columns_left_out_can_be_read_later_for_the_same_rows() -> None:
     assert "tool_calls" not in narrow.rows.columns
     assert narrow.having(["e2e_ms"]) is narrow
     assert narrow.having(["tool_calls", "trace_key"]).rows.select(whole.rows.columns).equals(whole.rows)
+
+
+def test_what_is_not_asked_for_is_not_read() -> None:
+    con = store()
+    insert(con, requests(100, prefill_ms=10.0))
+    vllm_gauges(con)
+    whole, few = load(con, Window()), load(con, Window(), without=("route", "tenant"), points=False)
+    assert not whole.points.is_empty()
+    assert few.points.is_empty()
+    assert few.points.schema == whole.points.schema
+    assert few.rows.equals(whole.rows.drop("route", "tenant"))
+    assert few.having(["tenant"]).rows["tenant"].equals(whole.rows["tenant"])
+    assert count(con, Window()) == 100
