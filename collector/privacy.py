@@ -46,7 +46,7 @@ _SECRETS = re.compile(
     r"(?:authorization|cookie|password|passwd|secret|api[-_]?key|credential|private[-_]?key|access[-_]?token|auth[-_]?token)s?$", re.IGNORECASE)
 # ...unless it is a number or a name about such text.
 _NOT_TEXT = re.compile(
-    r"(?:^|_)(?:tokens?|count|length|size|type|kind|hash|id|ids|name|names|mime_type|format|role|version|ms|s|chunks?|ratio|price|cost|effort)$")
+    r"(?:^|_)(?:tokens?|count|length|size|type|kind|hash|id|ids|name|names|mime_type|format|role|version|ms|s|chunks?|ratio|price|cost|effort|limit|remaining|reset)$")
 _SEGMENTS = re.compile(r"[._\-/:\[\] ]+|(?<=[a-z])(?=[A-Z])")
 
 

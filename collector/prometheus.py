@@ -72,7 +72,11 @@ def service_of(families: Iterable[Family]) -> str | None:
 
 def request(families: Iterable[Family], *, service: str, instance: str, time_ns: int) -> bytes:
     """One page as an ExportMetricsServiceRequest of `instance`, its samples at `time_ns`; cumulative ones counted from the start of the process on, if
-    the page says it (0 if not: when the reading began says nothing of when the counting did)."""
+    the page says it (0 if not: when the reading began says nothing of when the counting did).
+
+    Raises:
+        BadPayload: a count or a time that no metric can have.
+    """
     out = ExportMetricsServiceRequest()
     resource = out.resource_metrics.add()
     resource.resource.attributes.extend(_pairs({"service.name": service, "service.instance.id": instance}))
@@ -80,13 +84,16 @@ def request(families: Iterable[Family], *, service: str, instance: str, time_ns:
     scope.scope.name = "overrun.scrape"
     began = started(families)
     start_ns = 0 if began is None else min(int(began * 1e9), time_ns)
-    for family in families:
-        if family.type in ("histogram", "gaugehistogram"):
-            _histogram(scope, family, time_ns, start_ns)
-        elif family.type == "summary":
-            _summary(scope, family, time_ns, start_ns)
-        else:
-            _numbers(scope, family, time_ns, start_ns)
+    try:
+        for family in families:
+            if family.type in ("histogram", "gaugehistogram"):
+                _histogram(scope, family, time_ns, start_ns)
+            elif family.type == "summary":
+                _summary(scope, family, time_ns, start_ns)
+            else:
+                _numbers(scope, family, time_ns, start_ns)
+    except (ValueError, OverflowError) as error:
+        raise BadPayload(f"the page has a count or a time that no metric can have: {error}") from error
     return bytes(out.SerializeToString())
 
 

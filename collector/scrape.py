@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+from prometheus_client import Metric as Family
 
 from collector import prometheus
 from collector.errors import BadPayload, CollectorError, ConfigError
@@ -26,6 +27,7 @@ from collector.writer import METRICS, Writer
 
 log = logging.getLogger("overrun.scrape")
 MAX_PAGE = 32 << 20  # bytes; a vLLM page has about 100 kB
+MAX_REDIRECTS = 3
 MAX_WAIT_S = 60.0  # between attempts at a target that does not answer
 MAX_PROCESSES = 8  # told apart behind one address
 FORGOTTEN_AFTER = 20  # reads: of two processes in turn, one stays away so long once in a million times
@@ -150,7 +152,11 @@ class Scraper:
         failures = 0
         while True:
             began = time.monotonic()
-            fine = await self._read_all(target)
+            try:
+                fine = await self._read_all(target)
+            except Exception:  # whatever a page does to us: the next one is read all the same
+                log.exception("%s cannot be read", target.url)
+                fine = False
             failures = 0 if fine else failures + 1
             wait = min(target.interval_s * 2 ** min(failures, 10), max(MAX_WAIT_S, target.interval_s))
             await asyncio.sleep(max(wait - (time.monotonic() - began), 0.05))
@@ -169,23 +175,26 @@ class Scraper:
         try:
             text, content_type = await self._page(target, address)
             families = await asyncio.to_thread(prometheus.parse, text, content_type)
+            service = prometheus.service_of(families) or "scrape"
+            instance = self._told_apart(target, instance, families)
+            body = await asyncio.to_thread(prometheus.request, families, service=service, instance=instance, time_ns=time_ns)
         except (httpx.HTTPError, BadPayload, UnicodeDecodeError, OSError) as error:
-            log.warning("%s (%s) cannot be read: %s", target.url, instance, error or type(error).__name__)
+            log.warning("%s (%s) cannot be read: %s", target.url, instance, str(error) or type(error).__name__)
             await self._store(prometheus.up(service="scrape", instance=instance, time_ns=time_ns, is_up=False))
             return False
+        await self._store(body)
+        await self._store(prometheus.up(service=service, instance=instance, time_ns=time_ns, is_up=True))
+        return True
+
+    def _told_apart(self, target: Target, instance: str, families: list[Family]) -> str:
+        """The instance's name, with the number of the process that answered if several do in turn."""
         processes = self._processes.setdefault((target.url, instance), Processes())
         flips = processes.flips
         number = processes.identify(prometheus.counters(families), prometheus.started(families))
         if processes.flips > flips:
             log.warning("%s answers for several processes in turn (%d returns so far): they are kept apart as %s#0, #1 ...; scrape each one's own address",
                         target.url, processes.flips, instance)
-        if processes.flips:
-            instance = f"{instance}#{number}"
-        service = prometheus.service_of(families) or "scrape"
-        body = await asyncio.to_thread(prometheus.request, families, service=service, instance=instance, time_ns=time_ns)
-        await self._store(body)
-        await self._store(prometheus.up(service=service, instance=instance, time_ns=time_ns, is_up=True))
-        return True
+        return f"{instance}#{number}" if processes.flips else instance
 
     async def _page(self, target: Target, address: str | None) -> tuple[str, str]:
         url, headers, extensions = httpx.URL(target.url), {}, {}
@@ -193,22 +202,43 @@ class Scraper:
             headers["host"] = url.netloc.decode()
             extensions["sni_hostname"] = url.host
             url = url.copy_with(host=address)
-        timeout = httpx.Timeout(min(max(target.interval_s, 1.0), 10.0))
-        async with self._client.stream("GET", url, headers=headers, extensions=extensions, timeout=timeout) as answer:
-            if answer.status_code != httpx.codes.OK:
-                raise BadPayload(f"it answered {answer.status_code}")
-            page = bytearray()
-            async for part in answer.aiter_bytes():
-                page += part
-                if len(page) > MAX_PAGE:
-                    raise BadPayload(f"its page is larger than {MAX_PAGE >> 20} MiB")
-            return page.decode("utf-8"), answer.headers.get("content-type", "")
+        patience_s = min(max(target.interval_s, 1.0), 10.0)
+        async with asyncio.timeout(3 * patience_s):
+            for _ in range(MAX_REDIRECTS + 1):
+                async with self._client.stream("GET", url, headers=headers, extensions=extensions, timeout=httpx.Timeout(patience_s)) as answer:
+                    if answer.is_redirect:
+                        url = url.copy_with(raw_path=_path_here(httpx.URL(target.url), answer.headers["location"]))
+                        continue
+                    if answer.status_code != httpx.codes.OK:
+                        raise BadPayload(f"it answered {answer.status_code}")
+                    page = bytearray()
+                    async for part in answer.aiter_bytes():
+                        page += part
+                        if len(page) > MAX_PAGE:
+                            raise BadPayload(f"its page is larger than {MAX_PAGE >> 20} MiB")
+                    return page.decode("utf-8"), answer.headers.get("content-type", "")
+        raise BadPayload(f"it redirects more than {MAX_REDIRECTS} times")
 
     async def _store(self, body: bytes) -> None:
         try:
             await asyncio.wrap_future(self._writer.submit(METRICS, body))
         except CollectorError as error:
             log.warning("a scraped page was not stored: %s", error)
+
+
+def _path_here(target: httpx.URL, location: str) -> bytes:
+    """Where a redirect leads, if that is on the same server (`/metrics` to `/metrics/`, as mounted applications answer).
+
+    Raises:
+        BadPayload: it leads elsewhere: only what was named is read.
+    """
+    try:
+        there = target.join(location)
+    except httpx.InvalidURL as error:
+        raise BadPayload(f"it redirects to {location[:200]!r}, which is no URL") from error
+    if (there.scheme, there.host, there.port) != (target.scheme, target.host, target.port):
+        raise BadPayload(f"it redirects to {str(there)[:200]!r}: name that address, if it is the engine's")
+    return there.raw_path
 
 
 def _place(url: str) -> tuple[str, int]:

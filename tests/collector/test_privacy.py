@@ -268,6 +268,10 @@ def test_numbers_and_names_under_keys_like_text_stay(tmp_path: Path) -> None:
         "gen_ai.request.reasoning_effort": "high",
         "usage_details": '{"input": 12, "output": 5}',
         "messages.count": 3,
+        "http.response.header.anthropic-ratelimit-input-tokens-remaining": '["29000"]',
+        "http.response.header.x-ratelimit-limit-requests": '["500"]',
+        "http.response.header.x-request-id": '["req_1"]',
+        "http.response.header.openai-processing-ms": '["420"]',
         "k8s.pod.name": "pod-1",
     }
     with collecting(tmp_path / "t.db") as collector:

@@ -56,14 +56,18 @@ class Page:
     def __init__(self) -> None:
         self.pages: list[str | int] = [PAGE % {"tokens": 100}]
         self.hosts: list[str] = []
+        self.paths: list[str] = []
         page = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 page.hosts.append(self.headers["host"])
+                page.paths.append(self.path)
                 answer = page.pages.pop(0) if len(page.pages) > 1 else page.pages[0]
                 self.send_response(answer if isinstance(answer, int) else 200)
                 self.send_header("content-type", "text/plain; version=0.0.4; charset=utf-8")
+                if answer in (301, 307):
+                    self.send_header("location", "/metrics/?a=b" if answer == 307 else "http://192.0.2.1/metrics")
                 self.end_headers()
                 if isinstance(answer, str):
                     self.wfile.write(answer.encode())
@@ -196,6 +200,22 @@ def test_a_target_that_does_not_answer_is_down_and_waited_for_longer_each_time(p
     assert all(gap >= wanted for gap, wanted in zip(gaps, (0.15, 0.35, 0.75), strict=True)), gaps
     assert all(said in caplog.text for said in ("answered 503", "not Prometheus text"))
     assert rows(pipeline, "select distinct instance from points") == [(f"127.0.0.1:{page.port}",)]
+
+
+def test_a_redirect_is_followed_on_the_same_server_only(pipeline: Pipeline, page: Page, caplog: pytest.LogCaptureFixture) -> None:
+    page.pages = [301, 307, 307, 307, 307, 307, PAGE % {"tokens": 1}]
+    scraped(pipeline, [scrape.Target(page.url, None, 0.1)], "select 1 from points where indicator = 'up' and value = 1")
+    assert page.paths == ["/metrics"] * 2 + ["/metrics/?a=b"] * 3 + ["/metrics", "/metrics/?a=b"]
+    assert "redirects to 'http://192.0.2.1/metrics': name that address" in caplog.text
+    assert "redirects more than 3 times" in caplog.text
+
+
+@pytest.mark.parametrize("sample", ["vllm:num_requests_running 1 -5", "vllm:num_requests_running 1 99999999999999999999",
+                                    '# TYPE h histogram\nh_bucket{le="+Inf"} 1e300'])
+def test_a_page_with_impossible_numbers_is_no_page_and_the_next_one_is_read(pipeline: Pipeline, page: Page, sample: str) -> None:
+    page.pages = [sample + "\n", PAGE % {"tokens": 1}]
+    scraped(pipeline, [scrape.Target(page.url, None, 0.1)], "select 1 from points where indicator = 'up' and value = 1")
+    assert rows(pipeline, "select value from points where indicator = 'up' order by time_ns")[0] == (0.0,)
 
 
 def test_a_page_that_jumps_between_processes_is_called_out_and_not_read_as_resets(pipeline: Pipeline, page: Page, caplog: pytest.LogCaptureFixture) -> None:
