@@ -13,6 +13,7 @@ import duckdb
 import msgspec
 
 from analysis.goodput import judge
+from analysis.sampling import by_what_happened
 from analysis.slo import Slo
 from analysis.window import Window, load_judged, query
 
@@ -25,7 +26,10 @@ _LEAST_N: Final = 72
 
 
 class BurnPair(msgspec.Struct, kw_only=True):
-    """One pair of windows. It fires when both burn at least `threshold` times as fast as the budget allows; null burns have too little traffic."""
+    """One pair of windows. It fires when both burn at least `threshold` times as fast as the budget allows; null burns have their reason.
+
+    `requests` and `bad` are stored ones; burns weigh sampled requests by those that they stand for.
+    """
 
     long_s: int
     short_s: int
@@ -56,17 +60,23 @@ def burn(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, now: datetime
     age_s = at.timestamp() - rows["start_us"].to_numpy() / 1e6
     allowed = max(1.0 - slo.goodput_target, 1e-6)
 
-    def share(seconds: int) -> tuple[int, int]:
+    weight = rows["sample_weight"].to_numpy()
+    biased = by_what_happened(rows)
+
+    def share(seconds: int) -> tuple[int, int, float | None]:
         inside = age_s <= seconds
-        return int((judged.bad & inside).sum()), int(((judged.bad | judged.good) & inside).sum())
+        bad, known = judged.bad & inside, (judged.bad | judged.good) & inside
+        ratio = float(weight[bad].sum() / weight[known].sum()) if known.any() and biased is None else None
+        return int(bad.sum()), int(known.sum()), ratio
 
     pairs = []
     for long_s, short_s, threshold, budget in PAIRS:
-        (bad, n), (short_bad, short_n) = share(long_s), share(short_s)
+        (bad, n, ratio), (_, _, short_ratio) = share(long_s), share(short_s)
         pair = BurnPair(
-            long_s=long_s, short_s=short_s, threshold=threshold, budget_ratio=budget, long_burn=bad / n / allowed if n else None,
-            short_burn=short_bad / short_n / allowed if short_n else None, requests=n, bad=bad, firing=False)
-        pair.reasons = {name: "no request could be judged" for name, value in (("long_burn", pair.long_burn), ("short_burn", pair.short_burn)) if value is None}
+            long_s=long_s, short_s=short_s, threshold=threshold, budget_ratio=budget, long_burn=None if ratio is None else ratio / allowed,
+            short_burn=None if short_ratio is None else short_ratio / allowed, requests=n, bad=bad, firing=False)
+        nulls = [name for name, value in (("long_burn", pair.long_burn), ("short_burn", pair.short_burn)) if value is None]
+        pair.reasons = dict.fromkeys(nulls, biased or "no request could be judged")
         enough = bad >= LEAST_BAD and n >= _LEAST_N / threshold
         pair.firing = enough and (pair.long_burn or 0.0) >= threshold and (pair.short_burn or 0.0) >= threshold
         pairs.append(pair)

@@ -41,7 +41,7 @@ class Question:
             now=now, since=since, from_=given["from"], to=given["to"], baseline=given["baseline"] or "auto", service=given["service"],
             model=given["model"], route=given["route"], tenant=given["tenant"], workload=given["workload"])
         slo = parse_slo(given["slo"] or _configured_slo(settings))
-        return cls(window, slo, _configured_budgets(settings, given["route"]), read_prices(settings.prices))
+        return cls(window, slo, _configured_budgets(settings, given["route"], given["model"]), read_prices(settings.prices))
 
 
 def _configured_slo(settings: Settings) -> str:
@@ -53,11 +53,12 @@ def _configured_slo(settings: Settings) -> str:
     return " ".join([text, *(f"{key}:{value}" for key, value in table.items())]).strip()
 
 
-def _configured_budgets(settings: Settings, route: str | None) -> Mapping[str, float] | None:
-    """`[budgets."ROUTE"]` for the asked route, else `[budgets."*"]`; milliseconds per group or stage."""
-    table: Any = settings.budgets.get(route or "*", settings.budgets.get("*"))
-    if table is None:
+def _configured_budgets(settings: Settings, route: str | None, model: str | None) -> Mapping[str, float] | None:
+    """`[budgets."NAME"]` of the asked route, else of the asked model, else of `"*"`; milliseconds per group or stage."""
+    name = next((name for name in (route, model, "*") if name is not None and name in settings.budgets), None)
+    if name is None:
         return None
+    table: Any = settings.budgets[name]
     if not isinstance(table, dict) or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in table.values()):
-        raise BudgetError(f"[budgets.{route or '*'!r}] must be milliseconds per group or stage, such as retrieval = 300")
+        raise BudgetError(f"[budgets.{name!r}] must be milliseconds per group or stage, such as retrieval = 300")
     return {key: float(value) for key, value in table.items()}

@@ -79,12 +79,9 @@ def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> Sampling:
     rows = frame.rows
     if rows.is_empty():
         return Sampling("all", "no request to judge", None, [])
-    weights = weights_of(rows)
-    marks = rows["sampling"].drop_nulls()
-    others = marks.filter(~marks.str.starts_with(_PROBABILITY))
-    if len(others):
-        name = printable(others.value_counts(sort=True)["sampling"][0])
-        return Sampling("biased", f"{len(others):,} of {rows.height:,} requests come from a sampler that chooses by what happened ({name})", None, [])
+    weights, biased = weights_of(rows), by_what_happened(rows)
+    if biased is not None:
+        return Sampling("biased", biased, None, [])
     mean_weight = float(weights.mean()) if weights is not None else 1.0
     coverage = _coverage(con, frame, mean_weight)
     short = [c for c in coverage if c.from_ms is None and c.to_ms is None and c.ratio < LEAST_COVERAGE]
@@ -101,6 +98,16 @@ def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> Sampling:
     seen = next((c for c in coverage if c.from_ms is None and c.to_ms is None), None)
     known = f"; {say_ratio(min(1.0, seen.ratio))} of the {seen.counted:,} requests that {seen.source} counted have spans" if seen else ""
     return Sampling("all", f"no sign of sampling in the traces{known}", None, coverage)
+
+
+def by_what_happened(rows: pl.DataFrame) -> str | None:
+    """Say which requests come from a sampler that chooses by what happened, by its own marks; None where none does."""
+    marks = rows["sampling"].drop_nulls()
+    others = marks.filter(~marks.str.starts_with(_PROBABILITY))
+    if not len(others):
+        return None
+    name = printable(others.value_counts(sort=True)["sampling"][0])
+    return f"{len(others):,} of {rows.height:,} requests come from a sampler that chooses by what happened ({name})"
 
 
 def evened(frame: RequestFrame) -> RequestFrame:

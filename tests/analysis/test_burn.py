@@ -2,6 +2,7 @@
 
 import numpy as np
 import polars as pl
+import pytest
 
 from analysis.burn import Burn, burn
 from analysis.slo import Slo
@@ -45,6 +46,18 @@ def test_few_bad_requests_fire_nothing() -> None:
     found = burned(requests(8, start_s=3 * DAY - 200 + np.arange(8) * 20, prefill_ms=5_000.0))
     assert found.pairs[0].long_burn is not None
     assert not found.firing
+
+
+def test_a_burn_is_of_all_requests_and_not_of_what_a_sampler_kept() -> None:
+    kept = steady(3 * DAY - 3_600, 3 * DAY, 10, 0.3)
+    bad = kept["prefill_ns"].to_numpy() > 1e9
+    # Every bad request is kept, of the others one in ten: 3 % of all are bad where 30 % of the stored ones are.
+    weighted = kept.with_columns(sampling=pl.lit("th:e6"), sample_weight=pl.Series(np.where(bad, 1.0, 10.0)))
+    assert burned(weighted).pairs[0].long_burn == pytest.approx(100.0 * bad.sum() / (bad.sum() + 10.0 * (~bad).sum()))
+    chosen = burned(kept.with_columns(sampling=pl.lit("tail:errors")))
+    assert (chosen.pairs[0].long_burn, chosen.firing) == (None, False)
+    assert "tail:errors" in chosen.pairs[0].reasons["long_burn"]
+    assert burned(kept).pairs[0].firing
 
 
 def test_silence_has_no_burn_and_says_so() -> None:
