@@ -31,7 +31,9 @@ create or replace macro indicator_unit(indicator) as case
     else '1' end;
 
 -- Is the whole of an instance the sum of its parts (ranks, GPUs, reasons)? Of a ratio, a temperature or a block's size it is not.
-create or replace macro is_summed(indicator) as indicator = 'kv_capacity' or indicator_unit(indicator) in ('requests', '1/s', 'tokens/s', 'bytes');
+create or replace macro is_summed(indicator) as indicator in ('queue_depth', 'running', 'swapped', 'paused', 'preemptions', 'rejections', 'aborts', 'finished',
+    'prompt_tokens', 'output_tokens', 'prefix_cache_hits', 'prefix_cache_queries', 'cached_prompt_tokens', 'spec_draft_tokens', 'spec_accepted_tokens', 'throughput',
+    'kv_capacity', 'gpu_mem_used');
 
 -- Does a row belong to the window and filters of a question? Null asks for everything; what is in `without` stays out.
 create or replace macro asked_for(start, service, model, route, tenant, workload, first, until, a_service, a_model, a_route, a_tenant, a_workload, without) as

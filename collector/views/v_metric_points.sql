@@ -22,7 +22,8 @@ samples as (
 told as (
     select time_ns, instance, model, indicator, name, value from samples where not is_summed(indicator)
     union all
-    select time_ns, instance, model, indicator, any_value(name), sum(value) from samples where is_summed(indicator) group by time_ns, instance, model, indicator),
+    select time_ns, any_value(instance), any_value(model), any_value(indicator), any_value(name), sum(value) from samples where is_summed(indicator)
+    group by time_ns, hash(instance, model, indicator)),
 ratios as (
     select time_ns, instance, model, pair[3] as indicator, any_value(name) as name,
         sum(value) filter (indicator = pair[1]) / nullif(sum(value) filter (indicator = pair[2]), 0) as value
