@@ -21,7 +21,7 @@ from analysis.window import RequestFrame, Window, load, load_judged, query
 # Yesterday, the days before, and the same weekday last week: further back the application is another one.
 DAYS_BACK: Final = (1, 2, 3, 4, 5, 6, 7)
 # Equal spans before the window that are looked at, nearest first: trouble is asked about late as often as early; own default.
-SPANS_BACK: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24)
+SPANS_BACK: Final = (1, 2, 4, 8, 16)
 # Within the target, a share of slow requests above this part of what the target allows may be told of; own default.
 WORSE_PART: Final = 0.2
 _DAY: Final = timedelta(days=1)

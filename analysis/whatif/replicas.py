@@ -5,8 +5,10 @@ New replicas are as quick as the median of those seen. They start with empty pre
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
@@ -15,6 +17,10 @@ from analysis.whatif.engine import LEAST_LOAD, ROUND_ROBIN
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction
 from analysis.whatif.simulate import Change, predict_simulated
+
+# Log units of extra width per doubling of the replicas: each then runs batches that the recording does not show. E2E as for another load; the first token,
+# which hangs on the steps of small batches, was 20 to 60 % off with three replicas for one (docs/BENCHMARKS.md).
+PER_DOUBLING: Final[Mapping[str, float]] = {"e2e": 0.05, "tpot": 0.05, "ttft": 0.12}
 
 
 def predict(
@@ -31,4 +37,6 @@ def predict(
         setup = replace(engine.setup, replicas=replicas, router=rule, speed=engine.setup.speed[:replicas])
         return Change(engine.pool.calls, setup, cost={"replicas_factor": replicas / engine.setup.replicas})
 
-    return predict_simulated(facts, fix, change)
+    seen = max((engine.setup.replicas for engine in facts.engines[0]), default=replicas)
+    doublings = abs(math.log2(replicas / seen))
+    return predict_simulated(facts, fix, change, worse={metric: wide * doublings for metric, wide in PER_DOUBLING.items()})

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.whatif import admission, cancellation, eject, retries, routing, speculation, tenant_quota
+from analysis.whatif import admission, cancellation, eject, replicas, retries, routing, speculation, tenant_quota
 from analysis.whatif.engine import LEAST_LOAD, ROUND_ROBIN, Setup, simulate
 from analysis.whatif.facts import Facts
+from analysis.whatif.prediction import Prediction
 from tests.analysis.whatif.recording import COSTS, arrivals, recorded
 
 CAME = replace(arrivals(400, rate=11.0), replica=np.arange(400) % 2)
@@ -48,6 +49,16 @@ def test_every_policy_answers(two: Facts, policy: routing.Policy) -> None:
 
 def test_one_replica_leaves_no_choice() -> None:
     assert "nothing to choose" in routing.predict(recorded(arrivals(150)), policy="lanes").reasons["predicted"]
+
+
+def test_the_more_replicas_are_added_the_less_is_sure(two: Facts) -> None:
+    def width(answer: Prediction) -> float:
+        assert answer.predicted is not None
+        assert answer.predicted.interval is not None
+        return answer.predicted.interval[1] / answer.predicted.interval[0]
+
+    # Two doublings: 0.1 of the logarithm beside the rest, 1.645 standard deviations on either side.
+    assert width(replicas.predict(two, replicas=8)) > np.exp(2 * 1.645 * 2 * 0.05)
 
 
 def test_admission_refuses_some_and_serves_the_rest_sooner(two: Facts) -> None:
