@@ -318,7 +318,8 @@ def _lost_at_the_end(frame: RequestFrame) -> Lost | None:
     times = np.sort(frame.rows["end_us" if cut else "start_us"].to_numpy())
     first, last = to_us(frame.start), to_us(frame.end) if cut else int(times[-1])
     stretch = (last - first) / (_LOST_STRETCHES + 1)
-    # The quiet stretch may be of any length: from a fifth of the window down to what holds enough expected completions. The clearest one dates it.
+    # The quiet stretch may be of any length: from a fifth of the window down to what holds enough expected completions. In the clearest one
+    # and the one before it lies the moment.
     found: Lost | None = None
     while stretch >= _LOST_SHORTEST_S * 1e6:
         edges = last - stretch * np.arange(_LOST_STRETCHES + 2)
@@ -327,9 +328,22 @@ def _lost_at_the_end(frame: RequestFrame) -> Lost | None:
         expected = float(np.median(before))
         lost = seen < LOST_BELOW * float(before.min()) and expected >= _LOST_LEAST
         if lost and (found is None or seen / expected < found.seen / found.expected):
-            found = Lost(seen=seen, expected=expected, since=from_us(int(edges[1])), against="the stretches before it in the same window")
+            found = Lost(seen=seen, expected=expected, since=from_us(_fell(times, edges[2], last)), against="the stretches before it in the same window")
         stretch /= 2.0
     return found
+
+
+def _fell(times: IntArray, first: float, last: float) -> int:
+    """Return the time in [first, last] behind which events come at another rate, by maximum likelihood of two Poisson rates."""
+    inside = times[(times >= first) & (times <= last)].astype(np.float64)
+    k, n = np.arange(1, len(inside) + 1, dtype=np.float64), len(inside)
+    if n == 0:
+        return int(first)
+    left, right = np.maximum(inside - first, 1.0), np.maximum(last - inside, 1.0)
+    later = n - k
+    gain = k * np.log(k / left) + np.where(later > 0.0, later * np.log(np.maximum(later, 1.0) / right), 0.0)
+    gain[later / right > k / left] = -np.inf
+    return int(inside[int(np.argmax(gain))])
 
 
 def to_us(time: datetime) -> int:

@@ -29,6 +29,7 @@ td:first-child,th:first-child{text-align:left}small,.soft{color:var(--soft)}.bad
 @media print{body{margin:0;max-width:none}}
 """
 _HEAD: Final = ("", "n", "P50", "P90", "P95", "95 % interval", "P99", "max", "limit", "source")
+_EDGES: Final = tuple("bucket edges of P95" if name == "95 % interval" else name for name in _HEAD)
 
 _SIDES: Final = ("", "n", "P50", "P90", "P95", "P99", "max")
 
@@ -41,7 +42,7 @@ def to_html(report: Report) -> str:
     parts = [
         f"<h1><span class={tone}>{_esc(status.upper())}</span> <small>{_esc(_window(report))}</small></h1>", f"<p class=lead>{_esc(verdict.sentence)}</p>",
         "".join(f"<p>{_esc(line)}</p>" for line in _situation(report)),
-        "<h2>Latency of successful requests</h2>", _table(_HEAD, _latency_rows(report)), f"<p>{_esc(_goodput(report))}</p>",
+        "<h2>Latency of successful requests</h2>", _table(_head(report), _latency_rows(report)), f"<p>{_esc(_goodput(report))}</p>",
         f"<p>{_esc(say_cost(report.cost))}</p>" if say_cost(report.cost) else "",
         "<h2>Client and engine, the same model calls</h2>" + _table(_SIDES, _side_rows(report)) if report.sides else "",
         "<h2>Stages</h2>" + _stage_table(report) if report.stages else "",
@@ -61,7 +62,8 @@ def to_markdown(report: Report) -> str:
     verdict = report.verdict
     lines = [f"## {verdict.status.replace('_', ' ').upper()} ({_window(report)})", "", _md(verdict.sentence), ""]
     lines += [f"- {_md(line)}" for line in _situation(report)]
-    lines += ["", *_md_table(_HEAD, _latency_rows(report)), "", _md(_goodput(report)), *(["", _md(say_cost(report.cost))] if say_cost(report.cost) else [])]
+    spent = say_cost(report.cost)
+    lines += ["", *_md_table(_head(report), _latency_rows(report)), "", _md(_goodput(report)), *(["", _md(spent)] if spent else [])]
     if report.sides:
         lines += ["", "### Client and engine, the same model calls", "", *_md_table(_SIDES, _side_rows(report))]
     if report.stages:
@@ -99,6 +101,10 @@ def _situation(report: Report) -> list[str]:
         lines.append(f"Between services: {lost}.")
     lines += [f"Do now: {verdict.mitigation}"] if verdict.mitigation else []
     return lines
+
+
+def _head(report: Report) -> tuple[str, ...]:
+    return _EDGES if report.verdict.scope == "engine_only" else _HEAD
 
 
 def _latency_rows(report: Report) -> list[tuple[str, ...]]:

@@ -115,7 +115,8 @@ def _context(report: Report) -> str:
     if verdict.onset is not None:
         parts.append(f"since {_moment(verdict.onset, report)}" + (f", {verdict.trend}" if verdict.trend else ""))
     if verdict.affected is not None and verdict.affected.per_minute is not None:
-        parts.append(f"{verdict.affected.per_minute:,.0f} bad requests/min")
+        rate = verdict.affected.per_minute
+        parts.append(f"{rate:,.0f} bad requests/min" if rate >= 10.0 else f"{rate:.2g} bad requests/min")
         # Of thousands of routes with a few bad requests each, none tells who is affected.
         many = [share for share in verdict.affected.routes if share.requests >= _LEAST_AFFECTED * verdict.affected.requests]
         parts += [f"route {share.name} {say_ratio(share.ratio)} bad" for share in many[:2]]
