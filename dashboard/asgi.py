@@ -30,7 +30,7 @@ def _warm() -> None:
 
     _ASSETS.warm([*EVERYWHERE, *FIGURES])
     data.expect({})
-    data.ahead(data.fixes)
+    data.ahead(data.fixes, data.rehearse)
 
     for place in nav.PLACES:
         import_module(f"dashboard.views.{place.name}")

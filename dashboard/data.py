@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -34,6 +34,7 @@ from analysis.series import Series
 from analysis.trace import Trace
 from analysis.whatif.prediction import Prediction
 from analysis.whatif_api import FixInfo
+from analysis.window import rfc3339
 from dashboard import state
 from dashboard.answers import FRESH_S, KEEP_S, Answers
 from dashboard.launch import URL_VARIABLE
@@ -47,6 +48,8 @@ T = TypeVar("T")
 Needs: TypeAlias = Callable[[Asked, Report, Mapping[str, str]], "list[Callable[[], object]]"]
 # How often the store is asked how far it has come.
 _MARK_S: Final = 3.0
+# A rehearsal looks at so much: few requests, enough for every part of an answer.
+_REHEARSED: Final = timedelta(minutes=1)
 
 
 def url() -> str:
@@ -201,6 +204,17 @@ def expect(query: Mapping[str, str], needs: Needs | None = None) -> None:
             ahead(*needs(question, told, query))
 
     ahead(lambda: holdings(menus), whole)
+
+
+def rehearse() -> None:
+    """Ask what pages ask, about the last minute that holds a request: what a first answer has to load (a second of CPU) is then loaded, here and there."""
+    newest = watermark()[0]
+    if newest is not None:
+        asked = (("from", rfc3339(newest - _REHEARSED)), ("to", rfc3339(newest + timedelta(seconds=1))))
+        for answer in (report, burn, indicators, doctor):
+            answer(asked)
+        for course in (series, heatmap, engine):
+            course(asked, "e2e")
 
 
 def forget() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Mapping
 
 from analysis.doctor import Checkup, said
@@ -79,11 +80,13 @@ def services(found: Checkup) -> str:
     parts = []
     for service in found.services[:_MOST_SERVICES]:
         head, lines = said(service)
-        parts.append(f"<h3>{ui.sentence(head)}</h3><ul>{''.join(f'<li>{ui.sentence(line)}</li>' for line in lines)}</ul>")
+        # The lines are the program's own words, with the brackets of settings files; a service's name is its sender's.
+        listed = "".join(f"<dt></dt><dd>{html.escape(line)}</dd>" for line in lines)
+        parts.append(f'<p><b>{ui.sentence(head)}</b></p><dl class="ov-facts">{listed}</dl>')
     more = len(found.services) - _MOST_SERVICES
     parts += [f"<p>and {more:,} more; choose a service above, or run <code>overrun doctor</code></p>"] if more > 0 else []
     why = "" if parts else "<p>No span of this window tells of a service.</p>"
-    return f'<h2>What each service sends, and what to switch on</h2><div class="ov-prose">{"".join(parts)}{why}</div><small>Source /api/v1/doctor</small>'
+    return f'<h2>What each service sends, and what to switch on</h2>{"".join(parts)}{why}<p><small>Source /api/v1/doctor</small></p>'
 
 
 def name(check: Check) -> str:

@@ -148,6 +148,16 @@ def test_what_a_page_needs_can_be_asked_for_before_it_is_drawn(demo: FakeApi, mo
     assert {path for path, _ in demo.asked} <= {"holdings", "whatif"} | ({"whatif/replicas"} if page == "whatif" else set())
 
 
+def test_a_rehearsal_asks_about_the_newest_minute(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OVERRUN_URL", demo.url)
+    data.forget()
+    demo.asked.clear()
+    data.rehearse()
+    newest = demo.answer("holdings", {"since": "1s"}).newest
+    assert {path for path, _ in demo.asked} == {"holdings", "report", "burn", "indicators", "doctor", "series", "heatmap", "engine"}
+    assert {query["from"] for path, query in demo.asked if path != "holdings"} == {rfc3339(newest - timedelta(minutes=1))}
+
+
 def test_the_budget_page_draws_sums_that_are_the_apis(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     app = shown(demo, monkeypatch, "budget", **WINDOW)
     stages = demo.answer("stages", WINDOW)
