@@ -471,7 +471,8 @@ def _over_since(facts: _Facts) -> bool:
     n, bad = int(known.sum()), int((known & facts.bad).sum())
     if bad < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)) or _period(facts).seconds < MIN_SINCE_S:
         return False
-    return wilson((n - bad) // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[1] < facts.slo.goodput_target
+    met = in_time(facts.frame.rows["start_us"].to_numpy()[known], ~facts.bad[known])[1]
+    return clearly_below(met, facts.slo.goodput_target, DEPENDENT)
 
 
 def _beside(
