@@ -55,7 +55,11 @@ def checks(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, sample
     found = [check for part in _CHECKS for check in [part(frame, slo)] if check is not None]
     loop = closed_loop(frame.rows)
     found += [*_sampling(frame, sampled), *([loop] if loop is not None else [])]
-    found += [*call_checks(con, frame.window, frame.rows.height), *metric_checks(con, frame, slo)]
+    of_calls = call_checks(con, frame.window, frame.rows.height)
+    if any(check.check == "impossible_times" for check in of_calls):
+        # What calls say outright is not said again as what it makes of their requests.
+        found = [check for check in found if check.check not in ("impossible_times", "ttft_equals_duration")]
+    found += [*of_calls, *metric_checks(con, frame, slo)]
     order = {"fail": 0, "warn": 1, "ok": 2}
     return sorted(found, key=lambda check: order[check.status])
 

@@ -16,12 +16,22 @@ USUAL_FROM: Final = 50_000
 def call_checks(con: duckdb.DuckDBPyConnection, window: Window, requests: int) -> list[Check]:
     """Return the checks of the window's model calls, of so many requests; one that does not apply (no such calls) is not listed."""
     seen = con.sql(query("quality_calls"), params=filter_of(window) | {"every": max(1, requests // USUAL_FROM)}).pl().to_dicts()[0]
-    found = [part(seen) for part in (_early_chunk, _hidden_retries, _hidden_reasoning, _cached_tokens)]
+    found = [part(seen) for part in (_beyond_end, _early_chunk, _hidden_retries, _hidden_reasoning, _cached_tokens)]
     return [check for check in found if check is not None]
 
 
 def _grade(share: float) -> Grade:
     return "ok" if share <= ONE_PERCENT else "fail" if share > MOST else "warn"
+
+
+def _beyond_end(seen: Mapping[str, int]) -> Check | None:
+    """A first token behind the call's end is a time in another unit; its request is given the end instead, which looks like a buffered answer."""
+    share = seen["beyond"] / seen["timed"] if seen["timed"] else 0.0
+    if share <= ONE_PERCENT:
+        return None
+    detail = (f"in {seen['beyond']:,} of {seen['timed']:,} calls the first chunk lies behind the end ({say_ratio(share)}): an instrumentation sends "
+              "milliseconds where the conventions want seconds (gen_ai.response.time_to_first_chunk), or clocks differ")
+    return Check(check="impossible_times", status="fail" if share > MOST else "warn", detail=detail)
 
 
 def _early_chunk(seen: Mapping[str, int]) -> Check | None:

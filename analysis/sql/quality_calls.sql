@@ -17,7 +17,7 @@ sudden as (
     where not error and ttft_engine_ms is null and ttft_client_ms < 0.25 * (select max(ttft_ms) from usual) and ttft_client_ms < 0.25 * u.ttft_ms
         and e2e_ms - ttft_client_ms - greatest(output_tokens - 1, 0) * u.tpot_ms > 0.5 * u.ttft_ms)
 select
-    count(*) filter (not error and ttft_client_ms is not null) as timed,
+    count(*) filter (not error and ttft_client_ms is not null) as timed, count(*) filter (not error and ttft_client_ms > e2e_ms + 1.0) as beyond,
     count(*) filter (not error and ttft_client_ms < 0.5 * ttft_engine_ms) + (select n from sudden) as early,
     count(*) filter (ttft_client_ms is not null and ttft_engine_ms is not null) as joined,
     count(*) filter (attempts is null and ttft_client_ms - ttft_engine_ms > greatest(100.0, 0.5 * ttft_client_ms)) as late,

@@ -182,6 +182,8 @@ def call_status(check: str, n: int = 100, **columns: Any) -> str | None:
     [
         ("early_role_chunk", {"ttft_client_ms": [13.0] * 5 + [300.0] * 95}, "warn"),  # the time is missing behind it: e2e stays 400 ms
         ("early_role_chunk", {"ttft_client_ms": 20.0, "ttft_engine_ms": 300.0}, "fail"),
+        ("impossible_times", {"ttft_client_ms": 300_000.0}, "fail"),  # milliseconds sent as seconds
+        ("impossible_times", {"ttft_client_ms": [300_000.0] * 3 + [300.0] * 97}, "warn"),
         ("hidden_retries", {"ttft_engine_ms": [50.0] * 3 + [280.0] * 97, "attempts": None}, "warn"),
         ("hidden_retries", {"attempts": None, "error_type": ["RateLimitError"] * 2 + [None] * 98}, "warn"),
         ("hidden_reasoning", {"reasoning_tokens": 50, "tpot_reason": ["hidden_reasoning"] * 5 + [None] * 95}, "warn"),
@@ -205,6 +207,19 @@ def test_calls_that_mislead_are_graded(check: str, columns: dict[str, Any], grad
 )
 def test_calls_that_differ_in_one_fact_pass(check: str, columns: dict[str, Any]) -> None:
     assert call_status(check, **columns) == "ok"
+
+
+def test_a_first_token_in_another_unit_is_called_that_and_no_buffered_answer() -> None:
+    con = store()
+    insert(con, requests(100, first_token_ms=900.0, ttft_ms=900.0))  # cut at the end
+    calls(con, 100, ttft_client_ms=300_000.0, e2e_ms=900.0)
+    report = build(con, Window(), DEFAULT)
+    found = {check.check: check for check in report.data_quality}
+    assert found["impossible_times"].status == "fail"
+    assert "milliseconds where the conventions want seconds" in found["impossible_times"].detail
+    assert "ttft_equals_duration" not in found
+    assert (report.latency.ttft_ms.p50, report.latency.e2e_ms.p50) == (None, 900.0)
+    assert call_status("impossible_times") is None
 
 
 def histogram(con: duckdb.DuckDBPyConnection, indicator: str, bounds: list[float], samples: dict[float, list[float]], total: float | None = None,
