@@ -461,6 +461,8 @@ def _row(body: int, span: Span, scope: str, source: dict[str, Any], tenant: str 
         if column == "user_hash" and text is not None and rules.hash_users:
             text = hashlib.blake2b(text.encode(), digest_size=8, key=rules.salt).hexdigest()
         columns[column] = text if text is None else text[:MAX_NAME]
+        if column in ("finish_reason", "error_type") and text is not None and columns[column].count(" ") > 3 and not rules.store_text:
+            columns[column] = privacy.redacted(columns[column])
     ttft = found.get("ttft_ns")
     if ttft is not None and ttft > 20 * columns["duration_ns"] and ttft // 1000 <= columns["duration_ns"] and ttft % 10**9 == 0:
         ttft //= 1000

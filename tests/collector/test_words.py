@@ -134,6 +134,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "spring's strings": (
         {"kind": CLIENT}, {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": "12", "gen_ai.response.finish_reasons": '["STOP"]'},
         {"input_tokens": 12, "finish_reason": "stop"}),
+    "a message for a kind": (
+        {"status": 2}, {"error.type": "secret told to jane by me", "gen_ai.response.finish_reasons": ["secret why it ended here"]},
+        {"error_type": "[text: 25 characters, 8b381ef54c83de2c]"}),
     "a printed tuple": ({}, {"gen_ai.response.finish_reasons": "('length',)"}, {"finish_reason": "length"}),
     "a printed list": ({}, {"gen_ai.response.finish_reasons": "['length']"}, {"finish_reason": "length"}),
     "vercel of old": ({}, {"ai.operationId": "ai.streamText.doStream", "ai.stream.msToFirstChunk": 3.5, "ai.usage.promptTokens": float("nan")},
