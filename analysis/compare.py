@@ -221,6 +221,12 @@ def compare_frames(before: RequestFrame, after: RequestFrame, asked: tuple[str, 
     failed = _ratio([part.error for part in judged], [frame.rows["start_us"].to_numpy() for frame in (before, after)], "no request")
     failed.reasons |= dict.fromkeys(("adjusted", "adjusted_interval"), "errors are not adjusted: a failed request has no length")
     outcome, sentence, main = _outcome(metrics, good, failed, ok)
+    if main is not None and main[1].adjusted_ms is None and min(part.height for part in ok) >= MIN_N[95.0]:
+        sentence = f"{sentence.removesuffix('.')}. How much of it is other traffic is not known: {adjusted.reasons.get('mix', 'too few requests are alike')}."
+    missing = [text.removeprefix("version=") for text, frame in zip(asked, (before, after), strict=True)
+               if text.startswith("version=") and frame.rows.is_empty()]
+    if missing:
+        sentence = f"Not enough data: no request of version {printable(missing[0])} in the window."
     at, what = _when(before.rows, after.rows, main)
     reasons = dict(adjusted.reasons)
     if at is None:
@@ -398,7 +404,7 @@ def _outcome(
     metrics: list[MetricChange], good: RatioChange, failed: RatioChange, ok: list[pl.DataFrame]
 ) -> tuple[Outcome, str, tuple[str, QuantileChange] | None]:
     asked = [(m.metric, q) for m in metrics for q in m.quantiles if q.difference_ms is not None]
-    if not asked and good.difference is None:
+    if not asked and not good.significant and not failed.significant:
         return "not_enough_data", f"Not enough data: {ok[0].height:,} and {ok[1].height:,} successful requests; P50 needs {MIN_N[50.0]} on both sides.", None
     moved = [(name, q) for name, q in asked if _remains(q)]
     worse, better = [c for c in moved if _change(c[1]) > 0.0], [c for c in moved if _change(c[1]) < 0.0]

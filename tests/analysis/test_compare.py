@@ -140,3 +140,18 @@ def test_bootstrap_interval_of_a_quantile_covers_it() -> None:
         low, high = np.percentile(blocks(values, np.arange(300) * 1_000_000).quantiles(np.array([0.95]), rng, 300)[:, 0], [2.5, 97.5])
         hits += low <= true <= high
     assert 0.87 <= hits / 120 <= 0.99
+
+
+def test_three_requests_against_many_and_a_version_that_nobody_runs_are_not_unchanged() -> None:
+    few = compared(traffic(3, 1), traffic(400, 2))
+    assert (few.outcome, few.goodput.significant) == ("not_enough_data", False)
+    con = store()
+    insert(con, traffic(200, 3, version="v1"))
+    found = compare(con, read_sides(Window(), "version=v1", "version=v9", at(0)), Slo(e2e_ms=2_500.0))
+    assert (found.outcome, found.sentence) == ("not_enough_data", "Not enough data: no request of version v9 in the window.")
+
+
+def test_a_regression_that_could_not_be_adjusted_says_that_traffic_may_explain_it() -> None:
+    found = compared(traffic(600, 1), traffic(600, 2, tokens=6.5))
+    assert found.outcome == "regressed"
+    assert "How much of it is other traffic is not known" in found.sentence
