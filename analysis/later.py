@@ -15,7 +15,7 @@ from collector.errors import StoreUnavailable
 log = logging.getLogger("overrun.later")
 V = TypeVar("V")
 _KEPT: Final = 64
-# A answer is not made anew before so many times what it took: a tenth of a core at most goes into one question, however often it is asked.
+# An answer is not made anew before so many times what it took: a tenth of a core at most goes into one question, however often it is asked.
 _REST: Final = 10.0
 
 
@@ -29,8 +29,9 @@ class _Kept(Generic[V]):
 class Later(Generic[V]):
     """Answers by question. `get` never waits: what is unknown, or older than `fresh_s`, is made by the thread."""
 
-    def __init__(self, name: str, fresh_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._name, self._fresh_s, self._clock = name, fresh_s, clock
+    def __init__(self, name: str, fresh_s: float, clock: Callable[[], float] = time.monotonic, *, after_s: float = 0.0) -> None:
+        """`after_s` is how long the thread waits before it begins: who asked has the interpreter for itself until its answer is out."""
+        self._name, self._fresh_s, self._clock, self._after_s = name, fresh_s, clock, after_s
         self._lock = threading.Lock()
         self._known: OrderedDict[Hashable, _Kept[V]] = OrderedDict()
         self._waiting: OrderedDict[Hashable, Callable[[], V]] = OrderedDict()
@@ -62,6 +63,7 @@ class Later(Generic[V]):
                     return
                 key = next(iter(self._waiting))
                 job = self._waiting[key]
+            time.sleep(self._after_s)
             began, made = self._clock(), None
             try:
                 made = _Kept(job(), began, self._clock() - began)

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,10 @@ async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, certifica
     if asked_at:
         pipeline.store.announce(f"{addresses.scheme}://{asked_at}")
     end_tracing = tracing.start([a for a in (addresses.grpc, addresses.http, addresses.api) if a])
-    on_ready(addresses, pipeline.writer.last_batch == 0)
+    empty = pipeline.writer.last_batch == 0
+    on_ready(addresses, empty)
+    if not empty:
+        threading.Thread(target=rehearse, args=(pipeline,), name="overrun-rehearse", daemon=True).start()
     scraper = scrape.Scraper(scraped, pipeline.writer)
     beside = [asyncio.create_task(_fold(pipeline))]
     if watched is not None:
@@ -176,6 +180,29 @@ def _web_server(routes: Sequence[BaseRoute], certificates: Certificates | None, 
                             server_header=False, timeout_graceful_shutdown=_GRACE_S, **(certificates.for_uvicorn() if certificates else {}))
     server = _Server(config)
     return server, asyncio.create_task(server.serve(sockets=[bound]))
+
+
+def rehearse(pipeline: Pipeline) -> bool:
+    """Report on the last minute that holds a request before anybody asks: what a first answer has to load (two seconds of CPU) is then loaded.
+
+    Returns whether there was a request to report on.
+    """
+    from analysis.report import build
+    from analysis.requests import holdings
+    from analysis.rules import rules
+    from analysis.slo import parse_slo
+    from analysis.window import Window
+
+    rules()
+    try:
+        with pipeline.store.reading() as con:
+            newest = holdings(con, Window(start=datetime.now(UTC))).newest
+            if newest is not None:
+                build(con, Window(start=newest - timedelta(minutes=1), end=newest + timedelta(seconds=1)), parse_slo("chat"))
+            return newest is not None
+    except Exception as error:  # the edge of a thread: nobody waits for this answer
+        log.info("the rehearsal was cut short: %s", error)
+        return False
 
 
 async def _fold(pipeline: Pipeline) -> None:

@@ -43,6 +43,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """1,499 requests are very many."""
     monkeypatch.setattr(reports, "MOST_AT_ONCE", 1000)
     monkeypatch.setattr(causes, "MOST_CAUSE_REQUESTS", 1000)
+    monkeypatch.setattr(causes, "AFTER_S", 0.0)
 
 
 def test_a_large_window_of_a_file_has_exact_numbers_and_the_causes_of_a_sample(

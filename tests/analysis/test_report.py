@@ -1,8 +1,11 @@
 """The report as a whole: figures of a known engine run, the JSON contract, and healthy and empty stores."""
 
+import contextlib
 import json
+from types import SimpleNamespace
 from typing import Any
 
+import duckdb
 import msgspec
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from analysis.errors import AnalysisError, BudgetError
 from analysis.finding import Finding
 from analysis.report import Report, build, from_json, to_json
+from analysis.serve import rehearse
 from analysis.slo import DEFAULT, parse_slo
 from analysis.text import render
 from analysis.window import Window
@@ -260,3 +264,15 @@ def test_any_requests_give_a_report_a_text_and_the_same_report_back(rows, times:
     for column in ("typical_ms", "tail_ms"):
         sums = [sum(getattr(row, column) for row in part) for part in (groups, stages)]
         assert sums[0] == pytest.approx(sums[1], abs=1e-6)
+
+
+def test_a_server_rehearses_on_the_newest_minute() -> None:
+    def over(con: duckdb.DuckDBPyConnection) -> Any:
+        return SimpleNamespace(store=SimpleNamespace(reading=lambda: contextlib.nullcontext(con.cursor())))
+
+    con = store()
+    assert not rehearse(over(con))
+    insert(con, vllm_spans())
+    assert rehearse(over(con))
+    con.close()
+    assert not rehearse(SimpleNamespace(store=SimpleNamespace(reading=lambda: contextlib.nullcontext(con))))  # type: ignore[arg-type]
