@@ -455,6 +455,50 @@ def fill(data, extents, spans, items, keys, count, events, of_events, event_keys
     return GOOD
 
 
+@inlined()
+def next_block(data, at, end, known):
+    """The next field whose number is `known` at most, and where its content begins and ends. Number 0 at the end, -1 where something is unusual."""
+    while at < end:
+        field, wire, at = tag(data, at, end)
+        if at < 0:
+            return -1, at, at
+        if field <= known:
+            if wire != BYTES:
+                return -1, at, at
+            first, at = block(data, at, end)
+            return (field if at >= 0 else -1), first, at
+        at = skip(data, at, end, wire)
+        if at < 0:
+            return -1, at, at
+    return 0, at, at
+
+
+@inlined()
+def one_scope(data, first, end, of_body, spans_seen, sources_seen, extents, body, source, places):
+    """Note a scope and its spans, if there is room; how many spans there are by now, -1 if something is unusual."""
+    room = len(extents) > 0
+    scope, scope_end, url, url_end = -1, -1, -1, -1
+    at = first
+    while True:
+        field, begin, at = next_block(data, at, end, 3)
+        if field <= 0:
+            break
+        if field == 2:
+            if room:
+                extents[spans_seen, 0], extents[spans_seen, 1] = begin, at
+                body[spans_seen], source[spans_seen] = of_body, sources_seen
+            spans_seen += 1
+        elif field == 3:
+            url, url_end = begin, at
+        elif scope >= 0:
+            return -1
+        else:
+            scope, scope_end = begin, at
+    if room:
+        places[sources_seen, 4], places[sources_seen, 5], places[sources_seen, 6], places[sources_seen, 7] = scope, scope_end, url, url_end
+    return spans_seen if field == 0 else -1
+
+
 @lean()
 def index(data, bounds, extents, body, source, places, counts):
     """Where the spans and the sources (resource, its schema, scope, its schema: first and end of each, -1 if absent) of all bodies stand.
@@ -466,81 +510,39 @@ def index(data, bounds, extents, body, source, places, counts):
     spans_seen, sources_seen, lone, all_sources = 0, 0, 0, counts[1]
     for b in range(len(bounds) - 1):
         at, end = bounds[b], bounds[b + 1]
-        while at < end:
-            field, wire, at = tag(data, at, end)
-            if at < 0:
-                return UNUSUAL
-            if field != 1:
-                at = skip(data, at, end, wire)
-                if at < 0:
-                    return UNUSUAL
-                continue
-            if wire != BYTES:
-                return UNUSUAL
-            inner, at = block(data, at, end)
-            if at < 0:
-                return UNUSUAL
+        while True:
+            field, first, at = next_block(data, at, end, 1)
+            if field <= 0:
+                break
             resource, resource_end, url, url_end = -1, -1, -1, -1
-            first_source = sources_seen
-            while inner < at:
-                field, wire, inner = tag(data, inner, at)
-                if inner < 0:
-                    return UNUSUAL
-                if field > 3:
-                    inner = skip(data, inner, at, wire)
-                    if inner < 0:
+            first_source, inner = sources_seen, first
+            while True:
+                field, first, inner = next_block(data, inner, at, 3)
+                if field <= 0:
+                    break
+                if field == 2:
+                    spans_seen = one_scope(data, first, inner, b, spans_seen, sources_seen, extents, body, source, places)
+                    if spans_seen < 0:
                         return UNUSUAL
-                    continue
-                if wire != BYTES:
-                    return UNUSUAL
-                first, inner = block(data, inner, at)
-                if inner < 0:
-                    return UNUSUAL
-                if field == 1:
-                    if resource >= 0:
-                        return UNUSUAL
-                    resource, resource_end = first, inner
+                    sources_seen += 1
                 elif field == 3:
                     url, url_end = first, inner
+                elif resource >= 0:
+                    return UNUSUAL
                 else:
-                    scope, scope_end, scope_url, scope_url_end = -1, -1, -1, -1
-                    while first < inner:
-                        field, wire, first = tag(data, first, inner)
-                        if first < 0:
-                            return UNUSUAL
-                        if field > 3:
-                            first = skip(data, first, inner, wire)
-                            if first < 0:
-                                return UNUSUAL
-                            continue
-                        if wire != BYTES:
-                            return UNUSUAL
-                        begin, first = block(data, first, inner)
-                        if first < 0:
-                            return UNUSUAL
-                        if field == 2:
-                            if room:
-                                extents[spans_seen, 0], extents[spans_seen, 1] = begin, first
-                                body[spans_seen], source[spans_seen] = b, sources_seen
-                            spans_seen += 1
-                        elif field == 1:
-                            if scope >= 0:
-                                return UNUSUAL
-                            scope, scope_end = begin, first
-                        else:
-                            scope_url, scope_url_end = begin, first
-                    if room:
-                        places[sources_seen, 4], places[sources_seen, 5] = scope, scope_end
-                        places[sources_seen, 6], places[sources_seen, 7] = scope_url, scope_url_end
-                    sources_seen += 1
+                    resource, resource_end = first, inner
+            if field < 0:
+                return UNUSUAL
+            begin, after = first_source, sources_seen
             if sources_seen == first_source:
-                if room:
-                    s = all_sources + lone
-                    places[s, 0], places[s, 1], places[s, 2], places[s, 3] = resource, resource_end, url, url_end
-                    places[s, 4:] = -1
+                begin, after = all_sources + lone, all_sources + lone + 1
                 lone += 1
-            elif room:
-                for s in range(first_source, sources_seen):
+                if room:
+                    places[begin, 4:] = -1
+            if room:
+                for s in range(begin, after):
                     places[s, 0], places[s, 1], places[s, 2], places[s, 3] = resource, resource_end, url, url_end
+        if field < 0:
+            return UNUSUAL
     counts[0], counts[1], counts[2] = spans_seen, sources_seen, lone
     return GOOD
