@@ -96,6 +96,19 @@ def test_half_of_it_without_a_word_is_refused_as_unknown() -> None:
     assert "of the 4,000 requests" in report.verdict.sentence
 
 
+def test_engine_requests_that_nobody_waited_for_are_no_sign_of_sampling() -> None:
+    answered = RNG.random(N) < 0.8  # of the others the client gave up: the engine's spans are there, no call tells of them
+    con = stored(answered)
+    made = pl.DataFrame({"start_ns": T0_NS + (START * 1e9).astype(np.int64), "ms": LATENCY})
+    con.execute("create table engine_made as from made")
+    del made
+    con.execute(
+        """create or replace view v_engine_spans as select '1' as trace_id, start_ns::varchar as span_id, make_timestamptz(start_ns // 1000) as start,
+           make_timestamptz((start_ns + (ms * 1e6)::bigint) // 1000) as "end", null::varchar as model, ms as engine_e2e_ms from engine_made""")
+    checks = {c.check: c for c in build(con, Window(), SLO).data_quality}
+    assert checks["sampling"].status == "ok", checks["sampling"]
+
+
 def test_weighted_percentiles_are_those_of_the_repeated_values() -> None:
     values = RNG.lognormal(0, 1, 900)
     weights = np.where(RNG.random(900) < 0.5, 1.0, 5.0)

@@ -187,6 +187,7 @@ def test_an_engine_trace_alone_is_a_request_until_its_client_call_comes(pipeline
     send(pipeline, body([engine], {"service.name": "vllm"}))
     pipeline.drain()
     assert rows(pipeline, "select service, engine_only from v_requests") == [("vllm", True)]
+    assert rows(pipeline, "select engine_e2e_ms, date_diff('ms', start, \"end\") from v_engine_spans") == [(70.0, 70)]
     send(pipeline, body(chat(1, response_id="cmpl-1")))
     pipeline.drain()
     assert rows(pipeline, "select service, engine_only, round(queue_ms, 6) from v_requests") == [("shop", False, 20.0)]
