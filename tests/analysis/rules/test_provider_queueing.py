@@ -30,7 +30,7 @@ def test_silent_when_the_prompts_are_longer() -> None:
 
 
 def test_silent_on_spikes_here_and_there() -> None:
-    spikes = LATE & (np.arange(N) % 13 == 0)
+    spikes = LATE & (np.arange(N) % 8 == 0)  # at one in thirteen the window still meets its target
     found = run(hosted(np.where(spikes, 9_000.0, 400.0)), slo=TTFT)
     assert causes(found) == ["provider_spikes"]
 
