@@ -109,10 +109,8 @@ def asked(answer: Callable[[Mapping[str, str]], bytes], known: tuple[str, ...]) 
             body = await asyncio.to_thread(answer, {**request.query_params, **request.path_params})
         except UnknownTrace as error:
             return _error(404, str(error))
-        except StoreUnavailable as error:
-            return _error(error.http_status, str(error))
         except (AnalysisError, CollectorError) as error:
-            return _error(400, str(error))
+            return _refused(error)
         except Exception:  # the edge: the caller learns that it failed, the log learns why
             log.exception("answering %s failed", request.url.path)
             return _error(500, "the question could not be answered: the server's log says why")
@@ -140,13 +138,16 @@ def _export(pipeline: Pipeline, settings: Settings) -> Handler:
         try:
             export.check(request.path_params["kind"], form)
             path = await asyncio.to_thread(written, {**request.query_params, **request.path_params}, form)
-        except StoreUnavailable as error:
-            return _error(error.http_status, str(error))
         except (AnalysisError, CollectorError) as error:
-            return _error(400, str(error))
+            return _refused(error)
         return FileResponse(path, media_type=export.FORMATS[form], background=BackgroundTask(os.unlink, path))
 
     return endpoint
+
+
+def _refused(error: AnalysisError | CollectorError) -> Response:
+    """Bad input, unless the server cannot answer now: then who asks may come again."""
+    return _error(error.http_status if isinstance(error, StoreUnavailable) else 400, str(error))
 
 
 def _error(status: int, sentence: str) -> Response:

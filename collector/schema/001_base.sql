@@ -2,7 +2,7 @@
 
 create table meta (key varchar primary key, value varchar not null);
 
--- One row per request body that was stored: a re-sent body is recognised by its hash (SHA-256, cut to 128 bits).
+-- One row per request body that was stored: a re-sent body is recognised by its BLAKE2b-128 hash.
 create table bodies (hash blob not null, signal utinyint not null, received_ns bigint not null);
 
 -- One row per commit, so that age by receipt (retention, late spans) needs no column on every span.
