@@ -12,8 +12,8 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
+from analysis.whatif.batching import LEAST_LOAD, ROUND_ROBIN
 from analysis.whatif.calibrate import Engine
-from analysis.whatif.engine import LEAST_LOAD, ROUND_ROBIN
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction
 from analysis.whatif.simulate import Change, predict_simulated

@@ -15,8 +15,9 @@ import polars as pl
 from msgspec import Meta
 
 from analysis.latency import FloatArray
+from analysis.whatif.batching import LEAST_LOAD, ROUND_ROBIN
 from analysis.whatif.calibrate import Engine
-from analysis.whatif.engine import LEAST_LOAD, ROUND_ROBIN, Calls
+from analysis.whatif.engine import Calls
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction, refuse
 from analysis.whatif.simulate import Change, predict_simulated

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.whatif.engine import LEAST_LOAD, ROUND_ROBIN, Calls, Costs, Setup, simulate
+from analysis.whatif.batching import LEAST_LOAD, ROUND_ROBIN
+from analysis.whatif.engine import Calls, Costs, Setup, simulate
 from tests.analysis.whatif.slow_engine import run
 
 COSTS = Costs(prefill_token=5e-5, attention=1e-8, step=0.008, kv_token=1e-7, sequence=5e-5)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from analysis.whatif import admission, cancellation, eject, replicas, retries, routing, speculation, tenant_quota
-from analysis.whatif.engine import LEAST_LOAD, ROUND_ROBIN, Setup, simulate
+from analysis.whatif.batching import LEAST_LOAD, ROUND_ROBIN
+from analysis.whatif.engine import Setup, simulate
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Prediction
 from tests.analysis.whatif.recording import COSTS, arrivals, recorded

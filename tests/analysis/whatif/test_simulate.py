@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from analysis.whatif import cap, context_limit, hardware, kv_size, load, max_sequences, prefix_cache, prompt_trim, replicas
-from analysis.whatif.engine import LEAST_LOAD, Calls, Costs, Setup, simulate
+from analysis.whatif.batching import LEAST_LOAD
+from analysis.whatif.engine import Calls, Costs, Setup, simulate
 from analysis.whatif.facts import Facts
 from tests.analysis.whatif.recording import COSTS, arrivals, recorded
 
