@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+# Python keeps what it compiled even where the machine says otherwise: a run of the tests starts some hundred processes, each of 130 files of ours.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test check lock bench-ingest bench-analysis bench-predictor check-litellm bench-faults bench-whatif clean
 

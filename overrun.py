@@ -639,6 +639,9 @@ def config_show(config: Config = None) -> None:
 
 def main() -> None:
     """Entry point of the `overrun` command."""
+    from collector import footprint
+
+    footprint.without_pandas()
     app()
 
 

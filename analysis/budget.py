@@ -139,8 +139,9 @@ def stage_times(rows: pl.DataFrame, path: str) -> StageTimes:
     """
     prefix = "ttft_" if path == "ttft" else ""
     total = rows[f"{path}_ms"].to_numpy()
-    columns = {stage: rows[f"{prefix}{stage}_ms"].fill_null(0.0) for stage in STAGES}
-    ms = {stage: column.to_numpy() for stage, column in columns.items() if len(column) and column.max() != 0.0}
+    columns = {stage: rows[f"{prefix}{stage}_ms"] for stage in STAGES}
+    given = {stage: (column.fill_null(0.0) if column.null_count() else column).to_numpy() for stage, column in columns.items()}
+    ms = {stage: values for stage, values in given.items() if values.any()}
     rest = total - _sum(ms, len(total))
     # Sums of stored nanoseconds agree within rounding of the milliseconds; only a real gap is unattributed time.
     rest[np.abs(rest) < 1e-6] = 0.0

@@ -12,6 +12,7 @@ import polars as pl
 from analysis.budget import STAGES
 from analysis.window import RequestFrame, Window, load
 from collector.stages import ROLE, STAGE
+from tests.conftest import empty_store
 
 ROOT = Path(__file__).parents[2]
 T0 = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -44,9 +45,9 @@ _DEFAULTS: dict[str, Any] = {
 def store() -> duckdb.DuckDBPyConnection:
     """Return an empty in-memory store with the collector's schema and views."""
     con = duckdb.connect(config={"asof_loop_join_threshold": 0})
-    for folder in ("schema", "views"):
-        for path in sorted((ROOT / "collector" / folder).glob("*.sql")):
-            con.execute(path.read_text())
+    con.execute(f"attach '{empty_store()}' as empty (read_only)")
+    con.execute("copy from database empty to memory")
+    con.execute("detach empty")
     return con
 
 
@@ -162,16 +163,13 @@ def gauge(
     instance: str = "gpu-0",
 ) -> None:
     """Insert gauge samples {seconds after T0: value}."""
-    values = [
-        (T0_NS + int(second * 1e9), f"vllm:{indicator}", hash(indicator) % 2**63, instance, indicator, value)
-        for second, value in samples.items()
-    ]
-    con.executemany(
-        """insert into points (batch, source_id, time_ns, start_ns, name, unit, kind, temporality, monotonic, series,
-                               instance, indicator, value, attributes)
-           values (1, 1, $1, 0, $2, '', 1, 0, false, $3, $4, $5, $6, map {})""",
-        values,
-    )
+    rows = pl.DataFrame({"time_ns": [T0_NS + int(second * 1e9) for second in samples], "value": [float(value) for value in samples.values()]})
+    con.execute(
+        """insert into points by name
+           select 1 as batch, 1 as source_id, time_ns, 0 as start_ns, $name as name, '' as unit, 1 as kind, 0 as temporality, false as monotonic,
+               $series as series, $instance as instance, $indicator as indicator, value, map {} as attributes from rows""",
+        {"name": f"vllm:{indicator}", "series": hash(indicator) % 2**63, "instance": instance, "indicator": indicator})
+    del rows
 
 
 def frame_of(*frames: pl.DataFrame, **window: Any) -> RequestFrame:

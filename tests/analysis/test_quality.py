@@ -160,15 +160,20 @@ CALL: dict[str, Any] = {"ttft_client_ms": 300.0, "ttft_engine_ms": None, "tpot_m
 
 def calls(con: duckdb.DuckDBPyConnection, n: int, **columns: Any) -> None:
     """Insert n model calls; milliseconds as `<name>_ms`."""
-    for i in range(n):
-        row = {name: value[i] if isinstance(value, list) else value for name, value in (CALL | columns).items()}
-        row = {f"{k.removesuffix('_ms')}_ns" if k.endswith("_ms") else k: round(v * 1e6) if k.endswith("_ms") and v is not None else v for k, v in row.items()}
-        row["duration_ns"] = row.pop("e2e_ns")
-        names = ", ".join(f"${name} as {name}" for name in row)
-        con.execute(
-            f"""insert into llm_calls by name select 1::ubigint as trace_hi, $i::ubigint as trace_lo, 1::ubigint as span_id, true as on_path,
-                $start as start_ns, 'chat' as service, 'm' as model, 1::utinyint as ttft_source, $error_type is not null as error, {names}""",
-            {"i": i, "start": T0_NS + i * 10**9, "error_type": None} | row)
+    data: dict[str, Any] = {}
+    for name, value in (CALL | columns).items():
+        values = value if isinstance(value, list) else [value] * n
+        if name.endswith("_ms"):
+            data[f"{name.removesuffix('_ms')}_ns"] = pl.Series([None if v is None else round(v * 1e6) for v in values], dtype=pl.Int64)
+        else:
+            data[name] = pl.Series(values)
+    rows = pl.DataFrame(data).rename({"e2e_ns": "duration_ns"}).with_row_index("i")
+    failed = "error_type is not null" if "error_type" in columns else "false"
+    con.execute(
+        f"""insert into llm_calls by name select 1::ubigint as trace_hi, i::ubigint as trace_lo, 1::ubigint as span_id, true as on_path,
+            {T0_NS} + i::bigint * 1000000000 as start_ns, 'chat' as service, 'm' as model, 1::utinyint as ttft_source, {failed} as error, rows.* exclude (i)
+            from rows""")
+    del rows
 
 
 def call_status(check: str, n: int = 100, **columns: Any) -> str | None:

@@ -23,8 +23,8 @@ from collector import otlp_grpc, otlp_http
 from collector.config import CollectorSettings, PrivacySettings
 from collector.http_protocol import GuardedProtocol
 from collector.pipeline import Pipeline
-from collector.store import open_store
 from collector.writer import Writer
+from tests.conftest import new_store
 
 T0_NS = 1_790_000_000_000_000_000  # 2026-09-21 in nanoseconds
 MS = 1_000_000
@@ -178,7 +178,7 @@ def held(writer: Writer) -> Iterator[None]:
 def opened(path: Path, *, privacy: PrivacySettings | None = None, **settings: Any) -> Iterator[Pipeline]:
     """A pipeline over the database at `path`. Nothing goes quiet by itself: a test drains."""
     chosen = CollectorSettings(db=str(path), **{"quiet_s": 3600.0, **settings})
-    pipeline = Pipeline(open_store(path, create=True), chosen, privacy or PrivacySettings(), assemble)
+    pipeline = Pipeline(new_store(path), chosen, privacy or PrivacySettings(), assemble)
     try:
         yield pipeline
     finally:

@@ -17,10 +17,10 @@ from analysis.assemble import assemble
 from collector import log_records
 from collector.config import CollectorSettings, PrivacySettings
 from collector.pipeline import Pipeline
-from collector.store import open_store
 from collector.writer import LOGS, TRACES
 from sample_traces import replay
 from tests.collector.oracle_otlp import bodies
+from tests.conftest import new_store
 
 DATA = Path(__file__).parents[1] / "data"
 Row = dict[str, Any]
@@ -39,7 +39,7 @@ class Held:
 def pipeline(*, quiet_s: float = 3_600.0) -> Iterator[Pipeline]:
     """An empty store that assembles only when it is drained."""
     with tempfile.TemporaryDirectory() as folder:
-        made = Pipeline(open_store(Path(folder) / "overrun.db", create=True), CollectorSettings(quiet_s=quiet_s), PrivacySettings(), assemble)
+        made = Pipeline(new_store(Path(folder) / "overrun.db"), CollectorSettings(quiet_s=quiet_s), PrivacySettings(), assemble)
         try:
             yield made
         finally:

@@ -14,10 +14,10 @@ from analysis.assemble import assemble
 from collector.config import CollectorSettings, PrivacySettings
 from collector.errors import StoreUnavailable
 from collector.pipeline import Assembled, Pipeline
-from collector.store import open_store
 from collector.writer import METRICS, TRACES
 from sample_traces.replay import load
 from tests.collector.conftest import body, chat, one, opened, rows, span, trace_id
+from tests.conftest import new_store
 
 WAIT_S = 30
 REQUESTS = "select trace_id, round(e2e_ms, 6), llm_calls, tool_calls, spans from v_requests order by trace_id"
@@ -199,7 +199,7 @@ def test_an_engine_trace_alone_is_a_request_until_its_client_call_comes(pipeline
 
 def test_a_restart_assembles_what_the_last_process_did_not(tmp_path: Path) -> None:
     path = tmp_path / "t.db"
-    store = open_store(path, create=True)
+    store = new_store(path)
     # As after kill -9: the spans are there, no row is, and nobody was asked to tidy up.
     dead = Pipeline(store, CollectorSettings(quiet_s=3600.0), PrivacySettings(), assemble)
     send(dead, body(chat(1)), body(chat(2)))
@@ -242,7 +242,7 @@ def test_an_error_while_assembling_keeps_traces_pending_and_the_next_try_takes_t
             raise error
         return assemble(spans)
 
-    pipeline = Pipeline(open_store(tmp_path / "t.db", create=True), CollectorSettings(quiet_s=0.05), PrivacySettings(), sometimes)
+    pipeline = Pipeline(new_store(tmp_path / "t.db"), CollectorSettings(quiet_s=0.05), PrivacySettings(), sometimes)
     send(pipeline, body(chat(1)))
     time.sleep(0.5)  # long enough for the thread to have met the error
     assert (one(pipeline, "select count(*) from requests"), len(pipeline.quiet)) == (0, 1)
@@ -263,7 +263,7 @@ def test_a_trace_that_cannot_be_assembled_does_not_hold_up_the_others(tmp_path: 
             raise ValueError("a defect met by one trace only")
         return assemble(spans)
 
-    pipeline = Pipeline(open_store(tmp_path / "t.db", create=True), CollectorSettings(quiet_s=3600), PrivacySettings(), choking)
+    pipeline = Pipeline(new_store(tmp_path / "t.db"), CollectorSettings(quiet_s=3600), PrivacySettings(), choking)
     send(pipeline, body([s for trace in range(1, 8) for s in chat(trace)]))
     with pytest.raises(StoreUnavailable, match="1 traces are stored but could not be assembled"):
         pipeline.drain()

@@ -16,9 +16,10 @@ from collector.errors import BadPayload, QueueFull, StoreUnavailable
 from collector.normalize import Rules
 from collector.pipeline import Pipeline
 from collector.quiet import QuietTraces
-from collector.store import Store, open_store
+from collector.store import Store
 from collector.writer import METRICS, TRACES, Stored, Writer
 from tests.collector.conftest import body, chat, held, one, opened, plain_body, rows, span
+from tests.conftest import new_store
 
 WAIT_S = 30
 
@@ -273,7 +274,7 @@ def test_bodies_from_many_threads_are_each_stored_once(pipeline: Pipeline) -> No
 
 
 def test_closing_answers_everything_that_is_queued_and_takes_nothing_more(tmp_path: Path) -> None:
-    store = open_store(tmp_path / "t.db", create=True)
+    store = new_store(tmp_path / "t.db")
     writer = Writer(store, CollectorSettings(), Rules(salt=store.salt()), QuietTraces())
     with held(writer):
         waiting = [writer.submit(TRACES, plain_body()) for _ in range(30)]

@@ -18,6 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
+from streamlit.components.v2 import manifest_scanner
 
 from dashboard import launch
 from tests.analysis.builders import store
@@ -29,6 +30,12 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 HOSTILE = (
     "<script>window.pwned=1</script>", '"><img src=x onerror="window.pwned=2">', "[a](javascript:window.pwned=3) **b** $\\alpha$",
     "\x1b[31mred\x1b[0m <svg/onload=window.pwned=4>", "{{7*7}} </style><style>body{display:none}</style>")
+
+
+@pytest.fixture(autouse=True)
+def _no_components(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streamlit looks through every installed package for components before each run of a page in this process: half of the time a run takes."""
+    monkeypatch.setattr(manifest_scanner, "scan_component_manifests", list)
 
 
 @dataclass(frozen=True)
