@@ -96,6 +96,7 @@ class Pipeline:
             while self._assemble_due(self._quiet_s, at_least=MAX_TRACES) and not self._stop.is_set():
                 pass
             self._assemble_due(self._quiet_s)
+            self.store.settle()
             footprint.give_back()
 
     def _assemble_due(self, quiet_s: float, at_least: int = 1) -> bool:

@@ -146,6 +146,24 @@ def test_reading_sees_one_snapshot_while_others_write(tmp_path: Path) -> None:
     store.close()
 
 
+def test_duckdb_works_in_one_thread_until_somebody_reads(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "t.db", create=True)
+    asked = "select current_setting('threads')::integer"
+    [(usual,)] = store.connection.execute(asked).fetchall()
+    store.settle()
+    assert store.connection.execute(asked).fetchall() == [(1,)]
+    with store.reading() as cursor:
+        assert cursor.execute(asked).fetchall() == [(usual,)]
+        store.settle()
+        assert cursor.execute(asked).fetchall() == [(usual,)], "somebody reads"
+    store.settle()
+    assert store.connection.execute(asked).fetchall() == [(1,)]
+    store.reopen()
+    store.settle()
+    assert store.connection.execute(asked).fetchall() == [(1,)]
+    store.close()
+
+
 def test_a_failed_question_leaves_no_open_transaction(tmp_path: Path) -> None:
     store = open_store(tmp_path / "t.db", create=True)
     for _ in range(3):
