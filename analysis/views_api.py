@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeAlias
 
 import duckdb
 import msgspec
@@ -26,6 +26,7 @@ from analysis.errors import AnalysisError
 from analysis.goodput_by import goodput_by
 from analysis.heatmap import heatmap
 from analysis.history import history
+from analysis.kept import Kept
 from analysis.parts import Stages, stages_of
 from analysis.quality import quality
 from analysis.question import PARAMETERS, Question
@@ -36,16 +37,25 @@ from collector.config import Settings
 from collector.pipeline import Pipeline
 
 DEFAULT_METRIC: Final = "e2e"
+Answer: TypeAlias = Callable[[duckdb.DuckDBPyConnection, Question, Mapping[str, str]], msgspec.Struct]
 
 
 def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
     """The endpoints under /api/v1 that pages read beside the report."""
 
-    def over(answer: Callable[[duckdb.DuckDBPyConnection, Question, Mapping[str, str]], msgspec.Struct]) -> Callable[[Mapping[str, str]], bytes]:
+    kept = Kept(lambda: pipeline.writer.changes)
+
+    def over(answer: Answer, *, keep: bool = True) -> Callable[[Mapping[str, str]], bytes]:
+        """`keep` is False where the answer depends on the clock beside window and store."""
+
         def encoded(parameters: Mapping[str, str]) -> bytes:
             question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
-            with pipeline.store.reading() as con:
-                return encode(answer(con, question, parameters))
+
+            def made() -> bytes:
+                with pipeline.store.reading() as con:
+                    return encode(answer(con, question, parameters))
+
+            return kept.get((answer, question.window, question.slo, tuple(sorted(parameters.items()))), made) if keep else made()
 
         return encoded
 
@@ -56,8 +66,8 @@ def routes(pipeline: Pipeline, settings: Settings) -> list[Route]:
         Route("/api/v1/stages", asked(over(_stages), (*PARAMETERS, "metric"))),
         Route("/api/v1/requests", asked(over(_requests), (*PARAMETERS, "sort", "limit", "metric", "min_ms", "max_ms"))),
         Route("/api/v1/cohorts", asked(over(_cohorts), (*PARAMETERS, "metric", "min_ms", "max_ms", "box_from", "box_to"))),
-        Route("/api/v1/compare", asked(over(_compare), (*PARAMETERS, "before", "after"))),
-        Route("/api/v1/burn", asked(over(lambda con, q, p: burn(con, q.window, q.slo, datetime.now(UTC))), PARAMETERS)),
+        Route("/api/v1/compare", asked(over(_compare, keep=False), (*PARAMETERS, "before", "after"))),
+        Route("/api/v1/burn", asked(over(lambda con, q, p: burn(con, q.window, q.slo, datetime.now(UTC)), keep=False), PARAMETERS)),
         Route("/api/v1/quality", asked(over(lambda con, q, p: quality(con, q.window, q.slo)), PARAMETERS)),
         Route("/api/v1/budget", asked(over(lambda con, q, p: budget_view(con, q.window, q.slo, q.budgets)), PARAMETERS)),
         Route("/api/v1/indicators", asked(over(lambda con, q, p: engine_view(con, q.window, q.slo)), PARAMETERS)),

@@ -143,6 +143,7 @@ class Writer:
         self._wake = threading.Condition()
         self._closing = False
         self._expected = 0
+        self._changes = 0
         self._linger_until = 0.0
         self.counters = Counters()
         self.refusal: str | None = None  # why the store took nothing, the last time it was asked
@@ -165,6 +166,11 @@ class Writer:
     def last_batch(self) -> int:
         """Number of the last commit."""
         return self._last_batch
+
+    @property
+    def changes(self) -> int:
+        """How many transactions have been committed: while it stands, a question over a fixed window has the same answer."""
+        return self._changes
 
     @property
     def last_shape(self) -> int:
@@ -275,6 +281,7 @@ class Writer:
             self._reopen_after(error)
             job.future.set_exception(error)
         else:
+            self._changes += 1
             job.future.set_result(result)
 
     def _commit(self, bodies: list[_Body]) -> None:
@@ -443,6 +450,7 @@ class Writer:
             self._quiet.note(hi, lo, at, batch, now_s)
         # After the notes: whoever reads this number must find all traces up to it among the waiting ones.
         self._last_batch = batch
+        self._changes += 1
         self.counters.commits += 1
         self.counters.bodies += len(group.bodies)
         self.counters.spans += spans

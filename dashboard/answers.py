@@ -69,6 +69,12 @@ class Answers:
         result: T = found.future.result()
         return result
 
+    def found(self, key: Hashable) -> Any:
+        """The kept answer of any age, None where there is none; nothing is asked."""
+        with self._lock:
+            found = self._kept.get(key)
+        return found.future.result() if found is not None and found.future.done() and found.future.exception() is None else None
+
     def forget(self) -> None:
         """Ask everything anew."""
         with self._lock:

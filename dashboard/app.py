@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import streamlit as st
@@ -13,8 +14,8 @@ page = st.navigation(list(nav.pages().values()), position="top")
 st.html(f"<style>{theme.css()}</style>")
 if login.passed():
     with ui.errors_as_boxes():
-        state.filter_bar(data.menus)
         place = nav.place_of(page)
+        state.filter_bar(partial(data.menus, needs=nav.needs_of(place) if place.steady else None, query=st.query_params.to_dict()))
         live.badge(charts=place.charts, holds=place.holds)
         page.run()
     login.way_out()

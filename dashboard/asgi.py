@@ -5,21 +5,20 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 import streamlit as st
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from analysis.report import Report
-from dashboard import data, login, nav
+from dashboard import data, nav
 from dashboard.assets import EVERYWHERE, FIGURES, Assets, ServeAssets
+from dashboard.first import FirstAnswer
 
 log = logging.getLogger("overrun.dashboard")
 
@@ -71,27 +70,6 @@ class QuietProbes:
             await self._app(scope, receive, send)
 
 
-class Expected:
-    """Tells of a browser that asks for a page: it loads its program for a second before it asks what the page holds, which is fetched meanwhile."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Where there is a login, nothing is asked for who has not passed it.
-        if scope["type"] == "http" and scope["method"] == "GET" and scope["path"] in _ADDRESSES and not login.wanted():
-            data.expect(dict(parse_qsl(scope["query_string"].decode(errors="replace"))), _needs(scope["path"].strip("/") or nav.PLACES[0].name))
-        await self._app(scope, receive, send)
-
-
-def _needs(page: str) -> data.Needs | None:
-    def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
-        found: list[Callable[[], object]] = import_module(f"dashboard.views.{page}").needs(asked, report, query)
-        return found
-
-    return needs if nav.place_named(page).asks else None
-
-
 _PAGES = frozenset(f"/{place.name}" for place in nav.PLACES)
 _ADDRESSES = _PAGES | {"/"}
 _FIGURES = frozenset(f"/{place.name}" for place in nav.PLACES if place.charts)
@@ -99,5 +77,5 @@ _ASSETS = Assets()
 
 app = st.App(
     Path(__file__).with_name("app.py"), lifespan=_lifespan, on_script_error=_on_script_error,
-    middleware=[Middleware(QuietProbes), Middleware(Expected), Middleware(ServeAssets, assets=_ASSETS, pages=_ADDRESSES, figures=_FIGURES),
-                Middleware(GZipMiddleware, minimum_size=1024, compresslevel=5)])
+    middleware=[Middleware(GZipMiddleware, minimum_size=1024, compresslevel=5), Middleware(QuietProbes), Middleware(FirstAnswer),
+                Middleware(ServeAssets, assets=_ASSETS, pages=_ADDRESSES, figures=_FIGURES)])

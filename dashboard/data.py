@@ -49,6 +49,8 @@ Needs: TypeAlias = Callable[[Asked, Report, Mapping[str, str]], "list[Callable[[
 # How often the store is asked how far it has come.
 _MARK_S: Final = 3.0
 # A rehearsal looks at so much: few requests, enough for every part of an answer.
+# The store's extent is wanted alone: an answer over a window that does not move is kept by the server as long as nothing is written.
+_NOTHING: Final = (("from", "1970-01-01T00:00:00Z"), ("to", "1970-01-01T00:00:01Z"))
 _REHEARSED: Final = timedelta(minutes=1)
 
 
@@ -72,10 +74,17 @@ def asked(filters: state.Filters) -> Asked:
     return tuple(sorted(filters.parameters(state.present()).items()))
 
 
-def menus(filters: state.Filters) -> Mapping[str, list[str]]:
-    """The values that each filter can take in the window, most requests first; the report is fetched meanwhile."""
+def menus(filters: state.Filters, needs: Needs | None = None, query: Mapping[str, str] | None = None) -> Mapping[str, list[str]]:
+    """The values that each filter can take in the window, most requests first; the report is fetched meanwhile.
+
+    `needs` says what the page asks for beside the report. What it needed for the question before is most often what it needs for this one, and is fetched
+    at the same time.
+    """
     question = asked(filters)
+    before = state.asked_before(question)
     ahead(lambda: report(question))
+    if needs is not None and before not in (None, question) and (known := _ANSWERS.found((client().url, "report", before, ()))) is not None:
+        ahead(*needs(question, known, query or {}))
     return {kind: [value.name for value in values] for kind, values in held(filters).values.items()}
 
 
@@ -86,7 +95,7 @@ def held(filters: state.Filters) -> Holdings:
 
 def watermark() -> tuple[datetime | None, int]:
     """How far the store has come: the start of its newest request and how many there are; it moves when there is something new to draw."""
-    held = _ask("holdings", (("since", "1s"),), fresh_s=_MARK_S, keep_s=0.0, of=lambda api, asked: api.holdings(asked))
+    held = _ask("holdings", _NOTHING, fresh_s=_MARK_S, keep_s=0.0, of=lambda api, asked: api.holdings(asked))
     return _seen(held)
 
 
@@ -190,10 +199,10 @@ def ahead(*answers: Callable[[], object]) -> None:
         threading.Thread(target=_tried, args=(answer,), daemon=True, name="ahead").start()
 
 
-def expect(query: Mapping[str, str], needs: Needs | None = None) -> None:
+def expect(query: Mapping[str, str], needs: Needs | None = None) -> Asked:
     """A browser asks for a page with these parameters and will take a second to load the program: what the page asks for is fetched meanwhile.
 
-    `needs` says what that is beside the report.
+    `needs` says what that is beside the report. Returns the question of the page.
     """
     filters = state.Filters.of(query)
     now = state.expect(filters)
@@ -204,6 +213,7 @@ def expect(query: Mapping[str, str], needs: Needs | None = None) -> None:
             ahead(*needs(question, told, query))
 
     ahead(lambda: holdings(menus), whole)
+    return question
 
 
 def rehearse() -> None:

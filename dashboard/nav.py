@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import streamlit as st
 
-from dashboard import state
+from analysis.report import Report
+from dashboard import data, state
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class Place:
     """A page: its module in dashboard/views, its title and icon (Material Symbols, which come with Streamlit).
 
     `charts` says whether it has Plotly figures, `holds` which choices in the URL keep it from being redrawn, `asks` whether its module has `needs`: what
-    it asks for beside the report.
+    it asks for beside the report, `first` whether it has `first`: its first box, from the report alone; `steady` whether another question needs the same again.
     """
 
     name: str
@@ -26,18 +27,20 @@ class Place:
     charts: bool = True
     holds: tuple[str, ...] = ()
     asks: bool = True
+    first: bool = False
+    steady: bool = True
 
 
 PLACES = (
-    Place("verdict", "Verdict", ":material/gavel:", charts=False),
-    Place("budget", "Budget", ":material/bar_chart:"),
-    Place("findings", "Findings", ":material/troubleshoot:", charts=False, asks=False),
+    Place("verdict", "Verdict", ":material/gavel:", charts=False, first=True),
+    Place("budget", "Budget", ":material/bar_chart:", first=True),
+    Place("findings", "Findings", ":material/troubleshoot:", charts=False, asks=False, first=True),
     Place("engine", "Engine", ":material/memory:"),
     Place("traces", "Traces", ":material/account_tree:", holds=("trace", "box")),
-    Place("compare", "Compare", ":material/compare_arrows:", holds=("before", "after")),
+    Place("compare", "Compare", ":material/compare_arrows:", holds=("before", "after"), steady=False),
     Place("whatif", "What-if", ":material/tune:", holds=("fix",)),
     Place("length", "Length", ":material/straighten:", asks=False),
-    Place("health", "Data health", ":material/verified:", charts=False),
+    Place("health", "Data health", ":material/verified:", charts=False, first=True),
 )
 
 
@@ -56,6 +59,16 @@ def place_of(page: Any) -> Place:
 def place_named(name: str) -> Place:
     """Return what is known of a page by its name."""
     return next(place for place in PLACES if place.name == name)
+
+
+def needs_of(place: Place) -> data.Needs | None:
+    """Return what a page asks for beside the report, None where it asks for nothing."""
+
+    def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
+        found: list[Callable[[], object]] = import_module(f"dashboard.views.{place.name}").needs(asked, report, query)
+        return found
+
+    return needs if place.asks else None
 
 
 def links(*steps: tuple[str, str]) -> None:

@@ -20,7 +20,7 @@ DEFAULT_PRESET = "1h"
 # A window that follows the clock moves in these steps, so that all tiles of a run agree on one "now" and answers can be reused.
 _SHORT_STEP_S, _LONG_STEP_S = 5, 60
 _LONG_FROM_S = 6 * 3600
-_FILTERS, _PRESENT, _DRAWN = "_filters", "_present", "_drawn"
+_FILTERS, _PRESENT, _DRAWN, _ASKED = "_filters", "_present", "_drawn", "_asked"
 # Visits that have begun with the page's address and whose session is not there yet.
 _EXPECTED: dict[Filters, datetime] = {}
 _MOST_EXPECTED, _EXPECTED_FOR = 64, timedelta(seconds=10)
@@ -98,6 +98,13 @@ def _expected(filters: Filters) -> datetime | None:
 def advance() -> None:
     """Let the page follow the clock up to now."""
     st.session_state.pop(_PRESENT, None)
+
+
+def asked_before(question: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...] | None:
+    """The question of the session's run before this one, None in its first."""
+    before: tuple[tuple[str, str], ...] | None = st.session_state.get(_ASKED)
+    st.session_state[_ASKED] = question
+    return before
 
 
 def drawn(watermark: tuple[object, ...]) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import streamlit as st
 
 from analysis.budget import LATER
-from analysis.parts import Stages
+from analysis.parts import Stages, stages_of
 from analysis.report import Report
 from dashboard import charts, data, heat, nav, plot, state, states, ui
 from dashboard.box import Box
@@ -23,8 +23,7 @@ def draw() -> None:
     metric = state.metric(list(report.slo.limits()), report.verdict.metric)
     data.ahead(*needs(asked, report, {"metric": metric}))
     found = data.stages(asked, metric, report)
-    over = any(row.over for row in found.stages)
-    ui.put(ui.box(*headline(found), bad=over))
+    ui.put(_box(found))
     nav.links(("verdict", "Back to the verdict"), ("findings", "Why"), ("traces", "Requests behind these numbers"))
     if found.parts:
         left, right = st.columns(2, gap="large")
@@ -38,6 +37,12 @@ def draw() -> None:
     heat.shared(asked, metric, box)
     nav.links_with(("traces", "Requests in the box" if box else "Slowest requests", {"metric": metric.upper()} | ({"box": box.text()} if box else {})))
     ui.put(states.footer(report))
+
+
+def first(report: Report, query: Mapping[str, str]) -> str | None:
+    """The page's first box, before the rest is there; another metric than the report judges is another question."""
+    judged = state.metric_of(query, list(report.slo.limits()), report.verdict.metric) == report.verdict.metric
+    return _box(stages_of(report)) if judged and report.stages else None
 
 
 def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
@@ -62,6 +67,10 @@ def headline(found: Stages) -> tuple[str, list[str]]:
     second = (f"A slow request takes {say_ms(found.slow_ms)}, a typical one {say_ms(found.typical_ms)}; "
               f"of the {say_added(gap)}, {ui.text(largest.stage)} makes {say_added(largest.added_ms)}.")
     return first, [second]
+
+
+def _box(found: Stages) -> str:
+    return ui.box(*headline(found), bad=any(row.over for row in found.stages))
 
 
 def _budgets(found: Stages, theme: Theme) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import streamlit as st
 
 from analysis.finding import Finding, Fix, Predicted
@@ -26,6 +28,11 @@ def draw() -> None:
             ui.put(card(place, finding, report, theme))
             _next(finding)
     ui.put(quiet(report) + states.footer(report))
+
+
+def first(report: Report, query: Mapping[str, str]) -> str:
+    """The page's first box, before the rest is there."""
+    return ui.box(*headline(report))
 
 
 def headline(report: Report) -> tuple[str, list[str]]:

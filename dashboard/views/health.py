@@ -29,6 +29,11 @@ def draw() -> None:
     ui.put(services(data.doctor(asked)) + states.footer(report))
 
 
+def first(report: Report, query: Mapping[str, str]) -> str:
+    """The page's first box, before the rest is there."""
+    return ui.box(*headline(report.data_quality))
+
+
 def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
     """What the page asks for beside the report."""
     return [lambda: data.doctor(asked)]

@@ -10,7 +10,7 @@ from analysis.incident import Changed
 from analysis.latency import Percentiles
 from analysis.report import Report
 from dashboard import data, nav, state, states, ui
-from dashboard.theme import Theme, say_age, say_ms, say_ratio, say_time, theme_of
+from dashboard.theme import LIGHT, Theme, say_age, say_ms, say_ratio, say_time, theme_of
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
 _GLYPH = {"over_budget": "▲", "failing": "▲", "traffic_lost": "▲", "within_budget": "✓", "not_enough_data": "◔", "no_data": "◔"}
@@ -33,6 +33,11 @@ def draw() -> None:
     ui.put(scores(report, asked, theme))
     ui.put(stage_strips(report, theme) + details(report))
     ui.put(states.footer(report))
+
+
+def first(report: Report, query: Mapping[str, str]) -> str:
+    """The page's first box, before the rest is there."""
+    return verdict_box(report, LIGHT)
 
 
 def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:

@@ -1,0 +1,40 @@
+"""Which answers still hold? Those over a fixed window are kept as long as nothing has been written: asking again costs nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Final
+
+# A page asks up to six questions, and one answer is 100 kB at most.
+MOST: Final = 64
+
+
+class Kept:
+    """Answers by question, the least recently wanted ones forgotten beyond `most`. Safe to share between threads."""
+
+    def __init__(self, changes: Callable[[], int], *, most: int = MOST) -> None:
+        """`changes` counts the transactions that have been committed: the count moves after what it counts can be read."""
+        self._changes, self._most = changes, most
+        self._answers: OrderedDict[Hashable, tuple[int, bytes]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
+        """The kept answer if the store still holds the same, else that of `make`, whose errors are raised and not kept.
+
+        The count is read before the answer is made: one that is made beside a commit is taken for the older of the two and made again.
+        """
+        count = self._changes()
+        with self._lock:
+            found = self._answers.get(key)
+            if found is not None and found[0] == count:
+                self._answers.move_to_end(key)
+                return found[1]
+        made = make()
+        with self._lock:
+            self._answers[key] = count, made
+            self._answers.move_to_end(key)
+            while len(self._answers) > self._most:
+                self._answers.popitem(last=False)
+        return made
