@@ -37,9 +37,9 @@ def explained(case: Case, claims_ms: Mapping[str, float]) -> float:
     return min(1.0, part / whole)
 
 
-def enough(case: Case, claims_ms: Mapping[str, float]) -> bool:
+def enough(case: Case, claims_ms: Mapping[str, float], least: float = MIN_PART) -> bool:
     """Say whether these times are a part of the excess worth naming."""
-    return explained(case, claims_ms) >= MIN_PART
+    return explained(case, claims_ms) >= least
 
 
 def dominated(case: Case, stage: str) -> float:

@@ -24,7 +24,7 @@ MIN_GROWTH: Final = 1.1
 class Demand(NamedTuple):
     """Ratios now over before, and each factor's part (0..1, summing to 1) of the growth; `growth` is the ratio of all work.
 
-    `lost_ratio` is what the cache lost over the input that had to be computed before.
+    `lost_ratio` is what the cache lost over the input that had to be computed before, `longer_ratio` what prompts have grown by over the same.
     """
 
     growth: float
@@ -38,6 +38,7 @@ class Demand(NamedTuple):
     cache: float
     output: float
     lost_ratio: float = 0.0
+    longer_ratio: float = 0.0
 
 
 # Calls that carry a count of cached tokens, from which the others are taken to have none rather than not to know; own default.
@@ -86,7 +87,7 @@ def demand(case: Case) -> Demand | None:
     shares = {name: part / whole if whole > 0.0 else 0.0 for name, part in parts.items()}
     return Demand(
         rates[1] * work1 / (rates[0] * former), requests[1] / requests[0], rates[1] / rates[0], n_in1 / max(n_in0, 1.0), out1 / max(out0, 1.0), **shares,
-        lost_ratio=lost / max(new0, 1.0))
+        lost_ratio=lost / max(new0, 1.0), longer_ratio=longer / max(new0, 1.0))
 
 
 def lost_and_longer(n_in0: float, new0: float, n_in1: float, new1: float) -> tuple[float, float]:

@@ -57,6 +57,8 @@ RECHECK_DEFAULT_S: Final = 300
 MIN_SINCE: Final = 0.1
 # ...and so long: below it a busy moment of a queue, in which all requests share one fate, is as likely; own default.
 MIN_SINCE_S: Final = 60.0
+# Fewest requests of the first part of a baseline that stands for all of it: rules compare replicas and tenants, of which some have few; own default.
+MIN_EARLIER: Final = 300
 # Requests that overlap share their fate, and the onset was chosen where it looks worst: so many count as one there; own default.
 DEPENDENT: Final = 4
 # A breach whose onset was found this far away is the same one: a sample or some minutes more of data move the change point; own default.
@@ -217,6 +219,10 @@ def diagnose(
     if not over and not ((with_findings or about) and _worse(facts)):
         return Diagnosed(_within(facts), good, facts.baseline, rows, [], _checklist(facts), {})
     ranked = run_rules(_case(facts, lookups, coverage), rules()) if with_findings else about or Ranked([], [], [], {})
+    earlier = _against_earlier(facts) if over and with_findings and not ranked.causes else None
+    if earlier is not None:
+        again = run_rules(_case(earlier, lookups, coverage), rules())
+        facts, ranked = (earlier, again) if again.causes else (facts, ranked)
     if over and with_findings:
         ranked = replace(ranked, causes=[*ranked.causes, *_beside(facts, ranked, lookups, baseline, budgets, coverage)])
     told = Known(ranked, facts.metric, facts.onset)
@@ -376,14 +382,9 @@ def _facts(
     if left is not None and (onset is not None or _within_until(left, starts, values > limits_ms, allowed)):
         onset = from_us(left)
     base, chosen = _baseline_rows(frame, ok, baseline, onset, metric, slo)
-    against = None if base is None else (base[f"{metric}_ms"].to_numpy(), stage_times(base, path_of(metric)))
-    tail = attribute(values, times, slo.percentile, limit_ms=limits_ms, baseline=against)
-    if tail is None:
-        raise AssertionError("a metric is judged only where requests carry it")
     # What came before the onset is no part of what went wrong.
-    since = ok["start_us"].to_numpy() >= (to_us(onset) if onset is not None else 0)
-    slow = np.flatnonzero((values > limits_ms) & since)
-    excess = attribute_slow(values, times, slow, int(since.sum()), limit_ms=limits_ms, baseline=against) if len(slow) else tail
+    since = starts >= (to_us(onset) if onset is not None else 0)
+    tail, excess = _tails(values, times, limits_ms, since, base, metric, slo)
     return _Facts(
         frame,
         slo,
@@ -402,6 +403,36 @@ def _facts(
         tail,
         excess,
     )
+
+
+def _tails(
+    values: FloatArray, times: StageTimes, limits_ms: FloatArray | float, since: BoolArray, base: pl.DataFrame | None, metric: str, slo: Slo
+) -> tuple[Tail, Tail]:
+    """Return what the requests around the SLO percentile, and those over the limit since the onset, spent beyond the baseline's."""
+    against = None if base is None else (base[f"{metric}_ms"].to_numpy(), stage_times(base, path_of(metric)))
+    tail = attribute(values, times, slo.percentile, limit_ms=limits_ms, baseline=against)
+    if tail is None:
+        raise AssertionError("a metric is judged only where requests carry it")
+    slow = np.flatnonzero((values > limits_ms) & since)
+    return tail, attribute_slow(values, times, slow, int(since.sum()), limit_ms=limits_ms, baseline=against) if len(slow) else tail
+
+
+def _against_earlier(facts: _Facts) -> _Facts | None:
+    """Return the same question asked against the first third of the baseline, None where that is too small or the baseline was asked for.
+
+    A cause may lie in wait (a limit raised, calls no longer cancelled) until the load rises: then the baseline before the harm holds it already.
+    """
+    if facts.base is None or facts.baseline is None or facts.frame.window.baseline != "auto":
+        return None
+    rows = facts.base.sort("start_us").head(max(min_n(facts.slo.percentile), MIN_EARLIER, facts.base.height // 3))
+    if rows.height == facts.base.height:
+        return None
+    end = from_us(int(rows["start_us"][-1]) + 1)
+    baseline = msgspec.structs.replace(facts.baseline, choice=f"{facts.baseline.choice}, its first part", end=end, requests=rows.height)
+    limits = limits_of(facts.ok, facts.slo, facts.metric)
+    since = facts.ok["start_us"].to_numpy() >= (to_us(facts.onset) if facts.onset is not None else 0)
+    tail, excess = _tails(facts.values, facts.times, facts.limit_ms if limits is None else limits, since, rows, facts.metric, facts.slo)
+    return replace(facts, base=rows, baseline=baseline, tail=tail, excess=excess)
 
 
 def _onset(frame: RequestFrame, bad: BoolArray, slo: Slo, allowed: float) -> datetime | None:

@@ -12,6 +12,8 @@ import msgspec
 MIN_SHARE: Final = 0.4
 # ...and this part to be listed at all: of two causes at once, the smaller one rarely brings less; own default.
 MIN_PART: Final = 0.25
+# ...or this part, where all calls show the change and not only the slow ones, which are slow for having drawn more of everything; own default.
+MIN_SHIFTED: Final = 0.1
 # Share of the slow requests that a cause must have made slow alone to be listed beside one that explains more of the mean; own default.
 MIN_DOMINATED: Final = 0.1
 # Fewest breaching requests to name a cause from: the low-traffic rule of SLO burn alerts.
@@ -95,8 +97,8 @@ class Diagnosis:
     are ranked by the part of the excess that this is, times how sure the signature makes it (`weight`, 0..1). An `amplifier` makes an
     overload worse but has a cause of its own (retries, a full cache); an `opportunity` is worth doing whatever the cause is, and is never
     the cause. `dominates` is the share of slow requests that would not be slow but for it: a second cause that strikes few requests hard is
-    listed for that, however small its part of the mean. `brings` are rules whose signature this cause shows as well, and of which nothing is left
-    without it (one tenant's long prompts are longer prompts, too).
+    listed for that, however small its part of the mean; `least` is the part of the excess from which any second cause is. `brings` are rules whose
+    signature this cause shows as well, and of which nothing is left without it (one tenant's long prompts are longer prompts, too).
     """
 
     finding: Finding
@@ -110,6 +112,7 @@ class Diagnosis:
     amplifier: bool = False
     opportunity: bool = False
     dominates: float = 0.0
+    least: float = MIN_PART
     brings: frozenset[str] = frozenset()
 
 

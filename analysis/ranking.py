@@ -9,7 +9,7 @@ from typing import Final
 
 from analysis.case import Case
 from analysis.cause import explained
-from analysis.finding import MIN_DOMINATED, MIN_PART, MIN_SHARE, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.finding import MIN_DOMINATED, MIN_SHARE, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 # Retries, a full cache or a packed batch follow from something else more often than not: they come first only if nothing else explains half
 # as much; own default.
@@ -69,7 +69,7 @@ def rank(case: Case, found: list[Diagnosis]) -> tuple[list[Diagnosis], list[Rule
             followed.append(RuledOut(what=one.finding.rule, figure=f"it follows from {behind.finding.rule}: {one.because}"))
             together += part  # the chain explains it, by its first link
             continue
-        if causes and part < MIN_PART and (one.dominates < MIN_DOMINATED or part <= 0.0):
+        if causes and part < one.least and (one.dominates < MIN_DOMINATED or part <= 0.0):
             figure = f"of the {say_ms(sum(one.claims_ms.values()))} that it could explain, {say_ratio(part)} of the excess is not explained by "
             followed.append(RuledOut(what=one.finding.rule, figure=figure + causes[0].finding.rule))
             continue

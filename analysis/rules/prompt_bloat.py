@@ -22,7 +22,8 @@ False alarms
     little, and are not counted.
 
 Source
-    Prefill explained by uncached input: own split, at least a quarter of the excess. A system prompt above 1,000 tokens as a
+    Prefill explained by uncached input: own split, at least a quarter of the excess (a tenth where the prompts of all calls
+    grew). A system prompt above 1,000 tokens as a
     tax, two to four raw turns: published advice. Effect size: Cliff, Psychological Bulletin 114 (1993).
 """
 
@@ -34,8 +35,8 @@ import numpy as np
 from analysis.calls import Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import lost_and_longer, slope
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.demand import demand, lost_and_longer, slope
+from analysis.finding import MIN_PART, MIN_SHIFTED, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.prefill import Reading, knock_on, reading
 from analysis.rules.long_outputs import MIN_CLIFF, cliffs_delta
 
@@ -60,12 +61,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     sides = [rows["input_tokens"].drop_nulls().to_numpy().astype(np.float64) for rows in (case.slow, case.reference)]
     delta = cliffs_delta(sides[0], sides[1])
     claims = {found.stage: found.input_ms, **knock_on(case, "input")}
-    if delta < MIN_CLIFF or not enough(case, claims):
+    work = demand(case)
+    least = MIN_SHIFTED if work is not None and 1.0 + work.longer_ratio >= MIN_GROWTH else MIN_PART
+    if delta < MIN_CLIFF or not enough(case, claims, least):
         return None
-    return too_few_breaches(case) or _diagnosis(case, found, delta, claims)
+    return too_few_breaches(case) or _diagnosis(case, found, delta, claims, least)
 
 
-def _diagnosis(case: Case, found: Reading, delta: float, claims: dict[str, float]) -> Diagnosis:
+def _diagnosis(case: Case, found: Reading, delta: float, claims: dict[str, float], least: float) -> Diagnosis:
     n_in = case.rows["input_tokens"].fill_null(0).to_numpy().astype(np.float64)
     limit = max(1.0, found.input_usual)
     new_ratio = 1.0 - (found.hit_usual or 0.0)
@@ -91,7 +94,7 @@ def _diagnosis(case: Case, found: Reading, delta: float, claims: dict[str, float
             "hit_ratio_slow": found.hit_slow, "hit_ratio_reference": found.hit_usual, "growth_per_turn": per_turn},
         weight=0.9)
     # Others' answers stall while the longer prompts are read.
-    return replace(answer, brings=frozenset({"decode_stall"}))
+    return replace(answer, brings=frozenset({"decode_stall"}), least=least)
 
 
 def turn_growth(calls: Calls) -> float | None:

@@ -24,7 +24,8 @@ False alarms
     wait grow for many service times; the third is excluded by time per token and arrival rate.
 
 Source
-    Queue share of at least a quarter of the excess, requests 1.15 times as often as before: own defaults. Fluid limit of a first-come
+    Queue share of at least a quarter of the excess (a tenth where a baseline shows the growth, whose slower tokens count
+    too), requests 1.15 times as often as before: own defaults. Fluid limit of a first-come
     queue, whose wait grows by (offered/served - 1) per second: Newell, Applications of Queueing Theory, ch. 2. 20-30
     % spare: published advice for LLM admission control.
 """
@@ -59,6 +60,8 @@ MIN_ARRIVALS: Final = 1.15
 MIN_OF_GROWTH: Final = 0.35
 # Up to this growth of the mean rate, bursts that are there and were not before explain more than the mean does: 20 %, published.
 STEADY_RATIO: Final = 1.2
+# Part of the excess that must be waiting for a load that grew to be more than the engine has room for; own default.
+MIN_WAITING: Final = 0.1
 # Share of the rise below which the wait counts as not yet risen; own default.
 NEAR_LOWEST: Final = 0.05
 # Offered over admitted work from which the wait is called growing; own default, above the error of binned medians.
@@ -113,8 +116,9 @@ class Gauges(NamedTuple):
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the capacity cause with replicas to add and its bound, None when queue or growth say otherwise."""
-    waiting = case.excess_ms(STAGE)
-    if case.tail.share(STAGE) < MIN_PART:
+    waiting, found = case.excess_ms(STAGE), demand(case)
+    # A fuller engine slows tokens before it makes anybody wait long: where the growth of its work is known, the wait need not carry the excess alone.
+    if case.tail.share(STAGE) < (MIN_PART if found is None else MIN_WAITING):
         return None
     few = too_few_breaches(case)
     if few is not None:
@@ -126,7 +130,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     lonely = one_engine_waits(case.calls)
     if lonely is not None:
         return RuledOut(what=RULE, figure=f"waits stand at {say_ms(lonely[0])} on one engine and {say_ms(lonely[1])} on another")
-    found = demand(case)
     if found is not None:
         return _by_demand(case, load, found, service_ms)
     gauges, slowdown = read_gauges(case.points, case.rows), _slowdown(case)

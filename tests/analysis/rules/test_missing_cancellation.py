@@ -40,6 +40,18 @@ def test_silent_when_engines_stop_with_their_clients() -> None:
     assert of(found, "missing_cancellation") is None
 
 
+def test_a_cause_that_lay_in_wait_is_found_before_the_harm() -> None:
+    # Engines go on since the 420th request; the waits come with the 1,400th, so that most of what came before them wastes as much.
+    n, at = 1_600, np.arange(1_600)
+    left, wait = (at >= 420) & (at % 4 == 0), np.where((at >= 1_400) & (at % 4 != 0), 3_000.0, 5.0)
+    frame = requests(n, queue_ms=wait, prefill_ms=200.0, decode_ms=np.where(left, 800.0, 1_000.0), output_tokens=np.where(left, 80, 100))
+    found = run(frame, calls=[calls_of(frame, engine_e2e_ms=np.where(left, 5_000.0, wait + 1_200.0))], slo=E2E)
+    assert found.verdict.cause == "missing_cancellation"
+    assert the(found, "missing_cancellation").evidence["wasted_token_ratio_before"] == pytest.approx(0.0, abs=0.05)
+    assert found.baseline is not None
+    assert (found.baseline.choice, found.baseline.requests) == ("auto: before the onset, its first part", 467)
+
+
 def test_waste_is_unknown_without_engine_times() -> None:
     frame = pl.DataFrame({"engine_alone": [False], "engine_e2e_ms": [None], "output_tokens": [5]}, schema_overrides={"engine_e2e_ms": pl.Float64})
     assert wasted(Calls(frame)) is None

@@ -53,3 +53,14 @@ def test_growth_per_turn_is_the_slope_of_the_logarithm() -> None:
     frame = pl.DataFrame({"turn": turn, "input_tokens": 1000.0 * 1.5**turn})
     assert turn_growth(Calls(frame)) == pytest.approx(0.5)
     assert turn_growth(Calls(frame.head(20))) is None
+
+
+@pytest.mark.parametrize(("longer", "named"), [(1.5, ["under_capacity", "prompt_bloat"]), (1.1, ["under_capacity"])])
+def test_longer_prompts_of_everybody_count_beside_the_load_from_a_tenth_on(longer: float, named: list[str]) -> None:
+    late = np.arange(800) >= 400
+    n_in = np.where(np.arange(800) % 2 == 0, 800, 1_200) * np.where(late, longer, 1.0)
+    decode = np.where(late, 2_400.0, 1_200.0)
+    # 1.5 times as many requests; 500 tokens more at 0.2 ms beside answers of 1.2 s: ln 1.07 of ln 1.5 + ln 1.07 is a seventh of the growth.
+    rows = requests(800, start_s=np.cumsum(np.where(late, 1.0 / 1.5, 1.0)), queue_ms=np.where(late, 600.0, 0.0), prefill_ms=0.2 * n_in, decode_ms=decode,
+                    tpot_ms=decode / 100.0, output_tokens=101, input_tokens=n_in.astype(np.int64))
+    assert causes(run(rows, slo=Slo(e2e_ms=2500.0))) == named

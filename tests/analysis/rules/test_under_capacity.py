@@ -8,7 +8,7 @@ import pytest
 
 from analysis.rules.under_capacity import Load, _service_ms, read_gauges, summed, wait_growth
 from tests.analysis.builders import frame_of, requests
-from tests.analysis.rules.cases import of, run
+from tests.analysis.rules.cases import E2E, of, run, the
 
 SERVICE_MS = 400.0
 
@@ -98,6 +98,24 @@ def test_silent_when_the_engine_became_slower_at_the_same_load() -> None:
     found = run(rows)
     assert found.verdict.stage == "queue"
     assert of(found, "under_capacity") is None
+
+
+def fuller(rate: float) -> pl.DataFrame:
+    """From the 400th request on they come at `rate` instead of 1/s, and each takes 1.2 s more for its 101 tokens and waits 0.3 s."""
+    late = np.arange(800) >= 400
+    gaps = np.where(late, 1.0 / rate, 1.0)
+    decode = np.where(late, 2_400.0, 1_200.0)
+    return requests(800, start_s=np.cumsum(gaps), queue_ms=np.where(late, 300.0, 0.0), prefill_ms=100.0, decode_ms=decode, tpot_ms=decode / 100.0,
+                    output_tokens=101, input_tokens=500)
+
+
+def test_slower_tokens_of_a_fuller_engine_count_where_more_arrives() -> None:
+    found = run(fuller(1.5), slo=E2E)
+    # 0.3 of 1.5 s are the queue's: too little for itself, all of it with the tokens.
+    finding = the(found, "under_capacity")
+    assert finding.evidence["stage_share_of_excess"] == pytest.approx(0.2, abs=0.01)
+    assert finding.evidence["share_of_excess"] == pytest.approx(1.0, abs=0.01)
+    assert of(run(fuller(1.0), slo=E2E), "under_capacity") is None
 
 
 def test_standing_queue_counts_where_the_window_begins_in_it() -> None:
