@@ -12,7 +12,7 @@ demo: $(VENV)/.runtime
 	$(BIN)/overrun demo $(ARGS)
 
 test: check $(VENV)/.chromium $(VENV)/.litellm
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -10,14 +10,14 @@ from typing import Final
 
 import duckdb
 import msgspec
-import numpy as np
 import polars as pl
 
-from analysis.goodput import judge, own_limits
-from analysis.latency import MIN_N, sorted_quantile
+from analysis.goodput import FloatArray, judge, own_limits
+from analysis.latency import MIN_N, percentiles
 from analysis.requests import Extent, extent, known_metric
+from analysis.sampling import assess
 from analysis.slo import Slo
-from analysis.window import Window, load_judged, query
+from analysis.window import RequestFrame, Window, load_judged, query
 
 # Steps that people read on a clock, in seconds: 1 s to 1 day.
 STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
@@ -32,7 +32,8 @@ _WANTED_N: Final = 1.5 * MIN_N[95.0]
 class SeriesPoint(msgspec.Struct, kw_only=True):
     """One step [start, start + step_s). Percentiles (ms) are of the n successful requests that carry the metric, null where n is too small.
 
-    `requests` counts all complete ones, `errors` the failed; `goodput_ratio` is of those that could be judged, null if none could.
+    `requests` counts all complete ones, `errors` the failed; `goodput_ratio` is of those that could be judged, null if none could. Counts are of stored
+    requests; what sampled ones stand for is in percentiles and ratio, and where they stand for nothing known those are null (`Series.reasons`).
     """
 
     start: datetime
@@ -80,17 +81,19 @@ def series(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str
         return answer
     rows = load_judged(con, window, query("series"))
     answer.own_limits = own_limits(rows)
-    judged = judge(rows, slo)
+    judged, sampled = judge(rows, slo), assess(con, RequestFrame(window, rows, pl.DataFrame(), 0, covered.start, covered.end))
+    if sampled.refused:
+        answer.reasons = dict.fromkeys(("p50", "p95", "p99", "goodput_ratio"), sampled.why)
     step_us = answer.step_s * 1_000_000
     origin = int(covered.start.timestamp() * 1e6) // step_us
     last = (int(covered.end.timestamp() * 1e6) - 1) // step_us
     marked = rows.select(
         at=pl.col("start_us") // step_us - origin, error="error",
         value=pl.when(~pl.col("error")).then(pl.col(f"{metric}_ms")),
-        good=pl.Series(judged.good), bad=pl.Series(judged.bad))
+        good=pl.Series(judged.good), bad=pl.Series(judged.bad), weight="sample_weight")
     groups = {int(at): part for (at,), part in marked.partition_by("at", as_dict=True).items()}
     empty = marked.clear()
-    answer.points = [_point(groups.get(i, empty), (origin + i) * answer.step_s) for i in range(last - origin + 1)]
+    answer.points = [_point(groups.get(i, empty), (origin + i) * answer.step_s, refused=sampled.refused) for i in range(last - origin + 1)]
     answer.n = sum(point.n for point in answer.points)
     return answer
 
@@ -106,11 +109,12 @@ def step_of(covered: Extent, most: int = MOST_POINTS) -> int:
     return next((step for step in STEPS_S if step >= wanted), -(-int(wanted) // STEPS_S[-1]) * STEPS_S[-1])
 
 
-def _point(rows: pl.DataFrame, start_s: int) -> SeriesPoint:
-    ordered = np.sort(rows["value"].drop_nulls().to_numpy())
-    n = len(ordered)
-    p50, p95, p99 = (sorted_quantile(ordered, p / 100.0) if n >= MIN_N[p] else None for p in (50.0, 95.0, 99.0))
-    good, bad = int(rows["good"].sum()), int(rows["bad"].sum())
+def _point(rows: pl.DataFrame, start_s: int, *, refused: bool) -> SeriesPoint:
+    measured = rows.filter(pl.col("value").is_not_null())
+    weights: FloatArray = rows["weight"].to_numpy()
+    stats = percentiles(measured["value"].to_numpy(), weights=measured["weight"].to_numpy())
+    good, bad = (float(weights[rows[name].to_numpy()].sum()) for name in ("good", "bad"))
     return SeriesPoint(
-        start=datetime.fromtimestamp(start_s, UTC), requests=rows.height, n=n, p50=p50, p95=p95, p99=p99,
-        goodput_ratio=good / (good + bad) if good + bad else None, errors=int(rows["error"].sum()))
+        start=datetime.fromtimestamp(start_s, UTC), requests=rows.height, n=stats.n, errors=int(rows["error"].sum()),
+        p50=None if refused else stats.p50, p95=None if refused else stats.p95, p99=None if refused else stats.p99,
+        goodput_ratio=good / (good + bad) if good + bad > 0.0 and not refused else None)

@@ -54,7 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def test_doctor_says_the_same_of_a_file_and_of_a_server(db: Path, server: ServerProcess) -> None:
     places: tuple[tuple[str | Path, ...], ...] = (("--db", db), ("--url", server.http, "--since", "365d"))
-    of_file, of_server = (json.loads(overrun("doctor", *place, "--output", "json").stdout) for place in places)
+    of_file, of_server = (json.loads(here("doctor", *place, "--output", "json").stdout) for place in places)
     assert of_file == of_server
     gateway = of_file["services"][0]
     assert (gateway["service"], gateway["model_calls"], gateway["dialects"]["genai"]) == ("chat-gateway", 20, 20)

@@ -92,3 +92,24 @@ def test_no_request_and_no_bound_gives_the_finest_step() -> None:
 def test_it_survives_the_wire() -> None:
     found = series(filled(), Window(start=T0, end=T0 + timedelta(minutes=10)), SLO, "e2e")
     assert msgspec.json.decode(msgspec.json.encode(found), type=Series) == found
+
+
+def test_sampled_requests_count_for_those_that_they_stand_for() -> None:
+    con = store()
+    fast = requests(60, every_s=1.0, other_ms=10.0, ttft_other_ms=5.0, sampling="th:e6666666666668", sample_weight=10.0)
+    slow = requests(60, every_s=1.0, other_ms=2000.0, ttft_other_ms=5.0, sampling="th:0", sample_weight=1.0)
+    insert(con, fast, slow)
+    found = series(con, Window(start=T0, end=at(60)), SLO, "e2e")
+    assert found.reasons == {}
+    assert all(point.p50 == 10.0 for point in found.points if point.p50 is not None)
+    ratios = [point.goodput_ratio for point in found.points if point.requests]
+    assert ratios == pytest.approx([10 / 11] * len(ratios))
+
+
+def test_of_a_biased_selection_only_the_counts_are_shown() -> None:
+    con = store()
+    insert(con, requests(600, every_s=1.0, other_ms=2000.0, ttft_other_ms=5.0, sampling="tail:latency"))
+    found = series(con, Window(start=T0, end=at(600)), SLO, "e2e")
+    assert {(point.p50, point.p95, point.goodput_ratio) for point in found.points} == {(None, None, None)}
+    assert sum(point.requests for point in found.points) == 600
+    assert "chooses by what happened" in found.reasons["p95"]

@@ -72,7 +72,8 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def context(browser: Any) -> Iterator[Any]:
     """One light profile; the browser's cache fills once."""
-    made = browser.new_context(color_scheme="light", viewport={"width": 1280, "height": 900})
+    made = browser.new_context(color_scheme="light", reduced_motion="reduce", viewport={"width": 1280, "height": 900})
+    made.set_default_timeout(60_000)  # a slow machine is no failure
     yield made
     made.close()
 

@@ -40,17 +40,17 @@ class Watched:
     def open(self, site: Site, page: str, **query: str) -> "Watched":
         """Go there and wait until the page is drawn."""
         self.page.goto(f"{site.url}/{'' if page == 'verdict' else page}?{urlencode(site.window | query)}")
-        self.page.wait_for_selector(".ov-box", timeout=30_000)
+        self.page.wait_for_selector(".ov-box")
         self.settle()
         return self
 
     def go(self, title: str, name: str) -> None:
         """Go to another page by the navigation, as a person does."""
         self.page.get_by_role("link", name=title, exact=True).first.click()
-        self.page.wait_for_url(f"**/{name}**", timeout=15_000)
+        self.page.wait_for_url(f"**/{name}**")
         self.page.wait_for_timeout(100)
         self.settle()
-        self.page.wait_for_selector(".ov-box", timeout=30_000)
+        self.page.wait_for_selector(".ov-box")
         self.settle()
 
     def drag(self, left: float, right: float, top: float, bottom: float) -> None:
@@ -73,16 +73,19 @@ class Watched:
         for _ in range(6):  # a page that is just being drawn does not hear the key
             self.page.keyboard.press("r")
             with suppress(TimeoutError):
-                self.page.wait_for_function(drawn, timeout=6_000)
+                self.page.wait_for_function(drawn, timeout=10_000)
                 break
+        else:
+            seen = self.page.evaluate("[...document.querySelectorAll('.js-plotly-plot')].map(p => p.layout?.paper_bgcolor ?? 'not drawn')")
+            pytest.fail(f"no {look} charts on {self.page.url}: {seen}")
         self.settle()
 
     def settle(self) -> None:
-        self.page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]', timeout=30_000)
+        self.page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
 
     def drawn(self, charts: int) -> "Watched":
         """Wait until so many charts stand."""
-        self.page.wait_for_function("n => document.querySelectorAll('.js-plotly-plot .xaxislayer-above').length >= n", arg=charts, timeout=15_000)
+        self.page.wait_for_function("n => document.querySelectorAll('.js-plotly-plot .xaxislayer-above').length >= n", arg=charts)
         return self
 
     @property
@@ -151,22 +154,22 @@ def test_traces_lead_to_one_request(servers: dict[str, Site], opened: Open) -> N
     assert rows[0]["trace_id"] in seen.text
     # The table is a canvas: the third row's box, as a person would click it.
     grid = seen.page.locator('[data-testid="stDataFrame"]')
-    grid.locator("canvas").first.wait_for(timeout=15_000)
+    grid.locator("canvas").first.wait_for()
     grid.scroll_into_view_if_needed()
     seen.page.wait_for_timeout(500)
     table = grid.bounding_box()
     seen.page.mouse.click(table["x"] + 18, table["y"] + 36 + 2.5 * 35)
-    seen.page.get_by_role("heading", name=f"Request {rows[2]['trace_id']}").wait_for(timeout=15_000)
+    seen.page.get_by_role("heading", name=f"Request {rows[2]['trace_id']}").wait_for()
     seen.page.wait_for_url(f"**trace={rows[2]['trace_id']}**")
     seen.page.get_by_label("Trace id").fill(rows[5]["trace_id"])
     seen.page.keyboard.press("Enter")
-    seen.page.get_by_role("heading", name=f"Request {rows[5]['trace_id']}").wait_for(timeout=15_000)
+    seen.page.get_by_role("heading", name=f"Request {rows[5]['trace_id']}").wait_for()
     seen.settle()
     assert rows[5]["trace_id"] in seen.page.url
     assert say_ms(rows[5]["e2e_ms"]) in seen.text
     again = opened()
     again.page.goto(seen.page.url)
-    again.page.get_by_role("heading", name=f"Request {rows[5]['trace_id']}").wait_for(timeout=30_000)
+    again.page.get_by_role("heading", name=f"Request {rows[5]['trace_id']}").wait_for()
     with seen.page.expect_download() as waiting:
         seen.page.get_by_role("button", name="This trace as JSON").click()
     assert json.loads(Path(waiting.value.path()).read_text()) == replace(site, window={}).answer(f"traces/{rows[5]['trace_id']}")
@@ -176,7 +179,7 @@ def test_traces_lead_to_one_request(servers: dict[str, Site], opened: Open) -> N
 def test_a_box_on_the_heat_map_narrows_the_list(servers: dict[str, Site], opened: Open) -> None:
     seen = opened().open(servers["demo"], "traces").drawn(1)
     seen.drag(0.05, 0.35, 0.45, 0.98)
-    seen.page.get_by_text("In the box:").wait_for(timeout=15_000)
+    seen.page.get_by_text("In the box:").wait_for()
     seen.settle()
     again = opened().open(servers["demo"], "traces", box=parse_qs(urlsplit(seen.page.url).query)["box"][0])
     assert re.findall(r"In the box: .*", again.text) == re.findall(r"In the box: .*", seen.text)
@@ -190,7 +193,7 @@ def test_filters_stay_in_the_url_from_page_to_page(servers: dict[str, Site], ope
     site = servers["demo"]
     seen = opened().open(site, "verdict", service="vllm-server")
     seen.page.get_by_role("link", name="Which stage, and what slow requests do differently").click()
-    seen.page.get_by_text("groups over budget").wait_for(timeout=15_000)
+    seen.page.get_by_text("groups over budget").wait_for()
     seen.drawn(3).settle()
     query = urlsplit(seen.page.url).query
     assert urlsplit(seen.page.url).path == "/budget"
@@ -215,7 +218,7 @@ def test_every_page_of_every_data_set_is_drawn_in_silence_light_and_dark(servers
             _sound(seen, place.name, look)
         if held == "empty" and place.name != "length":
             assert "Waiting for the first span" in seen.text
-            seen.page.get_by_text(f"OTEL_EXPORTER_OTLP_ENDPOINT={site.api}").first.wait_for(timeout=15_000)
+            seen.page.get_by_text(f"OTEL_EXPORTER_OTLP_ENDPOINT={site.api}").first.wait_for()
         if held == "demo":
             _fits(seen, place.name)
     seen.silent()
@@ -226,11 +229,10 @@ def _fits(seen: Watched, page: str) -> None:
     for width in (390, 1920, 1280):
         seen.page.set_viewport_size({"width": width, "height": 900})
         seen.page.wait_for_function("w => document.scrollingElement.clientWidth === w", arg=width)
-        wide = seen.page.evaluate("""w => [...document.querySelectorAll('[data-testid=stMain] .ov *')]
-            .filter(e => !e.closest('.ov-scroll, .ov-rows, .ov-bar, pre')).filter(e => e.getBoundingClientRect().right > w + 1)
-            .map(e => e.outerHTML.slice(0, 120))""", width)
-        assert wide == [], (page, width)
-        assert seen.page.evaluate("document.querySelector('[data-testid=stMain]').scrollWidth") <= width, (page, width)
+        # What is wider now may still be shrinking: what counts is that it ends inside.
+        seen.page.wait_for_function("""w => [...document.querySelectorAll('[data-testid=stMain] .ov *')]
+            .filter(e => !e.closest('.ov-scroll, .ov-rows, .ov-bar, pre')).every(e => e.getBoundingClientRect().right <= w + 1)
+            && document.querySelector('[data-testid=stMain]').scrollWidth <= w""", arg=width)
         sizes = seen.page.evaluate("[...document.querySelectorAll('.ov p, .ov td, .ov dd, .ov small')].map(e => parseFloat(getComputedStyle(e).fontSize))")
         assert min(sizes) >= 12, page
 
@@ -244,7 +246,7 @@ def _sound(seen: Watched, page: str, look: str) -> None:
     # A chart whose data has just moved is drawn anew; what counts is that each ends in the look, with its words.
     seen.page.wait_for_function(
         "paper => [...document.querySelectorAll('.js-plotly-plot')].every(p => p.layout?.paper_bgcolor === paper && p.parentElement.ariaLabel)",
-        arg=theme.background, timeout=10_000)
+        arg=theme.background)
     assert seen.page.locator(".ov-box h1").first.inner_text(), page
     assert seen.page.locator('[data-testid="stException"], [data-testid="stAlert"], [role=alert]').count() == 0, (page, seen.text[:500])
     assert seen.page.evaluate("window.pwned") is None
@@ -261,10 +263,10 @@ def test_the_incident_is_solved_in_four_clicks(servers: dict[str, Site], opened:
     finding = report["findings"][0]
     seen = opened().open(site, "verdict")
     seen.page.get_by_role("link", name="See the evidence").click()
-    seen.page.get_by_text("Exemplar 1").first.wait_for(timeout=15_000)
+    seen.page.get_by_text("Exemplar 1").first.wait_for()
     assert finding["headline"] in " ".join(seen.text.split())
     seen.page.get_by_role("link", name="Exemplar 1").first.click()
-    seen.page.get_by_role("heading", name=f"Request {finding['exemplars'][0]}").wait_for(timeout=15_000)
+    seen.page.get_by_role("heading", name=f"Request {finding['exemplars'][0]}").wait_for()
     assert seen.page.locator(".ov-ink").count() >= 1
     fix = finding["fix"]
     assert f"{fix['title']}: predicted" in " ".join(seen.text.split())  # two clicks from the verdict
@@ -272,7 +274,7 @@ def test_the_incident_is_solved_in_four_clicks(servers: dict[str, Site], opened:
     link = seen.page.get_by_role("link", name="Try the fix")
     assert f"fix={fix['id']}" in link.get_attribute("href")
     seen.page.get_by_role("link", name="Back to the evidence").click()
-    seen.page.get_by_text("Fix:").first.wait_for(timeout=15_000)
+    seen.page.get_by_text("Fix:").first.wait_for()
     seen.silent()
 
 
@@ -284,10 +286,10 @@ def test_a_slider_moves_the_prediction_and_stands_in_the_url(servers: dict[str, 
     handle = seen.page.get_by_role("slider").first
     handle.focus()
     handle.press("ArrowRight")
-    seen.page.wait_for_url("**p_limit_ms=750**", timeout=15_000)
+    seen.page.wait_for_url("**p_limit_ms=750**")
     seen.settle()
     wanted = say_ms(site.answer("whatif/clip", stage="queue", limit_ms="750", metric="ttft")["predicted"]["after"])
-    seen.page.locator(".ov-box h1", has_text=wanted).first.wait_for(timeout=15_000)
+    seen.page.locator(".ov-box h1", has_text=wanted).first.wait_for()
     _opens_the_same(opened(), seen)
     seen.silent()
 
@@ -296,10 +298,10 @@ def _opens_the_same(again: Watched, seen: Watched) -> None:
     """Whoever gets the address of a page sees the page."""
     seen.settle()
     again.page.goto(seen.page.url)
-    again.page.wait_for_selector(".ov-box", timeout=30_000)
+    again.page.wait_for_selector(".ov-box")
     again.settle()
     wanted = seen.page.locator(".ov-box h1").first.inner_text()
-    again.page.locator(".ov-box h1", has_text=wanted).first.wait_for(timeout=15_000)
+    again.page.locator(".ov-box h1", has_text=wanted).first.wait_for()
     until = time.monotonic() + 15  # parts that are drawn last
     while again.text != seen.text and time.monotonic() < until:
         again.settle()
@@ -311,9 +313,9 @@ def test_two_windows_are_picked_by_dragging(servers: dict[str, Site], opened: Op
     seen = opened().open(site, "compare").drawn(3)
     before = seen.page.locator(".ov-box h1").first.inner_text()
     seen.drag(0.05, 0.3, 0.45, 0.6)
-    seen.page.wait_for_url("**after=**", timeout=15_000)
+    seen.page.wait_for_url("**after=**")
     query = parse_qs(urlsplit(seen.page.url).query)
-    seen.page.wait_for_function("t => document.querySelector('.ov-box h1').innerText !== t", arg=before, timeout=30_000)
+    seen.page.wait_for_function("t => document.querySelector('.ov-box h1').innerText !== t", arg=before)
     first = seen.page.get_by_label("A before").first.get_attribute("placeholder")
     said = site.answer("compare", before=query.get("before", [first])[0], after=query["after"][0])["sentence"]
     assert said in " ".join(seen.text.split())
@@ -340,7 +342,7 @@ def test_hostile_filter_values_execute_nothing(servers: dict[str, Site], opened:
     seen = opened().open(servers["hostile"], "verdict", service=HOSTILE[1], slo="<img src=x onerror=window.pwned=5>")
     assert "refuses this question" in seen.text
     seen.page.get_by_label("Service").click()
-    seen.page.get_by_role("option").first.wait_for(timeout=10_000)
+    seen.page.get_by_role("option").first.wait_for()
     seen.page.wait_for_timeout(200)
     assert seen.page.evaluate("window.pwned") is None
     seen.silent()
@@ -372,7 +374,7 @@ WATCH = """() => {
 def _badge_moves(seen: Watched, times: int) -> None:
     for _ in range(times):
         before = seen.page.locator(".ov-live").inner_text()
-        seen.page.wait_for_function("t => document.querySelector('.ov-live')?.innerText !== t", arg=before, timeout=60_000)
+        seen.page.wait_for_function("t => document.querySelector('.ov-live')?.innerText !== t", arg=before)
 
 
 def test_tiles_follow_the_clock_without_flicker(servers: dict[str, Site], opened: Open) -> None:
@@ -386,7 +388,7 @@ def test_tiles_follow_the_clock_without_flicker(servers: dict[str, Site], opened
     _badge_moves(seen, 2)  # ten seconds in which only the badge lives
     send_made(live.api, timedelta(seconds=40), 3, ["followed"])
     settled(live.api)
-    seen.page.get_by_text(re.compile(r"\b8 requests")).first.wait_for(timeout=60_000)
+    seen.page.get_by_text(re.compile(r"\b8 requests")).first.wait_for()
     assert seen.page.evaluate("window.marked.every(e => e.isConnected)")
     assert seen.page.evaluate("window.faintest") == 1
     seen.silent()
@@ -403,13 +405,13 @@ def test_charts_stay_while_nothing_moves_and_a_choice_pauses_the_page(servers: d
     assert seen.page.evaluate("window.marked.length && window.marked.every(e => e.isConnected)")
     assert seen.page.evaluate("window.faintest") == 1
     seen.open(live, "traces", trace=chosen)
-    seen.page.get_by_text("2 of 2 requests listed").wait_for(timeout=30_000)
+    seen.page.get_by_text("2 of 2 requests listed").wait_for()
     send_made(live.api, timedelta(seconds=20), 2, ["chosen"])
     settled(live.api)
-    seen.page.get_by_text("new data waits").wait_for(timeout=60_000)
+    seen.page.get_by_text("new data waits").wait_for()
     assert "while a trace is chosen" in seen.page.locator(".ov-live").inner_text()
     assert "2 of 2 requests listed" in seen.text
     seen.page.get_by_role("button", name="Show the new data").click()
-    seen.page.get_by_text("4 of 4 requests listed").wait_for(timeout=30_000)
+    seen.page.get_by_text("4 of 4 requests listed").wait_for()
     assert f"trace={chosen}" in seen.page.url
     seen.silent()

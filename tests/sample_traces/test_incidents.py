@@ -5,20 +5,28 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.conftest import ROOT, ServerProcess, StartServer
+from tests.conftest import ROOT, ServerProcess
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One for all incidents: each is asked about in its own window."""
+    running = ServerProcess(tmp_path_factory.mktemp("incidents") / "demo.db")
+    yield running
+    running.stop()
 
 
 def verdict_after(server: ServerProcess, incident: str) -> dict[str, Any]:
     """Run the application for some seconds, its incident half way through, and return the report on exactly its requests."""
     started = datetime.now(UTC).isoformat()
-    command = [sys.executable, "-m", "sample_traces.app.run", "--endpoint", server.http, "--duration", "8", "--rate", "20", "--incident", incident]
+    command = [sys.executable, "-m", "sample_traces.app.run", "--endpoint", server.http, "--duration", "6", "--rate", "25", "--incident", incident]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     while httpx.get(f"{server.http}/readyz", trust_env=False).json()["pending_traces"]:
@@ -33,8 +41,8 @@ def verdict_after(server: ServerProcess, incident: str) -> dict[str, Any]:
     ("runaway-outputs", "decode", "long_outputs"),
     ("lost-prefix-cache", "prefill", "prefix_cache_lost"),
 ])
-def test_each_incident_is_blamed_on_its_stage(start_server: StartServer, tmp_path: Path, incident: str, stage: str, rule: str) -> None:
-    report = verdict_after(start_server(tmp_path / "demo.db"), incident)
+def test_each_incident_is_blamed_on_its_stage(server: ServerProcess, incident: str, stage: str, rule: str) -> None:
+    report = verdict_after(server, incident)
     verdict = report["verdict"]
     assert report["window"]["requests"] >= 100
     assert (verdict["status"], verdict["stage"]) == ("over_budget", stage), verdict["sentence"]
