@@ -23,7 +23,7 @@ UNATTENDED_WORKLOADS: Final = ("batch", "eval")
 # Indicators that the numbers and rules of this package read; others stay in the store.
 INDICATORS: Final = (
     "queue_depth", "running", "kv_cache_usage", "preemptions", "prompt_tokens", "output_tokens", "kv_capacity", "prefix_cache_hit_rate",
-    "spec_accept_rate", "spec_accept_length", "gpu_util", "gpu_clock", "gpu_power", "gpu_temperature", "gpu_xid",
+    "spec_accept_rate", "spec_accept_length", "spec_accepted_tokens", "gpu_util", "gpu_clock", "gpu_power", "gpu_temperature", "gpu_xid",
 )
 # What only the rules look at; the numbers of a report do without, and every column of a million requests takes 10 ms to read.
 FOR_RULES: Final = ("instance", "provider", "cached_tokens", "reasoning_tokens", "tool_calls", "trace_key")

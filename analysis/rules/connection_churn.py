@@ -73,7 +73,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case, "connection_pooling", "Reuse connections",
         "Create the HTTP client once per process (httpx.AsyncClient, requests.Session) with keep-alive longer than the pauses between calls, HTTP/2 and TLS "
         "session resumption; cache name lookups.",
-        "calls find an open connection as before", np.maximum(case.spent("network") - usual, 0.0))
+        "calls find an open connection as before", np.maximum(case.spent("network") - usual, 0.0),
+        whatif="connection_pooling", parameters={"network_ms": round(usual, 3)})
     detail = f"lookup, connect and TLS take {say_ms(shakes[0])} of a slow request, {say_ms(shakes[1])} before" if told else (
         f"the gap in front of the engine is {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} before, whatever the load" if gaps else "")
     return named(

@@ -13,9 +13,10 @@ Evidence
     the slowdown that batch and prefill do not explain.
 
 Fix
-    Switch speculation off (above a batch size at least), draft fewer tokens, or take a draft that fits the traffic. Judge by
-    the time per token on and off, or by accepted length against the draft's cost: no fixed line of 50 % holds, cheap drafts
-    (n-grams) pay at 30 %. The gain gives tokens their former pace.
+    Bring back the draft that was accepted where a step still yields clearly more than one token: to switch speculation off
+    would slow tokens further. Else switch it off (above a batch size at least), or draft fewer tokens. Judge by the time per
+    token on and off, or by accepted length against the draft's cost: no fixed line of 50 % holds, cheap drafts (n-grams) pay
+    at 30 %. The gain gives tokens their former pace.
 
 False alarms
     Other prompts (code instead of prose) are accepted differently without anything being wrong; a larger batch lowers the
@@ -29,15 +30,20 @@ Source
 from typing import Final
 
 import numpy as np
+import polars as pl
 
+from analysis.budget import FloatArray
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.speed import decode_parts, slowdown
+from analysis.whatif.speculation import recorded_length
 
 RULE: Final = "speculation_not_paying"
 MIN_FALL: Final = 0.1
 MIN_SLOWER: Final = 1.1
+# Tokens a step from which a draft pays for itself: drafting and checking take some 15 % of a step, the default of the what-if.
+PAYS: Final = 1.15
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -66,19 +72,31 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return few
     said = f"{rate:.2f} accepted tokens a step" if relative else f"{say_ratio(rate)} of the draft tokens are accepted"
     said += f", {was:.2f} before" if relative else f", {say_ratio(was)} before"
-    fix = bound_fix(
-        case, "speculation_off", "Switch speculative decoding off",
-        "Leave out --speculative-config (SGLang: --speculative-algorithm), or draft fewer tokens (num_speculative_tokens 1-2) and disable it above a batch "
-        "size; compare time per token on and off on the same traffic.",
-        "tokens come at the pace of before the onset", case.spent("decode") * max(0.0, 1.0 - found.usual_ms / max(found.slow_ms, 1e-9)),
-        whatif="speculation", parameters={"enabled": "false"})
+    length = recorded_length(case.points.filter(pl.col("time_us") >= int(case.period.start.timestamp() * 1e6)))
+    saved = case.spent("decode") * max(0.0, 1.0 - found.usual_ms / max(found.slow_ms, 1e-9))
     return named(
-        case, RULE, "decode", claims,
-        Action("platform", "Restart one replica after the other without speculation.", "Restart with speculation.", fix),
+        case, RULE, "decode", claims, _action(case, length, saved),
         headline=f"{said}, and a token takes {say_ms(found.slow_ms)} instead of {say_ms(found.usual_ms)}",
         because=f"speculation does not pay: {said}",
         evidence={
             "accept_now": rate, "accept_before": was, "unit": "tokens a step" if relative else "ratio", "samples_now": len(now), "samples_before": len(before),
             "token_ms_slow": found.slow_ms, "token_ms_usual": found.usual_ms, "batch_ms": found.batch_ms, "prefill_ms": found.prefill_ms,
-            "deviation": float(np.std(now))},
+            "tokens_a_step": length or None, "deviation": float(np.std(now))},
         weight=0.97)
+
+
+def _action(case: Case, length: float, saved: FloatArray) -> Action:
+    """What helps: another draft where a step still yields more tokens than drafting costs (`length`, 0 unknown), else none."""
+    if length > PAYS:
+        fix = bound_fix(
+            case, "speculation_draft", "Bring back a draft that is accepted",
+            f"A step still yields {length:.2f} tokens, so to switch speculation off would slow tokens further unless drafting costs more than "
+            f"{say_ratio(length - 1.0)} of a step. Restore the draft model or head that was made for this target and tokenizer, or draft fewer tokens "
+            "(num_speculative_tokens 1-2).", "tokens come at the pace of before the onset", saved)
+        return Action("platform", "Roll back the draft model or the target that changed.", "Roll forward again.", fix)
+    fix = bound_fix(
+        case, "speculation_off", "Switch speculative decoding off",
+        "Leave out --speculative-config (SGLang: --speculative-algorithm), or draft fewer tokens (num_speculative_tokens 1-2) and disable it above a batch "
+        "size; compare time per token on and off on the same traffic.",
+        "tokens come at the pace of before the onset", saved, whatif="speculation", parameters={"enabled": "false"})
+    return Action("platform", "Restart one replica after the other without speculation.", "Restart with speculation.", fix)

@@ -87,7 +87,9 @@ def pools(facts: Facts) -> tuple[list[Pool], str | None]:
         return [], "the window holds no model call"
     usable = (~pl.col("error").fill_null(False) & pl.col("engine_e2e_ms").is_not_null() & (pl.col("input_tokens") > 0) & (pl.col("output_tokens") > 0)
               & (pl.col("ttft_engine_ms").is_not_null() | pl.col("prefill_ms").is_not_null()))
-    calls = calls.with_columns(usable=usable.fill_null(False))
+    # An engine's half of a call that was given up may not say its model: it is the one that the same engine's other calls name.
+    engine = pl.coalesce("engine_instance", "instance")
+    calls = calls.with_columns(usable=usable.fill_null(False), model=pl.coalesce("model", pl.col("model").drop_nulls().mode().first().over(engine)))
     if not calls["usable"].any():
         return [], ("the calls carry no engine times (queue, prefill, decode), so what load does cannot be told from here: "
                     "switch tracing on in the inference server; against a provider only exact, resampled and estimated answers are possible")

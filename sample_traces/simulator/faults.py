@@ -212,7 +212,7 @@ SCENARIOS: Final = {s.id: s for s in (
         id="connection_churn", number="24", title="Every model call opens a connection of its own", world=RAG, slo=RAG_SLO,
         fault=turn("handshake_ms", pooled=False), amounts=(920.0, 568.0, 376.0), bounds=(30.0, 2500.0),
         causes=("connection_churn",), stages=("network",), client_causes=("connection_churn", "provider_queueing", "none"),
-        client_stages=("network", "first_token"), fixes=undo("connection_pooling", "pooled")),
+        client_stages=("network", "first_token"), fixes=undo("connection_pooling", "pooled", network_ms=3.5)),
     Scenario(
         id="serial_orchestrator", number="25", title="Tokens are counted on the event loop", world=changed(RAG, rate_rps=6.0), slo=RAG_SLO,
         fault=turn("tokenizer_us"), amounts=(134.0, 122.0, 114.0), bounds=(20.0, 145.0), accepted=("unattributed_time",),

@@ -20,6 +20,16 @@ def test_fires_when_acceptance_falls_and_tokens_slow_down() -> None:
     assert (finding.evidence["accept_now"], finding.evidence["accept_before"]) == (pytest.approx(0.3), pytest.approx(0.7))
 
 
+@pytest.mark.parametrize(("accepted", "fix"), [(20.0, "speculation_draft"), (5.0, "speculation_off")])
+def test_a_draft_that_still_pays_is_not_to_be_switched_off(accepted: float, fix: str) -> None:
+    # 40 tokens a second of which 20 were drafted are 2 a step; 5 of 40 are 1.14, less than drafting costs.
+    gauges = acceptance(0.7, 0.3) | {"output_tokens": dict.fromkeys(SECONDS, 40.0), "spec_accepted_tokens": dict.fromkeys(SECONDS, accepted)}
+    finding = the(run(engine(token_ms=np.where(LATE, 40.0, 10.0)), slo=E2E, gauges=gauges), "speculation_not_paying")
+    assert finding.fix is not None
+    assert finding.fix.id == fix
+    assert finding.evidence["tokens_a_step"] == pytest.approx(40.0 / (40.0 - accepted))
+
+
 def test_silent_when_acceptance_stayed() -> None:
     found = run(engine(token_ms=np.where(LATE, 40.0, 10.0)), slo=E2E, gauges=acceptance(0.3, 0.3))
     assert of(found, "speculation_not_paying") is None

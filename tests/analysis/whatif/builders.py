@@ -16,7 +16,7 @@ _CALL: dict[str, Any] = {
     "tenant": None, "prefix_hash": None, "streaming": True, "input_tokens": 500, "output_tokens": 101, "cached_tokens": None, "reasoning_tokens": None,
     "max_tokens": None, "ttft_source": "attribute", "ttft_client_ms": None, "ttft_engine_ms": None, "engine_e2e_ms": None, "queue_ms": None,
     "prefill_ms": None, "decode_ms": None, "finish_reason": "stop", "error": False, "error_type": None, "http_status": None, "attempts": None,
-    "predicted_p50": None, "on_path": True}
+    "predicted_p50": None, "on_path": True, "engine_alone": False}
 _TEXT = {"provider", "session", "tenant", "prefix_hash", "finish_reason", "error_type", "engine_instance"}
 
 

@@ -20,6 +20,7 @@ from analysis.whatif import (
     warm_pool,
 )
 from analysis.whatif.facts import Facts
+from analysis.whatif.pool import pools
 from analysis.whatif.prediction import Prediction
 from tests.analysis.whatif.builders import START_US, calls, facts_of, requests_of
 
@@ -62,6 +63,7 @@ def test_steps_beyond_the_cap_go_with_what_lies_between() -> None:
     assert gain(answer) == (4600.0, pytest.approx(4600.0 - 2600.0))
     assert answer.cost["truncated_ratio"] == 1.0
     assert step_cap.predict(facts_of(four, requests=own), steps=4).cost["truncated_ratio"] == 0.0
+    assert answer.bound  # no engine times: the load stays as it was
 
 
 def test_failover_draws_from_the_other_provider() -> None:
@@ -93,6 +95,14 @@ def test_pooled_connections_cost_what_the_quickest_quarter_spends() -> None:
     assert connection_pooling.predict(facts_of(one)).predicted is None
 
 
+def test_a_given_way_replaces_the_quickest_quarter() -> None:
+    # Every call opens a connection: no quarter shows the way without, so that by itself is only a bound.
+    own = requests_of(calls(100, e2e_ms=1000.0, ttft_ms=600.0), network_ms=500.0, ttft_network_ms=500.0)
+    facts = facts_of(calls(100, e2e_ms=1000.0, ttft_ms=600.0), requests=own)
+    assert gain(connection_pooling.predict(facts, network_ms=4.0)) == (1000.0, pytest.approx(504.0))
+    assert (connection_pooling.predict(facts).bound, connection_pooling.predict(facts, network_ms=4.0).bound) == (True, False)
+
+
 def test_cached_answers_take_the_time_of_a_hit() -> None:
     answer = response_cache.predict(facts_of(calls(400, ttft_ms=300.0), percentile=10.0), hit_ratio=0.4, hit_ms=50.0)
     assert gain(answer) == (1000.0, 50.0)
@@ -112,6 +122,22 @@ def test_cold_replicas_answer_as_their_warm_neighbours() -> None:
 def test_nothing_to_cancel_is_said() -> None:
     assert "own spans" in cancellation.predict(facts_of(calls(10))).reasons["predicted"]
     assert "nothing to cancel" in cancellation.predict(facts_of(calls(10, engine_e2e_ms=900.0, ttft_engine_ms=100.0))).reasons["predicted"]
+
+
+def test_an_engine_works_on_beside_the_call_that_its_request_gave_up() -> None:
+    # The client of each request leaves after 400 ms and never learns an id; the engine writes 100 tokens from 100 to 1,100 ms by itself.
+    both = calls(20, start_s=np.repeat(np.arange(10) * 5.0, 2), e2e_ms=np.tile([400.0, 1100.0], 10), ttft_ms=[None, 100.0] * 10,
+                 ttft_engine_ms=[None, 100.0] * 10, engine_e2e_ms=[None, 1100.0] * 10, output_tokens=[None, 100.0] * 10,
+                 error=[True, False] * 10, error_type=["asyncio.CancelledError", None] * 10, engine_alone=[False, True] * 10,
+                 request=np.arange(20) // 2, trace_id=[f"{k // 2}" for k in range(20)])
+    assert cancellation.stayed_ms(facts_of(both)).tolist() == [400.0] * 20
+
+
+def test_calls_of_an_engine_that_name_no_model_are_those_of_its_others() -> None:
+    both = calls(300, ttft_ms=100.0, ttft_engine_ms=100.0, prefill_ms=90.0, queue_ms=10.0, engine_e2e_ms=1000.0, engine_instance="gpu-0")
+    both = both.with_columns(model=pl.when(pl.int_range(300) % 3 > 0).then(pl.lit("m")))
+    found, why = pools(facts_of(both))
+    assert (why, [(pool.model, len(pool)) for pool in found]) == (None, [("m", 300)])
 
 
 def traces(n: int, rows: list[tuple[str, str | None, str, str, float, float]]) -> Facts:

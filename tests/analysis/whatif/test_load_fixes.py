@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from analysis.whatif import admission, cancellation, eject, replicas, retries, routing, speculation, tenant_quota
@@ -87,6 +88,10 @@ def test_speculation_is_judged_by_length_against_cost(two: Facts) -> None:
     assert does_not.predicted is not None
     assert pays.predicted.after < pays.predicted.before
     assert does_not.predicted.after > does_not.predicted.before
+    at = {"time_us": [0, 0], "instance": ["a", "a"], "model": ["m", "m"], "indicator": ["output_tokens", "spec_accepted_tokens"], "value": [400.0, 240.0]}
+    # 160 of 400 tokens a second are the steps' own: 2.5 a step.
+    assert speculation.recorded_length(pl.DataFrame(at)) == pytest.approx(2.5)
+    assert speculation.recorded_length(pl.DataFrame(at).head(1)) == 0.0
     assert "accepted length is not known" in speculation.predict(two).reasons["predicted"]
 
 
