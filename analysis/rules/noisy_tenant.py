@@ -17,7 +17,7 @@ Fix
 
 False alarms
     A tenant is judged by what it does to others: one whose own requests are slow because they are long is no noisy
-    neighbour. A small tenant that doubles is not either, unless that is most of the added work.
+    neighbour, unless the others' calls are clearly slower too. A small tenant that doubles is not either, unless that is most of the added work.
 
 Source
     At least 60 % of the added work and 1.5 times its former share: own defaults; comparing attribute shares in selection
@@ -30,10 +30,12 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from analysis.calls import MIN_CALLS, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
+from analysis.goodput import wilson
 from analysis.prefill import spread
 from analysis.rules.prompt_bloat import MIN_GROWTH
 from analysis.tenants import Noisy, noisiest
@@ -43,6 +45,11 @@ MIN_PART: Final = 0.6
 MIN_RISE: Final = 1.5
 # Share of slow requests that must be other tenants' for it to be a neighbour's noise; own default.
 MIN_OTHERS: Final = 0.3
+# ...or this share, where the others' own calls are clearly slower than before: long requests are the first over a limit, whoever waits behind them.
+# Clearly is twice as many calls above what few of them took before; own defaults.
+FEWEST_OTHERS: Final = 0.1
+_RARE: Final = 0.03
+_OFTEN: Final = 2.0
 # What longer prompts of one tenant, and longer answers, look like to rules that do not ask whose they are.
 _BY_INPUT: Final = frozenset({"prompt_bloat", "huge_context", "decode_stall"})
 _BY_OUTPUT: Final = frozenset({"long_outputs", "reasoning_inflation"})
@@ -58,7 +65,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return RuledOut(what=RULE, figure=f"{printable(found.name)} brought most of the added work, {say_ratio(found.part)} of it")
     slow = case.slow["tenant"]
     others = float((slow.fill_null("") != found.name).to_numpy().mean())
-    if others < MIN_OTHERS:
+    if others < (FEWEST_OTHERS if harmed(case, found.name) else MIN_OTHERS):
         return RuledOut(what=RULE, figure=f"{say_ratio(1.0 - others)} of the slow requests are {printable(found.name)}'s own")
     growth = grown.arrivals + grown.repeats + grown.input + grown.cache + grown.output
     claims = {name: ms * found.part * growth for name, ms in (spread(case, 1.0) | _unsplit(case)).items()}
@@ -66,6 +73,17 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not enough(case, claims):
         return None
     return too_few_breaches(case) or _diagnosis(case, found, others, claims)
+
+
+def harmed(case: Case, name: str) -> bool:
+    """Say whether clearly more calls of the other tenants than before take longer than all but a few of theirs did."""
+    if case.calls_before is None:
+        return False
+    sides = [side.where((side.frame["tenant"].fill_null("") != name).to_numpy()).of("e2e_ms") for side in (case.calls_before, case.calls)]
+    before, now = (side[known(side)] for side in sides)
+    if min(len(before), len(now)) < MIN_CALLS:
+        return False
+    return wilson(int((now > np.quantile(before, 1.0 - _RARE)).sum()), len(now))[0] > _OFTEN * _RARE
 
 
 def _unsplit(case: Case) -> dict[str, float]:

@@ -129,4 +129,13 @@ HEALTHY: Final = {h.id: h for h in (
     Healthy("healthy_busy", "Engines at two thirds of their capacity, their users served in time", changed(TIGHT, growth=1.25), RAG_SLO),
     Healthy("healthy_batch", "A nightly job beside the users", changed(RAG, batch_rps=0.1), "ttft:2000 e2el:3500"),
     Healthy("healthy_deploy", "A deploy that changes nothing", AGENT, AGENT_SLO, lambda settings: changed(settings, version="2.5.0")),
+    Healthy("healthy_quiet", "Few users", changed(RAG, rate_rps=1.2), RAG_SLO),
+    Healthy("healthy_ramp", "A morning: traffic rises by half within ten minutes", changed(RAG, rate_rps=4.5, diurnal=0.5), RAG_SLO),
+    Healthy("healthy_evening", "Half of the users go home", changed(CHAT, growth=1.2), CHAT_SLO, lambda settings: changed(settings, growth=0.6)),
+    Healthy("healthy_job_begins", "A nightly job begins beside the users", RAG, "ttft:2000 e2el:3500", lambda settings: changed(settings, batch_rps=0.08)),
+    Healthy("healthy_two_deploys", "A deploy of a hosted assistant, and another mix of its routes",
+            changed(HOSTED, other_route="/assist/short", other_share=0.2), RAG_SLO, lambda settings: changed(settings, version="2.5.0", other_share=0.35)),
+    Healthy("healthy_leavers", "Some users leave before their answer is there, as ever", changed(CHAT, give_up_share=0.08, give_up_s=1.5), CHAT_SLO),
+    Healthy("healthy_longer", "Prompts and answers a tenth longer, with room for both", CHAT, CHAT_SLO,
+            lambda settings: changed(settings, input_factor=1.1, output_factor=1.1)),
 )}

@@ -43,3 +43,11 @@ def test_a_tenant_that_waits_for_itself_alone_is_no_neighbour() -> None:
     found = run(traffic(tenant, LATE & (tenant == 1) & (np.arange(N) % 3 == 0), np.where(LATE & (tenant == 1), 2_000, 500)), slo=E2E)
     assert of(found, "noisy_tenant") is None
     assert any(out.what == "noisy_tenant" and "acme's own" in out.figure for out in found.verdict.ruled_out)
+
+
+def test_a_tenant_that_is_slow_itself_first_is_one_where_the_others_become_slower_too() -> None:
+    # Four of five slow requests are acme's own; of the others every fifth waits 4 s, where they waited 5 ms.
+    tenant = np.where(LATE & (np.arange(N) % 2 == 0), 1, np.arange(N) % 4)
+    own = LATE & (tenant == 1) & (np.arange(N) % 3 == 0)
+    found = run(traffic(tenant, own | (LATE & (tenant != 1) & (np.arange(N) % 5 == 0)), np.where(LATE & (tenant == 1), 2_000, 500)), slo=E2E)
+    assert the(found, "noisy_tenant").evidence["share_of_slow_by_others"] == pytest.approx(30 / 180, abs=0.01)
