@@ -103,6 +103,7 @@ class Receiver:
         if media not in (PROTOBUF, JSON):
             raise UnsupportedMedia(f"content type {media[:100] or '(none)'!r} is not OTLP: send {PROTOBUF} or {JSON}")
         limits = self._settings
+        self._check_room(signal, request.headers.get("content-length", ""))
         with self._arriving.body() as take:
             sent = await _read(request, limits.max_body_mib << 20, limits.body_timeout_s, take)
             encoding = request.headers.get("content-encoding", "")
@@ -110,6 +111,11 @@ class Receiver:
             if media == JSON:
                 body = await self._from_json(signal, body)
         return await store(signal, body, self._writer)
+
+    def _check_room(self, signal: str, declared: str) -> None:
+        """Refuse from the head on what would be refused once it has come: the rest of a refused body is thrown away as it comes, and takes no memory."""
+        if signal != "logs" and declared.isdigit():  # of logs little is queued, if anything
+            self._writer.check_room(TRACES if signal == "traces" else METRICS, int(declared))
 
     async def _from_json(self, signal: str, body: bytes) -> bytes:
         if len(body) <= _INLINE_JSON_BYTES:

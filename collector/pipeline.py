@@ -32,8 +32,8 @@ from collector.writer import Writer, append
 
 log = logging.getLogger("overrun.collector")
 # Traces assembled at once: enough to amortise the queries (about 10 ms), few enough to keep the writer free for senders and memory small
-# (40,000 spans take 60 MB while they are assembled).
-MAX_TRACES = 4_000
+# (20,000 spans take 30 MB while they are assembled).
+MAX_TRACES = 2_000
 # When the server stops, what is pending is assembled for so long; the rest is stored, and assembled at the next start.
 _CLOSING_S = 15.0
 # Rounds are at least this far apart: each one scans the newest spans once, however many traces it takes.

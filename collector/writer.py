@@ -200,16 +200,25 @@ class Writer:
         with self._wake:
             if self._closing:
                 raise StoreUnavailable("the collector is shutting down")
-            if signal == TRACES and len(self._quiet) > MAX_PENDING:
-                self.counters.refused_bodies += 1
-                raise QueueFull(f"{len(self._quiet)} traces wait to become requests, the limit is {MAX_PENDING}: come again")
-            if self._waiting_bytes + len(data) > self.queue_bytes and self._waiting_bytes:
-                self.counters.refused_bodies += 1
-                raise QueueFull(f"{self._waiting_bytes} bytes wait to be stored, the limit is {self.queue_bytes}: come again")
+            self.check_room(signal, len(data))
             self._bodies.append(body)
             self._waiting_bytes += len(data)
             self._wake.notify()
         return body.future
+
+    def check_room(self, signal: int, size: int) -> None:
+        """Refuse what `submit` would refuse, before a body of so many bytes has come.
+
+        Raises:
+            QueueFull: the queue has no room.
+        """
+        pending = len(self._quiet) if signal == TRACES else 0
+        if pending > MAX_PENDING:
+            self.counters.refused_bodies += 1
+            raise QueueFull(f"{pending} traces wait to become requests, the limit is {MAX_PENDING}: come again")
+        if self._waiting_bytes + size > self.queue_bytes and self._waiting_bytes:
+            self.counters.refused_bodies += 1
+            raise QueueFull(f"{self._waiting_bytes} bytes wait to be stored, the limit is {self.queue_bytes}: come again")
 
     def call(self, run: Callable[[duckdb.DuckDBPyConnection], T]) -> Future[T]:
         """Run `run(connection)` in one transaction of the writer thread; the future has its result after the commit."""

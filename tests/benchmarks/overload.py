@@ -30,7 +30,7 @@ from tests.benchmarks.payload import SPANS_PER_BODY, make
 from tests.conftest import ServerProcess
 
 FACTOR = 4
-# Each waits for its answer: enough to fill the queue (32 MiB, 160 bodies) twice over.
+# Each waits for its answer: enough to fill the queue (16 MiB, 80 bodies) five times over.
 CONNECTIONS = 400
 HEADERS = {"content-type": "application/x-protobuf"}
 

@@ -514,6 +514,24 @@ def test_a_full_queue_is_503_with_retry_after_in_header_and_status(start_collect
     assert collector.post("traces", plain_body()).status_code == 200
 
 
+def test_a_full_queue_refuses_from_the_head_on_and_the_connection_goes_on(start_collector: Callable[..., Collector]) -> None:
+    collector = start_collector(queue_mib=1, max_body_mib=2)
+    waiting = body([span(1, i, name="n" * 200) for i in range(1, 5_000)])
+    content = plain_body()
+    head = b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: %d\r\n\r\n" % len(content)
+    with ThreadPoolExecutor() as pool, open_to(collector) as connection:
+        with held(collector.writer):
+            first = pool.submit(collector.post, "traces", waiting)
+            while not collector.writer.waiting_bytes:
+                pass
+            connection.sendall(head + content[:1])
+            refusal = connection.recv(65_536)  # nothing more of the body has been sent
+            assert (refusal[:12], b"retry-after: 1" in refusal) == (b"HTTP/1.1 503", True)
+        assert first.result(30).status_code == 200
+        connection.sendall(content[1:] + head + content)
+        assert connection.recv(65_536)[:12] == b"HTTP/1.1 200"
+
+
 def test_a_store_that_refuses_is_503_and_the_body_can_be_sent_again(start_collector: Callable[..., Collector]) -> None:
     collector = start_collector()
     content = body([span(1, 1)])

@@ -146,21 +146,23 @@ def test_reading_sees_one_snapshot_while_others_write(tmp_path: Path) -> None:
     store.close()
 
 
-def test_duckdb_works_in_one_thread_until_somebody_reads(tmp_path: Path) -> None:
-    store = open_store(tmp_path / "t.db", create=True)
-    asked = "select current_setting('threads')::integer"
-    [(usual,)] = store.connection.execute(asked).fetchall()
+@pytest.mark.parametrize(("limit", "settled"), [("256MB", "91.5 MiB"), ("64MB", "61.0 MiB"), (None, None)])
+def test_duckdb_takes_one_thread_and_little_memory_until_somebody_reads(tmp_path: Path, limit: str | None, settled: str | None) -> None:
+    store = open_store(tmp_path / "t.db", create=True, memory_limit=limit)
+    asked = "select current_setting('threads')::integer, current_setting('memory_limit')"
+    [usual] = store.connection.execute(asked).fetchall()
+    alone = (1, settled or usual[1])
     store.settle()
-    assert store.connection.execute(asked).fetchall() == [(1,)]
+    assert store.connection.execute(asked).fetchall() == [alone]
     with store.reading() as cursor:
-        assert cursor.execute(asked).fetchall() == [(usual,)]
+        assert cursor.execute(asked).fetchall() == [usual]
         store.settle()
-        assert cursor.execute(asked).fetchall() == [(usual,)], "somebody reads"
+        assert cursor.execute(asked).fetchall() == [usual], "somebody reads"
     store.settle()
-    assert store.connection.execute(asked).fetchall() == [(1,)]
+    assert store.connection.execute(asked).fetchall() == [alone]
     store.reopen()
     store.settle()
-    assert store.connection.execute(asked).fetchall() == [(1,)]
+    assert store.connection.execute(asked).fetchall() == [alone]
     store.close()
 
 
