@@ -94,7 +94,7 @@ class Pipeline:
     def _watch(self) -> None:
         while not self._stop.wait(_POLL_S):
             while self._assemble_due(self._quiet_s, at_least=MAX_TRACES) and not self._stop.is_set():
-                pass
+                footprint.give_back()
             self._assemble_due(self._quiet_s)
             self.store.settle()
             footprint.give_back()

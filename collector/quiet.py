@@ -16,8 +16,8 @@ from collector.decode import Ints, Words
 from collector.known import SEED, KnownTraces, spot_of
 
 Key = tuple[int, int]
-# Earliest starts of traces already assembled are remembered for this many traces.
-REMEMBERED = 100_000
+# Earliest starts of traces already assembled are remembered for this many traces (300 bytes each).
+REMEMBERED = 20_000
 # Spans of one trace, and an engine's span of a client's call, are looked for this far before the earliest start that is known of them: the
 # longest model call that providers allow. It bounds the scan; a trace's own earlier spans are known unless it is long forgotten.
 LOOK_BACK_NS = 600 * 10**9
