@@ -38,7 +38,7 @@ from analysis.whatif.prediction import (
 
 # Shares of an interval's width, see docs/BENCHMARKS.md (what-ifs): of the hold-out error, of the logarithm of the effect, and at the least.
 HOLDOUT_SHARE: Final = 1.0
-EFFECT_SHARE: Final = 0.08
+EFFECT_SHARE: Final = 0.12
 LEAST: Final = {"e2e": 0.01, "ttft": 0.045, "tpot": 0.015}
 # Steps are taken to cost this much more or less than fitted: next to capacity that moves a queue by multiples.
 SHAKE: Final = 0.02
