@@ -68,17 +68,19 @@ class Watched:
         self.settle()
         self.page.emulate_media(color_scheme=look)
         self.page.evaluate("document.activeElement.blur()")
-        background = {"light": LIGHT, "dark": DARK}[look].background
-        drawn = f"[...document.querySelectorAll('.js-plotly-plot')].every(p => p.layout?.paper_bgcolor === '{background}')"
         for _ in range(6):  # a page that is just being drawn does not hear the key
             self.page.keyboard.press("r")
             with suppress(TimeoutError):
-                self.page.wait_for_function(drawn, timeout=10_000)
+                self.charts_are({"light": LIGHT, "dark": DARK}[look].background, timeout=10_000)
                 break
-        else:
-            seen = self.page.evaluate("[...document.querySelectorAll('.js-plotly-plot')].map(p => p.layout?.paper_bgcolor ?? 'not drawn')")
-            pytest.fail(f"no {look} charts on {self.page.url}: {seen}")
         self.settle()
+
+    def charts_are(self, background: str, timeout: float | None = None) -> None:
+        """Every place of a chart holds one, in that look, with its words; the program for charts may still be on its way when the page has ended."""
+        self.page.wait_for_function("""background => [...document.querySelectorAll('[data-testid=stPlotlyChart], [data-testid=stSkeleton]')].every(place => {
+            const chart = place.querySelector('.js-plotly-plot')
+            return chart?.layout?.paper_bgcolor === background && chart.parentElement.ariaLabel
+        })""", arg=background, timeout=timeout)
 
     def settle(self) -> None:
         self.page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
@@ -244,9 +246,7 @@ def _sound(seen: Watched, page: str, look: str) -> None:
     assert seen.page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor") == colours[0], page
     assert seen.page.evaluate("getComputedStyle(document.querySelector('.ov-box h1')).color") in colours[1:], page
     # A chart whose data has just moved is drawn anew; what counts is that each ends in the look, with its words.
-    seen.page.wait_for_function(
-        "paper => [...document.querySelectorAll('.js-plotly-plot')].every(p => p.layout?.paper_bgcolor === paper && p.parentElement.ariaLabel)",
-        arg=theme.background)
+    seen.charts_are(theme.background)
     assert seen.page.locator(".ov-box h1").first.inner_text(), page
     assert seen.page.locator('[data-testid="stException"], [data-testid="stAlert"], [role=alert]').count() == 0, (page, seen.text[:500])
     assert seen.page.evaluate("window.pwned") is None
