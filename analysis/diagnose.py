@@ -286,13 +286,13 @@ def _without_latency(
     allowed = 1.0 - slo.goodput_target
     errors = judged.error & ~abandoned(frame.rows).to_numpy()  # who gave up waiting is a matter of latency
     if errors.sum() >= MIN_BREACHING and wilson(int(errors.sum()), n, Z_ONE_SIDED)[0] > allowed:
-        return _failing(frame, judged, good, errors)
+        return _failing(frame, judged, good, errors, allowed)
     # Nor is it a matter of latency where those that got an answer are within the target: who gave up waited for something else.
     lasting, answered = telling(frame.rows, slo), (judged.good | judged.bad) & ~judged.error
     failed = judged.error & lasting
     if failed.sum() >= MIN_BREACHING and wilson(int(failed.sum()), int(lasting.sum()), Z_ONE_SIDED)[0] > allowed and not clearly_below(
             judged.good[answered], slo.goodput_target):
-        return _failing(frame, judged, good, failed)
+        return _failing(frame, judged, good, failed, allowed)
     metric = judged_metric(judged, frame.rows, slo)
     known = int(judged.known[metric].sum()) if metric else 0
     needed = min_n(slo.percentile)
@@ -323,7 +323,7 @@ def _traffic_lost(frame: RequestFrame, baseline: Chosen | None) -> Verdict | Non
     )
 
 
-def _failing(frame: RequestFrame, judged: Judged, good: Goodput, counted: BoolArray) -> Verdict:
+def _failing(frame: RequestFrame, judged: Judged, good: Goodput, counted: BoolArray, allowed: float) -> Verdict:
     failed, n = frame.rows.filter(pl.Series(counted)), frame.rows.height
     kinds = failed.group_by("error_type").len().sort("len", "error_type", descending=[True, False])
     name, count = kinds.row(0)
@@ -334,7 +334,7 @@ def _failing(frame: RequestFrame, judged: Judged, good: Goodput, counted: BoolAr
         waited = say_ms(float(np.median(gone["e2e_ms"].to_numpy())))
         how = f"end without an answer, {gone.height:,} of them given up by their clients after {waited} at the median,"
         why = "Requests that get an answer are within the target."
-    onset = incident.onset(frame, judged.error, 0.0)
+    onset = incident.onset(frame, judged.error, allowed)  # a stray error in a healthy hour is no beginning
     changes = incident.changed(frame.rows, onset)
     sentence = (
         f"Failing: {failed.height:,} of {n:,} requests ({say_ratio(failed.height / n)}) {how} "

@@ -89,7 +89,8 @@ def learn(points: pl.DataFrame, found: Breaches, origin_us: int) -> tuple[list[I
     # A breach that had begun when the window did cannot have been announced in it.
     onsets = found.onsets[found.onsets > found.first_s]
     if len(onsets) < LEAST_EVENTS:
-        return [], f"{len(onsets)} breaches began in the window, at least {LEAST_EVENTS} are needed to learn what comes before them"
+        count = f"{len(onsets)} breach{'' if len(onsets) == 1 else 'es'}"
+        return [], f"{count} began in the window, at least {LEAST_EVENTS} are needed to learn what comes before them"
     made = []
     for (name,), rows in points.partition_by("indicator", as_dict=True, maintain_order=True).items():
         if name not in LEARNED:

@@ -16,7 +16,7 @@ from analysis.errors import AnalysisError, nearest
 from analysis.slo import METRICS
 from analysis.window import Window, filter_of, query
 
-SORTS: Final = ("start", "e2e", "ttft", "output_tokens")
+SORTS: Final = ("start", "e2e", "ttft", "output_tokens", "errors")
 DEFAULT_LIMIT: Final = 200
 MOST_LISTED: Final = 1000
 # A menu with more entries than this is searched by typing; the rest can still be typed into the URL.
@@ -49,7 +49,7 @@ class RequestRow(msgspec.Struct, kw_only=True):
 
 
 class RequestList(msgspec.Struct, kw_only=True):
-    """The first `limit` of `total` matching requests in the order of `sort` (largest or newest first)."""
+    """The first `limit` of `total` matching requests in the order of `sort` (largest or newest first; by `errors`: failed ones first, newest on top)."""
 
     sort: str
     limit: int

@@ -16,7 +16,7 @@ from analysis.parts import Stages
 from analysis.series import Series
 from dashboard.box import Box
 from dashboard.plot import Spec, axis, layout, line, note, utc
-from dashboard.theme import Theme, in_order, say_added, say_ms, say_tick, ticks
+from dashboard.theme import Theme, in_order, say_added, say_ms, say_step, say_tick, ticks
 
 # Parts below this share of a waterfall's change are drawn together.
 _LEAST_PART: Final = 0.01
@@ -170,7 +170,7 @@ def _percentile_line(course: Series, name: str, edges: list[float], colour: str,
     half = timedelta(seconds=course.step_s / 2)
     values = [getattr(point, name.lower()) for point in course.points]
     return {
-        "type": "scatter", "mode": "lines+markers" if len(values) < 40 else "lines", "name": f"{name} per {course.step_s} s",
+        "type": "scatter", "mode": "lines+markers" if len(values) < 40 else "lines", "name": f"{name} per {say_step(course.step_s)}",
         "x": [(point.start + half).isoformat() for point in course.points], "y": [None if value is None else _place(value, edges) for value in values],
         "line": {"color": colour, "dash": dash, "width": width}, "marker": {"size": 5}, "hoverinfo": "text",
         "hovertext": [f"{name} {say_ms(value)}, n {point.n:,}" for value, point in zip(values, course.points, strict=True)]}

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from analysis.compare import MetricChange, StageChange
 from analysis.series import Series
 from dashboard.plot import Spec, axis, layout, line, note
-from dashboard.theme import Theme, in_order, say_added, say_ms, say_tick, ticks
+from dashboard.theme import Theme, in_order, say_added, say_ms, say_step, say_tick, ticks
 
 Span = tuple[datetime, datetime]
 
@@ -18,7 +18,7 @@ def picker(course: Series, before: Span | None, after: Span | None, theme: Theme
     times = [(point.start + half).isoformat() for point in course.points]
     top = max([value for point in course.points for value in (point.p50, point.p95) if value is not None] + [course.limit_ms or 0.0]) or 1.0
     data: list[Spec] = [
-        {"type": "scatter", "mode": "lines+markers", "name": f"{name} per {course.step_s} s", "x": times,
+        {"type": "scatter", "mode": "lines+markers", "name": f"{name} per {say_step(course.step_s)}", "x": times,
          "y": [getattr(point, name.lower()) for point in course.points], "line": {"color": colour, "dash": dash, "width": width}, "marker": {"size": 4},
          "hoverinfo": "text", "hovertext": [f"{name} {say_ms(getattr(point, name.lower()))}, n {point.n:,}" for point in course.points]}
         for name, colour, dash, width in (("P50", theme.muted, "dot", 1.5), ("P95", theme.accent, "solid", 2.2))]

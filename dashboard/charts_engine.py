@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -10,6 +12,8 @@ from dashboard.plot import Spec, axis, layout, line, note
 from dashboard.theme import Theme, say_age, say_ms, say_number, say_tick, ticks
 
 ROW_PX: Final = 112
+# A gap in an indicator is so many times as long as what usually lies between two samples.
+_MISSED: Final = 2.5
 _COLOUR: Final = {"queue_depth": "queue", "running": "decode", "prefix_cache_hit_rate": "guardrail", "preemptions": "prefill", "output_tokens": "tool"}
 _NAMES: Final = {
     "kv_cache_usage": "KV cache used", "queue_depth": "Requests waiting", "running": "Running batch", "prefix_cache_hit_rate": "Prefix cache hits",
@@ -44,13 +48,14 @@ def rows(found: EngineCourse, theme: Theme) -> Spec:
         top = max([value for value in values if value is not None] + [limit or 0.0] + ([1.0] if i and found.indicators[i - 1].unit == "ratio" else []))
         top = top if top > 1e-6 else 1.0  # a threshold of "any at all" is no scale
         marks = ticks(top)
+        at, values = (times, values) if i == 0 else bridged(times, values)
         marks = marks[:: 1 + len(marks) // 4]
         words = [say_tick(mark) for mark in marks] if i == 0 else [say_number(mark, found.indicators[i - 1].unit) for mark in marks]
         shape[f"yaxis{key}"] = axis(theme, domain=[low, high], range=[0, top * 1.12], tickvals=marks, ticktext=words)
         data.append({
-            "type": "scatter", "mode": "lines+markers" if sum(value is not None for value in values) < 40 else "lines", "x": times, "y": values,
+            "type": "scatter", "mode": "lines+markers" if sum(value is not None for value in values) < 40 else "lines", "x": at, "y": values,
             "yaxis": f"y{key}", "line": {"color": colour, "width": 1.9}, "marker": {"size": 4}, "name": name, "hoverinfo": "text",
-            "fill": "tozeroy" if i else "none", "fillcolor": f"{colour}22",
+            "fill": "tozeroy" if i and None not in values else "none", "fillcolor": f"{colour}22",
             "hovertext": ["" if value is None else f"{name} {_said(value, i, found)}" for value in values]})
         shape["annotations"].append(
             note(0.004, high, f"<b>{name}</b>", theme, xref="paper", yref="paper", xanchor="left", yshift=-6, background=theme.background))
@@ -58,6 +63,21 @@ def rows(found: EngineCourse, theme: Theme) -> Spec:
             shape["shapes"].append(line(0, 1, limit, limit, theme.ink, 1.2, dash="dash", xref="paper", yref=f"y{key}"))
     _alerts(found, shape, theme)
     return {"data": data, "layout": shape}
+
+
+def bridged(times: list[str], values: Sequence[float | None]) -> tuple[list[str], list[float | None]]:
+    """The samples of an indicator: steps without one are left out where samples come that seldom, and stay as a gap where some are missing."""
+    known = [i for i, value in enumerate(values) if value is not None]
+    usual = sorted(after - before for before, after in itertools.pairwise(known))[(len(known) - 1) // 2] if len(known) > 1 else 1
+    at: list[str] = []
+    kept: list[float | None] = []
+    for place, i in enumerate(known):
+        if place and i - known[place - 1] > _MISSED * usual:
+            at.append(times[i - 1])
+            kept.append(None)
+        at.append(times[i])
+        kept.append(values[i])
+    return at, kept
 
 
 def _alerts(found: EngineCourse, shape: Spec, theme: Theme) -> None:

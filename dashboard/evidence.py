@@ -17,19 +17,21 @@ _MOST_LISTED: Final = 6
 _SIDES: Final = ("_slow", "_reference", "_now", "_before", "_tail", "_usual")
 _INTERVAL: Final = "_interval"
 _UNITS: Final = {"_tokens": "tokens", "_rps": "requests/s", "_tps": "tokens/s", "_per_minute": "a minute"}
-_N: Final = {"n": "requests judged", "n_breaching": "over the limit", "n_tail": "slow ones", "n_reference": "reference ones"}
+_N: Final = {"n": "requests judged", "n_breaching": "over the limit", "n_tail": "slow ones", "n_reference": "compared with",
+                   "z": "standard deviations (z)", "claims": "time laid to it, by stage", "source": "told by"}
 
 
 def rows(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return (what, value) pairs as safe HTML, an interval beside its value; what has no value is left out."""
     found = []
     for key, value in evidence.items():
-        if value is None or (key.endswith(_INTERVAL) and key.removesuffix(_INTERVAL) in evidence):
+        if value in (None, [], {}) or (key.endswith(_INTERVAL) and key.removesuffix(_INTERVAL) in evidence):
             continue
         words = said(key, value)
         interval = evidence.get(f"{key}{_INTERVAL}")
         if isinstance(interval, list | tuple) and len(interval) == 2 and None not in interval:
-            words += f" <small>({said(key, interval[0])} to {said(key, interval[1])})</small>"
+            low, high = said(key, interval[0]), said(key, interval[1])
+            words += f" <small>({low} to {high})</small>" if {low, high} != {words} else ""
         found.append((label(key), words))
     return found
 

@@ -9,7 +9,7 @@ from analysis.series import Series
 from analysis.window import rfc3339
 from dashboard import charts, data, lift, plot, state, ui
 from dashboard.box import Box
-from dashboard.theme import Theme, say_ms, say_span
+from dashboard.theme import Theme, say_ms, say_span, say_step
 
 
 def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
@@ -24,9 +24,9 @@ def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
     st.plotly_chart(
         plot.figure(charts.heat(found, theme, course, box)), theme=None, config=plot.CONFIG, key=key, selection_mode=["box"],
         on_select=lambda: state.choose_box(charts.box_of(st.session_state[key]["selection"], found)), alt=words(found.n, metric, course.step_s))
-    ui.put(f"<small>{found.n:,} requests with {metric.upper()}, {found.step_s} s × 21 % buckets, stronger = more requests; dashed = {limit(course)}; "
-           f"drag a box to see what those requests share; lines need n ≥ {course.min_n['p50']} (P50) and {course.min_n['p95']} (P95) per {course.step_s} s; "
-           "times in UTC; source /api/v1/heatmap, /api/v1/series</small>")
+    ui.put(f"<small>{found.n:,} requests with {metric.upper()}, {say_step(found.step_s)} × 21 % buckets, stronger = more requests; dashed = {limit(course)}; "
+           f"drag a box to see what those requests share; lines need n ≥ {course.min_n['p50']} (P50) and {course.min_n['p95']} (P95) per "
+           f"{say_step(course.step_s)}; times in UTC; source /api/v1/heatmap, /api/v1/series</small>")
     return box
 
 
@@ -56,4 +56,4 @@ def others(asked: data.Asked, metric: str, box: Box | None) -> Cohorts:
 
 def words(n: int, metric: str, step_s: int) -> str:
     """The heat map's description for those who do not see it."""
-    return f"Heat map of {metric.upper()} of {n:,} requests over time, with P50 and P95 per {step_s} s and the limit as a dashed line"
+    return f"Heat map of {metric.upper()} of {n:,} requests over time, with P50 and P95 per {say_step(step_s)} and the limit as a dashed line"

@@ -10,7 +10,8 @@ from dashboard.theme import say_ms, say_ratio
 def table(found: Cohorts) -> str:
     """The comparison as safe HTML, led by its sentence."""
     head = f"<h2>{headline(found)}</h2>"
-    looked = f"<small>n {found.n_slow:,} against {found.n_rest:,} others of the window; {ui.text(found.metric.upper())}; source /api/v1/cohorts</small>"
+    looked = (f"<small>n {found.n_slow:,} against {found.n_rest:,} others of the window; {ui.text(found.metric.upper())}; lift = how many times as often, "
+              "q = chance of such a difference among so many attributes; source /api/v1/cohorts</small>")
     if not found.cohorts:
         why = found.reasons.get("cohorts") or "no attribute's value is more common among them than chance allows"
         return f"{head}<p>{ui.sentence(why[0].upper() + why[1:])}.</p>{looked}{_skipped(found)}"
@@ -20,12 +21,12 @@ def table(found: Cohorts) -> str:
 
 def headline(found: Cohorts) -> str:
     """What is most common among them, in a sentence, as safe HTML."""
-    these = f"{found.n_slow:,} {ui.text(found.selection, 200)}"
+    these = f"{ui.begun(ui.text(found.selection, 200))}, n {found.n_slow:,}"
     if not found.cohorts:
-        return f"What do these share? {these}"
+        return f"{these}: what do they share?"
     first = found.cohorts[0]
     value = f"{ui.text(first.attribute.replace('_', ' '))} {ui.text(first.value)}"
-    return f"{say_ratio(first.slow_ratio)} of these have {value}, {say_ratio(first.rest_ratio)} of the others: {these}"
+    return f"{these}: {say_ratio(first.slow_ratio)} have {value}, {say_ratio(first.rest_ratio)} of the others"
 
 
 def _value(cohort: Cohort) -> str:

@@ -79,6 +79,12 @@ def links(*steps: tuple[str, str]) -> None:
             st.page_link(found[name], label=label)
 
 
+def requests_of(report: Report) -> tuple[str, str, dict[str, str]]:
+    """The step to the requests that the verdict speaks of: the failed ones where requests fail, else the slowest."""
+    failing = report.verdict.status == "failing"
+    return ("traces", "Failed requests", {"show": state.FAILED}) if failing else ("traces", "Slowest requests", {})
+
+
 def links_with(*steps: tuple[str, str, dict[str, str]]) -> None:
     """Draw links that choose something on the page they lead to: (page name, what one finds there, parameters beside the filters)."""
     found, kept = pages(), state.kept()

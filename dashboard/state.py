@@ -24,6 +24,7 @@ _FILTERS, _PRESENT, _DRAWN, _ASKED = "_filters", "_present", "_drawn", "_asked"
 # Visits that have begun with the page's address and whose session is not there yet.
 _EXPECTED: dict[Filters, datetime] = {}
 _MOST_EXPECTED, _EXPECTED_FOR = 64, timedelta(seconds=10)
+SLOWEST, FAILED = "slowest", "failed"
 KINDS = ("service", "model", "route", "tenant")
 
 
@@ -195,6 +196,12 @@ def metric(choices: list[str], judged: str | None) -> str:
 def show_around(time: datetime, length: timedelta) -> None:
     """Move the window so that it ends just behind a time: a button's callback."""
     st.session_state["from"], st.session_state["to"] = rfc3339(time - length), rfc3339(time + timedelta(seconds=1))
+
+
+def failed_first() -> bool:
+    """Whether the list of requests begins with those that failed, drawn as a choice."""
+    return st.segmented_control("Requests", [SLOWEST, FAILED], key="show", bind="query-params", default=SLOWEST, required=True,
+                                label_visibility="collapsed") == FAILED
 
 
 def chosen_trace() -> str | None:

@@ -12,7 +12,7 @@ import streamlit as st
 from analysis.client import ClientError
 from analysis.report import Report, seeking
 from analysis.requests import Holdings
-from dashboard import data, state, ui
+from dashboard import data, nav, state, ui
 from dashboard.live import STALE_AFTER
 from dashboard.theme import say_age, say_span, say_time
 
@@ -20,15 +20,25 @@ _ASK_AGAIN_S: Final = 3
 INGEST_TOKEN_VARIABLE: Final = "OVERRUN_INGEST_TOKEN"  # noqa: S105 - the name of a variable, not what it holds
 
 
-def report_or_state() -> Report | None:
-    """Return the report of the current filters, or None after a sentence was drawn about why there is none."""
+def report_or_state(*, of_metrics: bool = False) -> Report | None:
+    """Return the report of the current filters, or None after a sentence was drawn about why there is none.
+
+    `of_metrics` says whether the page can show a report that an engine's metrics alone gave, without any request.
+    """
     filters = state.filters()
     asked = data.asked(filters)
     held = data.held(filters)
-    if held.newest is None:
-        _waiting(held)
-        return None
     report = data.report(asked)
+    if by_metrics(report):
+        if of_metrics:
+            return report
+        ui.put(ui.box("This page needs requests, and there are only the engine's metrics", [
+            ui.sentence(report.verdict.sentence), "Instrument the client that calls the model, or switch tracing on in the inference server."]))
+        nav.links(("verdict", "The verdict by the engine's metrics"), ("engine", "Their course"))
+        return None
+    if held.newest is None:
+        _waiting(held, asked)
+        return None
     if report.window.requests == 0:
         _empty(report, held, filters)
         return None
@@ -43,6 +53,11 @@ def report_or_state() -> Report | None:
     return report
 
 
+def by_metrics(report: Report) -> bool:
+    """Whether an engine's metrics alone speak, no request."""
+    return report.verdict.scope == "engine_only"
+
+
 def _until_found(asked: data.Asked) -> None:
     """Ask quietly, and draw the page anew when the causes are there."""
     with suppress(ClientError):
@@ -55,9 +70,10 @@ def footer(report: Report) -> str:
     window = report.window
     left_out = f", {window.incomplete:,} incomplete left out" if window.incomplete else ""
     baseline = f"; compared with {report.baseline.requests:,} requests ({ui.text(report.baseline.choice)})" if report.baseline else ""
+    how = "interpolated in the engine's histograms" if by_metrics(report) else "exact"
     aged = f" · findings {say_age(report.findings_age_s)} old" if report.findings_age_s else ""
     return (f"<small>Window {say_span(window.start, window.end)} · {window.requests:,} requests{left_out}, {window.llm_calls:,} model calls, "
-            f"{window.spans:,} spans{baseline} · percentiles are exact{aged} · source {ui.text(data.url())}/api/v1</small>")
+            f"{window.spans:,} spans{baseline} · percentiles are {how}{aged} · source {ui.text(data.url())}/api/v1</small>")
 
 
 def snippets(url: str) -> list[tuple[str, str]]:
@@ -90,7 +106,7 @@ def snippets(url: str) -> list[tuple[str, str]]:
         ("Recorded traffic, to look around", f"overrun import FOLDER --url {url}")]
 
 
-def _waiting(held: Holdings) -> None:
+def _waiting(held: Holdings, asked: data.Asked) -> None:
     url = data.url()
     if held.spans:
         ui.put(ui.box("Spans arrive, but none of them is a request yet", [
@@ -99,14 +115,14 @@ def _waiting(held: Holdings) -> None:
         ui.put(ui.box("Waiting for the first span", [f"The server at <code>{ui.text(url)}</code> runs and holds no request yet. Point something at it:"]))
     for tab, (_, lines) in zip(st.tabs([what for what, _ in snippets(url)]), snippets(url), strict=True):
         tab.code(lines, language=None)
-    _poll()
+    _poll(asked)
 
 
 @st.fragment(run_every=_ASK_AGAIN_S)
-def _poll() -> None:
-    """Ask quietly, and draw the page anew when the first request is there."""
+def _poll(asked: data.Asked) -> None:
+    """Ask quietly, and draw the page anew when the first request is there, or an engine's metrics are."""
     try:
-        found = data.client().holdings().newest is not None
+        found = data.client().holdings().newest is not None or by_metrics(data.client().report(dict(asked)))
     except ClientError:
         found = True
     if found:

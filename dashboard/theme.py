@@ -133,6 +133,11 @@ def say_age(seconds: float) -> str:
     return f"{seconds / 3600:.0f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
 
 
+def say_step(seconds: int) -> str:
+    """Return the length of a step, in seconds as long as those are read at a glance: `30 s`, `300 s`, `12 h`."""
+    return f"{seconds} s" if seconds < 600 else say_age(seconds)
+
+
 def say_number(value: float, unit: str) -> str:
     """Return an engine's number with its unit: ratios as per cent, rates and counts with three figures."""
     if unit == "ratio":
@@ -208,6 +213,7 @@ _CSS: Final = """
 .ov .ov-share .ov-track,.ov .ov-share .ov-track span{height:10px}
 .ov .ov-these{background:VAR_ACCENT}
 .ov .ov-others{background:VAR_LINE}
+.ov ul{margin:4px 0 12px;padding-left:20px}
 .ov .ov-prose{margin-top:14px}
 .ov .ov-prose td{text-align:left}
 .ov .ov-prose th{text-align:left}

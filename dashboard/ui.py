@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -19,13 +20,26 @@ from analysis.finding import printable
 from dashboard.theme import Theme, in_order, say_ms
 
 _LONGEST_SENTENCE: Final = 2000
+# Hebrew, Arabic and their neighbours, with what joins the words of a name.
+_LETTERS: Final = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc"
+_RIGHT_TO_LEFT: Final = re.compile(f"[{_LETTERS}](?:[{_LETTERS} /._-]*[{_LETTERS}])?")
 # A label needs about this share of the bar to be readable; the total stands beside it either way.
 _LABEL_FROM: Final = 0.09
 
 
 def text(value: object, most: int = 80) -> str:
     """Return a text from anywhere as safe HTML of at most `most` characters."""
-    return html.escape(printable(None if value is None else str(value), most), quote=True)
+    return html.escape(isolated(printable(None if value is None else str(value), most)), quote=True)
+
+
+def isolated(words: str) -> str:
+    """Return words in which what is written from right to left stands for itself: the numbers beside a name keep their order."""
+    return words if words.isascii() else _RIGHT_TO_LEFT.sub("\u2068\\g<0>\u2069", words)
+
+
+def begun(words: str) -> str:
+    """Return words of the API as the beginning of a sentence."""
+    return words[:1].upper() + words[1:]
 
 
 def sentence(value: str) -> str:

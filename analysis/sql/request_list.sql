@@ -1,4 +1,4 @@
--- Which requests of the window should a person look at first? One row per request, largest or newest first; total counts all that match. Milliseconds.
+-- Which requests of the window should a person look at first? One row per request, largest, newest or failed first; total counts all that match. Milliseconds.
 -- min_ms <= metric < max_ms keeps the requests of one heat-map row.
 select
     trace_id, start, service, route, model, status, error_type, e2e_ms, ttft_ms, output_tokens,
@@ -9,6 +9,6 @@ where asked_for(start, service, model, route, tenant, workload, $start, $end, $s
     and complete
     and ($min_ms::double is null or judged_ms >= $min_ms)
     and ($max_ms::double is null or judged_ms < $max_ms)
-order by case $sort when 'ttft' then ttft_ms when 'output_tokens' then output_tokens when 'start' then epoch_us(start)::double else e2e_ms end desc nulls last,
+order by $sort = 'errors' and status <> 'ok' desc, case $sort when 'ttft' then ttft_ms when 'output_tokens' then output_tokens when 'start' then epoch_us(start)::double when 'errors' then epoch_us(start)::double else e2e_ms end desc nulls last,
     start desc, trace_id
 limit $limit

@@ -24,7 +24,7 @@ def draw() -> None:
     data.ahead(*needs(asked, report, {"metric": metric}))
     found = data.stages(asked, metric, report)
     ui.put(_box(found))
-    nav.links(("verdict", "Back to the verdict"), ("findings", "Why"), ("traces", "Requests behind these numbers"))
+    nav.links_with(("verdict", "Back to the verdict", {}), ("findings", "Why", {}), nav.requests_of(report))
     if found.parts:
         left, right = st.columns(2, gap="large")
         with left:
@@ -55,7 +55,7 @@ def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[C
 def headline(found: Stages) -> tuple[str, list[str]]:
     """What the page finds, as safe HTML: a headline and what stands below it."""
     if not found.parts or found.slow_ms is None or found.typical_ms is None:
-        return "No stage can be judged", [ui.sentence(found.reasons.get("parts", ""))]
+        return "No stage can be judged", [ui.begun(ui.sentence(found.reasons.get("parts", ""))) + "."]
     metric, groups = (found.metric or "").upper(), [row for row in found.stages if row.stage is None and row.budget_ms is not None]
     over = [row for row in groups if row.over]
     names = ", ".join(f"{ui.text(row.group)} {say_ms(row.tail_ms)} of {say_ms(row.budget_ms)}" for row in over)

@@ -11,7 +11,7 @@ from analysis.compare import CohortChange, Comparison, RatioChange
 from analysis.report import Report
 from analysis.window import rfc3339
 from dashboard import charts_compare, data, downloads, heat, nav, plot, state, states, ui
-from dashboard.theme import Theme, say_added, say_ms, say_ratio, say_span, say_time, theme_of
+from dashboard.theme import Theme, say_added, say_ms, say_ratio, say_span, say_step, say_time, theme_of
 
 _GLYPH = {"regressed": "▲", "improved": "✓", "mixed": "↕", "unchanged": "=", "not_enough_data": "◔"}
 
@@ -92,7 +92,8 @@ def quantiles(found: Comparison) -> str:
             rest = say_added(change.adjusted_ms) if change.adjusted_ms is not None else "–"
             rows.append([f"{metric.metric.upper()} P{change.quantile:g}", say_ms(change.before_ms), say_ms(change.after_ms),
                          f"{say_added(change.difference_ms or 0.0)}<small>{certain}</small>", rest])
-    return ui.table(["", "A", "B", "B − A", "with the same traffic"], rows)
+    return ui.table(["", "A", "B", "B − A", "with the same traffic"], rows, caption="Beyond chance: at least 5 %, and outside an interval that is widened for "
+                    "all that is asked here; it is wider than the 95 % of the chart.")
 
 
 def came_and_went(found: Comparison) -> str:
@@ -120,8 +121,8 @@ def _pick(asked: data.Asked, metric: str, before: str, after: str, theme: Theme)
     key = f"pick-{metric}"
     st.plotly_chart(
         plot.figure(charts_compare.picker(course, _span(before), _span(after), theme)), theme=None, config=plot.CONFIG, key=key, selection_mode=["box"],
-        on_select=lambda: _chosen(key, side), alt=f"{metric.upper()} P50 and P95 per {course.step_s} s with windows A and B marked")
-    ui.put(f"<small>Drag over the course to set {'A' if side == 'before' else 'B'}; {metric.upper()} per {course.step_s} s, n {course.n:,}, "
+        on_select=lambda: _chosen(key, side), alt=f"{metric.upper()} P50 and P95 per {say_step(course.step_s)} with windows A and B marked")
+    ui.put(f"<small>Drag over the course to set {'A' if side == 'before' else 'B'}; {metric.upper()} per {say_step(course.step_s)}, n {course.n:,}, "
            f"dashed = {heat.limit(course)}, times in UTC; source /api/v1/series</small>")
 
 

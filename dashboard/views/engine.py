@@ -13,12 +13,12 @@ from analysis.report import Report
 from dashboard import charts_engine, data, downloads, nav, plot, state, states, ui
 from dashboard.charts_engine import RATIOS, name_of
 from dashboard.evidence import plain
-from dashboard.theme import say_age, say_ms, say_number, say_ratio, say_time, theme_of
+from dashboard.theme import say_age, say_ms, say_number, say_ratio, say_step, say_time, theme_of
 
 
 def draw() -> None:
     """The page."""
-    report = states.report_or_state()
+    report = states.report_or_state(of_metrics=True)
     if report is None:
         return
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
@@ -31,12 +31,13 @@ def draw() -> None:
         left, right = st.columns([2.6, 1], gap="large")
         with left:
             st.plotly_chart(plot.figure(charts_engine.rows(found, theme)), theme=None, config=plot.CONFIG, key="engine", alt=words(found))
-            ui.put(f"<small>Steps of {found.step_s} s; {found.metric.upper()} P95 of n {found.effect_n:,} (gaps: too few in the step); each server's mean per "
-                   "step, servers put together as named on the right; dashed = limit or prior threshold; times in UTC; source /api/v1/engine</small>")
+            ui.put(f"<small>Steps of {say_step(found.step_s)}; {found.metric.upper()} P95 of n {found.effect_n:,} (gaps: too few in the step); each server's "
+                   "mean per step, servers put together as named on the right; dashed = limit or prior threshold; times in UTC; source "
+                   "/api/v1/engine</small>")
             downloads.as_json("These series", "engine", found)
         with right:
             ui.put(alerts(found) + learned(report) + now(found))
-    ui.put(room(view) + missing(found) + states.footer(report))
+    ui.put((room(view) if found.effect_n else "") + missing(found) + states.footer(report))
 
 
 def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
@@ -48,9 +49,13 @@ def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[C
 def headline(found: EngineCourse) -> tuple[str, list[str]]:
     """Whether the engine warned, as safe HTML."""
     if not found.indicators:
-        return "The inference servers say nothing here", [ui.sentence(found.reasons.get("indicators", "")) + "."]
+        return "The inference servers say nothing here", [ui.begun(ui.sentence(found.reasons.get("indicators", ""))) + "."]
     metric = found.metric.upper()
     ahead = sorted((row for row in found.indicators if row.lead_s is not None), key=lambda row: -(row.lead_s or 0.0))
+    if not found.effect_n:
+        told = [f"{name_of(row.indicator)} {said(row)}" for row in found.indicators if row.crossed_at is not None]
+        what = f"{len(told)} signal{'s' if len(told) > 1 else ''} reached the threshold" if told else "No signal reached its threshold"
+        return what, [f"{', '.join(told)}. " * bool(told) + f"No request carries {metric} here: whether they came before it broke cannot be told."]
     if found.breach_at is None:
         raised = [row for row in found.indicators if row.crossed_at is not None]
         also = "; meanwhile " + ", ".join(f"{name_of(row.indicator)} {said(row)}" for row in raised) if raised else "; no indicator reached its threshold"
@@ -98,7 +103,7 @@ def room(view: EngineView) -> str:
             breaks = f"{plain(part.breaks_between[0])} to {plain(part.breaks_between[1])} {unit}<small>{limit}</small>"
         usual = f"{plain(part.usual)} {unit}" if part.usual is not None else "–"
         name = ui.text(part.quantity.replace("_", " "))
-        rows.append([name, f'<span class="ov-n">{usual}</span>', breaks, say_ratio(part.spare), ui.text(part.first_stage) if part.first_stage else "–"])
+        rows.append([name, f'<span class="ov-n">{usual}</span>', breaks, _whole(say_ratio(part.spare)), ui.text(part.first_stage) if part.first_stage else "–"])
     knees = []
     for knee in view.knees:
         if knee.at is None:
@@ -107,7 +112,7 @@ def room(view: EngineView) -> str:
             continue
         interval = f"<small>{plain(knee.interval[0])} to {plain(knee.interval[1])}</small>" if knee.interval else ""
         cost = f"{say_ms(knee.slope_before_ms)} → {say_ms(knee.slope_after_ms)}"
-        knees.append([knee.metric.upper(), f"{plain(knee.at)} running{interval}", cost, say_ratio(knee.spare), f'<span class="ov-n">{knee.n:,}</span>'])
+        knees.append([knee.metric.upper(), f"{plain(knee.at)} running{interval}", cost, _whole(say_ratio(knee.spare)), f'<span class="ov-n">{knee.n:,}</span>'])
     left = ui.table(["Headroom", "usual", "breaks between", "spare", "first stage"], rows) if rows else ""
     right = ui.table(["Knee of", "at", "ms per further request", "spare", "n"], knees) if knees else ""
     return f'<div class="ov-cols"><div>{left}</div><div>{right}</div></div><p><small>Source /api/v1/indicators</small></p>' if left or right else ""

@@ -22,7 +22,7 @@ def draw() -> None:
         return
     theme = theme_of(state.mode())
     ui.put(ui.box(*headline(report)))
-    nav.links(("verdict", "Back to the verdict"), ("budget", "Which stage"), ("traces", "Slowest requests"))
+    nav.links_with(("verdict", "Back to the verdict", {}), ("budget", "Which stage", {}), nav.requests_of(report))
     for place, finding in enumerate(report.findings, 1):
         with st.container(border=True, key=f"finding-{place}"):
             ui.put(card(place, finding, report, theme))
@@ -42,12 +42,12 @@ def headline(report: Report) -> tuple[str, list[str]]:
         return "Causes are being sought", [ui.sentence(report.verdict.sentence)]
     if not count:
         why = report.reasons.get("findings") or "no check found a cause in these requests"
-        return "No finding", [ui.sentence(f"{why[0].upper()}{why[1:]}.")]
+        return "No finding", [ui.sentence(f"{ui.begun(why)}.")]
     first = report.findings[0]
     where = f"{ui.text(first.stage)} ({ui.text(first.service)})" if first.service else ui.text(first.stage)
-    words = f"{count} finding{'s' if count > 1 else ''}: {'first ' if count > 1 else ''}{ui.text(first.rule.replace('_', ' '))} in {where}"
+    words = f"{f'{count} findings, the first' if count > 1 else '1 finding'}: {ui.text(first.rule.replace('_', ' '))} in {where}"
     gain = first.fix.predicted if first.fix else None
-    return words, [f"{ui.text(first.fix.title, 200)}: {prediction(gain)}."] if first.fix and gain else []
+    return words, [f"{ui.text(first.fix.title, 200)}: {prediction(first.fix, gain)}."] if first.fix and gain else []
 
 
 def card(place: int, finding: Finding, report: Report, theme: Theme) -> str:
@@ -73,23 +73,31 @@ def fix_of(fix: Fix, report: Report, theme: Theme) -> str:
     if gain is None:
         why = next(iter(fix.reasons.values()), "its effect is not computed")
         return body + f'<p class="ov-muted">No prediction: {ui.sentence(why)}</p>'
-    limit = report.slo.limits().get(gain.metric)
+    limit, of = report.slo.limits().get(gain.metric), period(fix)
     cost = "; ".join(f"{ui.text(evidence.label(name))} {evidence.said(name, value)}" for name, value in gain.cost.items()) or "none counted"
     tested = f", back-test error {say_ratio(gain.backtest_error_ratio)}" if gain.backtest_error_ratio is not None else ""
-    return (body + before_after(gain, limit, theme)
-            + f"<small>{ui.text(fix.method)}{tested}; changes {say_ratio(gain.touched_ratio)} of requests; price: {cost}; "
-            f"n {report.window.requests:,}. Holds if {ui.sentence(fix.assumption)}.</small>")
+    counted = "" if of else f"; n {report.window.requests:,}"
+    return (body + before_after(gain, limit, theme, of)
+            + f"<small>{ui.text(fix.method)}{tested}; changes {say_ratio(gain.touched_ratio)} of requests; price: {cost}{counted}. "
+            f"Holds if {ui.sentence(fix.assumption)}.</small>")
 
 
-def prediction(gain: Predicted) -> str:
+def period(fix: Fix) -> str:
+    """Of which requests a prediction speaks, where it does not speak of all in the window; as safe HTML."""
+    said = fix.reasons.get("window")
+    return ui.text(said.removeprefix("over ")) if said else ""
+
+
+def prediction(fix: Fix, gain: Predicted) -> str:
     """A prediction in a line, marked as one."""
-    interval = f" <small>(90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})</small>" if gain.interval else ""
+    parts = [f"90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}" if gain.interval else "", period(fix)]
+    said = ", ".join(part for part in parts if part)
     return (f'<span class="ov-predicted">predicted {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → '
-            f"<b>{say_ms(gain.after)}</b></span>{interval}")
+            f"<b>{say_ms(gain.after)}</b></span>" + (f" <small>({said})</small>" if said else ""))
 
 
-def before_after(gain: Predicted, limit: float | None, theme: Theme) -> str:
-    """Two bars, measured and predicted, with the limit as a line through both; the predicted one is hatched."""
+def before_after(gain: Predicted, limit: float | None, theme: Theme, of: str = "") -> str:
+    """Two bars, measured and predicted, with the limit as a line through both; the predicted one is hatched. `of` says of which requests, if not of all."""
     widest = max(gain.before, gain.after, limit or 0.0, gain.interval[1] if gain.interval else 0.0) or 1.0
     name = f"{gain.metric.upper()} P{100.0 * gain.quantile:g}"
     tick = f'<i class="ov-tick" style="left:{100.0 * limit / widest:.2f}%" title="limit {say_ms(limit)}"></i>' if limit else ""
@@ -103,7 +111,8 @@ def before_after(gain: Predicted, limit: float | None, theme: Theme) -> str:
     interval = f", 90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}" if gain.interval else ""
     against = f", limit {say_ms(limit)}" if limit else ""
     return (f'<div role="img" aria-label="{name} now {say_ms(gain.before)}, predicted {say_ms(gain.after)}{interval}{against}">'
-            + bar("now", gain.before, "ov-now") + bar("predicted", gain.after, "ov-then") + f"</div><small>{name}{interval}{against}</small><br>")
+            + bar("now", gain.before, "ov-now") + bar("predicted", gain.after, "ov-then")
+            + f"</div><small>{name}{' of ' if of else ''}{of}{interval}{against}</small><br>")
 
 
 def quiet(report: Report) -> str:

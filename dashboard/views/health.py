@@ -10,6 +10,7 @@ from analysis.report import Report
 from analysis.trust import Check
 from dashboard import data, nav, state, states, ui
 from dashboard.theme import say_age, say_ratio, say_time
+from dashboard.views.verdict import METRICS
 
 _ORDER = {"fail": 0, "warn": 1, "ok": 2}
 _MOST_SERVICES = 12
@@ -18,7 +19,7 @@ _GLYPH = {"fail": "✗ fails", "warn": "! look", "ok": "✓ ok"}
 
 def draw() -> None:
     """The page."""
-    report = states.report_or_state()
+    report = states.report_or_state(of_metrics=True)
     if report is None:
         return
     asked = data.asked(state.filters())
@@ -76,7 +77,7 @@ def unknown(report: Report) -> str:
     """What the report cannot say, with the reason it gives."""
     parts = [(key, why) for key, why in report.reasons.items() if not key.startswith("findings.")]
     parts += [(f"{where}.{key}", why) for where in ("errors", "retries", "goodput", "verdict") for key, why in getattr(report, where).reasons.items()]
-    body = "".join(f"<dt>{ui.text(key.replace('_', ' '))}</dt><dd>{ui.sentence(why)}</dd>" for key, why in parts)
+    body = "".join(f"<dt>{ui.text(key.replace('_', ' ').replace('.', ': '))}</dt><dd>{ui.sentence(why)}</dd>" for key, why in parts)
     return f'<h2>What is not known here, and why</h2><dl class="ov-facts">{body}</dl>' if body else ""
 
 
@@ -86,8 +87,8 @@ def services(found: Checkup) -> str:
     for service in found.services[:_MOST_SERVICES]:
         head, lines = said(service)
         # The lines are the program's own words, with the brackets of settings files; a service's name is its sender's.
-        listed = "".join(f"<dt></dt><dd>{html.escape(line)}</dd>" for line in lines)
-        parts.append(f'<p><b>{ui.sentence(head)}</b></p><dl class="ov-facts">{listed}</dl>')
+        listed = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+        parts.append(f"<p><b>{ui.sentence(head)}</b></p><ul>{listed}</ul>")
     more = len(found.services) - _MOST_SERVICES
     parts += [f"<p>and {more:,} more; choose a service above, or run <code>overrun doctor</code></p>"] if more > 0 else []
     why = "" if parts else "<p>No span of this window tells of a service.</p>"
@@ -96,4 +97,4 @@ def services(found: Checkup) -> str:
 
 def name(check: Check) -> str:
     """A check's name in words."""
-    return check.check.replace("_", " ")
+    return " ".join(word.upper() if word in METRICS else word for word in check.check.split("_"))

@@ -30,7 +30,7 @@ def draw() -> None:
     if not folder:
         ui.put(ui.box("No predictor is loaded", [
             "A predictor learns output lengths from past requests and tells a router P10, P50, P90 and P99 before a request runs.",
-            *map(ui.sentence, lengths)]))
+            *(ui.begun(ui.sentence(length)) + "." for length in lengths)]))
         st.code(f"overrun train --url {data.url()} --out artifact\noverrun dashboard --url {data.url()} --artifact artifact", language=None)
         nav.links(("verdict", "Back to the verdict"), ("traces", "Longest requests"))
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import streamlit as st
@@ -21,6 +22,7 @@ from dashboard.views.findings import prediction
 MOST_ROWS = 200
 _TABLE = "request-table"
 _METRICS = ["ttft", "e2e"]
+_MOST_KINDS = 4
 
 
 def draw() -> None:
@@ -29,13 +31,15 @@ def draw() -> None:
     if report is None:
         return
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
-    metric = state.metric(_METRICS, report.verdict.metric)
+    with st.container(horizontal=True, gap="medium"):
+        metric = state.metric(_METRICS, report.verdict.metric)
+        failed = bool(report.errors.ratio) and state.failed_first()
     chosen = state.box()
     data.ahead(lambda: data.series(asked, metric), lambda: data.heatmap(asked, metric))
-    listed = _listed(asked, metric, chosen)
+    listed = _listed(asked, metric, chosen, failed=failed)
     # The sentence first: the browser loads the chart's program for a second.
-    ui.put(ui.box(*headline(listed, metric)))
-    nav.links(("budget", "Which stage makes them slow"), ("verdict", "Back to the verdict"))
+    ui.put(ui.box(*(failures(listed, report) if failed else headline(listed, metric))))
+    nav.links(("budget", "Which stage makes them slow"), ("verdict", "Back to the verdict"), ("findings", "Why"))
     box = heat.draw(asked, metric, theme)
     _table(listed, metric, box)
     if box is not None:
@@ -51,7 +55,8 @@ def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[C
     metric, box = state.metric_of(query, _METRICS, report.verdict.metric), Box.read(query.get("box", ""))
 
     def rows() -> None:
-        listed, named = _listed(asked, metric, box), query.get("trace")
+        failed = bool(report.errors.ratio) and query.get("show") == state.FAILED
+        listed, named = _listed(asked, metric, box, failed=failed), query.get("trace")
         if named or listed.rows:
             data.trace(named or listed.rows[0].trace_id)
 
@@ -70,8 +75,16 @@ def headline(listed: RequestList, metric: str) -> tuple[str, list[str]]:
              f"{len(listed.rows):,} of {listed.total:,} requests listed, source /api/v1/requests."])
 
 
-def _listed(asked: data.Asked, metric: str, box: Box | None) -> RequestList:
-    sort = metric if metric in ("ttft", "e2e") else "e2e"
+def failures(listed: RequestList, report: Report) -> tuple[str, list[str]]:
+    """What failed most often, as safe HTML: what stands above a list that begins with the failed requests."""
+    errors = report.errors
+    kinds = ", ".join(f"{ui.text(name)} {count:,}" for name, count in sorted(errors.error_types.items(), key=lambda kind: -kind[1])[:_MOST_KINDS])
+    return (f"{say_ratio(errors.ratio)} of requests failed" + (f": {kinds}" if kinds else ""),
+            [f"Failed requests first, the newest on top; {len(listed.rows):,} of {listed.total:,} requests listed, source /api/v1/requests."])
+
+
+def _listed(asked: data.Asked, metric: str, box: Box | None, *, failed: bool = False) -> RequestList:
+    sort = "errors" if failed else metric if metric in ("ttft", "e2e") else "e2e"
     if box is None:
         return data.requests(asked, sort, MOST_ROWS, metric, None, None)
     narrowed = dict(asked) | {"from": box.start.isoformat(), "to": box.end.isoformat()}
@@ -140,10 +153,19 @@ def _shows(report: Report, trace: Trace) -> None:
     if finding is None:
         return
     fix = finding.fix
-    gain = f" {ui.text(fix.title, 200)}: {prediction(fix.predicted)}." if fix and fix.predicted else ""
+    gain = f" {ui.text(fix.title, 200)}: {prediction(fix, fix.predicted)}." if fix and fix.predicted else ""
     ui.put(f"<p>An exemplar of <b>{ui.text(finding.rule.replace('_', ' '))}</b>: {ui.sentence(finding.headline)}.{gain}</p>")
     known = fix is not None and fix.id in {info.fix for info in data.fixes()}
     nav.links_with(("findings", "Back to the evidence", {}), *([("whatif", "Try the fix", {"fix": fix.id})] if fix and known else []))
+
+
+def _when(start: str) -> str:
+    """A start in the API's words as the other times of the page, to the millisecond."""
+    try:
+        at = datetime.fromisoformat(start)
+    except ValueError:
+        return ui.text(start)
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC"
 
 
 def about(trace: Trace, theme: Theme) -> str:
@@ -153,5 +175,5 @@ def about(trace: Trace, theme: Theme) -> str:
         if largest and trace.e2e_ms > 0.0 else ""
     first = f"TTFT <b>{say_ms(trace.ttft_ms)}</b>" if trace.ttft_ms is not None else "TTFT not measured"
     waited = f", {say_ms(trace.wait_user_ms)} waiting for the user outside of it" if trace.wait_user_ms > 0.0 else ""
-    return (f"<h2>Request {ui.text(trace.trace_id)}</h2><p>{ui.text(trace.start)} · {ui.text(trace.service)} · {ui.text(trace.route or '')} · "
+    return (f"<h2>Request {ui.text(trace.trace_id)}</h2><p>{_when(trace.start)} · {ui.text(trace.service)} · {ui.text(trace.route or '')} · "
             f"{len(trace.spans):,} span{'' if len(trace.spans) == 1 else 's'}<br>{first}, E2E <b>{say_ms(trace.e2e_ms)}</b>{waited}{longest}</p>")

@@ -3,35 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from functools import partial
 
 from analysis.burn import Burn
 from analysis.incident import Changed
 from analysis.latency import Percentiles
 from analysis.report import Report
+from analysis.series import Series, SeriesPoint
 from dashboard import data, nav, state, states, ui
-from dashboard.theme import LIGHT, Theme, say_age, say_ms, say_ratio, say_time, theme_of
+from dashboard.theme import LIGHT, Theme, say_age, say_ms, say_ratio, say_step, say_time, theme_of
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
 _GLYPH = {"over_budget": "▲", "failing": "▲", "traffic_lost": "▲", "within_budget": "✓", "not_enough_data": "◔", "no_data": "◔"}
 _BAD = ("over_budget", "failing", "traffic_lost")
 _MOST_RULED_OUT = 5
+_LEAST_COVERED = 0.25
 _STEP = {"pass": "✓", "fail": "✗", "unknown": "?"}
 
 
 def draw() -> None:
     """The page."""
-    report = states.report_or_state()
+    report = states.report_or_state(of_metrics=True)
     if report is None:
+        return
+    if states.by_metrics(report):
+        _by_metrics(report)
         return
     theme = theme_of(state.mode())
     asked = data.asked(state.filters())
     # Asked for together, behind the report: the sentence comes first.
     data.ahead(*needs(asked, report, {}))
     ui.put(verdict_box(report, theme))
-    nav.links(("findings", "See the evidence"), ("budget", "Which stage, and what slow requests do differently"), ("traces", "Slowest requests"))
+    nav.links_with(("findings", "See the evidence", {}), ("budget", "Which stage, and what slow requests do differently", {}), nav.requests_of(report))
     ui.put(scores(report, asked, theme))
     ui.put(stage_strips(report, theme) + details(report))
+    ui.put(states.footer(report))
+
+
+def _by_metrics(report: Report) -> None:
+    """The page where an engine's metrics alone speak."""
+    ui.put(verdict_box(report, theme_of(state.mode())))
+    nav.links(("engine", "What the engine's metrics say over time"), ("health", "What is missing"))
+    limits, judged = report.slo.limits(), f"P{report.slo.percentile:g}"
+    rows = [[*_measured(report, metric), *(_score(_stats(report, metric), name, limits.get(metric) if name == judged else None)
+                                           for name in ("P50", "P95", "P99"))] for metric in shown_metrics(report)]
+    ui.put(ui.table(["Latency by the engine's histograms", "n", "P50", "P95", "P99"], rows,
+                    caption="Interpolated between the bucket edges below the numbers; what the clients waited before and after is not in them. "
+                            "▲ and red = over the limit."))
+    ui.put(details(report))
     ui.put(states.footer(report))
 
 
@@ -52,7 +72,7 @@ def verdict_box(report: Report, theme: Theme) -> str:
     chip = f" {ui.chip(verdict.stage, theme)}" if verdict.stage else ""
     answers = ui.facts([
         ("Since", _since(report) or _why(report, "onset")), ("Who is hit", _hit(report) or _why(report, "affected")),
-        ("What changed", "; ".join(_changed(change) for change in verdict.changed) or _why(report, "changed")),
+        ("What changed", "; ".join(_changed(change) for change in verdict.changed) or _why(report, "changed") or _unchanged(report)),
         ("Ruled out", _ruled_out(report)),
         ("Do now", ui.sentence(verdict.mitigation) + _recheck(report) if verdict.mitigation else _why(report, "mitigation")),
         ("Undo", ui.sentence(verdict.rollback) if verdict.rollback else ""), ("Fix", _fix(report)), ("Owner", ui.text(verdict.owner) if verdict.owner else "")])
@@ -70,7 +90,11 @@ def headline(report: Report) -> str:
         return "Traffic is lost"
     stats = _stats(report, verdict.metric or "e2e")
     limit = slo.limits().get(verdict.metric or "")
-    measured = f"{(verdict.metric or '').upper()} P{slo.percentile:g} {say_ms(stats.at(slo.percentile))}, limit {say_ms(limit)}"
+    value = say_ms(stats.at(slo.percentile))
+    edges: tuple[float, float] | None = getattr(stats, f"p{slo.percentile:g}_interval", None) if states.by_metrics(report) else None
+    if edges is not None:
+        value = f"between {say_ms(edges[0])} and {say_ms(edges[1])}"
+    measured = f"{(verdict.metric or '').upper()} P{slo.percentile:g} {value}, limit {say_ms(limit)}"
     return f"Within budget: {measured}" if verdict.status == "within_budget" else measured
 
 
@@ -86,8 +110,7 @@ def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
     for metric in shown_metrics(report):
         stats = _stats(report, metric)
         rows.append([
-            f"<b>{metric.upper()}</b><small>{ui.text(stats.source or stats.reasons.get('p50', 'not measured'), 90)}</small>",
-            f'<span class="ov-n">{stats.n:,}</span>',
+            *_measured(report, metric),
             *(_score(stats, name, limits.get(metric) if name == judged else None) for name in ("P50", "P95", "P99")),
             _course(asked, metric, theme)])
     table = ui.table(["Latency of successful requests", "n", "P50", "P95", "P99", "over time, dashed = limit"], rows,
@@ -101,10 +124,27 @@ def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
             + (f", {good.rps:.2f} good/s" if good.rps is not None else "") if good.ratio is not None else ui.text(good.reasons.get("ratio"), 200))
     course = data.series(asked, "e2e")
     line = ui.spark([point.goodput_ratio for point in course.points], theme, limit=report.slo.goodput_target,
-                    alt=f"goodput ratio per {course.step_s} s, target dashed")
+                    alt=f"goodput ratio per {say_step(course.step_s)}, target dashed")
     side = (f"<h2>Goodput: every limit met at once</h2>{number} {line}<br><small>{rest}<br>missed: {missed}, errors {good.failed_by.error:,}; "
-            f"unmeasurable {good.unmeasurable:,}<br>error ratio {say_ratio(report.errors.ratio)}</small>" + burn_of(data.burn(asked)))
+            f"unmeasurable {good.unmeasurable:,}<br>error ratio {say_ratio(report.errors.ratio)}</small>" + traffic(course, theme) + burn_of(data.burn(asked)))
     return f'<div class="ov-wide"><div>{table}</div><div>{side}</div></div>'
+
+
+def traffic(course: Series, theme: Theme) -> str:
+    """How many requests came, over time: a fall is seen before a verdict says it."""
+    rates = [_rate(point, course) for point in course.points]
+    known = [rate for rate in rates if rate is not None]
+    if len(known) < 2:
+        return ""
+    spoken = f"requests per second, {say_step(course.step_s)} steps: first {known[0]:.3g}, last {known[-1]:.3g}, most {max(known):.3g}"
+    return f"<h2>Requests per second</h2>{ui.spark(rates, theme, alt=spoken)} <small>at most {max(known):.3g}</small>"
+
+
+def _rate(point: SeriesPoint, course: Series) -> float | None:
+    """Requests a second in the part of a step that the window covers; none where that is too short to tell."""
+    end = point.start + timedelta(seconds=course.step_s)
+    covered_s = (min(end, course.end or end) - max(point.start, course.start or point.start)).total_seconds()
+    return point.requests / covered_s if covered_s >= _LEAST_COVERED * course.step_s else None
 
 
 def burn_of(found: Burn) -> str:
@@ -156,10 +196,19 @@ def _stats(report: Report, metric: str) -> Percentiles:
     return found
 
 
+def _measured(report: Report, metric: str) -> tuple[str, str]:
+    """A metric with what measured it, and how many values there are."""
+    stats = _stats(report, metric)
+    return (f"<b>{metric.upper()}</b><small>{ui.text(stats.source or stats.reasons.get('p50', 'not measured'), 90)}</small>",
+            f'<span class="ov-n">{stats.n:,}</span>')
+
+
 def _score(stats: Percentiles, name: str, limit: float | None) -> str:
     value: float | None = getattr(stats, name.lower())
     if value is None:
-        return f'<span class="ov-muted" title="{ui.text(stats.reasons.get(name.lower()), 200)}">only {stats.n:,} requests</span>'
+        why = stats.reasons.get(name.lower(), "")
+        # Too few, or a reason that stands beside the metric's name and among the checks.
+        return f'<span class="ov-muted" title="{ui.text(why, 200)}">{f"only {stats.n:,} requests" if "at least" in why else "not given"}</span>'
     interval: tuple[float, float] | None = getattr(stats, f"{name.lower()}_interval")
     over = limit is not None and value > limit
     number = f'<span class="ov-num{" ov-over" if over else ""}">{"▲ " if over else ""}{say_ms(value)}</span>'
@@ -173,17 +222,23 @@ def _course(asked: data.Asked, metric: str, theme: Theme) -> str:
     # A line of two points says more than none: with thin traffic the median is drawn instead, and said to be.
     name, values = ("P95", p95) if sum(value is not None for value in p95) > 1 else ("P50", [point.p50 for point in course.points])
     known = [value for value in values if value is not None]
-    spoken = f"{metric.upper()} {name} per {course.step_s} s"
+    spoken = f"{metric.upper()} {name} per {say_step(course.step_s)}"
     if known:
         spoken += f": first {say_ms(known[0])}, last {say_ms(known[-1])}, highest {say_ms(max(known))}"
     limit = course.limit_ms if name == "P95" else None
-    return ui.spark(values, theme, alt=spoken, limit=limit) + (f"<small>{name} per {course.step_s} s</small>" if known else "")
+    return ui.spark(values, theme, alt=spoken, limit=limit) + (f"<small>{name} per {say_step(course.step_s)}</small>" if known else "")
 
 
 def _why(report: Report, field: str) -> str:
     """Why the verdict cannot say something; only where something is wrong."""
     why = report.verdict.reasons.get(field)
     return f'<span class="ov-muted">not known: {ui.sentence(why)}</span>' if why and report.verdict.status in _BAD else ""
+
+
+def _unchanged(report: Report) -> str:
+    """That nothing changed is an answer too, where it is known since when."""
+    looked = "no new version or model, and settings, traffic mix, lengths and rate are as before"
+    return looked if report.verdict.onset is not None and report.verdict.status in _BAD else ""
 
 
 def _ruled_out(report: Report) -> str:
@@ -226,6 +281,8 @@ def _fix(report: Report) -> str:
     if gain is None:
         return ui.sentence(f"{fix.title}. {fix.detail}")
     interval = f"90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}, " if gain.interval else ""
+    of = f'{ui.text(fix.reasons["window"])}, ' if "window" in fix.reasons else ""
     predicted = (f'<span class="ov-predicted">predicted {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → '
-                 f"<b>{say_ms(gain.after)}</b></span> <small>({interval}{ui.text(fix.method)}, changes {say_ratio(gain.touched_ratio)} of requests)</small>")
+                 f"<b>{say_ms(gain.after)}</b></span> "
+                 f"<small>({interval}{of}{ui.text(fix.method)}, changes {say_ratio(gain.touched_ratio)} of requests)</small>")
     return f"<b>{ui.text(fix.title, 200)}</b>: {predicted}"

@@ -65,7 +65,7 @@ def meanwhile(report: Report, info: FixInfo) -> tuple[str, list[str]]:
     fix = next((finding.fix for finding in report.findings if finding.fix is not None and finding.fix.id == info.fix and finding.fix.predicted), None)
     if fix is None or fix.predicted is None:
         return f"Computing: {ui.sentence(info.question)}", []
-    return f"Computing; the finding says: {ui.text(fix.title, 200)}", [prediction(fix.predicted)]
+    return f"Computing; the finding says: {ui.text(fix.title, 200)}", [prediction(fix, fix.predicted)]
 
 
 def headline(found: Prediction, info: FixInfo) -> tuple[str, list[str]]:

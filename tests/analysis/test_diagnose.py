@@ -87,6 +87,14 @@ def test_errors_outrank_latency() -> None:
     assert found.verdict.onset == at(160)
 
 
+def test_a_stray_error_before_does_not_hide_when_errors_began() -> None:
+    kinds = [None if i % 50 else "timeout" for i in range(400)] + ["rate_limit" if i % 5 < 3 else None for i in range(200)]
+    found = run(requests(600, prefill_ms=100.0, ttft_ms=100.0, error=[k is not None for k in kinds], error_type=kinds))
+    assert found.verdict.status == "failing"
+    assert found.verdict.onset is not None
+    assert abs((found.verdict.onset - at(400)).total_seconds()) <= 5
+
+
 def test_clients_that_give_up_while_all_answers_are_fast_are_no_matter_of_latency() -> None:
     kinds = [None] * 180 + ["CancelledError"] * 20
     found = run(requests(200, e2e_ms=[100.0] * 180 + [7000.0] * 20, prefill_ms=10.0, ttft_ms=10.0, error=[k is not None for k in kinds], error_type=kinds))

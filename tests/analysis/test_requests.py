@@ -39,6 +39,14 @@ def test_other_orders() -> None:
     assert starts == sorted(starts, reverse=True)
 
 
+def test_failed_requests_come_first_the_newest_on_top() -> None:
+    con = store()
+    insert(con, requests(6, other_ms=[60.0, 50.0, 40.0, 30.0, 20.0, 10.0], error=[True, False, True, False, False, True]))
+    found = list_requests(con, Window(), sort="errors")
+    assert [(row.status, row.e2e_ms) for row in found.rows] == [
+        ("error", 10.0), ("error", 40.0), ("error", 60.0), ("ok", 20.0), ("ok", 30.0), ("ok", 50.0)]
+
+
 def test_a_row_of_the_heat_map_is_half_open() -> None:
     con = store()
     insert(con, requests(3, other_ms=[100.0, 200.0, 300.0]))

@@ -16,6 +16,7 @@ from analysis.slo import Slo
 from analysis.window import Window
 from dashboard import charts, plot
 from dashboard.box import Box
+from dashboard.charts_engine import bridged
 from dashboard.theme import DARK, LIGHT, Theme
 from tests.analysis.builders import T0, at, insert, requests, store, vllm_spans
 
@@ -140,3 +141,12 @@ def test_values_and_places_are_inverse() -> None:
         box = charts.box_of({"box": [{"x": ["2026-11-20 10:00", "2026-11-20 11:00"], "y": [charts._place(ms, cells.edges_ms), 33.0]}]}, cells)
         assert box is not None
         assert box.min_ms == pytest.approx(ms)
+
+
+def test_an_indicator_that_is_scraped_less_often_than_drawn_is_a_line_and_a_missed_scrape_a_gap() -> None:
+    times = [str(i) for i in range(13)]
+    seldom = [1.0, None, None, 2.0, None, None, 3.0, None, None, None, None, None, 4.0]
+    assert bridged(times, seldom) == (["0", "3", "6", "12"], [1.0, 2.0, 3.0, 4.0])
+    missed = [1.0, 2.0, 3.0, None, None, None, 4.0, 5.0]
+    assert bridged(times[:8], missed) == (["0", "1", "2", "5", "6", "7"], [1.0, 2.0, 3.0, None, 4.0, 5.0])
+    assert bridged(times[:2], [None, None]) == ([], [])

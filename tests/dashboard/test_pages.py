@@ -23,7 +23,8 @@ from analysis.window import Window, rfc3339
 from dashboard import data, nav, states
 from dashboard.theme import say_age, say_ms
 from models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, load_artifact, model_file, write_artifact
-from tests.analysis.builders import T0, at, insert, requests, store, vllm_gauges, vllm_spans
+from tests.analysis.builders import T0, at, gauge, insert, requests, store, vllm_gauges, vllm_spans
+from tests.analysis.test_quality import histogram
 from tests.dashboard.fake_api import FakeApi, fake_api
 
 SLO = "ttft:1000 e2el:5000"
@@ -163,7 +164,7 @@ def test_the_budget_page_draws_sums_that_are_the_apis(demo: FakeApi, monkeypatch
     stages = demo.answer("stages", WINDOW)
     bullets, waterfall, heat = charts_of(app)
     shared = demo.answer("cohorts", {**WINDOW, "metric": "ttft"})
-    assert f"{shared.n_slow:,} {shared.selection}" in plain(app)
+    assert f"{shared.selection}, n {shared.n_slow:,}: ".lower() in plain(app).lower()
     assert waterfall["data"][0]["y"][-1] == stages.slow_ms
     assert "1 of 5 groups over budget" in plain(app)
     assert len(bullets["layout"]["annotations"]) == 4
@@ -257,6 +258,34 @@ def test_failing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Failing: 100.0 %" in plain(app)
     assert "<img src=x" not in words(app)
     assert "<script" not in words(app)
+
+
+def test_a_failing_window_leads_to_its_failed_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = [i >= 80 and i % 2 == 0 for i in range(150)]
+    _, serving = api_over(requests(150, other_ms=100.0, error=late, error_type=["quota" if bad else None for bad in late]))
+    with serving as api:
+        verdict = shown(api, monkeypatch, "verdict", **WINDOW)
+        traces = shown(api, monkeypatch, "traces", show="failed", **WINDOW)
+        assert "Slowest" in plain(shown(api, monkeypatch, "traces", **WINDOW))
+    assert "Since 2026-11-20" in " ".join(plain(verdict).split())
+    assert "no new version or model" in plain(verdict)
+    (link,) = [link for link in verdict.get("page_link") if link.proto.label == "Failed requests"]
+    assert "show=failed" in link.proto.query_string
+    assert "23.3 % of requests failed: quota 35" in plain(traces)
+    assert traces.dataframe[0].value["status"].tolist()[:36] == ["✗ quota"] * 35 + ["ok"]
+
+
+def test_an_engines_metrics_alone_give_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    con = store()
+    histogram(con, "e2e", [0.5, 1.0, 2.0, 5.0, 8.0, 16.0], {15.0 * i: [0, 10 * i, 10 * i, 0, 0, 40 * i, 0] for i in range(9)})
+    gauge(con, "kv_cache_usage", {15.0 * i: 0.97 for i in range(9)})
+    with fake_api(con) as api:
+        verdict, engine, budget = (shown(api, monkeypatch, page, **WINDOW) for page in ("verdict", "engine", "budget"))
+    assert "E2E P95 between 8.00 s and 16.0 s, limit 5.00 s" in plain(verdict)
+    assert "interpolated in the engine's histograms" in html.unescape(plain(verdict))
+    assert "1 signal reached the threshold" in plain(engine)
+    assert "only the engine's metrics" in html.unescape(plain(budget))
+    assert all("Waiting for the first span" not in plain(app) for app in (verdict, engine, budget))
 
 
 def test_old_data_is_called_old_when_the_window_follows_the_clock(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,12 @@ def test_text_has_no_markup_and_no_control_characters(value: str) -> None:
     assert len(shown) < 600
 
 
+def test_what_is_written_from_right_to_left_leaves_the_numbers_beside_it_alone() -> None:
+    assert ui.text("/שאלה") + " 65, 53.3 %" == "/\u2068שאלה\u2069 65, 53.3 %"
+    assert ui.sentence("model خدمة الدردشة takes 3 s") == "model \u2068خدمة الدردشة\u2069 takes 3 s"
+    assert ui.text("\u2067a\u2066b\u2069") == "ab"  # nobody else's isolates
+
+
 def test_nothing_is_text_too() -> None:
     assert ui.text(None) == "unknown"
     assert ui.text("") == "unnamed"
