@@ -86,11 +86,14 @@ def requests_of(report: Report) -> tuple[str, str, dict[str, str]]:
 
 
 def links_with(*steps: tuple[str, str, dict[str, str]]) -> None:
-    """Draw links that choose something on the page they lead to: (page name, what one finds there, parameters beside the filters)."""
-    found, kept = pages(), state.kept()
+    """Draw links that choose something on the page they lead to: (page name, what one finds there, parameters beside the filters).
+
+    The filters are added by the browser; named here they would stand in the URL twice.
+    """
+    found = pages()
     with st.container(horizontal=True, gap="small"):
         for name, label, more in steps:
-            st.page_link(found[name], label=label, query_params=kept | more)
+            st.page_link(found[name], label=label, query_params=more or None)
 
 
 def _drawn(name: str) -> Callable[[], None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import streamlit as st
 
@@ -127,13 +128,14 @@ def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
         if any(_given(name) for name in ("from", "to")):
             st.button("Follow now", on_click=follow_now, icon=":material/play_arrow:", help="Leave the fixed window and follow the clock")
             since = None
+            # In sight: what a closed popover holds is lost from the URL with the next page.
+            from_, to = _bounds(label_visibility="collapsed", width=196)
         else:
             since = st.segmented_control(
                 "Time range", PRESETS, key="since", bind="query-params", default=DEFAULT_PRESET, required=True, label_visibility="collapsed")
-        with st.popover("From / to" if since else "Fixed window", help="An absolute window; it replaces the presets"):
-            from_ = st.text_input("From", key="from", bind="query-params", placeholder="2026-11-20T10:00:00Z or -2h")
-            to = st.text_input("To", key="to", bind="query-params", placeholder="now")
-            st.caption("RFC 3339 with its zone, or relative to now.")
+            with st.popover("From / to", help="An absolute window; it replaces the presets"):
+                from_, to = _bounds()
+                st.caption("RFC 3339 with its zone, or relative to now.")
         chosen = Filters(since or DEFAULT_PRESET, _text(from_), _text(to), *(_text(_given(name)) for name in (*KINDS, "slo")))
         st.session_state[_FILTERS] = chosen
         values = menus(chosen)
@@ -144,6 +146,11 @@ def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
             "SLO", key="slo", bind="query-params", placeholder="SLO: the server's default", label_visibility="collapsed", width=190)
     st.session_state[_FILTERS] = Filters(chosen.since, chosen.from_, chosen.to, **picked, slo=_text(slo))
     return filters()
+
+
+def _bounds(**look: Any) -> tuple[str, str]:
+    return (st.text_input("From", key="from", bind="query-params", placeholder="2026-11-20T10:00:00Z or -2h", **look),
+            st.text_input("To", key="to", bind="query-params", placeholder="now", **look))
 
 
 def filters() -> Filters:
@@ -158,12 +165,6 @@ def _menu(name: str, values: list[str]) -> str | None:
     options = values if current is None or current in values else [*values, current]
     return st.selectbox(
         name.capitalize(), options, index=None, key=name, bind="query-params", placeholder=f"All {name}s", label_visibility="collapsed", width=146)
-
-
-def kept() -> dict[str, str]:
-    """The URL's parameters that every page understands: the filters."""
-    names = ("since", "from", "to", *KINDS, "slo")
-    return {name: value for name in names if (value := st.query_params.get(name))}
 
 
 def _given(name: str) -> str | None:

@@ -29,7 +29,8 @@ def report_or_state(*, of_metrics: bool = False) -> Report | None:
     asked = data.asked(filters)
     held = data.held(filters)
     report = data.report(asked)
-    if by_metrics(report):
+    # Metrics do not tell of services, routes or tenants: where there are requests, a filter that none passes is answered as one.
+    if by_metrics(report) and (held.newest is None or not filters.said()):
         if of_metrics:
             return report
         ui.put(ui.box("This page needs requests, and there are only the engine's metrics", [

@@ -260,6 +260,14 @@ def test_failing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "<script" not in words(app)
 
 
+def test_a_fixed_window_stands_in_sight_and_links_name_no_filter_twice(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What a closed popover holds is not bound to the URL: the next page's would show another window.
+    app = shown(demo, monkeypatch, "findings", **WINDOW)
+    assert not [block for block in app.main.children.values() if "popover" in str(type(block)).lower()]
+    assert [app.text_input(key=name).value for name in ("from", "to")] == [WINDOW["from"], WINDOW["to"]]
+    assert {link.proto.query_string.partition("=")[0] for link in app.get("page_link")} <= {"", "trace", "fix"}
+
+
 def test_a_failing_window_leads_to_its_failed_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     late = [i >= 80 and i % 2 == 0 for i in range(150)]
     _, serving = api_over(requests(150, other_ms=100.0, error=late, error_type=["quota" if bad else None for bad in late]))
@@ -286,6 +294,9 @@ def test_an_engines_metrics_alone_give_a_verdict(monkeypatch: pytest.MonkeyPatch
     assert "1 signal reached the threshold" in plain(engine)
     assert "only the engine's metrics" in html.unescape(plain(budget))
     assert all("Waiting for the first span" not in plain(app) for app in (verdict, engine, budget))
+    insert(con, requests(1, other_ms=10.0, start_s=900.0))
+    with fake_api(con) as api:
+        assert "No request in this window" in plain(shown(api, monkeypatch, "verdict", route="/ask", **WINDOW))
 
 
 def test_old_data_is_called_old_when_the_window_follows_the_clock(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
