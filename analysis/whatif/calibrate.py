@@ -44,6 +44,8 @@ _TTFT: Final = (("ttft_p99", TTFT_GATE),)
 TOKEN_BUDGETS: Final = (512, 1024, 2048, 4096, 8192, 16_384)
 _QUANTILES: Final = np.array([0.5, 0.75, 0.9, 0.95, 0.99])
 _LEAST_S: Final = 1e-4
+# Slowest replica's step over the quickest's from which they are no equals; own default, above what the noise of medians makes.
+UNEVEN: Final = 1.2
 # Weight of the quantiles when a first fit does not pass the gate; own default.
 _INSIST: Final = 5.0
 # Pulls coefficients that the data does not settle towards those of the regression, too weakly to move the others: past capacity the replay alone
@@ -115,8 +117,12 @@ def fit(
     part, inside = _stretch(pool, every, round(STRETCH * effort))
     search = _Search(part, inside, effort)
     setup, at = search.settings(progress) if setup is None else (setup, search.from_starts(Replay(part, inside), setup, FIRST)[0])
-    setup = replace(setup, speed=_speeds(part, setup, costs_of(at)))
-    at, _ = search.minimise(Replay(part, inside), setup, at, 0.25, LAST)
+    for _ in range(2):
+        setup = replace(setup, speed=_speeds(part, setup, costs_of(at)))
+        at, _ = search.minimise(Replay(part, inside), setup, at, 0.25, LAST)
+        # Costs that were fitted as if all replicas were alike have taken a part of a slow one's time: with its speed known it is told apart once more.
+        if max(setup.speed) < UNEVEN * min(setup.speed):
+            break
     if part is not pool:
         at, _ = search.minimise(Replay(pool, every), setup, at, 0.1, POLISH)
     if _gate(errors(pool, simulate(pool.calls, setup, costs_of(at)), every), _E2E + _TTFT):
@@ -243,17 +249,18 @@ def _log(costs: Costs) -> FloatArray:
 
 
 def _speeds(pool: Pool, setup: Setup, costs: Costs) -> tuple[float, ...]:
-    """How much longer each replica's steps take than the median replica's: the median ratio of recorded to simulated decode time."""
+    """How much longer each replica's steps take than the median replica's: as set, times the median ratio of recorded to simulated decode time."""
     if setup.replicas == 1:
         return (1.0,)
     run = simulate(pool.calls, setup, costs)
     ours, true = run.end_s - run.first_s, pool.e2e_s - pool.ttft_s
     known = (pool.calls.output_tokens > 1) & (ours > 0.0) & (true > 0.0)
     factor = np.ones(setup.replicas)
+    factor[: len(setup.speed)] = setup.speed[: setup.replicas]
     for r in range(setup.replicas):
         mine = known & (pool.calls.replica == r)
         if int(mine.sum()) >= 10:
-            factor[r] = float(np.median(true[mine] / ours[mine]))
+            factor[r] *= float(np.median(true[mine] / ours[mine]))
     return tuple((factor / np.median(factor)).tolist())
 
 
