@@ -90,7 +90,7 @@ def period(fix: Fix) -> str:
 
 def prediction(fix: Fix, gain: Predicted) -> str:
     """A prediction in a line, marked as one."""
-    parts = [f"90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}" if gain.interval else "", period(fix)]
+    parts = [f"90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}" if gain.interval else "", f"of {period(fix)}" if period(fix) else ""]
     said = ", ".join(part for part in parts if part)
     return (f'<span class="ov-predicted">predicted {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → '
             f"<b>{say_ms(gain.after)}</b></span>" + (f" <small>({said})</small>" if said else ""))
