@@ -638,9 +638,12 @@ def config_show(config: Config = None) -> None:
 
 
 def main() -> None:
-    """Entry point of the `overrun` command."""
+    """Entry point of the `overrun` command. Should compiled code fail, standard error says where."""
+    import faulthandler
+
     from collector import footprint
 
+    faulthandler.enable()
     footprint.without_pandas()
     app()
 

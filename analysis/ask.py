@@ -25,7 +25,7 @@ from analysis import doctor as checkup
 from analysis import export as exports
 from analysis import report as reports
 from analysis.assemble import assemble
-from analysis.encoding import encode
+from analysis.encoding import decode, encode
 from analysis.errors import AnalysisError
 from analysis.lengths import Lengths
 from analysis.question import Question
@@ -139,7 +139,7 @@ def budget(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     body = _answer("budget", parameters, settings, lambda con, asked: budget_view(con, asked.window, asked.slo, asked.budgets), db=db, url=url)
     if output == "json":
         return body.decode()
-    made = msgspec.json.decode(body, type=BudgetView)
+    made = decode(body, BudgetView)
     return budget_text.to_toml(made, parameters.get("route")) if output == "toml" else budget_text.render(made)
 
 
@@ -153,7 +153,7 @@ def compare(parameters: Mapping[str, str | None], settings: Settings, *, db: Pat
         return comparing.compare(con, comparing.read_sides(question.window, before, after, datetime.now(UTC)), question.slo)
 
     body = _answer("compare", {**parameters, "before": before, "after": after}, settings, here, db=db, url=url)
-    return body.decode() if output == "json" else compare_text.render(msgspec.json.decode(body, type=comparing.Comparison))
+    return body.decode() if output == "json" else compare_text.render(decode(body, comparing.Comparison))
 
 
 def doctor(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, output: str) -> str:
@@ -163,7 +163,7 @@ def doctor(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
         AnalysisError, CollectorError: bad input, or nobody to ask.
     """
     body = _answer("doctor", parameters, settings, lambda con, asked: checkup.examine(con, asked.window), db=db, url=url)
-    return body.decode() if output == "json" else checkup.render(msgspec.json.decode(body, type=checkup.Checkup))
+    return body.decode() if output == "json" else checkup.render(decode(body, checkup.Checkup))
 
 
 def check(
@@ -206,7 +206,7 @@ def whatif(
     if path is None:
         given = {k: v for k, v in {**parameters, **texts, "metric": metric}.items() if v}
         body = _get(f"{server}/api/v1/whatif/{fix}", given)
-        return body.decode() if output == "json" else render(msgspec.json.decode(body, type=Prediction))
+        return body.decode() if output == "json" else render(decode(body, Prediction))
     question = Question.read(parameters, settings, now=datetime.now(UTC))
     with _opened(path, settings) as store, store.reading() as con:
         facts = gather(con, question, metric)
@@ -227,7 +227,7 @@ def trace(trace_id: str, settings: Settings, *, db: Path | None, url: str | None
     else:
         with _opened(path, settings) as store, store.reading() as con:
             body = msgspec.json.encode(load_trace(con, trace_id))
-    return body.decode() if output == "json" else waterfall(msgspec.json.decode(body, type=Trace), width)
+    return body.decode() if output == "json" else waterfall(decode(body, Trace), width)
 
 
 def export(parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, kind: str, form: str, out: IO[bytes]) -> None:
@@ -286,7 +286,7 @@ def forget(*, db: Path | None, url: str | None, user: str | None, tenant: str | 
         raise ServerError(f"{url} cannot be asked ({error}): start it with `overrun serve`, or give --db FILE") from error
     if answer.status_code != httpx.codes.OK:
         raise ServerError(_sentence(answer))
-    return msgspec.json.decode(answer.content, type=Forgotten)
+    return decode(answer.content, Forgotten)
 
 
 def import_files(paths: Sequence[Path], settings: Settings, *, url: str | None, progress: Callable[[int, int], None], watched: Lengths | None = None) -> str:

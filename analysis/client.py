@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import httpx
 import msgspec
 
+from analysis.encoding import decode
 from analysis.errors import AnalysisError
 from collector.trust import trusted
 
@@ -217,7 +218,7 @@ class Client:
         if answer.status_code != httpx.codes.OK:
             raise _refusal(self.url, path, answer)
         try:
-            return msgspec.json.decode(answer.content, type=kind)
+            return decode(answer.content, kind)
         except msgspec.MsgspecError as error:
             remedy = "use the same version of Overrun on both sides"
             raise TooOld(f"{self.url} answers /api/v1/{path} in a form that is not known here ({error}): {remedy}") from error

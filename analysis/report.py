@@ -18,7 +18,7 @@ from analysis.causes import MOST_AT_ONCE, Causes, Simulate, Sought, crossed, loo
 from analysis.checklist import Step, checklist
 from analysis.diagnose import Baseline, Diagnosed, Known, Verdict, diagnose
 from analysis.edges import Edges
-from analysis.encoding import encode
+from analysis.encoding import decode, encode
 from analysis.engine_only import EngineOnly, engine_only
 from analysis.engine_view import indicators
 from analysis.errors import AnalysisError
@@ -225,7 +225,7 @@ def from_json(data: bytes) -> Report:
         AnalysisError: other JSON, or a report of another schema version.
     """
     try:
-        return msgspec.json.decode(data, type=Report)
+        return decode(data, Report)
     except msgspec.MsgspecError as error:
         raise AnalysisError(f"not a report of schema {SCHEMA}: {error}; use the same version on both sides") from error
 

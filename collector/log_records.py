@@ -5,7 +5,7 @@ Log records are not stored. Of the two events that the GenAI conventions have fo
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from google.protobuf.message import DecodeError
@@ -33,6 +33,9 @@ class Note(NamedTuple):
     finish_reason: str
 
 
+_NOTES: Final = msgspec.json.Decoder(list[Note])
+
+
 def told(body: bytes) -> tuple[int, list[Note]]:
     """How many records a logs request holds, and what they tell of spans.
 
@@ -54,7 +57,7 @@ def pack(notes: list[Note]) -> bytes:
 
 def unpack(data: bytes) -> list[Note]:
     """What `pack` was given."""
-    return msgspec.json.decode(data, type=list[Note])
+    return _NOTES.decode(data)
 
 
 def _note(record: LogRecord) -> Note | None:

@@ -65,8 +65,11 @@ def command(port: int = DEFAULT_PORT, host: str = DEFAULT_HOST) -> list[str]:
 
 
 def environment(url: str, artifact: Path | None = None) -> dict[str, str]:
-    """Return this process's environment with the server to ask and the predictor to show; tokens are inherited from it, never passed as arguments."""
-    return {**os.environ, URL_VARIABLE: url} | ({ARTIFACT_VARIABLE: str(artifact.resolve())} if artifact else {})
+    """Return this process's environment with the server to ask and the predictor to show; tokens are inherited from it, never passed as arguments.
+
+    Should compiled code fail, its log says where.
+    """
+    return {**os.environ, URL_VARIABLE: url, "PYTHONFAULTHANDLER": "1"} | ({ARTIFACT_VARIABLE: str(artifact.resolve())} if artifact else {})
 
 
 def run(url: str, port: int = DEFAULT_PORT, host: str = DEFAULT_HOST, artifact: Path | None = None) -> subprocess.Popen[bytes]:

@@ -1,5 +1,8 @@
 """Answers on the wire: numpy's numbers are numbers, everything else that is no answer is refused."""
 
+import subprocess
+import sys
+
 import msgspec
 import numpy as np
 import pytest
@@ -26,3 +29,37 @@ def test_what_is_no_number_is_null() -> None:
 def test_an_object_is_refused() -> None:
     with pytest.raises(TypeError, match="object cannot be sent"):
         encode(object())
+
+
+RACE = """
+from __future__ import annotations
+import msgspec, sys, threading, types
+from analysis.encoding import decode
+
+sys.setswitchinterval(1e-6)
+SOURCE = "from __future__ import annotations\\nimport msgspec\\n" + "".join(
+    f"class S{k}(msgspec.Struct):\\n    a: int = 0\\n    b: list[S{k - 1}] = []\\n    c: S{k - 1} | None = None\\n" if k else
+    "class S0(msgspec.Struct):\\n    a: int = 0\\n" for k in range(12))
+
+for number in range(300):
+    made = types.ModuleType(f"made{number}")
+    sys.modules[made.__name__] = made
+    exec(SOURCE, made.__dict__)
+    together = threading.Barrier(4)
+
+    def read(kind):
+        together.wait()
+        decode(b'{"a": 1, "b": [{"a": 2}], "c": {"a": 3, "b": [{"a": 4}]}}', kind)
+
+    threads = [threading.Thread(target=read, args=(made.__dict__[f"S{k}"],)) for k in (11, 10, 9, 8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+print("alive")
+"""
+
+
+def test_answers_that_hold_one_another_are_read_by_several_threads_at_once() -> None:
+    done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", RACE], capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout == "alive\n", done.stderr[-2000:]
