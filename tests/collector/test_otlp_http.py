@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.client import HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -525,11 +526,19 @@ def test_a_full_queue_refuses_from_the_head_on_and_the_connection_goes_on(start_
             while not collector.writer.waiting_bytes:
                 pass
             connection.sendall(head + content[:1])
-            refusal = connection.recv(65_536)  # nothing more of the body has been sent
-            assert (refusal[:12], b"retry-after: 1" in refusal) == (b"HTTP/1.1 503", True)
+            refusal = answered(connection)  # nothing more of the body has been sent
+            assert (refusal.status, refusal.headers["retry-after"]) == (503, "1")
         assert first.result(30).status_code == 200
         connection.sendall(content[1:] + head + content)
-        assert connection.recv(65_536)[:12] == b"HTTP/1.1 200"
+        assert answered(connection).status == 200
+
+
+def answered(connection: socket.socket) -> HTTPResponse:
+    """The next answer on the connection, read to its end."""
+    answer = HTTPResponse(connection)
+    answer.begin()
+    answer.read()
+    return answer
 
 
 def test_a_store_that_refuses_is_503_and_the_body_can_be_sent_again(start_collector: Callable[..., Collector]) -> None:
