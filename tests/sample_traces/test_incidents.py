@@ -5,22 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.conftest import ROOT, ServerProcess
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One for all incidents: each is asked about in its own window."""
-    running = ServerProcess(tmp_path_factory.mktemp("incidents") / "demo.db")
-    yield running
-    running.stop()
+from tests.conftest import ROOT, ServerProcess, StartServer
 
 
 def verdict_after(server: ServerProcess, incident: str) -> dict[str, Any]:
@@ -41,8 +33,8 @@ def verdict_after(server: ServerProcess, incident: str) -> dict[str, Any]:
     ("runaway-outputs", "decode", "long_outputs"),
     ("lost-prefix-cache", "prefill", "prefix_cache_lost"),
 ])
-def test_each_incident_is_blamed_on_its_stage(server: ServerProcess, incident: str, stage: str, rule: str) -> None:
-    report = verdict_after(server, incident)
+def test_each_incident_is_blamed_on_its_stage(start_server: StartServer, tmp_path: Path, incident: str, stage: str, rule: str) -> None:
+    report = verdict_after(start_server(tmp_path / "demo.db"), incident)
     verdict = report["verdict"]
     assert report["window"]["requests"] >= 100
     assert (verdict["status"], verdict["stage"]) == ("over_budget", stage), verdict["sentence"]
