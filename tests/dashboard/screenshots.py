@@ -22,6 +22,7 @@ import httpx
 import numpy as np
 from PIL import Image
 
+from analysis.finding import SIMULATING
 from dashboard import launch, nav
 from tests.conftest import ROOT, ServerProcess
 
@@ -44,6 +45,7 @@ def main() -> None:
         try:
             window = incident(server.http, Path(folder) / "incident")
             settled(server.http)
+            simulated(server.http, window)
             port = launch.pick_port(0)
             artifact = os.environ.get(launch.ARTIFACT_VARIABLE)
             shown = launch.run(server.http, port, artifact=Path(artifact) if artifact else None)
@@ -81,6 +83,15 @@ def settled(base: str) -> None:
         if time.monotonic() > deadline:
             raise SystemExit("not assembled within two minutes")
         time.sleep(0.2)
+
+
+def simulated(base: str, window: dict[str, str]) -> None:
+    """Wait until fixes are simulated, so that light and dark say the same."""
+    deadline = time.monotonic() + 120
+    while SIMULATING in httpx.get(f"{base}/api/v1/report", params=window, trust_env=False, timeout=60).text:
+        if time.monotonic() > deadline:
+            raise SystemExit("not simulated within two minutes")
+        time.sleep(0.5)
 
 
 def draw(context: Any, url: str, to: Path) -> None:
