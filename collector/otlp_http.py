@@ -24,6 +24,7 @@ PROTOBUF, JSON = "application/x-protobuf", "application/json"
 _INLINE_JSON_BYTES = 16_384
 # Compressed bytes handed to zstd at once: its blocks are at least 4 bytes and make 128 KiB each, so a bomb overshoots the limit by 16 MiB at most.
 _ZSTD_STEP = 512
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS  # whichever of the two headers is there
 _LANGFUSE = "/api/public/otel"  # where its SDKs send below LANGFUSE_BASE_URL
 
 
@@ -175,23 +176,34 @@ def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
     try:
         if encoding == "zstd":
             out = _unzstd(body, limit)
-        elif encoding in ("gzip", "deflate"):
-            out = _inflate(body, limit)
+        elif encoding == "gzip" or (encoding == "deflate" and not _is_bare(body)):
+            out = _inflate(body, limit, _GZIP_OR_ZLIB)
+        elif encoding == "deflate":
+            out = _inflate(body, limit, -zlib.MAX_WBITS)
         else:
             raise UnsupportedMedia(f"content encoding {encoding[:100]!r} is not known: use gzip, zstd, deflate or none")
     except (zlib.error, zstandard.ZstdError) as error:
-        raise BadPayload(f"the body is not {encoding}: {error}") from error
+        wanted = "deflate, neither with a zlib header nor without" if encoding == "deflate" else encoding
+        raise BadPayload(f"the body is not {wanted}: {error}") from error
     if len(out) > limit:
         raise PayloadTooLarge(f"the body decompresses to more than {limit} bytes: send smaller batches")
     return out
 
 
-def _inflate(body: bytes, limit: int) -> bytes:
-    # 47 = 32 + 15: accept the gzip and the zlib header, whichever is there.
-    stream = zlib.decompressobj(47)
+def _is_bare(body: bytes) -> bool:
+    """Whether a `deflate` body has neither the zlib header that HTTP asks for (RFC 9110, 8.4.1.2) nor gzip's: many clients send the bare stream.
+
+    A zlib header (RFC 1950, 2.2) names method 8 and is a multiple of 31; a bare stream that begins so would have bits set in a block's padding.
+    """
+    zlib_header = len(body) >= 2 and body[0] & 0x8F == 8 and (body[0] << 8 | body[1]) % 31 == 0
+    return bool(body) and not zlib_header and body[:2] != b"\x1f\x8b"
+
+
+def _inflate(body: bytes, limit: int, bits: int) -> bytes:
+    stream = zlib.decompressobj(bits)
     out = stream.decompress(body, limit + 1)
     while stream.eof and stream.unused_data and len(out) <= limit:  # gzip members may follow each other
-        body, stream = stream.unused_data, zlib.decompressobj(47)
+        body, stream = stream.unused_data, zlib.decompressobj(bits)
         out += stream.decompress(body, limit + 1 - len(out))
     if len(out) <= limit and not stream.eof:
         raise BadPayload("the compressed body ends too early")

@@ -1,6 +1,7 @@
 """OTLP over HTTP: what a sender is answered, for good bodies, bad ones, and ones that must wait."""
 
 import contextlib
+import functools
 import gzip
 import json
 import logging
@@ -53,10 +54,17 @@ def test_a_protobuf_body_is_answered_200_in_protobuf_after_it_is_stored(collecto
     assert stored(collector, 1_001) == 2
 
 
+def bare_deflate(data: bytes, level: int = -1) -> bytes:
+    stream = zlib.compressobj(level, wbits=-zlib.MAX_WBITS)
+    return stream.compress(data) + stream.flush()
+
+
 COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "zstd": zstandard.ZstdCompressor().compress,
     "deflate": zlib.compress,
+    "Deflate": bare_deflate,
+    "x-deflate": functools.partial(bare_deflate, level=0),
     "identity": bytes,
     "GZIP": lambda data: gzip.compress(data[: len(data) // 2]) + gzip.compress(data[len(data) // 2 :]),
 }
@@ -294,6 +302,9 @@ CUT = gzip.compress(plain_body(200))
         ("gzip", b""),
         ("gzip", CUT[:-4]),
         ("deflate", b"no deflate"),
+        ("deflate", b""),
+        ("deflate", zlib.compress(plain_body(200))[:-9]),
+        ("deflate", bare_deflate(plain_body(200))[:-9]),
         ("zstd", b"no zstd at all"),
         ("zstd", zstandard.ZstdCompressor().compress(plain_body(200))[:-9]),
         ("gzip", CUT[:-8] + b"\0\0\0\0" + CUT[-4:]),
@@ -307,7 +318,7 @@ def test_a_broken_or_truncated_compressed_body_is_400(collector: Collector, enco
     assert collector.rows("select count(*) from bodies") == before
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "zstd", "deflate"])
+@pytest.mark.parametrize("encoding", ["gzip", "zstd", "deflate", "Deflate"])
 def test_a_decompression_bomb_is_413(collector: Collector, encoding: str) -> None:
     bomb = COMPRESSED[encoding](bytes(64 * MIB))
     assert len(bomb) < MIB // 4
