@@ -14,6 +14,8 @@ from analysis.finding import MIN_DOMINATED, MIN_SHARE, Diagnosis, NotEnoughData,
 # Retries, a full cache or a packed batch follow from something else more often than not: they come first only if nothing else explains half
 # as much; own default.
 AMPLIFIER_WEIGHT: Final = 0.5
+# What brings another cause along explains its time as well: it comes first where it explains nearly as much (this part of the other's); own default.
+NEARLY: Final = 0.8
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,14 @@ def run_rules(case: Case, modules: Mapping[str, ModuleType]) -> Ranked:
 def rank(case: Case, found: list[Diagnosis]) -> tuple[list[Diagnosis], list[RuledOut]]:
     """Return the causes in order and, as ruled out, those whose share of the excess others explain already.
 
-    Greedy: the cause with the largest claim (times its weight) takes its time per stage; the next is measured on what remains.
+    Greedy: the cause with the largest claim (times its weight) takes its time per stage; the next is measured on what remains. A cause that brings
+    others goes before them unless it explains clearly less.
     Where all together explain less than two fifths of the excess, none is named.
     """
     left = {stage: max(0.0, ms) for stage, ms in case.tail.excess_ms.items()}
     total = case.tail.excess_total_ms
-    waiting = sorted(found, key=lambda one: (-_score(case, one), one.finding.rule))
+    scores = {one.finding.rule: _score(case, one) for one in found}
+    waiting = sorted(found, key=lambda one: (*_place(one, scores), one.finding.rule))
     causes: list[Diagnosis] = []
     followed: list[RuledOut] = []
     together = 0.0
@@ -81,6 +85,13 @@ def rank(case: Case, found: list[Diagnosis]) -> tuple[list[Diagnosis], list[Rule
         few = [RuledOut(what=one.finding.rule, figure=f"{say_ratio(explained(case, one.claims_ms))} of the excess") for one in causes]
         return [], [*few, *followed]
     return causes, followed
+
+
+def _place(one: Diagnosis, scores: Mapping[str, float]) -> tuple[float, bool]:
+    """Sort key: the score, or that of what the cause brings where its own is nearly as high; of two equal ones the bringing one first."""
+    own = scores[one.finding.rule]
+    brought = [scores[rule] for rule in one.brings & scores.keys() if own >= NEARLY * scores[rule]]
+    return -max([own, *brought]), not brought
 
 
 def _feeds(cause: Diagnosis, amplifier: Diagnosis) -> bool:

@@ -2,14 +2,15 @@
 
 Detects
     A few calls without engine telemetry (0.2 to 30 %) whose time is more than five times the usual one of their length,
-    scattered independently over the window, while the median stayed where it was.
+    scattered independently over the window, while the median stayed where it was and the tokens of those few came at the
+    usual pace.
 
 Why it hurts
     One call in a hundred that takes 30 s is the P99 of everybody; a request of several calls meets one more often.
 
 Evidence
-    Share of spikes, their median time over the usual one, how independent they are (dispersion, 1 where independent), and
-    the median now and before.
+    Share of spikes, their median time over the usual one, how independent they are (dispersion, 1 where independent), the
+    median now and before, and the time per token of the spikes over the usual one.
 
 Fix
     Hedge: send a second call when the first one is late, take the faster and cancel the loser; or cut it with a timeout and a
@@ -17,8 +18,9 @@ Fix
     assumed.
 
 False alarms
-    Spikes that come together are a queue (`provider_queueing`), those of one instance a bad host, and long answers are long
-    because they are long: the length is taken out first.
+    Spikes that come together are a queue (`provider_queueing`), and long answers are long because they are long: the length
+    is taken out first. Calls that wait and are then written slowly, too, met a slow host or a busy one: a second call would
+    meet the same (`token_rate_sag`, `huge_context`).
 
 Source
     Mixture with a gap, independent in time: own defaults. Hedging near P95 duplicates 5 % and cuts the P99 of a lognormal by
@@ -28,11 +30,14 @@ Source
 from typing import Final
 
 import numpy as np
+import polars as pl
 
+from analysis.budget import BoolArray
+from analysis.calls import known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.outside import clustering, outside, spikes
+from analysis.finding import MIN_BREACHING, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.outside import Outside, clustering, outside, spikes
 
 RULE: Final = "provider_spikes"
 STAGES: Final = ("first_token", "generation", "decode")
@@ -40,6 +45,8 @@ RARE: Final = (0.002, 0.3)
 # Dispersion up to which spikes count as independent; own default.
 MOST_GATHERED: Final = 3.0
 MOST_MEDIAN: Final = 1.3
+# Time per token of the late calls over the usual one up to which only their wait was unlucky; own default, as for a sag.
+MOST_PACE: Final = 1.3
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -55,6 +62,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     ratio = float(np.median(found.now_ms) / max(float(np.median(found.before_ms)), 1.0))
     if not RARE[0] <= share <= RARE[1] or gathered > MOST_GATHERED or ratio > MOST_MEDIAN:
         return RuledOut(what=RULE, figure=f"{say_ratio(share)} of the calls take five times as long, gathered by {gathered:.1f}")
+    pace = _pace(case, found, late)
+    if pace is not None and pace > MOST_PACE:
+        return RuledOut(what=RULE, figure=f"the tokens of the late calls take {pace:.1f} times as long, too")
     keys = set(found.keys[late].view(np.uint64).tolist())
     hit = np.fromiter((key in keys for key in case.rows["trace_key"].to_list()), dtype=np.bool_, count=case.rows.height)
     part = float(hit[case.tail.tail_index].mean())
@@ -81,5 +91,18 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         f"{say_ms(float(np.median(found.before_ms)))}, at random",
         evidence={
             "spike_ratio": share, "spike_ms": float(np.median(found.now_ms[late])), "usual_ms": float(np.median(found.before_ms)),
-            "dispersion": gathered, "median_ratio": ratio, "share_of_slow": part},
+            "dispersion": gathered, "median_ratio": ratio, "pace_ratio": pace, "share_of_slow": part},
         weight=0.95, among=np.flatnonzero(case.breaching & hit), why_no_service="the spikes are the provider's")
+
+
+def _pace(case: Case, found: Outside, late: BoolArray) -> float | None:
+    """Median time per token of the late calls over the usual one before; None where fewer than five of them show it."""
+    calls, before = case.calls, case.calls_before
+    if before is None:
+        return None
+    keys = pl.Series(found.keys[late].view(np.uint64))
+    theirs = calls.of_requests(keys.cast(calls.frame["trace_key"].dtype)).of("tpot_ms")
+    usual = before.of("tpot_ms")
+    if min(int(known(theirs).sum()), int(known(usual).sum())) < MIN_BREACHING:
+        return None
+    return float(np.nanmedian(theirs) / max(float(np.nanmedian(usual)), 1e-3))

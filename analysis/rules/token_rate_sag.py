@@ -2,7 +2,8 @@
 
 Detects
     Time per output token up by 30 % and more at the same model for calls without engine telemetry, or tokens of the second
-    half of an answer that come that much slower than those of the first half.
+    half of an answer that come that much slower than those of the first half. Where only some calls are slow and the others
+    keep their pace, a slow host stands behind them: what they waited for their first token is counted with it.
 
 Why it hurts
     Decode is tokens x time per token: a provider that throttles makes every answer longer, and long ones most.
@@ -56,6 +57,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return RuledOut(what=RULE, figure=f"a token takes {say_ms(slow_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests")
     parts = decode_parts(case)
     claims = {"decode": parts["speed"] if parts is not None else case.excess_ms("decode") * (1.0 - 1.0 / ratio)}
+    some = _some(case, now, usual_ms)
+    claims |= {"first_token": some * case.excess_ms("first_token")} if some else {}
     if case.metric in ("tpot", "itl"):
         claims = {"decode": case.excess_ms("decode")}
     if not enough(case, claims):
@@ -67,6 +70,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return few
     pace = np.nan_to_num(case.rows["tpot_ms"].fill_null(np.nan).to_numpy())
     saved = case.spent("decode") * np.maximum(0.0, 1.0 - usual_ms / np.maximum(pace, usual_ms))
+    if some:
+        waited = np.maximum(case.spent("first_token") - case.tail.reference_ms.get("first_token", 0.0), 0.0)
+        saved += np.where(pace > MIN_RATIO * usual_ms, waited, 0.0)
     fix = bound_fix(
         case, "other_tier", "Move to a tier or deployment with its former pace",
         "Compare the rate-limit headers (x-ratelimit-remaining-tokens) with the pace, spread the load over deployments, ask for provisioned throughput.",
@@ -75,11 +81,22 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case, RULE, "decode", claims,
         Action("provider", "Send part of the traffic to another deployment or model of equal quality; lower max_tokens meanwhile.",
                "Route back when the pace is what it was.", fix),
-        headline=f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones",
-        because=f"the provider needs {say_ms(slow_ms)} for a token, {say_ms(usual_ms)} before",
-        evidence={"token_ms_slow": slow_ms, "token_ms_usual": usual_ms, "ratio": ratio, "ratio_of_all_calls": everyone},
+        headline=f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones"
+        + (", while most calls keep their pace: some hosts are slow" if some else ""),
+        because=f"{'some hosts of ' if some else ''}the provider {'need' if some else 'needs'} {say_ms(slow_ms)} for a token, {say_ms(usual_ms)} before",
+        evidence={"token_ms_slow": slow_ms, "token_ms_usual": usual_ms, "ratio": ratio, "ratio_of_all_calls": everyone, "slow_paced_of_slow": some},
         # Calls that have more to read slow the far side down as well: then what made them longer comes first.
         weight=0.85, amplifier=each > MOST_EACH, why_no_service="the pace is the provider's")
+
+
+def _some(case: Case, slow: Calls, usual_ms: float) -> float | None:
+    """Share of the slow requests' calls written slowly, where most other calls keep their pace (a slow host); None where all calls slowed."""
+    if case.calls_before is None:
+        return None
+    sides = [side.where(~side.has_engine).median("tpot_ms") for side in (case.calls, case.calls_before)]
+    if sides[0] is None or sides[1] is None or sides[0] > MOST_EACH * sides[1]:
+        return None
+    return float((slow.of("tpot_ms") > MIN_RATIO * usual_ms).mean())
 
 
 def pooled(calls: Calls) -> float:

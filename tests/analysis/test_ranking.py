@@ -37,6 +37,11 @@ def test_what_a_cause_brings_follows_from_it_however_much_it_explains() -> None:
     assert ranked(cause("tenant", 300.0, brings=frozenset({"prompts"})), cause("prompts", 400.0)) == (["prompts", "tenant"], [])
 
 
+def test_what_brings_another_cause_goes_before_it_where_it_explains_nearly_as_much() -> None:
+    assert ranked(cause("tenant", 350.0, brings=frozenset({"prompts"})), cause("prompts", 400.0)) == (["tenant"], ["prompts"])
+    assert ranked(cause("tenant", 350.0), cause("prompts", 400.0)) == (["prompts", "tenant"], [])
+
+
 @pytest.mark.parametrize(("first_ms", "named"), [(350.0, ["first"]), (150.0, ["storm"])])
 def test_an_amplifier_follows_the_cause_that_feeds_it(first_ms: float, named: list[str]) -> None:
     """The first link explains a third of the excess and the storm most of the rest: together enough to name the first link."""

@@ -24,6 +24,14 @@ def test_fires_on_scattered_spikes() -> None:
     assert finding.fix.predicted.after < 1_000.0 < finding.fix.predicted.before
 
 
+def test_silent_when_the_late_calls_are_written_slowly_too() -> None:
+    """Such a call met a slow host: it is no bad luck that a second call would not have."""
+    late = LATE & (np.random.default_rng(2).random(N) < 0.08)
+    found = run(hosted(np.where(late, 20_000.0, 400.0), np.where(late, 40.0, 10.0)), slo=TTFT)
+    assert of(found, "provider_spikes") is None
+    assert any(one.what == "provider_spikes" and "4.0 times as long" in one.figure for one in found.verdict.ruled_out)
+
+
 def test_silent_when_the_slow_calls_come_together() -> None:
     together = (np.arange(N) >= 900) & (np.arange(N) < 960)
     found = run(hosted(np.where(together, 20_000.0, 400.0)), slo=TTFT)

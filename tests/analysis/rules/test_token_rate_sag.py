@@ -18,6 +18,19 @@ def test_fires_with_both_paces() -> None:
     assert finding.fix.predicted.after == pytest.approx(1_500.0, abs=60.0)
 
 
+def test_a_slow_host_is_told_by_its_wait_and_its_pace() -> None:
+    """Every fourth call waits and is written slowly: the wait belongs to the same host, and the others keep their pace."""
+    fourth = LATE & (np.arange(N) % 4 == 0)
+    found = run(hosted(np.where(fourth, 6_000.0, 400.0), np.where(fourth, 40.0, 10.0)), slo=E2E)
+    finding = the(found, "token_rate_sag")
+    assert (found.verdict.cause, causes(found)) == ("token_rate_sag", ["token_rate_sag"])
+    assert "some hosts" in found.verdict.sentence
+    assert finding.evidence["slow_paced_of_slow"] == 1.0
+    assert finding.evidence["share_of_excess"] > 0.95
+    everyone = run(hosted(token_ms=np.where(LATE, 30.0, 10.0)), slo=E2E)
+    assert the(everyone, "token_rate_sag").evidence["slow_paced_of_slow"] is None
+
+
 def test_silent_when_answers_are_longer() -> None:
     rows = hosted(output_tokens=np.where(LATE, 300, 100))
     rows = rows.with_columns(decode_ns=rows["output_tokens"] * 10_000_000, e2e_ns=rows["first_token_ns"] + rows["output_tokens"] * 10_000_000)
