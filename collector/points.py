@@ -196,7 +196,13 @@ def _model_labels() -> tuple[str, ...]:
 
 
 def _model(attributes: dict[str, Any]) -> str | None:
-    return next((found for label in _model_labels() if (found := _text(attributes.get(label)))), None)
+    # Of a label that it has nothing for, Prometheus pages of Python programs say "None".
+    return next((found for label in _model_labels() if (found := _text(_label(attributes, label))) and found != "None"), None)
+
+
+def _label(attributes: dict[str, Any], key: str) -> Any:
+    """The value of an attribute, also under the name that a Prometheus page gives it."""
+    return attributes.get(key, attributes.get(key.replace(".", "_")))
 
 
 def _text(value: object) -> str | None:
@@ -236,4 +242,4 @@ def find_indicator(name: str, attributes: dict[str, Any], scope: str = "") -> Na
 
 def _matches(named: Named, attributes: dict[str, Any], scope: str) -> bool:
     in_scope = not named.scope or scope == named.scope or scope.startswith(f"{named.scope}.")
-    return in_scope and all(attributes.get(key) == value for key, value in named.where)
+    return in_scope and all(_label(attributes, key) == value for key, value in named.where)

@@ -17,6 +17,8 @@ DIALECT = Dialect(
         Metric("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "gpu_util"),
         Metric("DCGM_FI_DEV_GPU_UTIL", "gpu_util", scale=0.01),
         Metric("DCGM_FI_DEV_FB_USED", "gpu_mem_used", scale=float(1 << 20)),
+        Metric("DCGM_FI_DEV_FB_FREE", "gpu_mem_free", scale=float(1 << 20)),
         Metric("DCGM_FI_PROF_DRAM_ACTIVE", "mem_bw_util"),
+        Metric("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "tensor_util"),
     ),
 )

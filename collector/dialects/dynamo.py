@@ -23,6 +23,8 @@ DIALECT = Dialect(
         Metric("dynamo_component_kvstats_gpu_prefix_cache_hit_rate", "prefix_cache_hit_rate"),
         Metric("dynamo_component_kvstats_active_blocks", "kv_blocks_used"),
         Metric("dynamo_component_kvstats_total_blocks", "kv_blocks"),
+        Metric("dynamo_component_total_blocks", "kv_blocks"),
+        Metric("dynamo_component_network_transit_seconds", "network"),
         *(metric for front in _FRONT_ENDS for metric in (
             Metric(f"{front}_worker_active_decode_blocks", "kv_blocks_used"),
             Metric(f"{front}_model_total_kv_blocks", "kv_blocks"),
@@ -43,7 +45,11 @@ DIALECT = Dialect(
             Metric(f"{front}_requests_total", "aborts", where=(("status", "error"),)),
             Metric(f"{front}_time_to_first_token_seconds", "ttft"),
             Metric(f"{front}_inter_token_latency_seconds", "itl"),
-            Metric(f"{front}_request_duration_seconds", "e2e"))),
+            Metric(f"{front}_request_duration_seconds", "e2e"),
+            Metric(f"{front}_tokenizer_latency_ms", "tokenize", scale=1e-3),
+            Metric(f"{front}_detokenize_per_token_us", "detokenize_token", scale=1e-6),
+            *(Metric(f"{front}_stage_duration_seconds", indicator, where=(("stage", stage),)) for stage, indicator in (
+                ("preprocess", "preprocess"), ("route", "routing"), ("transport_roundtrip", "network"), ("postprocess", "postprocess"))))),
     ),
     model_labels=("model",),
 )

@@ -95,11 +95,14 @@ DIALECT = Dialect(
     text_keys=("gen_ai.prompt", "gen_ai.completion", "gen_ai.system_instructions", "gen_ai.tool.definitions", "gen_ai.retrieval.query.text",
                "gen_ai.retrieval.documents", "gen_ai.tool.description", "gen_ai.request.stop_sequences"),
     metrics=(
-        *(Metric(name, "client_e2e", where=(("gen_ai.operation.name", operation),))
-          for name in ("gen_ai.client.operation.duration", "gen_ai.client.inference.duration") for operation in sorted(GENERATION)),
-        Metric("gen_ai.client.operation.time_to_first_chunk", "client_ttft"),
-        Metric("gen_ai.client.inference.time_to_first_chunk", "client_ttft"),
         # As they are, and as a Prometheus page has them.
+        *(metric for what in ("operation", "inference") for suffix in ("", "_seconds") for metric in (
+            *(Metric(f"gen_ai.client.{what}.duration{suffix}", "client_e2e", where=(("gen_ai.operation.name", name),)) for name in sorted(GENERATION)),
+            Metric(f"gen_ai.client.{what}.time_to_first_chunk{suffix}", "client_ttft"),
+            Metric(f"gen_ai.client.{what}.time_per_output_chunk{suffix}", "client_chunk_gap"))),
+        *(Metric(f"gen_ai.client.token.usage{suffix}", f"client_{name}_length", where=(("gen_ai.token.type", name),), sum_as=f"client_{name}_tokens")
+          for suffix in ("", "_token", "_tokens") for name in ("input", "output")),
+        *(Metric(f"gen_ai.client.inference.usage.{name}_tokens", f"client_{name}_tokens") for name in ("input", "output")),
         *(metric for suffix in ("", "_seconds") for metric in (
             Metric(f"gen_ai.server.request.duration{suffix}", "e2e"),
             Metric(f"gen_ai.server.time_to_first_token{suffix}", "ttft"),

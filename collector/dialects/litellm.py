@@ -1,10 +1,11 @@
 """LiteLLM: the v1 callback's spans (operations `acompletion`, lists as JSON strings, 31 empty metadata attributes), and the v2 proxy's names.
 
 Source: payloads of litellm 1.106.2 `callbacks=["otel"]`; the v2 names are from the same version's source, untested against a real sender: there,
-attempts are events of the proxy's SERVER span, and the model asked for is a model group.
+attempts are events of the proxy's SERVER span, and the model asked for is a model group. The proxy's metrics are by the same version's names (and the
+older ones of its documentation), untested against a real page: what it says of the models behind it stands apart from what engines say of themselves.
 """
 
-from collector.dialects import Dialect, EventField, Field, Mark, SpanName
+from collector.dialects import Dialect, EventField, Field, Mark, Metric, SpanName
 
 ORDER = 35
 _USAGE = "metadata.usage_object"
@@ -40,5 +41,33 @@ DIALECT = Dialect(
     ),
     names=(SpanName("(execute_)?guardrail.*|auth .*", "plain", "guardrail", "litellm"),),
     hints=(("ttft", "the proxy's v2 tracing or the engine's spans: the v1 callback records no first token"),),
+    metrics=(
+        # Seconds, whatever their names end in.
+        Metric("litellm_request_total_latency_metric", "gateway_e2e"),
+        Metric("litellm_llm_api_latency_metric", "gateway_call_e2e"),
+        Metric("litellm_llm_api_time_to_first_token_metric", "gateway_call_ttft"),
+        Metric("litellm_overhead_latency_metric", "gateway_overhead"),
+        Metric("litellm_request_queue_time_seconds", "gateway_queue"),
+        Metric("litellm_guardrail_latency_seconds", "guardrail"),
+        Metric("litellm_deployment_latency_per_output_token", "normalized_tpot"),
+        Metric("litellm_in_flight_requests", "gateway_running"),
+        Metric("litellm_input_tokens_metric", "gateway_input_tokens"),
+        Metric("litellm_output_tokens_metric", "gateway_output_tokens"),
+        Metric("litellm_input_cached_tokens_metric", "gateway_cached_tokens"),
+        Metric("litellm_output_reasoning_tokens_metric", "gateway_reasoning_tokens"),
+        Metric("litellm_cache_hits_metric", "response_cache_hits"),
+        Metric("litellm_cache_misses_metric", "response_cache_misses"),
+        # 0 healthy, 1 some calls fail, 2 all of them.
+        Metric("litellm_deployment_state", "deployment_state"),
+        Metric("litellm_deployment_success_responses", "gateway_calls"),
+        Metric("litellm_deployment_failure_responses", "gateway_call_failures"),
+        Metric("litellm_deployment_cooled_down", "cooldowns"),
+        Metric("litellm_deployment_successful_fallbacks", "fallbacks"),
+        Metric("litellm_deployment_failed_fallbacks", "failed_fallbacks"),
+        Metric("litellm_proxy_total_requests_metric", "gateway_requests"),
+        Metric("litellm_proxy_failed_requests_metric", "gateway_failures"),
+        *(Metric(f"litellm_remaining_{what}{end}", f"remaining_{what}") for what in ("requests", "tokens") for end in ("_metric", "")),
+    ),
+    model_labels=("model", "litellm_model_name", "model_group", "requested_model"),
     event_fields=(EventField("attempts", "litellm.request.deployment_selected", "litellm.deployment.attempt", "int"),),
 )

@@ -6,6 +6,7 @@ The attributes are vLLM's, so the fields are in vllm.py; here are the span names
 """
 
 from collector.dialects import Dialect, Mark, Metric, SpanName
+from collector.dialects.vllm import ESTIMATED
 
 ORDER = 21
 _SCOPE = "sglang server"
@@ -34,6 +35,8 @@ DIALECT = Dialect(
                        "num_decode_transfer_queue_reqs")),
         Metric("sglang:num_running_reqs", "running"),
         Metric("sglang:num_paused_reqs", "paused"),
+        # Those that were thrown out and wait again: a level, where newer builds count how often.
+        Metric("sglang:num_retracted_reqs", "retracted"),
         Metric("sglang:num_retracted_requests_total", "preemptions"),
         Metric("sglang:cache_hit_rate", "prefix_cache_hit_rate"),
         Metric("sglang:spec_accept_rate", "spec_accept_rate"),
@@ -43,7 +46,13 @@ DIALECT = Dialect(
         Metric("sglang:cached_tokens_total", "cached_prompt_tokens"),
         Metric("sglang:gen_throughput", "throughput"),
         Metric("sglang:num_aborted_requests_total", "aborts"),
+        Metric("sglang:num_requests_total", "finished"),
         Metric("sglang:max_total_num_tokens", "kv_capacity"),
+        Metric("sglang:cache_config_info", "kv_capacity", labels=("num_pages", "page_size")),
+        Metric("sglang:decode_sum_seq_lens", "batch_tokens"),
+        Metric("sglang:realtime_tokens_total", "processed_tokens"),
+        *(Metric(f"sglang:{part}_memory_usage_gb", "gpu_mem_used", scale=float(1 << 30), adds=True) for part in ("weight", "kv_cache", "graph")),
+        *ESTIMATED["sglang"],
         Metric("sglang:fwd_occupancy", "gpu_util", scale=0.01),
         Metric("sglang:time_to_first_token_seconds", "ttft"),
         Metric("sglang:inter_token_latency_seconds", "itl"),
@@ -52,6 +61,7 @@ DIALECT = Dialect(
         Metric("sglang:queue_time_seconds", "queue"),
         Metric("sglang:kv_transfer_latency_ms", "kv_transfer", scale=0.001),
         Metric("sglang:prompt_tokens_histogram", "input_length"),
+        Metric("sglang:uncached_prompt_tokens_histogram", "uncached_length"),
         Metric("sglang:generation_tokens_histogram", "output_length"),
     ),
     model_labels=("model_name",),

@@ -1,7 +1,7 @@
 """Hugging Face TGI: one span per request, whose times are printed Rust durations. It says no first token; prefill and decode are one number.
 
 Source: huggingface/text-generation-inference router/src/server.rs and docs/source/reference/metrics.md. Untested against a real sender. Of its metrics,
-`tgi_request_mean_time_per_token_duration` is no TPOT (it holds the prefill), and KV usage, hit rate and TTFT are not told.
+`tgi_request_mean_time_per_token_duration` is no TPOT (it holds the prefill: inference over tokens), and KV usage, hit rate and TTFT are not told.
 """
 
 from collector.dialects import Dialect, Field, Mark, Metric
@@ -26,6 +26,11 @@ DIALECT = Dialect(
         Metric("tgi_request_duration", "e2e"),
         Metric("tgi_request_queue_duration", "queue"),
         Metric("tgi_request_inference_duration", "inference"),
+        Metric("tgi_request_validation_duration", "validation"),
+        Metric("tgi_request_mean_time_per_token_duration", "normalized_tpot"),
+        Metric("tgi_request_max_new_tokens", "max_tokens"),
+        # Tokens that speculation gave beside those of the steps.
+        Metric("tgi_request_skipped_tokens", "spec_accepted_length", sum_as="spec_accepted_tokens"),
         Metric("tgi_request_input_length", "input_length", sum_as="prompt_tokens"),
         Metric("tgi_request_generated_tokens", "output_length", sum_as="output_tokens"),
         Metric("tgi_request_success", "finished"),

@@ -17,6 +17,8 @@ DIALECT = Dialect(
         Metric("trtllm_kv_cache_max_blocks", "kv_blocks"),
         Metric("trtllm_kv_cache_tokens_per_block", "kv_block_tokens"),
         Metric("trtllm_kv_cache_hit_rate", "prefix_cache_hit_rate"),
+        Metric("trtllm_kv_cache_reused_blocks_total", "kv_blocks_reused"),
+        Metric("trtllm_kv_cache_missed_blocks_total", "kv_blocks_missed"),
         Metric("trtllm_num_requests_waiting", "queue_depth"),
         Metric("trtllm_num_requests_running", "running"),
         Metric("trtllm_num_paused_requests", "paused"),
@@ -38,6 +40,7 @@ DIALECT = Dialect(
         Metric("trtllm_request_prefill_time_seconds", "prefill"),
         Metric("trtllm_request_decode_time_seconds", "decode"),
         Metric("trtllm_request_inference_time_seconds", "inference"),
+        Metric("trtllm_iteration_latency_seconds", "iteration"),
         # Triton.
         Metric(_BLOCKS, "kv_cache_usage", where=(("kv_cache_block_type", "fraction"),)),
         Metric(_BLOCKS, "kv_blocks_used", where=(("kv_cache_block_type", "used"),)),
@@ -47,6 +50,10 @@ DIALECT = Dialect(
         # What is scheduled runs in this step; what is active may also be paused between two.
         Metric(_REQUESTS, "running", where=(("request_type", "scheduled"),)),
         Metric("nv_inference_first_response_histogram_ms", "ttft", scale=1e-3),
+        # Microseconds of all requests together; over the requests they are a mean.
+        Metric("nv_inference_request_duration_us", "e2e_total", scale=1e-6),
+        Metric("nv_inference_queue_duration_us", "queue_total", scale=1e-6),
+        Metric("nv_inference_compute_infer_duration_us", "inference_total", scale=1e-6),
         Metric("nv_inference_request_success", "finished"),
         Metric("nv_inference_request_failure", "rejections", where=(("reason", "REJECTED"),)),
         Metric("nv_inference_request_failure", "aborts"),

@@ -7,6 +7,10 @@ Source: vLLM 0.33.0 (vllm/tracing, v1/metrics/loggers.py, v1/engine/output_proce
 from collector.dialects import Dialect, Field, Mark, Metric, SpanName
 
 ORDER = 20
+# What the steps should have cost by the model's shape: how near that is to the GPU's peak, only its data sheet tells. SGLang counts the same.
+ESTIMATED = {engine: (Metric(f"{engine}:estimated_read_bytes_per_gpu_total", "memory_traffic", adds=True),
+                      Metric(f"{engine}:estimated_write_bytes_per_gpu_total", "memory_traffic", adds=True),
+                      Metric(f"{engine}:estimated_flops_per_gpu_total", "flops")) for engine in ("vllm", "sglang")}
 DIALECT = Dialect(
     name="vllm",
     prefixes=("gen_ai.latency.",),
@@ -30,6 +34,7 @@ DIALECT = Dialect(
         Metric("vllm:gpu_cache_usage_perc", "kv_cache_usage"),
         Metric("vllm:cache_config_info", "kv_capacity", labels=("num_gpu_blocks", "block_size")),
         Metric("vllm:num_requests_waiting", "queue_depth"),
+        Metric("vllm:num_requests_waiting_by_reason", "queue_depth"),
         Metric("vllm:num_requests_running", "running"),
         Metric("vllm:num_requests_swapped", "swapped"),
         Metric("vllm:num_preemptions_total", "preemptions"),
@@ -38,6 +43,10 @@ DIALECT = Dialect(
         Metric("vllm:gpu_prefix_cache_hits_total", "prefix_cache_hits"),
         Metric("vllm:gpu_prefix_cache_queries_total", "prefix_cache_queries"),
         Metric("vllm:gpu_prefix_cache_hit_rate", "prefix_cache_hit_rate"),
+        Metric("vllm:cpu_prefix_cache_hit_rate", "prefix_cache_hit_rate"),
+        Metric("vllm:cpu_cache_usage_perc", "host_kv_cache_usage"),
+        Metric("vllm:external_prefix_cache_hits_total", "external_prefix_cache_hits"),
+        Metric("vllm:external_prefix_cache_queries_total", "external_prefix_cache_queries"),
         Metric("vllm:prompt_tokens_total", "prompt_tokens"),
         Metric("vllm:generation_tokens_total", "output_tokens"),
         Metric("vllm:prompt_tokens_cached_total", "cached_prompt_tokens"),
@@ -49,6 +58,7 @@ DIALECT = Dialect(
         Metric("vllm:admission_rejections_total", "rejections"),
         Metric("vllm:spec_decode_num_accepted_tokens_total", "spec_accepted_tokens"),
         Metric("vllm:spec_decode_num_draft_tokens_total", "spec_draft_tokens"),
+        Metric("vllm:spec_decode_num_drafts_total", "spec_drafts"),
         Metric("vllm:spec_decode_draft_acceptance_rate", "spec_accept_rate"),
         Metric("vllm:avg_generation_throughput_toks_per_s", "throughput"),
         Metric("vllm:iteration_tokens_total", "batch_tokens"),
@@ -62,8 +72,13 @@ DIALECT = Dialect(
         Metric("vllm:request_prefill_time_seconds", "prefill"),
         Metric("vllm:request_decode_time_seconds", "decode"),
         Metric("vllm:request_inference_time_seconds", "inference"),
+        Metric("vllm:model_execute_time_milliseconds", "model_execute", scale=1e-3),
+        Metric("vllm:model_forward_time_milliseconds", "model_forward", scale=1e-3),
         Metric("vllm:request_prompt_tokens", "input_length"),
         Metric("vllm:request_generation_tokens", "output_length"),
+        Metric("vllm:request_params_max_tokens", "max_tokens"),
+        Metric("vllm:request_prefill_kv_computed_tokens", "uncached_length"),
+        *ESTIMATED["vllm"],
         Metric("up", "up"),
     ),
     model_labels=("model_name",),

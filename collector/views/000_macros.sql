@@ -14,26 +14,44 @@ create or replace macro role_name(code) as ['plain', 'container', 'llm', 'engine
 create or replace macro span_kind_name(code) as ['unspecified', 'internal', 'server', 'client', 'producer', 'consumer'][code + 1];
 create or replace macro ttft_source_name(code) as ['none', 'attribute', 'event', 'engine'][code + 1];
 create or replace macro indicator_unit(indicator) as case
-    when indicator in ('kv_cache_usage', 'prefix_cache_hit_rate', 'spec_accept_rate', 'cached_prompt_ratio', 'gpu_util', 'mem_bw_util', 'up',
+    when indicator in ('kv_cache_usage', 'host_kv_cache_usage', 'prefix_cache_hit_rate', 'external_prefix_cache_hit_rate', 'response_cache_hit_rate',
+                       'kv_block_reuse_ratio', 'spec_accept_rate', 'cached_prompt_ratio', 'gpu_util', 'mem_bw_util', 'tensor_util', 'saturation', 'up',
                        'predictor_p90_coverage', 'predictor_error_reduction') then 'ratio'
-    when indicator in ('queue_depth', 'running', 'swapped', 'paused') then 'requests'
-    when indicator in ('preemptions', 'rejections', 'aborts', 'finished') then '1/s'
-    when indicator in ('prompt_tokens', 'output_tokens', 'prefix_cache_hits', 'prefix_cache_queries', 'cached_prompt_tokens', 'spec_draft_tokens',
-                       'spec_accepted_tokens', 'throughput') then 'tokens/s'
-    when indicator in ('kv_capacity', 'kv_block_tokens', 'batch_tokens', 'input_length', 'output_length', 'cached_length', 'spec_accept_length') then 'tokens'
+    when indicator in ('queue_depth', 'running', 'swapped', 'paused', 'retracted', 'gateway_running', 'remaining_requests') then 'requests'
+    when indicator in ('preemptions', 'rejections', 'aborts', 'finished', 'slo_violations', 'gateway_requests', 'gateway_failures', 'gateway_calls',
+                       'gateway_call_failures', 'fallbacks', 'failed_fallbacks', 'cooldowns', 'response_cache_hits', 'response_cache_misses', 'spec_drafts')
+        then '1/s'
+    when indicator in ('prompt_tokens', 'output_tokens', 'prefix_cache_hits', 'prefix_cache_queries', 'external_prefix_cache_hits',
+                       'external_prefix_cache_queries', 'cached_prompt_tokens', 'spec_draft_tokens', 'spec_accepted_tokens', 'throughput', 'processed_tokens',
+                       'client_input_tokens', 'client_output_tokens', 'gateway_input_tokens', 'gateway_output_tokens', 'gateway_cached_tokens',
+                       'gateway_reasoning_tokens') then 'tokens/s'
+    when indicator in ('kv_capacity', 'kv_block_tokens', 'batch_tokens', 'input_length', 'output_length', 'cached_length', 'uncached_length', 'max_tokens',
+                       'spec_accept_length', 'spec_accepted_length', 'client_input_length', 'client_output_length', 'remaining_tokens') then 'tokens'
     when indicator in ('kv_blocks', 'kv_blocks_used') then 'blocks'
-    when indicator = 'gpu_mem_used' then 'bytes'
+    when indicator in ('kv_blocks_reused', 'kv_blocks_missed') then 'blocks/s'
+    when indicator in ('gpu_mem_used', 'gpu_mem_free') then 'bytes'
+    when indicator = 'memory_traffic' then 'bytes/s'
+    when indicator = 'flops' then 'FLOP/s'
+    when indicator = 'ready_replicas' then 'replicas'
     when indicator = 'gpu_clock' then 'Hz'
     when indicator = 'gpu_power' then 'W'
     when indicator = 'gpu_temperature' then 'Cel'
-    when indicator = 'gpu_xid' then 'code'
-    when indicator in ('ttft', 'itl', 'tpot', 'e2e', 'client_e2e', 'client_ttft', 'queue', 'prefill', 'decode', 'inference', 'kv_transfer') then 's'
+    when indicator in ('gpu_xid', 'deployment_state') then 'code'
+    when indicator in ('e2e_total', 'queue_total', 'inference_total') then 's/s'
+    when indicator in ('ttft', 'itl', 'tpot', 'normalized_tpot', 'e2e', 'client_e2e', 'client_ttft', 'client_chunk_gap', 'gateway_e2e', 'gateway_call_e2e',
+                       'gateway_call_ttft', 'gateway_overhead', 'gateway_queue', 'guardrail', 'queue', 'prefill', 'decode', 'inference', 'kv_transfer',
+                       'e2e_mean', 'queue_mean', 'inference_mean', 'iteration', 'model_execute', 'model_forward', 'validation', 'tokenize', 'detokenize_token',
+                       'preprocess', 'routing', 'network', 'postprocess') then 's'
     else '1' end;
 
 -- Is the whole of an instance the sum of its parts (ranks, GPUs, reasons)? Of a ratio, a temperature or a block's size it is not.
-create or replace macro is_summed(indicator) as indicator in ('queue_depth', 'running', 'swapped', 'paused', 'preemptions', 'rejections', 'aborts', 'finished',
-    'prompt_tokens', 'output_tokens', 'prefix_cache_hits', 'prefix_cache_queries', 'cached_prompt_tokens', 'spec_draft_tokens', 'spec_accepted_tokens', 'throughput',
-    'kv_capacity', 'gpu_mem_used');
+create or replace macro is_summed(indicator) as indicator in ('queue_depth', 'running', 'swapped', 'paused', 'retracted', 'preemptions', 'rejections', 'aborts',
+    'finished', 'slo_violations', 'prompt_tokens', 'output_tokens', 'prefix_cache_hits', 'prefix_cache_queries', 'external_prefix_cache_hits',
+    'external_prefix_cache_queries', 'cached_prompt_tokens', 'spec_drafts', 'spec_draft_tokens', 'spec_accepted_tokens', 'throughput', 'processed_tokens',
+    'kv_capacity', 'kv_blocks_reused', 'kv_blocks_missed', 'gpu_mem_used', 'gpu_mem_free', 'memory_traffic', 'flops', 'e2e_total', 'queue_total', 'inference_total',
+    'client_input_tokens', 'client_output_tokens', 'gateway_running', 'gateway_requests', 'gateway_failures', 'gateway_calls', 'gateway_call_failures', 'fallbacks',
+    'failed_fallbacks', 'cooldowns', 'response_cache_hits', 'response_cache_misses', 'gateway_input_tokens', 'gateway_output_tokens', 'gateway_cached_tokens',
+    'gateway_reasoning_tokens');
 
 -- Does a row belong to the window and filters of a question? Null asks for everything; what is in `without` stays out.
 create or replace macro asked_for(start, service, model, route, tenant, workload, first, until, a_service, a_model, a_route, a_tenant, a_workload, without) as

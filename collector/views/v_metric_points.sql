@@ -24,15 +24,23 @@ told as (
     union all
     select time_ns, any_value(instance), any_value(model), any_value(indicator), any_value(name), sum(value) from samples where is_summed(indicator)
     group by time_ns, hash(instance, model, indicator)),
+-- What stands above and below the line of each ratio; what is found counts on both sides where a sender counts hits and misses.
 ratios as (
-    select time_ns, instance, model, pair[3] as indicator, any_value(name) as name,
-        sum(value) filter (indicator = pair[1]) / nullif(sum(value) filter (indicator = pair[2]), 0) as value
-    from told, (select unnest([
-        ['prefix_cache_hits', 'prefix_cache_queries', 'prefix_cache_hit_rate'],
-        ['spec_accepted_tokens', 'spec_draft_tokens', 'spec_accept_rate'],
-        ['cached_prompt_tokens', 'prompt_tokens', 'cached_prompt_ratio']]) as pair)
-    where indicator in (pair[1], pair[2])
-    group by time_ns, instance, model, pair[3]),
+    select time_ns, instance, model, r.ratio as indicator, any_value(name) as name,
+        sum(value) filter (above) / nullif(sum(value) filter (below), 0) as value
+    from told join (values
+        ('prefix_cache_hit_rate', 'prefix_cache_hits', true, false), ('prefix_cache_hit_rate', 'prefix_cache_queries', false, true),
+        ('external_prefix_cache_hit_rate', 'external_prefix_cache_hits', true, false),
+        ('external_prefix_cache_hit_rate', 'external_prefix_cache_queries', false, true),
+        ('spec_accept_rate', 'spec_accepted_tokens', true, false), ('spec_accept_rate', 'spec_draft_tokens', false, true),
+        ('cached_prompt_ratio', 'cached_prompt_tokens', true, false), ('cached_prompt_ratio', 'prompt_tokens', false, true),
+        ('response_cache_hit_rate', 'response_cache_hits', true, true), ('response_cache_hit_rate', 'response_cache_misses', false, true),
+        ('kv_block_reuse_ratio', 'kv_blocks_reused', true, true), ('kv_block_reuse_ratio', 'kv_blocks_missed', false, true),
+        ('e2e_mean', 'e2e_total', true, false), ('e2e_mean', 'finished', false, true),
+        ('queue_mean', 'queue_total', true, false), ('queue_mean', 'finished', false, true),
+        ('inference_mean', 'inference_total', true, false), ('inference_mean', 'finished', false, true)) r(ratio, part, above, below)
+        on told.indicator = r.part
+    group by time_ns, instance, model, r.ratio),
 -- Blocks of KV cache are told per worker or once for all alike: their means are what a worker has.
 blocks as (
     select time_ns, instance, model, any_value(name) as name, avg(value) filter (indicator = 'kv_blocks_used') as used,

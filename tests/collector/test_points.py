@@ -303,7 +303,6 @@ def test_an_indicator_is_found_under_every_spelling(name: str) -> None:
         ("dynamo_frontend_requests_total", {"status": "error", "error_type": "overload"}, "rejections"),
         ("dynamo_frontend_requests_total", {"status": "error", "error_type": "internal"}, "aborts"),
         ("nv_inference_request_failure", {"reason": "REJECTED"}, "rejections"),
-        ("tgi_request_mean_time_per_token_duration", {}, None),
         ("vllm:unheard_of", {}, None),
         ("total", {}, None),
         ("", {}, None),
@@ -313,6 +312,84 @@ def test_an_indicator_is_found_under_every_spelling(name: str) -> None:
 def test_labels_choose_the_indicator_and_what_nobody_names_has_none(name: str, labels: dict[str, str], indicator: str | None) -> None:
     found = find_indicator(name, labels)
     assert (found and found.indicator) == indicator
+
+
+# Every other name of the engines', routers' and gateways' lists that is an indicator, under the indicator's name.
+NAMED = {
+    "queue_depth": ["vllm:num_requests_waiting_by_reason", "sglang:num_grammar_queue_reqs",
+        "dynamo_frontend_router_queue_pending_requests", "inference_extension_flow_control_queue_size"],
+    "host_kv_cache_usage": ["vllm:cpu_cache_usage_perc"],
+    "prefix_cache_hit_rate": ["vllm:cpu_prefix_cache_hit_rate", "inference_extension_prefix_indexer_hit_ratio"],
+    "external_prefix_cache_hits": ["vllm:external_prefix_cache_hits_total"], "kv_blocks_reused": ["trtllm_kv_cache_reused_blocks_total"],
+    "kv_blocks_missed": ["trtllm_kv_cache_missed_blocks_total"], "kv_blocks": ["dynamo_component_total_blocks"],
+    "retracted": ["sglang:num_retracted_reqs"], "preemptions": ["sglang:num_retracted_requests_total", "dynamo_frontend_model_migration_total"],
+    "paused": ["trtllm_num_paused_requests"], "spec_drafts": ["vllm:spec_decode_num_drafts_total"],
+    "spec_accepted_length": ["tgi_request_skipped_tokens"],
+    "batch_tokens": ["sglang:decode_sum_seq_lens", "trtllm_total_context_tokens",
+        "dynamo_frontend_worker_active_prefill_tokens", "tgi_batch_current_max_tokens"],
+    "processed_tokens": ["sglang:realtime_tokens_total"],
+    "normalized_tpot": ["tgi_request_mean_time_per_token_duration",
+        "inference_objective_normalized_time_per_output_token_seconds", "litellm_deployment_latency_per_output_token"],
+    "validation": ["tgi_request_validation_duration"], "max_tokens": ["tgi_request_max_new_tokens", "vllm:request_params_max_tokens"],
+    "uncached_length": ["vllm:request_prefill_kv_computed_tokens", "sglang:uncached_prompt_tokens_histogram"],
+    "iteration": ["trtllm_iteration_latency_seconds"], "model_forward": ["vllm:model_forward_time_milliseconds"],
+    "model_execute": ["vllm:model_execute_time_milliseconds"],
+    "memory_traffic": ["vllm:estimated_read_bytes_per_gpu_total", "sglang:estimated_write_bytes_per_gpu_total"],
+    "flops": ["vllm:estimated_flops_per_gpu_total"],
+    "gpu_mem_used": ["sglang:kv_cache_memory_usage_gb", "nv_gpu_memory_used_bytes", "trtllm_gpu_memory_usage_bytes"],
+    "gpu_mem_free": ["DCGM_FI_DEV_FB_FREE"], "tensor_util": ["DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"], "tokenize": ["dynamo_frontend_tokenizer_latency_ms"],
+    "detokenize_token": ["dynamo_frontend_detokenize_per_token_us"], "network": ["dynamo_component_network_transit_seconds"],
+    "saturation": ["inference_extension_flow_control_pool_saturation"], "routing": ["inference_extension_scheduler_e2e_duration_seconds"],
+    "ready_replicas": ["inference_pool_ready_pods"], "slo_violations": ["inference_objective_request_slo_violation_total"],
+    "finished": ["sglang:num_requests_total"], "e2e_total": ["nv_inference_request_duration_us"], "queue_total": ["nv_inference_queue_duration_us"],
+    "client_chunk_gap": ["gen_ai.client.operation.time_per_output_chunk", "gen_ai_client_inference_time_per_output_chunk_seconds"],
+    "client_input_tokens": ["gen_ai.client.inference.usage.input_tokens"], "client_ttft": ["gen_ai_client_operation_time_to_first_chunk_seconds"],
+    "gateway_e2e": ["litellm_request_total_latency_metric"], "gateway_call_e2e": ["litellm_llm_api_latency_metric"],
+    "gateway_call_ttft": ["litellm_llm_api_time_to_first_token_metric"], "gateway_overhead": ["litellm_overhead_latency_metric"],
+    "gateway_queue": ["litellm_request_queue_time_seconds"], "guardrail": ["litellm_guardrail_latency_seconds"],
+    "gateway_running": ["litellm_in_flight_requests"], "gateway_input_tokens": ["litellm_input_tokens_metric_total"],
+    "gateway_output_tokens": ["litellm_output_tokens_metric"], "gateway_cached_tokens": ["litellm_input_cached_tokens_metric"],
+    "gateway_reasoning_tokens": ["litellm_output_reasoning_tokens_metric"], "response_cache_hits": ["litellm_cache_hits_metric"],
+    "response_cache_misses": ["litellm_cache_misses_metric"], "deployment_state": ["litellm_deployment_state"],
+    "gateway_call_failures": ["litellm_deployment_failure_responses_total"], "fallbacks": ["litellm_deployment_successful_fallbacks"],
+    "failed_fallbacks": ["litellm_deployment_failed_fallbacks"], "cooldowns": ["litellm_deployment_cooled_down"],
+    "gateway_failures": ["litellm_proxy_failed_requests_metric"],
+    "remaining_requests": ["litellm_remaining_requests_metric", "litellm_remaining_requests"],
+    "remaining_tokens": ["litellm_remaining_tokens_metric"]}
+
+
+@pytest.mark.parametrize("indicator", NAMED)
+def test_a_documented_metric_is_its_indicator(indicator: str) -> None:
+    found = {name: find_indicator(name, {}) for name in NAMED[indicator]}
+    assert {name: named and named.indicator for name, named in found.items()} == dict.fromkeys(found, indicator)
+
+
+def test_a_scraped_pages_label_is_the_attribute_whose_name_it_spells(pipeline: Pipeline) -> None:
+    usage = Metric(name="gen_ai_client_token_usage_token")
+    usage.histogram.aggregation_temporality = CUMULATIVE
+    for second, tokens in ((10, 100.0), (20, 300.0)):
+        point = usage.histogram.data_points.add(time_unix_nano=T0_NS + second * S, count=9, sum=tokens, explicit_bounds=[100.0], bucket_counts=[9, 0])
+        point.attributes.extend(attributes({"gen_ai_token_type": "output", "gen_ai_response_model": "m"}))
+    send(pipeline, usage)
+    assert rows(pipeline, "select indicator, model, value from v_metric_points") == [("client_output_tokens", "m", 20.0)]
+
+
+def test_tritons_summed_times_are_means_over_its_requests(pipeline: Pipeline) -> None:
+    send(pipeline, counter("nv_inference_request_duration_us", [(0, 10, 1e6), (0, 20, 6e6)]),
+         counter("nv_inference_queue_duration_us", [(0, 10, 0.0), (0, 20, 2e6)]), counter("nv_inference_request_success", [(0, 10, 5.0), (0, 20, 15.0)]))
+    assert (values(pipeline, "e2e_mean"), values(pipeline, "queue_mean")) == ([pytest.approx(0.5)], [pytest.approx(0.2)])
+    assert rows(pipeline, "select unit from v_metric_points where indicator in ('e2e_mean', 'e2e_total') order by indicator") == [("s",), ("s/s",)]
+
+
+def test_a_gateways_page_tells_of_itself_and_of_the_deployments_behind_it(pipeline: Pipeline) -> None:
+    labels = {"model_name": "", "litellm_model_name": "m", "requested_model": "None"}
+    send(pipeline, counter("litellm_cache_hits_metric_total", [(0, 10, 0.0), (0, 20, 30.0)], **labels),
+         counter("litellm_cache_misses_metric_total", [(0, 10, 0.0), (0, 20, 10.0)], **labels),
+         *(gauge("litellm_remaining_requests_metric", left, **labels, api_base=base) for base, left in (("a", 7.0), ("b", 9.0))),
+         *(gauge("litellm_in_flight_requests", n, **labels, team=team) for team, n in (("x", 2.0), ("y", 3.0))))
+    assert values(pipeline, "response_cache_hit_rate") == [0.75]
+    assert (sorted(values(pipeline, "remaining_requests")), values(pipeline, "gateway_running")) == ([7.0, 9.0], [5.0])
+    assert rows(pipeline, "select distinct model from v_metric_points") == [("m",)]
 
 
 @pytest.mark.parametrize(
