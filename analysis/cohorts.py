@@ -2,6 +2,8 @@
 
 As in Honeycomb's BubbleUp, but tested: lift, Fisher's exact test with the false discovery rate held at 5 % (Benjamini-Hochberg), values that
 always come together merged, and what P99 would be without them. Numbers are cut where their distributions differ most (Kolmogorov-Smirnov).
+
+Sampled requests count for those that they stand for: shares and P99 are weighted, and the tests take each side for what its requests are worth.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ import polars as pl
 
 from analysis.errors import AnalysisError
 from analysis.finding import printable, say_ms, say_ratio
-from analysis.latency import MIN_N, sorted_quantile
-from analysis.requests import known_metric
+from analysis.goodput import limits_of
+from analysis.latency import Percentiles, percentiles, quantile, worth
+from analysis.requests import extent, known_metric
+from analysis.sampling import Kind, assess
 from analysis.slo import Slo
-from analysis.window import Window, filter_of, query, rfc3339
+from analysis.window import RequestFrame, Window, load_judged, query, rfc3339
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -49,7 +53,8 @@ class Cohort(msgspec.Struct, kw_only=True):
     """One value (or range) of an attribute that slow requests have more often. Ratios 0..1.
 
     `lift` = slow_ratio / rest_ratio (null if no other request has it), `log_odds` with Haldane's 0.5, `p_value` of Fisher's exact test (for ranges of the
-    Kolmogorov-Smirnov test), `q_value` after Benjamini-Hochberg. `p99_without_ms` is the window's P99 without these requests (null below the sample
+    Kolmogorov-Smirnov test), `q_value` after Benjamini-Hochberg. `slow` and `rest` count stored requests, ratios are of those that they stand for.
+    `p99_without_ms` is the window's P99 without these requests (null below the sample
     minimum). `same_as` names values of other attributes that come with it.
     """
 
@@ -72,7 +77,7 @@ class Cohort(msgspec.Struct, kw_only=True):
 class Cohorts(msgspec.Struct, kw_only=True):
     """What `n_slow` selected requests share against `n_rest` others of the same window; `selection` says in words which were selected.
 
-    `skipped` has, per attribute that was not looked at, why.
+    `skipped` has, per attribute that was not looked at, why. Where `sampling` is biased or unknown there are the two counts and the reason alone.
     """
 
     metric: str
@@ -81,6 +86,7 @@ class Cohorts(msgspec.Struct, kw_only=True):
     n_rest: int
     cohorts: list[Cohort]
     skipped: dict[str, str]
+    sampling: Kind = "all"
     reasons: dict[str, str] = {}
 
 
@@ -113,6 +119,32 @@ class _Candidate:
     p_value: float
 
 
+class _Sides:
+    """The selected requests against the others, each standing for `weights` of all."""
+
+    def __init__(self, slow: BoolArray, weights: FloatArray) -> None:
+        self.slow, self.weights = slow, weights
+        self.n_slow, self.n_rest = int(slow.sum()), int((~slow).sum())
+        self.weight_slow, self.weight_rest = float(weights[slow].sum()), float(weights[~slow].sum())
+        # Tests count these, which are the numbers themselves where all requests of a side weigh the same.
+        self.worth_slow, self.worth_rest = round(worth(weights[slow])), round(worth(weights[~slow]))
+
+    def ratios(self, has: BoolArray) -> tuple[float, float]:
+        """The share of what the slow and the other requests stand for that has something."""
+        return float(self.weights[has & self.slow].sum()) / self.weight_slow, float(self.weights[has & ~self.slow].sum()) / self.weight_rest
+
+    def lift(self, has: BoolArray) -> float:
+        """How many times as common it is among the slow ones; infinite where no other request has it."""
+        slow, rest = self.ratios(has)
+        return slow / rest if rest > 0.0 else math.inf
+
+    def p_value(self, has: BoolArray) -> float:
+        """Fisher's exact test that the slow ones have it more often."""
+        slow, rest = self.ratios(has)
+        hits = round(slow * self.worth_slow)
+        return fisher_greater(hits, hits + round(rest * self.worth_rest), self.worth_slow, self.worth_slow + self.worth_rest)
+
+
 def cohorts(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str, box: Box | None = None) -> Cohorts:
     """Return what the slow requests of a window (or those in a box) share; failed requests take part where no latency is asked of the box.
 
@@ -122,28 +154,28 @@ def cohorts(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: st
     metric = known_metric(metric)
     if box is not None and box.inverted:
         raise AnalysisError("the box is empty: its start must lie before its end and min_ms below max_ms")
-    rows = con.sql(query("cohorts"), params=filter_of(window)).pl()
-    return of_rows(rows, slo, metric, box)
-
-
-def of_rows(rows: pl.DataFrame, slo: Slo, metric: str, box: Box | None = None) -> Cohorts:
-    """Return what selected rows (columns of cohorts.sql) share."""
+    rows, covered = load_judged(con, window, query("cohorts")), extent(con, window)
+    sampled = assess(con, RequestFrame(window, rows, pl.DataFrame(), 0, covered.start, covered.end))
     rows = rows.filter(pl.col(f"{metric}_ms").is_not_null() & ~pl.col("error"))
-    values = rows[f"{metric}_ms"].to_numpy()
-    slow, selection = _select(rows, values, slo, metric, box)
-    n_slow, n_rest = int(slow.sum()), int((~slow).sum())
-    answer = Cohorts(metric=metric, selection=selection, n_slow=n_slow, n_rest=n_rest, cohorts=[], skipped={})
-    if min(n_slow, n_rest) < LEAST_SLOW:
-        answer.reasons = {"cohorts": f"{n_slow} selected and {n_rest} other requests: at least {LEAST_SLOW} of each are needed"}
+    values, weights = rows[f"{metric}_ms"].to_numpy(), rows["sample_weight"].to_numpy()
+    slow, selection = _select(rows, values, weights, slo, metric, box)
+    sides = _Sides(slow, weights)
+    answer = Cohorts(metric=metric, selection=selection, n_slow=sides.n_slow, n_rest=sides.n_rest, cohorts=[], skipped={}, sampling=sampled.kind)
+    if sampled.refused:
+        answer.reasons = {"cohorts": sampled.why}
         return answer
-    found = [c for name in TEXTS for c in _of_text(rows, name, slow, answer.skipped)]
-    found += [c for name in NUMBERS for c in _of_number(rows, name, slow, answer.skipped)]
-    kept = _significant(found)
-    answer.cohorts = [_cohort(c, q, slow, values, same) for c, q, same in _merged(kept)][:MOST_LISTED]
+    if min(sides.n_slow, sides.n_rest) < LEAST_SLOW:
+        answer.reasons = {"cohorts": f"{sides.n_slow} selected and {sides.n_rest} other requests: at least {LEAST_SLOW} of each are needed"}
+        return answer
+    found = [c for name in TEXTS for c in _of_text(rows, name, sides, answer.skipped)]
+    found += [c for name in NUMBERS for c in _of_number(rows, name, sides, answer.skipped)]
+    kept = [(c, q) for c, q in _significant(found) if sides.lift(c.has) >= LEAST_LIFT]
+    whole = percentiles(values, weights=weights)
+    answer.cohorts = [_cohort(c, q, sides, values, whole, same) for c, q, same in _merged(kept)[:MOST_LISTED]]
     return answer
 
 
-def _select(rows: pl.DataFrame, values: FloatArray, slo: Slo, metric: str, box: Box | None) -> tuple[BoolArray, str]:
+def _select(rows: pl.DataFrame, values: FloatArray, weights: FloatArray, slo: Slo, metric: str, box: Box | None) -> tuple[BoolArray, str]:
     if box is not None and not box.empty:
         start = rows["start_us"].to_numpy()
         inside = np.ones(len(values), np.bool_)
@@ -161,16 +193,17 @@ def _select(rows: pl.DataFrame, values: FloatArray, slo: Slo, metric: str, box: 
             inside &= values < box.max_ms
             said.append(f"{metric.upper()} below {say_ms(box.max_ms)}")
         return inside, "requests " + ", ".join(said)
-    limit = slo.limits().get(metric)
+    limit = limits_of(rows, slo, metric)
     if limit is not None and int((values > limit).sum()) >= FEW_BREACHES:
-        return values > limit, f"requests whose {metric.upper()} is over {say_ms(limit)}"
+        over = say_ms(limit) if isinstance(limit, float) else "the limit that they came with, or the common one"
+        return values > limit, f"requests whose {metric.upper()} is over {over}"
     if not len(values):
         return np.zeros(0, np.bool_), "no request"
-    edge = float(np.percentile(values, SLOWEST))
+    edge = quantile(values, SLOWEST / 100.0, weights)
     return values > edge, f"the slowest {say_ratio(1.0 - SLOWEST / 100.0)} by {metric.upper()} (over {say_ms(edge)})"
 
 
-def _of_text(rows: pl.DataFrame, name: str, slow: BoolArray, skipped: dict[str, str]) -> list[_Candidate]:
+def _of_text(rows: pl.DataFrame, name: str, sides: _Sides, skipped: dict[str, str]) -> list[_Candidate]:
     column = rows[name]
     known = len(column) - column.null_count()
     if known == 0:
@@ -183,18 +216,18 @@ def _of_text(rows: pl.DataFrame, name: str, slow: BoolArray, skipped: dict[str, 
     if distinct > MOST_DISTINCT * known and distinct > LEAST_HITS:
         skipped[name] = "almost every request has a value of its own"
         return []
-    hits = column.filter(pl.Series(slow)).drop_nulls().value_counts(sort=True)
-    least = max(LEAST_HITS, LEAST_COVERAGE * int(slow.sum()))
+    hits = column.filter(pl.Series(sides.slow)).drop_nulls().value_counts(sort=True)
+    least = max(LEAST_HITS, LEAST_COVERAGE * sides.n_slow)
     found = []
     for value, n in hits.iter_rows():
         if n < least:
             break
         has = (column == value).fill_null(False).to_numpy()
-        found.append(_Candidate(name, str(value), has, fisher_greater(int((has & slow).sum()), int(has.sum()), int(slow.sum()), len(slow))))
+        found.append(_Candidate(name, str(value), has, sides.p_value(has)))
     return found
 
 
-def _of_number(rows: pl.DataFrame, name: str, slow: BoolArray, skipped: dict[str, str]) -> list[_Candidate]:
+def _of_number(rows: pl.DataFrame, name: str, sides: _Sides, skipped: dict[str, str]) -> list[_Candidate]:
     """Return the range above (or below) the point where the distributions of slow and other requests differ most."""
     column = rows[name].cast(pl.Float64)
     known = column.is_not_null().to_numpy()
@@ -202,19 +235,27 @@ def _of_number(rows: pl.DataFrame, name: str, slow: BoolArray, skipped: dict[str
     if not known.any() or len(np.unique(values[known])) < 2:
         skipped[name] = "not recorded" if not known.any() else "one value in all requests"
         return []
-    a, b = np.sort(values[known & slow]), np.sort(values[known & ~slow])
-    if min(len(a), len(b)) < LEAST_SLOW:
+    slow, rest = known & sides.slow, known & ~sides.slow
+    if min(slow.sum(), rest.sum()) < LEAST_SLOW:
         skipped[name] = "recorded in too few requests"
         return []
     points = np.unique(values[known])
-    gap = np.searchsorted(b, points, side="right") / len(b) - np.searchsorted(a, points, side="right") / len(a)
+    gap = _reached(values[rest], sides.weights[rest], points) - _reached(values[slow], sides.weights[slow], points)
     at = int(np.argmax(np.abs(gap)))
     above = gap[at] > 0.0
     has = known & ((values > points[at]) if above else (values <= points[at]))
-    if int((has & slow).sum()) < max(LEAST_HITS, LEAST_COVERAGE * int(slow.sum())):
+    if int((has & sides.slow).sum()) < max(LEAST_HITS, LEAST_COVERAGE * sides.n_slow):
         return []
     said = f"{'>' if above else '<='} {points[at]:,.4g}"
-    return [_Candidate(name, said, has, kolmogorov(abs(float(gap[at])), len(a), len(b)))]
+    return [_Candidate(name, said, has, kolmogorov(abs(float(gap[at])), worth(sides.weights[slow]), worth(sides.weights[rest])))]
+
+
+def _reached(values: FloatArray, weights: FloatArray, points: FloatArray) -> FloatArray:
+    """The share (by weight) of the values up to each point."""
+    order = np.argsort(values)
+    sums = np.concatenate([[0.0], np.cumsum(weights[order])])
+    shares: FloatArray = sums[np.searchsorted(values[order], points, side="right")] / sums[-1]
+    return shares
 
 
 def fisher_greater(hits: int, marked: int, slow: int, n: int) -> float:
@@ -232,7 +273,7 @@ def _log_choose(n: int, k: int) -> float:
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
-def kolmogorov(distance: float, n: int, m: int) -> float:
+def kolmogorov(distance: float, n: float, m: float) -> float:
     """Return the p-value of a two-sample Kolmogorov-Smirnov distance (asymptotic series, with Stephens' correction)."""
     root = math.sqrt(n * m / (n + m))
     x = (root + 0.12 + 0.11 / root) * distance
@@ -271,22 +312,19 @@ def cramers_v(a: BoolArray, b: BoolArray) -> float:
     return abs(both - p * q) / spread if spread > 0.0 else 0.0
 
 
-def _cohort(c: _Candidate, q: float, slow: BoolArray, values: FloatArray, same: list[str]) -> Cohort:
-    n_slow, n_rest = int(slow.sum()), int((~slow).sum())
-    hits, rest = int((c.has & slow).sum()), int((c.has & ~slow).sum())
-    odds = math.log((hits + 0.5) * (n_rest - rest + 0.5) / ((n_slow - hits + 0.5) * (rest + 0.5)))
-    left = np.sort(values[~c.has])
-    reasons = {}
-    if rest == 0:
+def _cohort(c: _Candidate, q: float, sides: _Sides, values: FloatArray, whole: Percentiles, same: list[str]) -> Cohort:
+    slow, rest = sides.ratios(c.has)
+    hits, others = slow * sides.worth_slow, rest * sides.worth_rest
+    odds = math.log((hits + 0.5) * (sides.worth_rest - others + 0.5) / ((sides.worth_slow - hits + 0.5) * (others + 0.5)))
+    lift = sides.lift(c.has)
+    without = percentiles(values[~c.has], weights=sides.weights[~c.has])
+    reasons = {name: part.reasons["p99"] for name, part in (("p99_ms", whole), ("p99_without_ms", without)) if part.p99 is None}
+    if math.isinf(lift):
         reasons["lift"] = "no other request has it"
-    whole, without = (sorted_quantile(part, 0.99) if len(part) >= MIN_N[99.0] else None for part in (np.sort(values), left))
-    for name, value, n in (("p99_ms", whole, len(values)), ("p99_without_ms", without, len(left))):
-        if value is None:
-            reasons[name] = f"P99 needs at least {MIN_N[99.0]} requests, there are {n}"
     return Cohort(
-        attribute=c.attribute, value=printable(c.value, 120), slow=hits, rest=rest, slow_ratio=hits / n_slow, rest_ratio=rest / n_rest,
-        lift=(hits / n_slow) / (rest / n_rest) if rest else None, log_odds=odds, p_value=c.p_value, q_value=q, p99_ms=whole, p99_without_ms=without,
-        same_as=same, reasons=reasons)
+        attribute=c.attribute, value=printable(c.value, 120), slow=int((c.has & sides.slow).sum()), rest=int((c.has & ~sides.slow).sum()),
+        slow_ratio=slow, rest_ratio=rest, lift=None if math.isinf(lift) else lift, log_odds=odds, p_value=c.p_value, q_value=q,
+        p99_ms=whole.p99, p99_without_ms=without.p99, same_as=same, reasons=reasons)
 
 
 def parse_box(start: str | None, end: str | None, min_ms: float | None, max_ms: float | None) -> Box:

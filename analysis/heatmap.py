@@ -13,6 +13,7 @@ import duckdb
 import msgspec
 
 from analysis.requests import extent, known_metric
+from analysis.sampling import Kind, assess_window
 from analysis.series import STEPS_S
 from analysis.slo import Slo
 from analysis.window import Window, filter_of, query
@@ -35,7 +36,8 @@ class Heatmap(msgspec.Struct, kw_only=True):
 
     Row r holds edges_ms[r] <= metric < edges_ms[r + 1]; the outermost rows of 1 ms and 10 min also hold what lies beyond. Column c starts
     at `start` + c x `step_s`. TTFT and E2E always show 50 ms to 30 s, so that two windows look alike. `labels_ms` are the round
-    values to print along the axis.
+    values to print along the axis. `stands_for` has the requests that those of each cell stand for where a sampler kept them with a known
+    probability; it is null where each stands for itself, and where `sampling` is biased or unknown: the counts are then of a selection.
     """
 
     metric: str
@@ -46,6 +48,8 @@ class Heatmap(msgspec.Struct, kw_only=True):
     edges_ms: list[float]
     labels_ms: list[float]
     counts: list[list[int]]
+    stands_for: list[list[float]] | None = None
+    sampling: Kind = "all"
     reasons: dict[str, str] = {}
 
 
@@ -62,6 +66,8 @@ def heatmap(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: st
         reasons={"counts": f"no successful request in the window carries {metric.upper()}"})
     if covered.start is None or covered.end is None or covered.n == 0:
         return answer
+    sampled = assess_window(con, window, covered.start, covered.end)
+    answer.sampling = sampled.kind
     seconds = (covered.end - covered.start).total_seconds()
     step = next((step for step in STEPS_S if seconds / step <= MOST_COLUMNS), -(-int(seconds / MOST_COLUMNS) // STEPS_S[-1]) * STEPS_S[-1])
     origin = int(covered.start.timestamp()) // step * step
@@ -70,13 +76,16 @@ def heatmap(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: st
         "per_decade": float(PER_DECADE), "first": _FIRST, "last": _LAST}).fetchall()
     if not cells:
         return answer
-    first, last = _rows([bucket for _, bucket, _ in cells], usual=metric in ("ttft", "e2e"))
+    first, last = _rows([cell[1] for cell in cells], usual=metric in ("ttft", "e2e"))
     columns = (math.ceil(covered.end.timestamp()) - 1 - origin) // step + 1
     counts = [[0] * columns for _ in range(last - first + 1)]
-    for column, bucket, n in cells:
-        counts[bucket - first][column] = n
-    answer.start, answer.step_s, answer.counts, answer.reasons = datetime.fromtimestamp(origin, UTC), step, counts, {}
-    answer.n = sum(n for _, _, n in cells)
+    weights = [[0.0] * columns for _ in counts]
+    for column, bucket, n, weight in cells:
+        counts[bucket - first][column], weights[bucket - first][column] = n, weight
+    answer.start, answer.step_s, answer.counts = datetime.fromtimestamp(origin, UTC), step, counts
+    answer.n = sum(cell[2] for cell in cells)
+    answer.stands_for = weights if sampled.kind == "weighted" else None
+    answer.reasons = {} if answer.stands_for else {"stands_for": sampled.why if sampled.refused else "each request stands for itself"}
     answer.edges_ms = [BASE_MS * 10 ** (row / PER_DECADE) for row in range(first, last + 2)]
     answer.labels_ms = [ms for ms in sorted((*LABELS_MS, *_OUTER_LABELS_MS)) if answer.edges_ms[0] * 0.999 <= ms <= answer.edges_ms[-1]]
     return answer

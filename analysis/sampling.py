@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final, Literal
 
 import duckdb
@@ -19,7 +20,8 @@ from analysis.finding import printable, say_ms, say_ratio
 from analysis.goodput import FloatArray, weights_of
 from analysis.histograms import Increments, load
 from analysis.incident import from_us
-from analysis.window import SCRAPE_GRACE, RequestFrame, query
+from analysis.latency import worth
+from analysis.window import SCRAPE_GRACE, RequestFrame, Window, filter_of, query
 
 Kind = Literal["all", "weighted", "biased", "unknown"]
 
@@ -62,7 +64,7 @@ class Sampling:
     @property
     def why(self) -> str:
         """Why nothing is said of such requests, for the reasons of what is null."""
-        return f"the requests do not stand for all: {self.detail}"
+        return not_for_all(self.detail)
 
     @property
     def of_engines(self) -> float | None:
@@ -72,6 +74,11 @@ class Sampling:
         if not counted and self.weights is None:
             return None
         return min(1.0, (counted[0] if counted else 1.0) / mean_weight)
+
+
+def not_for_all(detail: str) -> str:
+    """The reason of what is null because of how requests were chosen."""
+    return f"the requests do not stand for all: {detail}"
 
 
 def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> Sampling:
@@ -98,6 +105,12 @@ def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> Sampling:
     seen = next((c for c in coverage if c.from_ms is None and c.to_ms is None), None)
     known = f"; {say_ratio(min(1.0, seen.ratio))} of the {seen.counted:,} requests that {seen.source} counted have spans" if seen else ""
     return Sampling("all", f"no sign of sampling in the traces{known}", None, coverage)
+
+
+def assess_window(con: duckdb.DuckDBPyConnection, window: Window, start: datetime | None, end: datetime | None) -> Sampling:
+    """Say how the requests of a window were sampled, for answers that read none of their rows; `start` and `end` are what the window covers."""
+    rows = con.sql(query("sampling"), params=filter_of(window)).pl()
+    return assess(con, RequestFrame(window, rows, pl.DataFrame(), 0, start, end))
 
 
 def by_what_happened(rows: pl.DataFrame) -> str | None:
@@ -132,7 +145,7 @@ def evened(frame: RequestFrame) -> RequestFrame:
 
 
 def _worth(weights: FloatArray) -> int:
-    return max(1, round(float(weights.sum() ** 2 / (weights**2).sum())))
+    return max(1, round(worth(weights)))
 
 
 def _coverage(con: duckdb.DuckDBPyConnection, frame: RequestFrame, weight: float) -> list[Coverage]:

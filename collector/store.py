@@ -22,7 +22,7 @@ import duckdb
 
 from collector.errors import StoreError, StoreLocked, StoreMissing, StoreUnavailable, StoreVersion
 
-SCHEMA_VERSION = 8  # of the last step in collector/schema/
+SCHEMA_VERSION = 9  # of the last step in collector/schema/
 # asof_loop_join_threshold: an ASOF join can hang with the default, and a plain SET is not inherited by cursors.
 # Extensions: nothing is downloaded at run time.
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {

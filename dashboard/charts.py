@@ -95,17 +95,19 @@ def waterfall(found: Stages, theme: Theme) -> Spec:
 
 
 def heat(found: Heatmap, theme: Theme, course: Series | None = None, box: Box | None = None) -> Spec:
-    """Requests per step of time and log bucket, stronger = more (square root of the count); P50, P95, the limit and the chosen box on top."""
+    """Requests per step of time and log bucket (sampled ones as those that they stand for), stronger = more (square root of the count); P50, P95, the limit
+    and the chosen box on top."""
     edges, step = found.edges_ms, timedelta(seconds=found.step_s)
     start = found.start or _EPOCH
     columns = len(found.counts[0]) if found.counts else 0
     times = [(start + step * (i + 0.5)).isoformat() for i in range(columns)]
-    most = max((n for row in found.counts for n in row), default=1)
+    shown = found.stands_for or found.counts
+    most = max((n for row in shown for n in row), default=1)
     marks = [_place(ms, edges) for ms in found.labels_ms]
     data: list[Spec] = [{
         "type": "heatmap", "x": times, "y": [i + 0.5 for i in range(len(found.counts))],
-        "z": [[max(0.01, round(math.sqrt(n / most), 2)) if n else 0 for n in row] for row in found.counts], "customdata": found.counts,
-        "hovertemplate": "%{x|%H:%M:%S} UTC, %{customdata} requests<extra></extra>",
+        "z": [[max(0.01, round(math.sqrt(n / most), 2)) if n else 0 for n in row] for row in shown], "customdata": shown,
+        "hovertemplate": f"%{{x|%H:%M:%S}} UTC, {'about %{customdata:,.0f}' if found.stands_for else '%{customdata}'} requests<extra></extra>",
         "colorscale": [list(stop) for stop in theme.heat], "zmin": 0, "zmax": 1, "showscale": False, "xgap": 1, "ygap": 1}]
     for name, colour, dash, width in (("P50", theme.muted, "dot", 1.5), ("P95", theme.stage("queue"), "solid", 2.5)):
         if course is not None and any(getattr(point, name.lower()) is not None for point in course.points):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from analysis.cohorts import Cohorts
+from analysis.heatmap import Heatmap
 from analysis.series import Series
 from analysis.window import rfc3339
 from dashboard import charts, data, lift, plot, state, ui
@@ -24,10 +25,17 @@ def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
     st.plotly_chart(
         plot.figure(charts.heat(found, theme, course, box)), theme=None, config=plot.CONFIG, key=key, selection_mode=["box"],
         on_select=lambda: state.choose_box(charts.box_of(st.session_state[key]["selection"], found)), alt=words(found.n, metric, course.step_s))
-    ui.put(f"<small>{found.n:,} requests with {metric.upper()}, {say_step(found.step_s)} × 21 % buckets, stronger = more requests; dashed = {limit(course)}; "
-           f"drag a box to see what those requests share; lines need n ≥ {course.min_n['p50']} (P50) and {course.min_n['p95']} (P95) per "
-           f"{say_step(course.step_s)}; times in UTC; source /api/v1/heatmap, /api/v1/series</small>")
+    ui.put(f"<small>{found.n:,} requests with {metric.upper()}{sampled(found)}, {say_step(found.step_s)} × 21 % buckets, stronger = more requests; "
+           f"dashed = {limit(course)}; drag a box to see what those requests share; lines need n ≥ {course.min_n['p50']} (P50) and "
+           f"{course.min_n['p95']} (P95) per {say_step(course.step_s)}; times in UTC; source /api/v1/heatmap, /api/v1/series</small>")
     return box
+
+
+def sampled(found: Heatmap) -> str:
+    """What the counts say where not every request was kept, as safe HTML."""
+    if found.stands_for is not None:
+        return f", sampled and counted for the {sum(map(sum, found.stands_for)):,.0f} that they stand for"
+    return f" (counts alone: {ui.text(found.reasons.get('stands_for'), 300)})" if found.sampling in ("biased", "unknown") else ""
 
 
 def limit(course: Series) -> str:

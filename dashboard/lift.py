@@ -10,8 +10,9 @@ from dashboard.theme import say_ms, say_ratio
 def table(found: Cohorts) -> str:
     """The comparison as safe HTML, led by its sentence."""
     head = f"<h2>{headline(found)}</h2>"
-    looked = (f"<small>n {found.n_slow:,} against {found.n_rest:,} others of the window; {ui.text(found.metric.upper())}; lift = how many times as often, "
-              "q = chance of such a difference among so many attributes; source /api/v1/cohorts</small>")
+    sampled = "; shares are of the requests that these sampled ones stand for" if found.sampling == "weighted" else ""
+    looked = (f"<small>n {found.n_slow:,} against {found.n_rest:,} others of the window{sampled}; {ui.text(found.metric.upper())}; "
+              "lift = how many times as often, q = chance of such a difference among so many attributes; source /api/v1/cohorts</small>")
     if not found.cohorts:
         why = found.reasons.get("cohorts") or "no attribute's value is more common among them than chance allows"
         return f"{head}<p>{ui.sentence(why[0].upper() + why[1:])}.</p>{looked}{_skipped(found)}"

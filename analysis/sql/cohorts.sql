@@ -1,10 +1,11 @@
 -- What is known of every complete request of the window that slow ones might share? One row per request. Start in microseconds since 1970, milliseconds.
+-- `trace_key` joins the limits that a request came with (slo_headers.sql).
 select epoch_us(start) as start_us, status = 'error' as error, ttft_ms, itl_ms, tpot_ms, e2e_ms,
     service, instance, route, model, provider, tenant, version, session, user_hash, error_type,
     case truncated when true then 'cut at max_tokens' when false then 'finished' end as finish,
     case when llm_calls = 0 then 'no model call' when tool_calls > 0 then 'with tools' else 'without tools' end as calls_of,
     input_tokens, output_tokens, case when input_tokens > 0 then least(1.0, cached_tokens / input_tokens) end as cached_ratio, reasoning_tokens, max_tokens,
-    llm_calls, tool_calls, attempts
+    llm_calls, tool_calls, attempts, sampling, sample_weight, trace_key
 from v_requests
 where asked_for(start, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
     and complete

@@ -9,13 +9,17 @@ import pytest
 
 from analysis import report as report_module
 from analysis.budget_view import budget_view
+from analysis.cohorts import cohorts
 from analysis.compare import Sides, compare
+from analysis.heatmap import heatmap
+from analysis.history import history
 from analysis.incident import traffic_lost
 from analysis.latency import percentiles
 from analysis.report import Report, build
 from analysis.sampling import evened
 from analysis.slo import Slo
 from analysis.window import Window
+from collector.rollups import roll_up
 from tests.analysis.builders import T0_NS, at, frame_of, insert, requests, store
 from tests.analysis.test_quality import histogram
 
@@ -166,6 +170,92 @@ def test_neither_a_comparison_nor_budgets_are_made_of_a_biased_selection(kept: n
     view = budget_view(con, Window(), SLO)
     assert (view.metric, view.derived, view.responsibility) == (None, None, None)
     assert "stand for all" in view.reasons["metric"]
+
+
+WEIGHTED: dict[str, Any] = {"sampling": "th:e6666666666668", "sample_weight": 10.0}
+TENANT = np.where(LATENCY > 1_500.0, np.where(RNG.random(N) < 0.7, "acme", "small"), "small")
+
+
+@pytest.mark.parametrize(("kept", "columns", "kind"), [(ALL, {}, "all"), (HEAD, WEIGHTED, "weighted"), (SLOW, {}, "biased"), (ERROR, {}, "unknown")])
+def test_what_slow_requests_share_four_ways(kept: np.ndarray[Any, Any], columns: dict[str, Any], kind: str) -> None:
+    found = cohorts(stored(kept, tenant=TENANT[kept].tolist(), **columns), Window(), Slo(e2e_ms=1_500.0), "e2e")
+    assert (found.sampling, found.n_slow + found.n_rest) == (kind, int((kept & ~ERROR).sum()))
+    if kind in ("biased", "unknown"):
+        assert (found.cohorts, "stand for all" in found.reasons["cohorts"]) == ([], True)
+        return
+    first = found.cohorts[0]
+    assert (first.attribute, first.value, first.rest) == ("tenant", "acme", 0)
+    assert first.slow_ratio == pytest.approx((TENANT == "acme").sum() / (LATENCY > 1_500.0).sum(), abs=0.12)
+
+
+def test_slow_requests_kept_with_a_higher_known_probability_share_what_all_of_them_do() -> None:
+    kept = HEAD | SLOW  # all slow ones at weight 1 beside a tenth of the others
+    weight = np.where(SLOW, 1.0, 10.0)[kept]
+    shared = np.where(RNG.random(N) < np.where(LATENCY > 1_500.0, 0.6, 0.1), "v2", "v1")
+    whole = cohorts(stored(ALL, version=shared.tolist()), Window(), Slo(e2e_ms=1_000.0), "e2e").cohorts[0]
+    found = cohorts(stored(kept, counters=False, sampling=["th:0" if w == 1.0 else "th:e6666666666668" for w in weight], sample_weight=weight,
+                           version=shared[kept].tolist()), Window(), Slo(e2e_ms=1_000.0), "e2e").cohorts[0]
+    assert (found.attribute, found.value) == (whole.attribute, whole.value) == ("version", "v2")
+    assert (found.slow_ratio, found.rest_ratio) == (pytest.approx(whole.slow_ratio, abs=0.05), pytest.approx(whole.rest_ratio, abs=0.03))
+    stored_ratio = found.slow / (found.slow + int(((LATENCY > 1_000.0) & ~ERROR & kept & (shared == "v1")).sum()))
+    assert abs(stored_ratio - whole.slow_ratio) > abs(found.slow_ratio - whole.slow_ratio)
+    assert found.p99_ms == pytest.approx(whole.p99_ms or 0.0, rel=0.1)
+
+
+@pytest.mark.parametrize(("kept", "columns", "kind"), [(ALL, {}, "all"), (HEAD, WEIGHTED, "weighted"), (SLOW, {}, "biased"), (ERROR, {}, "unknown")])
+def test_a_heat_map_says_what_its_counts_stand_for_four_ways(kept: np.ndarray[Any, Any], columns: dict[str, Any], kind: str) -> None:
+    found = heatmap(stored(kept, **columns), Window(), SLO, "e2e")
+    assert (found.sampling, found.n) == (kind, int((kept & ~ERROR).sum()))
+    assert sum(map(sum, found.counts)) == found.n
+    if kind == "weighted":
+        assert found.stands_for == [[10.0 * n for n in row] for row in found.counts]
+    else:
+        assert found.stands_for is None
+        why = {"all": "each request", "biased": "the requests do not stand for all", "unknown": "no successful request"}[kind]
+        assert next(iter(found.reasons.values())).startswith(why)
+
+
+@pytest.mark.parametrize("folded", [False, True])
+@pytest.mark.parametrize(("kept", "columns", "kind"), [(ALL, {}, "all"), (HEAD, WEIGHTED, "weighted"), (SLOW, {}, "biased"), (ERROR, {}, "unknown")])
+def test_months_are_told_of_what_samples_stand_for_four_ways(kept: np.ndarray[Any, Any], columns: dict[str, Any], kind: str, folded: bool) -> None:
+    con = stored(kept, **columns)
+    while folded and roll_up(con, T0_NS + 10**13):
+        pass
+    found, exact = history(con, Window(), "e2e"), LATENCY[~ERROR]
+    assert (found.sampling, found.requests, found.n) == (kind, int(kept.sum()), int((kept & ~ERROR).sum()))
+    if kind in ("biased", "unknown"):
+        assert [found.p50, found.p95, found.error_ratio, *{p.p50 for p in found.points}, *{p.error_ratio for p in found.points}] == [None] * 5
+        assert "stand for all" in found.reasons["p95"]
+    else:
+        assert found.p50 == pytest.approx(np.quantile(exact, 0.5), rel=0.01 if kind == "all" else 0.1)
+        assert found.error_ratio == pytest.approx(ERROR.mean(), abs=1e-9 if kind == "all" else 0.015)
+
+
+def test_rollups_weigh_requests_that_were_kept_with_different_probabilities_also_when_these_are_gone() -> None:
+    kept = HEAD | SLOW | ERROR
+    weight = np.where(SLOW | ERROR, 1.0, 10.0)[kept]
+    con = stored(kept, counters=False, sampling=["th:0" if w == 1.0 else "th:e6666666666668" for w in weight], sample_weight=weight)
+    raw = history(con, Window(), "e2e")
+    while roll_up(con, T0_NS + 10**13):
+        pass
+    folded = history(con, Window(), "e2e")
+    assert (folded.points, folded.p50, folded.p95, folded.p99, folded.error_ratio) == (raw.points, raw.p50, raw.p95, raw.p99, raw.error_ratio)
+    con.execute("delete from requests")
+    gone = history(con, Window(), "e2e")
+    assert (gone.p50, gone.p95, gone.error_ratio, gone.sampling) == (raw.p50, raw.p95, raw.error_ratio, "weighted")
+    assert gone.p95 == pytest.approx(np.quantile(LATENCY[~ERROR], 0.95), rel=0.05)
+    assert gone.error_ratio == pytest.approx(ERROR.mean(), abs=0.002)
+
+
+def test_what_a_tail_sampler_chose_is_refused_also_when_its_requests_are_gone() -> None:
+    con = stored(SLOW, counters=False, sampling="tail:latency")
+    while roll_up(con, T0_NS + 10**13):
+        pass
+    con.execute("delete from requests")
+    found = history(con, Window(), "e2e")
+    assert (found.sampling, found.p95, found.error_ratio, found.n) == ("biased", None, None, int((SLOW & ~ERROR).sum()))
+    assert {p.p50 for p in found.points} == {None}
+    assert "chooses by what happened" in found.reasons["p95"]
 
 
 @pytest.mark.parametrize(
