@@ -11,9 +11,10 @@ from typing import Final
 
 import duckdb
 
-from analysis.goodput import Z_ONE_SIDED, BoolArray, judge, telling, wilson
+from analysis.goodput import Z_ONE_SIDED, BoolArray, judge, wilson
 from analysis.incident import IntArray, find_onset, from_us
 from analysis.latency import min_n
+from analysis.leaving import by_choice
 from analysis.sampling import assess, evened
 from analysis.slo import Slo
 from analysis.window import RequestFrame, Window, load, load_judged, query
@@ -96,9 +97,9 @@ def _healthy(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> bool:
 
 
 def _judged(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> tuple[IntArray, BoolArray, BoolArray]:
-    """Starts of a window's requests, which met every limit (who left before it had passed counts here as well), and which did not."""
+    """Starts of a window's requests, which met every limit (whom the client left by choice counts here as well), and which did not."""
     rows = load_judged(con, window, query("before"))
-    judged, left = judge(rows, slo), ~telling(rows, slo)
+    judged, left = judge(rows, slo), by_choice(rows, slo)
     return rows["start_us"].to_numpy(), judged.good | left, judged.bad & ~left
 
 

@@ -36,9 +36,10 @@ from analysis.case import Case, Lookups, Period
 from analysis.checklist import Step, checklist
 from analysis.departure import departure
 from analysis.finding import FINDING_CAUSES, MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_count, say_ms, say_ratio
-from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, goodput, judge, limits_of, telling, weights_of, wilson, with_own
+from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, goodput, judge, limits_of, weights_of, wilson, with_own
 from analysis.incident import Affected, Changed, IntArray, Trend, from_us, in_time, to_us
 from analysis.latency import min_n, quantile
+from analysis.leaving import by_choice
 from analysis.ranking import Ranked, run_rules
 from analysis.rules import rules
 from analysis.slo import Slo
@@ -133,7 +134,8 @@ class Diagnosed:
 class _Facts:
     """Intermediate results that the parts of the verdict share; `ok` are successful requests with the judged metric.
 
-    `tail` stands around the SLO percentile, `excess` among the requests over the limit since the onset."""
+    `tail` stands around the SLO percentile, `excess` among the requests over the limit since the onset. `left` are requests whose clients left by
+    choice: they are no good ones, and say nothing against the service."""
 
     frame: RequestFrame
     slo: Slo
@@ -151,6 +153,7 @@ class _Facts:
     base_points: pl.DataFrame | None
     tail: Tail
     excess: Tail
+    left: BoolArray
 
     @property
     def bad(self) -> BoolArray:
@@ -202,10 +205,11 @@ def diagnose(
     frame = replace(frame, rows=limited)
     judged = judge(frame.rows, slo)
     good = goodput(judged, frame.seconds, weights_of(frame.rows))
-    stop = _without_latency(frame, slo, judged, good, baseline)
+    left = by_choice(frame.rows, slo, None if baseline is None else baseline.frame.rows)
+    stop = _without_latency(frame, slo, judged, good, baseline, left)
     if stop is not None:
         return Diagnosed(stop, good, _named_baseline(baseline), [], [], checklist(frame, slo, None), {})
-    facts = _facts(frame, slo, judged, good, baseline, budgets, with_findings=with_findings)
+    facts = _facts(frame, slo, judged, good, baseline, budgets, left, with_findings=with_findings)
     rows = stage_rows(
         facts.times,
         facts.budgets,
@@ -266,9 +270,9 @@ def judged_metric(judged: Judged, rows: pl.DataFrame, slo: Slo) -> str | None:
 
 
 def _without_latency(
-    frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, baseline: Chosen | None
+    frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, baseline: Chosen | None, left: BoolArray
 ) -> Verdict | None:
-    """Return the verdict where latency is not the question: no or lost traffic, failing, or too little to judge."""
+    """Return the verdict where latency is not the question: no or lost traffic, failing, or too little to judge; `left` as in `_Facts`."""
     lost = _traffic_lost(frame, baseline)
     if lost is not None:
         return lost
@@ -288,7 +292,7 @@ def _without_latency(
     if errors.sum() >= MIN_BREACHING and wilson(int(errors.sum()), n, Z_ONE_SIDED)[0] > allowed:
         return _failing(frame, judged, good, errors, allowed)
     # Nor is it a matter of latency where those that got an answer are within the target: who gave up waited for something else.
-    lasting, answered = telling(frame.rows, slo), (judged.good | judged.bad) & ~judged.error
+    lasting, answered = ~left, (judged.good | judged.bad) & ~judged.error
     failed = judged.error & lasting
     if failed.sum() >= MIN_BREACHING and wilson(int(failed.sum()), int(lasting.sum()), Z_ONE_SIDED)[0] > allowed and not clearly_below(
             judged.good[answered], slo.goodput_target):
@@ -334,7 +338,7 @@ def _failing(frame: RequestFrame, judged: Judged, good: Goodput, counted: BoolAr
         waited = say_ms(float(np.median(gone["e2e_ms"].to_numpy())))
         how = f"end without an answer, {gone.height:,} of them given up by their clients after {waited} at the median,"
         why = "Requests that get an answer are within the target."
-    onset = incident.onset(frame, judged.error, allowed)  # a stray error in a healthy hour is no beginning
+    onset = incident.onset(frame, counted, allowed)  # a stray error in a healthy hour is no beginning
     changes = incident.changed(frame.rows, onset)
     sentence = (
         f"Failing: {failed.height:,} of {n:,} requests ({say_ratio(failed.height / n)}) {how} "
@@ -363,6 +367,7 @@ def _facts(
     good: Goodput,
     baseline: Chosen | None,
     configured: Mapping[str, float] | None,
+    left: BoolArray,
     *,
     with_findings: bool,
 ) -> _Facts:
@@ -374,13 +379,13 @@ def _facts(
     limits_ms = limit_ms if limits_ms is None else limits_ms
     ok = _with_metric(frame.rows.select(wanted), metric)
     values, times = ok[f"{metric}_ms"].to_numpy(), stage_times(ok, path_of(metric))
-    bad, allowed = judged.error | judged.misses[metric], 1.0 - slo.goodput_target
+    bad, allowed = (judged.error | judged.misses[metric]) & ~left, 1.0 - slo.goodput_target
     # What stays within the target may have become worse all the same.
-    onset = _onset(frame, bad, slo, allowed) or _onset(frame, bad, slo, WORSE_PART * allowed)
+    onset = incident.onset(frame, bad, allowed) or incident.onset(frame, bad, WORSE_PART * allowed)
     starts = ok["start_us"].to_numpy()
-    left = departure(starts, values, to_us(onset) if onset is not None else int(starts.max()) + 1)
-    if left is not None and (onset is not None or _within_until(left, starts, values > limits_ms, allowed)):
-        onset = from_us(left)
+    departed = departure(starts, values, to_us(onset) if onset is not None else int(starts.max()) + 1)
+    if departed is not None and (onset is not None or _within_until(departed, starts, values > limits_ms, allowed)):
+        onset = from_us(departed)
     base, chosen = _baseline_rows(frame, ok, baseline, onset, metric, slo)
     # What came before the onset is no part of what went wrong.
     since = starts >= (to_us(onset) if onset is not None else 0)
@@ -402,6 +407,7 @@ def _facts(
         None if baseline is None else baseline.frame.points,
         tail,
         excess,
+        left,
     )
 
 
@@ -433,10 +439,6 @@ def _against_earlier(facts: _Facts) -> _Facts | None:
     since = facts.ok["start_us"].to_numpy() >= (to_us(facts.onset) if facts.onset is not None else 0)
     tail, excess = _tails(facts.values, facts.times, facts.limit_ms if limits is None else limits, since, rows, facts.metric, facts.slo)
     return replace(facts, base=rows, baseline=baseline, tail=tail, excess=excess)
-
-
-def _onset(frame: RequestFrame, bad: BoolArray, slo: Slo, allowed: float) -> datetime | None:
-    return incident.onset(frame, bad & telling(frame.rows, slo), allowed)
 
 
 def _within_until(moment_us: int, starts: IntArray, slow: BoolArray, allowed: float) -> bool:
@@ -487,7 +489,7 @@ def _named_baseline(chosen: Chosen | None) -> Baseline | None:
 def _over(facts: _Facts) -> bool:
     """Say whether the SLO is broken: jointly or in one metric, by more than chance."""
     judged, target = facts.judged, facts.slo.goodput_target
-    sides = [(judged.good | judged.bad, judged.good), *((judged.known[m], ~judged.misses[m]) for m in judged.known)]
+    sides = [((judged.good | judged.bad) & ~facts.left, judged.good), *((judged.known[m], ~judged.misses[m]) for m in judged.known)]
     starts = facts.frame.rows["start_us"].to_numpy()
     return any(clearly_below(in_time(starts[known], met[known])[1], target) for known, met in sides) or _over_since(facts)
 
@@ -497,7 +499,7 @@ def _over_since(facts: _Facts) -> bool:
     if facts.onset is None:
         return False
     since = facts.frame.rows["start_us"].to_numpy() >= to_us(facts.onset)
-    joint = facts.judged.good | facts.judged.bad
+    joint = (facts.judged.good | facts.judged.bad) & ~facts.left
     known = since & (joint if facts.goodput.ratio is not None else facts.judged.known[facts.metric] | facts.judged.error)
     n, bad = int(known.sum()), int((known & facts.bad).sum())
     if bad < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)) or _period(facts).seconds < MIN_SINCE_S:
@@ -522,7 +524,8 @@ def _beside(
             continue
         frame = replace(facts.frame, rows=facts.frame.rows.filter(pl.Series(kept)))
         rest = judge(frame.rows, facts.slo)
-        other = _facts(frame, facts.slo, rest, goodput(rest, frame.seconds, weights_of(frame.rows)), baseline, budgets, with_findings=True)
+        good = goodput(rest, frame.seconds, weights_of(frame.rows))
+        other = _facts(frame, facts.slo, rest, good, baseline, budgets, facts.left[kept], with_findings=True)
         if other.metric == metric:
             named = {one.finding.rule for one in found}
             found += [one for one in run_rules(_case(other, lookups, coverage), rules()).causes if one.finding.rule not in named]
@@ -564,8 +567,15 @@ def _within(facts: _Facts) -> Verdict:
         lead, met = "Within budget as far as it can be judged", f"no request carries {' and '.join(lacking) or 'every limited metric'}"
         target_said = ""
     else:
-        lead = "Within budget" if ratio >= target else "At the limit, but not beyond what chance explains"
-        met = f"{say_ratio(ratio)} of {facts.goodput.good + facts.goodput.bad:,} requests meet every limit"
+        judged = facts.goodput.good + facts.goodput.bad
+        stayed = judged - int((facts.judged.bad & facts.left).sum())
+        kept = facts.goodput.good / max(stayed, 1)
+        lead = "Within budget" if max(ratio, kept) >= target else "At the limit, but not beyond what chance explains"
+        if ratio >= target or stayed == judged:
+            met = f"{say_ratio(ratio)} of {judged:,} requests meet every limit"
+        else:
+            met = f"{say_ratio(kept)} of the {stayed:,} requests whose clients stayed meet every limit"
+            target_said += _left(facts, ratio)
     sentence = (
         f"{lead}: {met}{target_said}. {facts.metric.upper()} P{facts.slo.percentile:g} is "
         f"{say_ms(facts.observed_ms)} of {say_ms(facts.limit_ms)} allowed."
@@ -578,6 +588,15 @@ def _within(facts: _Facts) -> Verdict:
     )
 
 
+def _left(facts: _Facts, ratio: float) -> str:
+    """Those that nothing holds against the service: how many, after what time they left, and where they are counted."""
+    gone = facts.frame.rows.filter(pl.Series(facts.left))
+    waited = say_ms(float(np.median(gone["e2e_ms"].to_numpy())))
+    unknown = "; what they had got is not recorded, and the others of the same moments were answered in time" if gone["ttft_ms"].null_count() else ""
+    return (f"; {say_count(gone.height, 'client')} more ({say_ratio(gone.height / facts.frame.rows.height)}) left after {waited} at the median, no more than "
+            f"usual{unknown} (goodput counts them as bad: {say_ratio(ratio)})")
+
+
 def _began(facts: _Facts, baseline: Chosen | None) -> datetime | None:
     """Return since when a window is broken that has no healthy stretch of its own: as the healthy span just before it tells."""
     if baseline is None or baseline.onset is not None or baseline.frame.end != facts.frame.start:
@@ -585,7 +604,7 @@ def _began(facts: _Facts, baseline: Chosen | None) -> datetime | None:
     before = judge(baseline.frame.rows, facts.slo)
     starts = np.concatenate([part.rows["start_us"].to_numpy() for part in (baseline.frame, facts.frame)])
     bad = np.concatenate([side.error | side.misses[facts.metric] for side in (before, facts.judged)])
-    known = np.concatenate([telling(part.rows, facts.slo) for part in (baseline.frame, facts.frame)])
+    known = np.concatenate([~by_choice(baseline.frame.rows, facts.slo), ~facts.left])
     found = incident.find_onset(starts, bad & known, 1.0 - facts.slo.goodput_target)
     return None if found is None else from_us(found)
 

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.accounts import abandoned
 from analysis.slo import METRICS, Slo
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -96,17 +95,6 @@ def limits_of(rows: pl.DataFrame, slo: Slo, metric: str) -> float | FloatArray |
         return common
     own: FloatArray = rows[f"slo_{metric}_ms"].fill_null(math.inf if common is None else common).to_numpy()
     return own if common is not None or bool(np.isfinite(own).any()) else None
-
-
-def telling(rows: pl.DataFrame, slo: Slo) -> BoolArray:
-    """Return which requests tell how the service did: all but those whose client left before the E2E limit had passed.
-
-    Some clients leave for reasons of their own (a suggestion that is typed over), answered in time so far. Who left later had waited too long.
-    """
-    limit_ms = limits_of(rows, slo, "e2e")
-    early = True if limit_ms is None else rows["e2e_ms"].fill_null(0.0).to_numpy() <= limit_ms
-    mask: BoolArray = ~(abandoned(rows).to_numpy() & early)
-    return mask
 
 
 def with_own(rows: pl.DataFrame, slo: Slo) -> tuple[pl.DataFrame, Slo]:

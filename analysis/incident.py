@@ -96,7 +96,7 @@ def find_onset(start_us: IntArray, bad: BoolArray, allowed: float) -> int | None
         return None
     start, bad = in_time(start_us, bad)
     hits = np.concatenate([[0], np.cumsum(bad, dtype=np.int64)])
-    edges = [0, *sorted(_splits(hits, 0, n, 3.0 * np.log(n), _MOST_SPLITS)), n]
+    edges = [0, *splits(bad), n]
     shares = [(int(hits[b] - hits[a]), b - a) for a, b in itertools.pairwise(edges)]
     bad_pieces = [wilson(*share)[0] > allowed for share in shares]
     in_bad = [share[0] if is_bad else 0 for share, is_bad in zip(shares, bad_pieces, strict=True)]
@@ -110,6 +110,12 @@ def find_onset(start_us: IntArray, bad: BoolArray, allowed: float) -> int | None
                 k -= 1
             return int(start[edges[k]])
     return None
+
+
+def splits(hits: BoolArray) -> list[int]:
+    """Return after how many requests (in order of time) the share of hits changes, at most three times; [] where it does not."""
+    count = np.concatenate([[0], np.cumsum(hits, dtype=np.int64)])
+    return sorted(_splits(count, 0, len(hits), 3.0 * np.log(max(len(hits), 2)), _MOST_SPLITS))
 
 
 def in_time(start_us: IntArray, values: npt.NDArray[Any]) -> tuple[IntArray, npt.NDArray[Any]]:
