@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from analysis.client import ClientError
 from analysis.report import Report
-from dashboard import data, login, nav, state, theme
+from dashboard import anchors, data, login, nav, state, theme
 
 ADDRESS: Final = "/_first/"
 # What of an address decides the box beside the filters.
@@ -66,20 +66,22 @@ class FirstAnswer:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Where there is a login, nothing is asked for who has not passed it.
-        if scope["type"] != "http" or scope["method"] != "GET" or login.wanted():
+        if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
         query = dict(parse_qsl(scope["query_string"].decode(errors="replace")))
-        if scope["path"].startswith(ADDRESS):
+        # Where there is a login, nothing is asked for who has not passed it.
+        if scope["path"].startswith(ADDRESS) and not login.wanted():
             await _answer(scope, query, send)
         elif (name := _page_at(scope["path"])) is None:
             await self._app(scope, receive, send)
         else:
-            place = nav.place_named(name)
-            asked = data.expect(query, nav.needs_of(place))
-            more = {key: query[key] for key in _MORE if key in query}
-            ask = f"{ADDRESS}{name}?{urlencode(dict(asked) | more)}" if place.first and _known_host(scope) else None
+            ask = None
+            if not login.wanted():
+                place = nav.place_named(name)
+                asked = data.expect(query, nav.needs_of(place))
+                more = {key: query[key] for key in _MORE if key in query}
+                ask = f"{ADDRESS}{name}?{urlencode(dict(asked) | more)}" if place.first and _known_host(scope) else None
             plain = [(key, value) for key, value in scope["headers"] if key != b"accept-encoding"]  # it is compressed once it is whole
             await self._app({**scope, "headers": plain}, receive, _with(ask, send))
 
@@ -123,7 +125,7 @@ def _with(ask: str | None, send: Send) -> Send:
 
 
 def _with_place(page: str, ask: str | None) -> str:
-    page = page.replace("<title>Streamlit</title>", "<title>Overrun</title>")
+    page = page.replace("<title>Streamlit</title>", "<title>Overrun</title>").replace("</body>", f"{anchors.SCRIPT}</body>", 1)
     if ask is None:
         return page
     # `ask` is a name of ours and what urlencode made: nothing in it ends a string or a tag.

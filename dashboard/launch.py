@@ -51,7 +51,7 @@ def command(port: int = DEFAULT_PORT, host: str = DEFAULT_HOST) -> list[str]:
         "browser.gatherUsageStats": "false", "server.showEmailPrompt": "false", "server.headless": "true", "server.fileWatcherType": "none",
         "server.address": host, "server.port": str(port), "server.maxMessageSize": "20", "server.enableWebsocketCompression": "true",
         "server.disconnectedSessionTTL": "60", "client.toolbarMode": "minimal", "client.showErrorDetails": "none", "client.showErrorLinks": "false",
-        "logger.level": "warning", "logger.hideWelcomeMessage": "true"}
+        "global.disableWidgetStateDuplicationWarning": "true", "logger.level": "warning", "logger.hideWelcomeMessage": "true"}
     for theme in (LIGHT, DARK):
         options |= {
             f"theme.{theme.mode}.primaryColor": theme.accent, f"theme.{theme.mode}.backgroundColor": theme.background,

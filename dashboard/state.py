@@ -6,6 +6,7 @@ opens the same view.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,7 @@ _FILTERS, _PRESENT, _DRAWN, _ASKED = "_filters", "_present", "_drawn", "_asked"
 # Visits that have begun with the page's address and whose session is not there yet.
 _EXPECTED: dict[Filters, datetime] = {}
 _MOST_EXPECTED, _EXPECTED_FOR = 64, timedelta(seconds=10)
+_BLANK_OFFSET = re.compile(r"([T ]\d{2}:[\d:.]+) (\d{2}:\d{2})$", re.IGNORECASE)
 SLOWEST, FAILED = "slowest", "failed"
 KINDS = ("service", "model", "route", "tenant")
 
@@ -46,8 +48,8 @@ class Filters:
     def of(cls, query: Mapping[str, str]) -> Filters:
         """What the parameters of a URL say, as the filter bar will read them."""
         since = query.get("since", "")
-        named = {name: _text(query.get(name)) for name in ("to", *KINDS, "slo")}
-        return cls(since if since in PRESETS else DEFAULT_PRESET, _text(query.get("from")), **named)
+        named = {name: _text(query.get(name)) for name in (*KINDS, "slo")}
+        return cls(since if since in PRESETS else DEFAULT_PRESET, *(_time(query.get(name)) for name in ("from", "to")), **named)
 
     @property
     def follows_now(self) -> bool:
@@ -73,6 +75,11 @@ class Filters:
 def now() -> datetime:
     """The present, in UTC."""
     return datetime.now(UTC)
+
+
+def _time(text: str | None) -> str | None:
+    # The `+` of an offset that a person has put into an address by hand arrives as a blank.
+    return _text(_BLANK_OFFSET.sub(r"\1+\2", text.strip())) if text else None
 
 
 def present() -> datetime:
@@ -124,26 +131,26 @@ def chosen(names: Sequence[str]) -> str | None:
 
 def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
     """Draw the filters, keep what they say for `filters`; `menus` gives the values to choose from for the window chosen so far."""
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="filters"):
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="xsmall", key="filters"):
         if any(_given(name) for name in ("from", "to")):
             st.button("Follow now", on_click=follow_now, icon=":material/play_arrow:", help="Leave the fixed window and follow the clock")
             since = None
             # In sight: what a closed popover holds is lost from the URL with the next page.
-            from_, to = _bounds(label_visibility="collapsed", width=196)
+            from_, to = _bounds(label_visibility="collapsed", width=164)
         else:
             since = st.segmented_control(
                 "Time range", PRESETS, key="since", bind="query-params", default=DEFAULT_PRESET, required=True, label_visibility="collapsed")
             with st.popover("From / to", help="An absolute window; it replaces the presets"):
                 from_, to = _bounds()
                 st.caption("RFC 3339 with its zone, or relative to now.")
-        chosen = Filters(since or DEFAULT_PRESET, _text(from_), _text(to), *(_text(_given(name)) for name in (*KINDS, "slo")))
+        chosen = Filters(since or DEFAULT_PRESET, _time(from_), _time(to), *(_text(_given(name)) for name in (*KINDS, "slo")))
         st.session_state[_FILTERS] = chosen
         values = menus(chosen)
         # A menu of a kind that nobody sends would only take room.
         shown = [kind for kind in KINDS if kind != "tenant" or values.get(kind) or _given(kind)]
         picked = {kind: _menu(kind, values.get(kind, [])) for kind in shown}
         slo = st.text_input(
-            "SLO", key="slo", bind="query-params", placeholder="SLO: the server's default", label_visibility="collapsed", width=190)
+            "SLO", key="slo", bind="query-params", placeholder="SLO: server's default", label_visibility="collapsed", width=152)
     st.session_state[_FILTERS] = Filters(chosen.since, chosen.from_, chosen.to, **picked, slo=_text(slo))
     return filters()
 
@@ -164,7 +171,8 @@ def _menu(name: str, values: list[str]) -> str | None:
     current = _given(name)
     options = values if current is None or current in values else [*values, current]
     return st.selectbox(
-        name.capitalize(), options, index=None, key=name, bind="query-params", placeholder=f"All {name}s", label_visibility="collapsed", width=146)
+        name.capitalize(), options, index=None, key=name, bind="query-params", placeholder=name.capitalize(), label_visibility="collapsed",
+        width=98 if current is None else "stretch")
 
 
 def _given(name: str) -> str | None:
@@ -190,6 +198,11 @@ def metric(choices: list[str], judged: str | None) -> str:
     if len(choices) == 1:
         return choices[0]
     labels = [choice.upper() for choice in choices]
+    if (held := st.session_state.get("metric")) in labels and "metric" not in st.query_params:
+        # What a URL had chosen is otherwise lost on the next page, and back on the one behind it.
+        st.session_state["metric"] = held
+        if held != default.upper():
+            st.query_params["metric"] = held
     chosen = st.segmented_control("Metric", labels, key="metric", bind="query-params", default=default.upper(), required=True, label_visibility="collapsed")
     return (chosen or default).lower()
 

@@ -188,8 +188,8 @@ _CSS: Final = """
 .ov dl,.ov dt,.ov dd,.ov td,.ov li{margin:0;padding:0;font-size:inherit}
 .ov .ov-facts dt{color:VAR_MUTED;font-weight:400}
 .ov .ov-facts dd{margin:0}
-.ov .ov-strip{display:grid;grid-template-columns:104px 1fr 84px;gap:10px;align-items:center;margin:5px 0}
-.ov .ov-strip.ov-burn{grid-template-columns:118px 1fr 96px;margin:2px 0}
+.ov .ov-strip{display:grid;grid-template-columns:104px minmax(0,1fr) 84px;gap:10px;align-items:center;margin:5px 0}
+.ov .ov-strip.ov-burn{grid-template-columns:118px minmax(0,1fr) 96px;margin:2px 0}
 .ov .ov-burn .ov-track,.ov .ov-burn .ov-track span{height:10px}
 .ov .ov-bar{display:flex;height:26px}
 .ov .ov-bar span{overflow:hidden;white-space:nowrap;font-size:.78rem;font-weight:600;line-height:26px;padding:0 6px;
@@ -239,9 +239,13 @@ _CSS: Final = """
 /* Old numbers stay as they are until the new ones are there. */
 .stElementContainer[data-stale="true"],.stFullScreenFrame[data-stale="true"]{opacity:1!important;transition:none!important}
 .stMainBlockContainer{padding-top:4.2rem;padding-bottom:2rem;max-width:1360px}
+/* One row where there is room, pairs on a phone. */
+@media (min-width:1240px){.st-key-filters{flex-wrap:nowrap}.st-key-filters>*{max-width:272px}}
+.st-key-filters .st-key-from input,.st-key-filters .st-key-to input{font-size:.76rem;padding-inline:9px;font-variant-numeric:tabular-nums}
 @media (max-width:900px){.ov .ov-wide,.ov .ov-card{grid-template-columns:minmax(0,1fr)}}
-@media (max-width:640px){.ov-box{padding:12px 14px}.ov-box h1{font-size:1.25rem}
-.ov .ov-strip{grid-template-columns:64px 1fr 64px;gap:6px}
+@media (max-width:640px){.st-key-filters{display:grid;grid-template-columns:repeat(2,minmax(0,1fr))}.st-key-filters>*{width:auto}
+.st-key-filters>.st-key-since{grid-column:1/-1}.ov-box{padding:12px 14px}.ov-box h1{font-size:1.25rem}
+.ov .ov-strip{grid-template-columns:64px minmax(0,1fr) 64px;gap:6px}
 .ov table td,.ov th{padding:6px 5px}.ov .ov-under .ov-facts{padding-left:14px}.ov .ov-hide{display:none}.ov .ov-facts{grid-template-columns:1fr}}
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import UTC, timedelta
 from functools import partial
 
 from analysis.burn import Burn
@@ -72,7 +72,7 @@ def verdict_box(report: Report, theme: Theme) -> str:
     chip = f" {ui.chip(verdict.stage, theme)}" if verdict.stage else ""
     answers = ui.facts([
         ("Since", _since(report) or _why(report, "onset")), ("Who is hit", _hit(report) or _why(report, "affected")),
-        ("What changed", "; ".join(_changed(change) for change in verdict.changed) or _why(report, "changed") or _unchanged(report)),
+        ("What changed", _changes(report) or _why(report, "changed") or _unchanged(report)),
         ("Ruled out", _ruled_out(report)),
         ("Do now", ui.sentence(verdict.mitigation) + _recheck(report) if verdict.mitigation else _why(report, "mitigation")),
         ("Undo", ui.sentence(verdict.rollback) if verdict.rollback else ""), ("Fix", _fix(report)), ("Owner", ui.text(verdict.owner) if verdict.owner else "")])
@@ -237,7 +237,8 @@ def _why(report: Report, field: str) -> str:
 
 def _unchanged(report: Report) -> str:
     """That nothing changed is an answer too, where it is known since when."""
-    looked = "no new version or model, and settings, traffic mix, lengths and rate are as before"
+    rate = "" if report.verdict.status == "traffic_lost" else " and rate"  # of the requests that were lost, the rate is what changed
+    looked = f"no new version or model, and settings, traffic mix{',' if rate else ' and'} lengths{rate} are as before"
     return looked if report.verdict.onset is not None and report.verdict.status in _BAD else ""
 
 
@@ -248,9 +249,15 @@ def _ruled_out(report: Report) -> str:
     return "; ".join(parts[:_MOST_RULED_OUT]) + (more if len(parts) > _MOST_RULED_OUT else "")
 
 
-def _changed(change: Changed) -> str:
+def _changes(report: Report) -> str:
+    """What changed, with its day where the window has more than one."""
+    days = {time.astimezone(UTC).date() for time in (report.window.start, report.window.end) if time is not None}
+    return "; ".join(_changed(change, date=len(days) > 1) for change in report.verdict.changed)
+
+
+def _changed(change: Changed, *, date: bool) -> str:
     before = f"{ui.text(', '.join(change.before))} → " if change.before else ""
-    return f"{ui.text(change.what)} {before}<b>{ui.text(change.after)}</b> at {say_time(change.at)}"
+    return f"{ui.text(change.what)} {before}<b>{ui.text(change.after)}</b> at {say_time(change.at, date=date)}"
 
 
 def _recheck(report: Report) -> str:
@@ -267,10 +274,14 @@ def _hit(report: Report) -> str:
     affected = report.verdict.affected
     if affected is None:
         return ""
-    rate = f", {affected.per_minute:,.0f} a minute" if affected.per_minute is not None else ""
+    rate = f", {_per_minute(affected.per_minute)}" if affected.per_minute else ""
     values = [*affected.routes, *affected.models, *affected.tenants]
     named = "; ".join(f"{ui.text(share.name)} {share.requests:,}, {say_ratio(share.ratio)} of its own" for share in values[:4])
     return f"<b>{affected.requests:,}</b> requests, {say_ratio(affected.ratio)}{rate}" + (f" <small>({named})</small>" if named else "")
+
+
+def _per_minute(rate: float) -> str:
+    return f"{rate:,.0f} a minute" if rate >= 1.0 else f"{60.0 * rate:.2g} an hour"
 
 
 def _fix(report: Report) -> str:

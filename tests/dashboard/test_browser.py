@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import pytest
 from playwright.sync_api import TimeoutError
@@ -194,6 +194,7 @@ def test_a_box_on_the_heat_map_narrows_the_list(servers: dict[str, Site], opened
 def test_filters_stay_in_the_url_from_page_to_page(servers: dict[str, Site], opened: Open) -> None:
     site = servers["demo"]
     seen = opened().open(site, "verdict", service="vllm-server")
+    assert len(set(seen.page.eval_on_selector_all(".st-key-filters > *", "list => list.map(part => Math.round(part.getBoundingClientRect().bottom))"))) == 1
     seen.page.get_by_role("link", name="Which stage, and what slow requests do differently").click()
     seen.page.get_by_text("groups over budget").wait_for()
     seen.drawn(3).settle()
@@ -201,6 +202,17 @@ def test_filters_stay_in_the_url_from_page_to_page(servers: dict[str, Site], ope
     assert urlsplit(seen.page.url).path == "/budget"
     assert "service=vllm-server" in query
     assert "slo=ttft" in query
+    for link in (seen.page.get_by_role("link", name="Back to the verdict"), seen.page.get_by_role("link", name="Findings", exact=True)):
+        with seen.page.context.expect_page() as tab:
+            link.click(modifiers=["Control"])
+        shown = urlsplit(tab.value.url)
+        tab.value.close()
+        assert shown.path == ("/findings" if "Findings" in link.inner_text() else "/")
+        assert dict(parse_qsl(shown.query)) == dict(parse_qsl(query))
+    # A metric that a URL chose is not lost between pages.
+    seen.open(site, "budget", metric="E2E").go("Traces", "traces")
+    assert seen.page.locator(".ov-box h1").inner_text().startswith("Slowest E2E")
+    assert "metric=E2E" in seen.page.url
     seen.silent()
 
 

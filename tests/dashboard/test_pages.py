@@ -220,6 +220,11 @@ def test_an_empty_store_shows_how_to_send_telemetry_to_this_server(empty: FakeAp
     assert "secret-token" not in code + words(app)
 
 
+def test_an_offset_written_into_an_address_by_hand_is_read(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown(demo, monkeypatch, "findings", **{"from": "2026-11-20T10:00:00 00:00", "to": WINDOW["to"]})
+    assert {query["from"] for path, query in demo.asked if path == "report"} >= {"2026-11-20T10:00:00+00:00"}
+
+
 @OF_REQUESTS
 def test_an_empty_window_names_its_filters_and_offers_the_newest(demo: FakeApi, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
     query = {"from": "2020-01-01T00:00:00Z", "to": "2020-01-01T01:00:00Z", "service": "nobody"}

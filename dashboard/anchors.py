@@ -1,0 +1,34 @@
+"""Where does a link lead that is opened in a tab of its own, or copied? To the same window and filters as a click: its address carries them.
+
+Streamlit keeps the filters when a link is clicked, but not in the link's address; its links to the first page have none at all.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from dashboard import state
+
+# What a page hands to the next one. A link that chooses one of them itself keeps its own.
+_KEPT: Final = ("since", "from", "to", *state.KINDS, "slo")
+_KEPT_UNLESS_CHOSEN: Final = ("metric",)
+# Run again whenever something on the page moves, which it does whenever the address does.
+SCRIPT: Final = """<script>(() => {
+const kept = KEPT, unlessChosen = UNLESS_CHOSEN, links = "a[data-testid=stTopNavLink],a[data-testid=stSidebarNavLink],a[data-testid=stPageLink-NavLink]"
+const carry = link => {
+  const said = link.getAttribute("href"), here = new URLSearchParams(location.search), to = new URL(said || "/", location.href)
+  if (to.origin !== location.origin) return
+  const own = new Set((link.dataset.ovOwn ??= [...to.searchParams.keys()].join(" ")).split(" "))
+  for (const name of [...kept, ...unlessChosen.filter(name => !own.has(name))])
+    here.has(name) ? to.searchParams.set(name, here.get(name)) : to.searchParams.delete(name)
+  if (said !== to.pathname + to.search) link.setAttribute("href", to.pathname + to.search)
+}
+let soon = 0
+const all = () => document.querySelectorAll(links).forEach(carry)
+const later = () => { clearTimeout(soon); soon = setTimeout(all, 100) }
+new MutationObserver(later).observe(document.getElementById("root"), {childList: true, subtree: true, attributeFilter: ["href"]})
+// Streamlit takes every click for itself, one for a new tab or window too.
+addEventListener("click", event => { if ((event.ctrlKey || event.metaKey || event.shiftKey) && event.target.closest?.(links)) event.stopPropagation() }, true)
+for (const name of ["pointerover", "focusin"]) addEventListener(name, event => { const link = event.target.closest?.(links); if (link) carry(link) }, true)
+})()</script>""".replace("UNLESS_CHOSEN", json.dumps(_KEPT_UNLESS_CHOSEN)).replace("KEPT", json.dumps(_KEPT))
