@@ -3,8 +3,9 @@
 Budgets per group, stage rows, and the overrun share of breaching requests.
 """
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 import msgspec
@@ -18,6 +19,9 @@ from analysis.slo import Slo
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
+IntArray: TypeAlias = npt.NDArray[np.intp]
+# The settings' tables: milliseconds per group or stage, by the route or model that they are for; `EVERYONE` for all others.
+Configured: TypeAlias = Mapping[str, Mapping[str, float]]
 
 OTHER: Final = "other"
 LATER: Final = "after_first_token"
@@ -30,6 +34,10 @@ GROUPS: Final = {
 }
 GROUP_OF: Final = {stage: group for group, stages in GROUPS.items() for stage in stages} | {OTHER: OTHER}
 STAGES: Final = tuple(GROUP_OF)
+
+# Names of the budgets that are no route's and no model's: the settings' table for all others, and the split below.
+EVERYONE: Final = "*"
+PUBLISHED: Final = "published split"
 
 # A 2.5 s P95 chat turn: 150 network + 300 retrieval + 150 prompt + 1,600 model + 300 tools (published budget, sums to
 # 2,500).
@@ -46,34 +54,75 @@ TTFT_BUDGET_MS: Final = E2E_BUDGET_MS | {"model": 600.0}
 
 
 @dataclass(frozen=True)
-class Budgets:
-    """Limits of one path in milliseconds: per group, and per stage only where configured."""
-
-    metric: str
-    group_ms: Mapping[str, float] = field(default_factory=dict)
-    stage_ms: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class StageTimes:
     """Exclusive time per stage on one path: arrays of shape (n,) in ms, the stages sum to `total_ms`.
 
-    `path` is `ttft` (up to the first token) or `e2e`. Stages that took no time in any request are left out.
+    `path` is `ttft` (up to the first token) or `e2e`. Stages that took no time in any request are left out. `whose` (n,) says which budgets each request
+    is held to (`Budgets.whose`); None where all are held to the same.
     """
 
     path: str
     total_ms: FloatArray
     ms: dict[str, FloatArray]
+    whose: IntArray | None = None
 
-    def take(self, index: npt.NDArray[np.intp] | BoolArray) -> "StageTimes":
+    def take(self, index: IntArray | BoolArray) -> "StageTimes":
         """Return the same stages for some of the requests."""
-        return StageTimes(self.path, self.total_ms[index], {stage: times[index] for stage, times in self.ms.items()})
+        whose = None if self.whose is None else self.whose[index]
+        return StageTimes(self.path, self.total_ms[index], {stage: times[index] for stage, times in self.ms.items()}, whose)
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """Limits of one path in milliseconds: per group, and per stage only where configured.
+
+    `own` are the budgets of single routes and models, under their names; requests of no such route or model are held to the others.
+    """
+
+    metric: str
+    group_ms: Mapping[str, float] = field(default_factory=dict)
+    stage_ms: Mapping[str, float] = field(default_factory=dict)
+    name: str = PUBLISHED
+    own: tuple["Budgets", ...] = ()
+
+    def whose(self, rows: pl.DataFrame) -> IntArray | None:
+        """Return which budgets each request (columns route, model) is held to: k > 0 is the k-th of `own`, its route's before its model's; 0 none of them."""
+        if not self.own:
+            return None
+        held = np.zeros(rows.height, np.intp)
+        for column in ("model", "route"):
+            for k, one in enumerate(self.own, start=1):
+                held[(rows[column] == one.name).fill_null(False).to_numpy()] = k
+        return held
+
+    def limit_ms(self, name: str, times: StageTimes) -> float | FloatArray | None:
+        """Return what a group or stage may take: one number, one per request where these are held to different budgets (infinite: no limit), or None."""
+        alone = [{**one.group_ms, **one.stage_ms}.get(name) for one in (self, *self.own)]
+        if times.whose is None or all(ms == alone[0] for ms in alone):
+            return alone[0]
+        return np.array([np.inf if ms is None else ms for ms in alone])[times.whose]
+
+    def mean_ms(self, name: str, times: StageTimes) -> float | None:
+        """Return the mean of what these requests may spend on a group or stage; None where one of them has no limit there."""
+        limit = self.limit_ms(name, times)
+        if limit is None or isinstance(limit, float):
+            return limit
+        mean = float(limit.mean()) if len(limit) else math.inf
+        return mean if math.isfinite(mean) else None
+
+    def said(self, times: StageTimes) -> str:
+        """Return which budget these requests are held to, for people."""
+        if times.whose is None or not len(times.whose):
+            return self.name
+        names = [(self, *self.own)[k].name for k in np.unique(times.whose)]
+        return names[0] if len(names) == 1 else f"mean of {', '.join(names)}"
 
 
 class StageRow(msgspec.Struct, kw_only=True):
     """One stage, or one group (`stage` null), on the path of the judged metric. Milliseconds.
 
-    Absent stages count as 0. `typical_ms` is the mean around the median request (P40-P60 of the judged metric),
+    `budget` names what `budget_ms` is of: the table of a route or model, `*`, or the published split; of requests that are held to several it is the mean
+    over those of `tail_ms`. Absent stages count as 0. `typical_ms` is the mean around the median request (P40-P60 of the judged metric),
     `tail_ms` the mean within 2 points of the SLO percentile; each column sums to the request's own. `breach_share` is
     the mean share of the overrun among breaching requests; a stage without a budget of its own gets its group's share
     in proportion to its time. `over` compares `tail_ms` with the budget, because those means add up to the percentile
@@ -92,6 +141,7 @@ class StageRow(msgspec.Struct, kw_only=True):
     tail_ms: float | None
     breach_share: float | None
     over: bool
+    budget: str | None = None
     reasons: dict[str, str] = {}
 
 
@@ -103,11 +153,11 @@ def path_of(metric: str) -> str:
     return "ttft" if metric == "ttft" else "e2e"
 
 
-def budgets_for(slo: Slo, metric: str, configured: Mapping[str, float] | None = None) -> Budgets:
+def budgets_for(slo: Slo, metric: str, configured: Configured | None = None) -> Budgets:
     """Return the budgets of the judged metric's path: the published split scaled to the limit, or as configured.
 
     A TTFT limit scales the split up to the first token, an E2E limit the whole one; TPOT and ITL have no stage
-    budgets. `configured` maps group or stage names to milliseconds.
+    budgets. A request is held to the table of its route, else of its model, else of all others; what that table does not name is the split's.
 
     Raises:
         BudgetError: an unknown name (with the nearest known one) or a value that is no time above 0.
@@ -118,8 +168,14 @@ def budgets_for(slo: Slo, metric: str, configured: Mapping[str, float] | None = 
     if limit_ms is not None and split is not None:
         scale = limit_ms / sum(split.values())
         groups = {group: share_ms * scale for group, share_ms in split.items()}
-    stages: dict[str, float] = {}
-    for name, value_ms in (configured or {}).items():
+    own = tuple(_budgets(metric, groups, table, name) for name, table in (configured or {}).items() if name != EVERYONE)
+    common = (configured or {}).get(EVERYONE)
+    return replace(_budgets(metric, groups, common or {}, PUBLISHED if common is None else EVERYONE), own=own)
+
+
+def _budgets(metric: str, split: Mapping[str, float], table: Mapping[str, float], of: str) -> Budgets:
+    groups, stages = dict(split), {}
+    for name, value_ms in table.items():
         if not 0.0 < value_ms < float("inf"):
             raise BudgetError(f"budget {name} = {value_ms} must be milliseconds above 0")
         if name in GROUPS:
@@ -129,11 +185,11 @@ def budgets_for(slo: Slo, metric: str, configured: Mapping[str, float] | None = 
         else:
             known = [*GROUPS, *(stage for stage in STAGES if stage != OTHER)]
             raise BudgetError(f"budget for {name!r}, which is no stage and no group: {nearest(name, known)}")
-    return Budgets(metric, groups, stages)
+    return Budgets(metric, groups, stages, of)
 
 
-def stage_times(rows: pl.DataFrame, path: str) -> StageTimes:
-    """Return the stage times of `rows` on `path` (`ttft` rows must carry a TTFT), null counted as 0.
+def stage_times(rows: pl.DataFrame, path: str, budgets: Budgets | None = None) -> StageTimes:
+    """Return the stage times of `rows` on `path` (`ttft` rows must carry a TTFT), null counted as 0; with which of `budgets` each is held to.
 
     What the stages do not cover (rows without a split) goes to `other`, so that they always sum to the total.
     """
@@ -147,20 +203,18 @@ def stage_times(rows: pl.DataFrame, path: str) -> StageTimes:
     rest[np.abs(rest) < 1e-6] = 0.0
     if rest.any():
         ms[OTHER] = ms.get(OTHER, np.zeros(len(total))) + rest
-    return StageTimes(path, total, ms)
+    return StageTimes(path, total, ms, None if budgets is None else budgets.whose(rows))
 
 
 def overrun_shares(times: StageTimes, budgets: Budgets) -> dict[str, float] | None:
     """Return what part each group has in the overrun of breaching requests, as a mean of shares that sums to 1.
 
-    Per request o_g = max(0, x_g - B_g) and share_g = o_g / sum o. Unattributed time has no budget, so all of it is
+    Per request o_g = max(0, x_g - B_g) and share_g = o_g / sum o, with its own budgets B. Unattributed time has no budget, so all of it is
     overrun. None when no request overran any budget.
     """
-    if not budgets.group_ms:
+    over = _overruns(times, budgets)
+    if not over:
         return None
-    over = {}
-    for group, budget_ms in (*budgets.group_ms.items(), (OTHER, 0.0)):
-        over[group] = np.maximum(group_time(times, group) - budget_ms, 0.0)
     total = _sum(over, len(times.total_ms))
     some = total > 0.0
     if not some.any():
@@ -176,9 +230,7 @@ def stage_shares(times: StageTimes, budgets: Budgets) -> dict[str, float] | None
     groups = overrun_shares(times, budgets)
     if groups is None:
         return None
-    over = {
-        group: np.maximum(group_time(times, group) - ms, 0.0) for group, ms in (*budgets.group_ms.items(), (OTHER, 0.0))
-    }
+    over = _overruns(times, budgets)
     total = _sum(over, len(times.total_ms))
     some = total > 0.0
     shares = {}
@@ -188,6 +240,16 @@ def stage_shares(times: StageTimes, budgets: Budgets) -> dict[str, float] | None
         part = np.divide(value[some], whole, out=np.zeros(len(whole)), where=whole > 0.0)
         shares[stage] = float((part * over[group][some] / total[some]).mean()) if group in over else 0.0
     return shares
+
+
+def _overruns(times: StageTimes, budgets: Budgets) -> dict[str, FloatArray]:
+    """The time over its budget per group and request, that without a span under `other`; empty where no group has a budget."""
+    over = {}
+    for group in GROUPS:
+        limit = budgets.limit_ms(group, times)
+        if limit is not None:
+            over[group] = np.maximum(group_time(times, group) - limit, 0.0)
+    return {**over, OTHER: group_time(times, OTHER)} if over else {}
 
 
 def group_time(times: StageTimes, group: str) -> FloatArray:
@@ -203,27 +265,30 @@ def stage_rows(
     typical_ms: Mapping[str, float],
     tail_ms: Mapping[str, float],
     after: StageTimes | None = None,
+    around: IntArray | None = None,
 ) -> list[StageRow]:
     """Return one row per group that took time or has a budget, each followed by its stages; then what lies behind.
 
-    `typical_ms`/`tail_ms` are the means of `tail.attribute` per stage. `after` holds the time behind the first token.
+    `typical_ms`/`tail_ms` are the means of `tail.attribute` per stage, `around` the requests of the latter. `after` holds the time behind the first token.
     """
-    slow = times.take(breaching)
+    slow, near = times.take(breaching), times if around is None else times.take(around)
+    said = budgets.said(near)
     group_shares, shares = overrun_shares(slow, budgets) or {}, stage_shares(slow, budgets) or {}
     rows = []
     for group in (*GROUPS, OTHER):
         members = [stage for stage in GROUPS.get(group, (OTHER,)) if stage in times.ms]
-        if not members and group not in budgets.group_ms:
+        budget_ms = budgets.mean_ms(group, near)
+        if not members and budget_ms is None:
             continue
         means = [sum(part.get(stage, 0.0) for stage in members) if part else None for part in (typical_ms, tail_ms)]
         ordered = np.sort(group_time(times, group))
-        rows.append(_row(None, group, ordered, budgets.group_ms.get(group), means, group_shares.get(group)))
+        rows.append(_row(None, group, ordered, budget_ms, said, means, group_shares.get(group)))
         for stage in members:
             means = [part.get(stage) for part in (typical_ms, tail_ms)]
             own = ordered if len(members) == 1 else np.sort(times.ms[stage])
-            rows.append(_row(stage, group, own, budgets.stage_ms.get(stage), means, shares.get(stage)))
+            rows.append(_row(stage, group, own, budgets.mean_ms(stage, near) if stage not in GROUPS else None, said, means, shares.get(stage)))
     for stage, value in (after.ms if after is not None else {}).items():
-        rows.append(_row(stage, LATER, np.sort(value), None, [None, None], None))
+        rows.append(_row(stage, LATER, np.sort(value), None, said, [None, None], None))
     return rows
 
 
@@ -232,6 +297,7 @@ def _row(
     group: str,
     ordered: FloatArray,
     budget_ms: float | None,
+    budget: str,
     means: list[float | None],
     share: float | None,
 ) -> StageRow:
@@ -244,7 +310,7 @@ def _row(
             reasons[name] = f"P{percentile:g} needs at least {MIN_N[percentile]} requests, there are {n}"
     typical, tail = means
     if budget_ms is None:
-        reasons["budget_ms"] = _why_no_budget(stage, group)
+        reasons["budget_ms"] = reasons["budget"] = _why_no_budget(stage, group)
     if typical is None or tail is None:
         behind = group == LATER
         reasons["typical_ms"] = reasons["tail_ms"] = (
@@ -257,6 +323,7 @@ def _row(
         stage=stage,
         group=group,
         budget_ms=budget_ms,
+        budget=None if budget_ms is None else budget,
         typical_ms=typical,
         tail_ms=tail,
         breach_share=share,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from analysis.budget import GROUPS, OTHER
+from analysis.budget_rows import said
 from analysis.budget_view import BudgetView
 from analysis.finding import printable, say_ms, say_ratio
 from analysis.responsibility import Derived, Responsible
@@ -24,9 +25,16 @@ def render(view: BudgetView) -> str:
         for group, ms in groups_of(derived).items():
             own = view.budget_ms.get(group)
             lines.append(f"  {group:20}{say_ms(ms):>12}{'-' if own is None else say_ms(own):>12}")
+        lines.append(f"  in force: {printable(view.budget or '-', 200)}")
     if view.responsibility is not None and view.responsibility.groups:
         lines += ["", f"BREACHES {view.responsibility.breaching:,} of {view.responsibility.n:,} requests are over the limit"]
         lines += [_responsible(row, name) for row in view.responsibility.groups]
+    if len(view.by_budget) > 1:
+        lines += ["", "BY BUDGET, each request held to that of its route, else of its model"]
+    for held in view.by_budget if len(view.by_budget) > 1 else ():
+        whose, n, breaching, percentile, over = said(held, name)
+        lines.append(f"  {whose}: {n} requests, {breaching} over the limit, {percentile}; over its budget: {over}")
+        lines += [f"  {_responsible(row, name)}" for row in held.responsibility.groups if row.necessary or row.sufficient]
     return "\n".join(lines)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import duckdb
@@ -11,9 +10,10 @@ import polars as pl
 
 from analysis import incident
 from analysis.baseline import choose
-from analysis.budget import budgets_for, path_of, stage_times
+from analysis.budget import Budgets, Configured, FloatArray, StageTimes, budgets_for, path_of, stage_times
+from analysis.budget_rows import BudgetRow, budget_rows, held_to
 from analysis.diagnose import judged_metric
-from analysis.goodput import Z_ONE_SIDED, judge, wilson
+from analysis.goodput import Z_ONE_SIDED, judge, limits_of, wilson, with_own
 from analysis.held import gains_ms
 from analysis.latency import min_n
 from analysis.model_split import ModelSplit, model_split
@@ -24,10 +24,17 @@ from analysis.tail import attribute
 from analysis.window import RequestFrame, Window, load
 
 
+class HeldTo(BudgetRow, kw_only=True):
+    """One budget, its requests, and which groups of stages are responsible for the breaches among them."""
+
+    responsibility: Responsibility
+
+
 class BudgetView(msgspec.Struct, kw_only=True):
     """Responsibility, derived budgets and the split of the model part, on the path of `metric` (null, with the reason, where nothing can be judged).
 
-    `derived_from` says which healthy requests the derived budgets stand on.
+    Each request is held to the budget of its route, else of its model: `by_budget` has a row for each. `budget` names what `budget_ms` and `responsibility`
+    are of; of several budgets it is the mean over the requests. `derived_from` says which healthy requests the derived budgets stand on.
     """
 
     metric: str | None
@@ -41,16 +48,20 @@ class BudgetView(msgspec.Struct, kw_only=True):
     derived_from: str | None
     model: ModelSplit | None
     model_reference: str | None
+    budget: str | None = None
+    by_budget: list[HeldTo] = []
     reasons: dict[str, str] = {}
 
 
-def budget_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, configured: Mapping[str, float] | None = None) -> BudgetView:
+def budget_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, configured: Configured | None = None) -> BudgetView:
     """Answer for the metric that the report judges.
 
     Raises:
         BudgetError: an unknown stage or group in `configured`.
     """
     frame = evened(load(con, window, points=False))
+    limited, slo = with_own(frame.rows, slo)
+    frame = replace(frame, rows=limited)
     judged = judge(frame.rows, slo)
     metric, sampled = judged_metric(judged, frame.rows, slo), assess(con, frame)
     out = BudgetView(metric=metric, path=None, limit_ms=None, percentile=slo.percentile, n=0, budget_ms={}, responsibility=None, derived=None,
@@ -58,14 +69,18 @@ def budget_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, config
     if metric is None or sampled.refused:
         why = sampled.why if sampled.refused else "no request carries a limited metric"
         out.metric = None
-        out.reasons = dict.fromkeys(("metric", "path", "limit_ms", "responsibility", "derived", "derived_from", "model", "model_reference"), why)
+        out.reasons = dict.fromkeys(("metric", "path", "limit_ms", "budget", "responsibility", "derived", "derived_from", "model", "model_reference"), why)
         return out
     limit_ms, path = slo.limits()[metric], path_of(metric)
     ok = _with(frame.rows, metric)
-    times, budgets = stage_times(ok, path), budgets_for(slo, metric, configured)
-    out.path, out.limit_ms, out.n, out.budget_ms = path, limit_ms, ok.height, dict(budgets.group_ms)
+    budgets = budgets_for(slo, metric, configured)
+    times, limits = stage_times(ok, path, budgets), limits_of(ok, slo, metric)
+    limits = limit_ms if limits is None else limits
+    out.path, out.limit_ms, out.n, out.budget = path, limit_ms, ok.height, budgets.said(times)
+    out.budget_ms = {group: ms for group in budgets.group_ms if (ms := budgets.mean_ms(group, times)) is not None}
     if metric in ("ttft", "e2e"):
-        out.responsibility = responsibility(times, budgets, limit_ms, slo.percentile)
+        out.responsibility = responsibility(times, budgets, limits, slo.percentile)
+        out.by_budget = _by_budget(times, budgets, limits, slo.percentile)
         gains: dict[str, float] = {}
         if frame.start and frame.end:
             out.responsibility.recomputed_n, gains = gains_ms(con, ok, times, budgets, slo.percentile, frame.start, frame.end)
@@ -79,13 +94,21 @@ def budget_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, config
             out.derived = derive(stage_times(healthy, path), slo.percentile, limit_ms)
     else:
         out.reasons |= dict.fromkeys(("responsibility", "derived", "derived_from"), f"{metric.upper()} has no stage budgets")
-    tail = attribute(ok[f"{metric}_ms"].to_numpy(), times, slo.percentile, limit_ms=limit_ms)
+    tail = attribute(ok[f"{metric}_ms"].to_numpy(), times, slo.percentile, limit_ms=limits)
     if tail is None:
         out.reasons |= dict.fromkeys(("model", "model_reference"), "no successful request")
     else:
         index = tail.reference_index
         out.model, out.model_reference = model_split(ok, times, tail.tail_index, ok[index], times.take(index)), tail.reference
     return out
+
+
+def _by_budget(times: StageTimes, budgets: Budgets, limits: float | FloatArray, percentile: float) -> list[HeldTo]:
+    responsible = {
+        one.name: responsibility(replace(times.take(mine), whose=None), one, limits if isinstance(limits, float) else limits[mine], percentile)
+        for one, mine in held_to(times, budgets)}
+    return [HeldTo(**msgspec.structs.asdict(row), responsibility=responsible[row.budget])
+            for row in budget_rows(times, budgets, times.total_ms > limits, percentile)]
 
 
 def _with(rows: pl.DataFrame, metric: str) -> pl.DataFrame:

@@ -189,15 +189,21 @@ class Case:
         Where that is nothing, or no budget exists (TPOT or ITL judged), it is the stage's mean among the reference
         requests.
         """
-        if stage in self.budgets.stage_ms:
-            return self.budgets.stage_ms[stage]
+        own_ms = self.budget_ms(stage)
+        if own_ms is not None:
+            return own_ms
         group = GROUP_OF[stage]
         usual_ms = self.tail.reference_ms.get(stage, 0.0)
-        if group not in self.budgets.group_ms:
+        group_ms = self.budget_ms(group)
+        if group_ms is None:
             return usual_ms
         others = sum(self.tail.reference_ms.get(other, 0.0) for other in GROUPS[group] if other != stage)
-        left_ms = self.budgets.group_ms[group] - others
+        left_ms = group_ms - others
         return left_ms if left_ms > 0.0 else usual_ms
+
+    def budget_ms(self, name: str) -> float | None:
+        """Return what a stage or group may take, as a mean over the slow requests where these are held to different budgets; None without one."""
+        return self.budgets.mean_ms(name, self.times.take(self.tail.tail_index))
 
 
 def too_few_breaches(case: Case) -> NotEnoughData | None:

@@ -6,7 +6,7 @@ A file is asked by who waits for the answer. A server answers with the causes it
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 import duckdb
 
 from analysis.baseline import choose
+from analysis.budget import Configured
 from analysis.case import Lookups, Period
 from analysis.diagnose import Known, diagnose
 from analysis.edges import Edges, edges
@@ -48,10 +49,10 @@ class Causes:
     edges: Edges | None
 
 
-Sought: TypeAlias = Callable[[duckdb.DuckDBPyConnection, Window, Slo, "Mapping[str, float] | None", int], "tuple[float, Causes] | None"]
+Sought: TypeAlias = Callable[[duckdb.DuckDBPyConnection, Window, Slo, Configured | None, int], "tuple[float, Causes] | None"]
 
 
-def seek(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Mapping[str, float] | None, requests: int) -> tuple[float, Causes]:
+def seek(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Configured | None, requests: int) -> tuple[float, Causes]:
     """Return (0.0, the causes of a window of so many requests), sought now among at most `MOST_CAUSE_REQUESTS` of them."""
     whole = load(con, window, every=math.ceil(requests / MOST_CAUSE_REQUESTS))
     sampled = assess(con, whole)
@@ -71,7 +72,7 @@ class Background:
         self._found: Later[Causes] = Later("overrun-causes", FRESH_S, after_s=AFTER_S)
 
     def __call__(
-        self, con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Mapping[str, float] | None, requests: int
+        self, con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Configured | None, requests: int
     ) -> tuple[float, Causes] | None:
         """Return (age in seconds, causes) of this question, else of the same one a step earlier, else None; and have them sought where that is due."""
 
@@ -83,9 +84,9 @@ class Background:
         return self._found.get(now, job) or (self._found.last(before) if before is not None else None)
 
 
-def _keys(window: Window, slo: Slo, budgets: Mapping[str, float] | None) -> tuple[tuple[object, ...], tuple[object, ...] | None]:
+def _keys(window: Window, slo: Slo, budgets: Configured | None) -> tuple[tuple[object, ...], tuple[object, ...] | None]:
     """The question of a window, and that of the window it was a step earlier: one that follows the clock moves with each report, by less than a tenth."""
-    asked = (replace(window, start=None, end=None), slo, None if budgets is None else tuple(sorted(budgets.items())))
+    asked = (replace(window, start=None, end=None), slo, None if budgets is None else tuple((name, *sorted(table.items())) for name, table in budgets.items()))
     if window.start is None or window.end is None:
         return (*asked, window.start, window.end), None
     length_s = (window.end - window.start).total_seconds()

@@ -5,8 +5,7 @@ looked up through the two callables.
 """
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
@@ -23,6 +22,7 @@ from analysis.budget import (
     STAGES,
     BoolArray,
     Budgets,
+    Configured,
     FloatArray,
     StageRow,
     StageTimes,
@@ -32,6 +32,7 @@ from analysis.budget import (
     stage_rows,
     stage_times,
 )
+from analysis.budget_rows import BudgetRow, budget_rows
 from analysis.case import Case, Lookups, Period
 from analysis.checklist import Step, checklist
 from analysis.departure import departure
@@ -117,7 +118,7 @@ class Known:
 @dataclass(frozen=True)
 class Diagnosed:
     """All that `diagnose` found; `skipped` has, per rule that could not answer, what it lacked. `known` is what the causes rest on, None without any;
-    `why_no_causes` why none were sought or known."""
+    `why_no_causes` why none were sought or known. `budgets` has a row per budget where routes or models have their own."""
 
     verdict: Verdict
     goodput: Goodput
@@ -128,6 +129,7 @@ class Diagnosed:
     skipped: dict[str, str]
     known: Known | None = None
     why_no_causes: str | None = None
+    budgets: list[BudgetRow] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ def diagnose(
     lookups: Lookups,
     *,
     baseline: Chosen | None = None,
-    budgets: Mapping[str, float] | None = None,
+    budgets: Configured | None = None,
     with_findings: bool = True,
     coverage: float | None = None,
     known: Known | None = None,
@@ -217,11 +219,13 @@ def diagnose(
         facts.tail.typical_ms,
         facts.tail.tail_ms,
         _after_first_token(facts),
+        facts.tail.tail_index,
     )
+    held = budget_rows(facts.times, facts.budgets, facts.breaching, slo.percentile) if facts.budgets.own else []
     over = _over(facts)
     about, why_none = (None, None) if with_findings else _fitting(facts, known)
     if not over and not ((with_findings or about) and _worse(facts)):
-        return Diagnosed(_within(facts), good, facts.baseline, rows, [], _checklist(facts), {})
+        return Diagnosed(_within(facts), good, facts.baseline, rows, [], _checklist(facts), {}, budgets=held)
     ranked = run_rules(_case(facts, lookups, coverage), rules()) if with_findings else about or Ranked([], [], [], {})
     earlier = _against_earlier(facts) if over and with_findings and not ranked.causes else None
     if earlier is not None:
@@ -235,10 +239,10 @@ def diagnose(
     findings = [diagnosis.finding for diagnosis in ranked.findings]
     if not over:
         calm = [msgspec.structs.replace(finding, severity="info") for finding in findings]
-        return Diagnosed(_getting_worse(facts, ranked), good, facts.baseline, rows, calm, _checklist(facts), ranked.lacking, told)
+        return Diagnosed(_getting_worse(facts, ranked), good, facts.baseline, rows, calm, _checklist(facts), ranked.lacking, told, budgets=held)
     began = facts.onset or _began(facts, baseline)
     verdict = _over_budget(facts, ranked, began, why_none)
-    return Diagnosed(verdict, good, facts.baseline, rows, findings, _checklist(facts), ranked.lacking, told, why_none)
+    return Diagnosed(verdict, good, facts.baseline, rows, findings, _checklist(facts), ranked.lacking, told, why_none, held)
 
 
 def _fitting(facts: _Facts, known: Known | None) -> tuple[Ranked | None, str | None]:
@@ -366,7 +370,7 @@ def _facts(
     judged: Judged,
     good: Goodput,
     baseline: Chosen | None,
-    configured: Mapping[str, float] | None,
+    configured: Configured | None,
     left: BoolArray,
     *,
     with_findings: bool,
@@ -374,11 +378,14 @@ def _facts(
     metric = judged_metric(judged, frame.rows, slo) or next(iter(slo.limits()))
     limit_ms = slo.limits()[metric]
     wanted = frame.rows.columns if with_findings else _numbers(metric)
+    budgets = budgets_for(slo, metric, configured)
+    if budgets.own:
+        wanted = sorted({*wanted, "route", "model"})
     frame = frame.having(wanted)
     limits_ms = limits_of(_with_metric(frame.rows, metric), slo, metric)
     limits_ms = limit_ms if limits_ms is None else limits_ms
     ok = _with_metric(frame.rows.select(wanted), metric)
-    values, times = ok[f"{metric}_ms"].to_numpy(), stage_times(ok, path_of(metric))
+    values, times = ok[f"{metric}_ms"].to_numpy(), stage_times(ok, path_of(metric), budgets)
     bad, allowed = (judged.error | judged.misses[metric]) & ~left, 1.0 - slo.goodput_target
     # What stays within the target may have become worse all the same.
     onset = incident.onset(frame, bad, allowed) or incident.onset(frame, bad, WORSE_PART * allowed)
@@ -400,7 +407,7 @@ def _facts(
         values,
         times,
         values > limits_ms,
-        budgets_for(slo, metric, configured),
+        budgets,
         onset,
         base,
         chosen,
@@ -509,7 +516,7 @@ def _over_since(facts: _Facts) -> bool:
 
 
 def _beside(
-    facts: _Facts, ranked: Ranked, lookups: Lookups, baseline: Chosen | None, budgets: Mapping[str, float] | None, coverage: float | None
+    facts: _Facts, ranked: Ranked, lookups: Lookups, baseline: Chosen | None, budgets: Configured | None, coverage: float | None
 ) -> list[Diagnosis]:
     """Return further causes: what makes requests miss another limit that meet the judged one.
 

@@ -41,14 +41,14 @@ def gains_ms(
     keys, some = rows["trace_key"].gather(chosen).to_list(), times.take(chosen)
     before = quantile(some.total_ms, percentile / 100.0)
     out = {}
-    for group, budget_ms in budgets.group_ms.items():
-        spent = group_time(some, group)
+    for group in budgets.group_ms:
+        spent, limit_ms = group_time(some, group), np.broadcast_to(np.asarray(budgets.limit_ms(group, some)), len(chosen))
         after = some.total_ms.copy()
-        for at in np.flatnonzero(spent > budget_ms):
+        for at in np.flatnonzero(spent > limit_ms):
             if keys[at] in of_trace:
                 spans = of_trace[keys[at]]
                 path = spans if times.path == "e2e" else until_first_token(spans, float(some.total_ms[at]))
-                after[at] -= saved_ms(path, group, budget_ms / float(spent[at]), float(spent[at]) - budget_ms)
+                after[at] -= saved_ms(path, group, float(limit_ms[at] / spent[at]), float(spent[at] - limit_ms[at]))
         if bool((spent > 0.0).any()):
             out[group] = before - quantile(after, percentile / 100.0)
     return len(chosen), out

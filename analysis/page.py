@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from analysis.budget import StageRow
+from analysis.budget_rows import said
 from analysis.edges import say_culprit
 from analysis.finding import FINDING_CAUSES, Finding, printable, say_ms, say_ratio
 from analysis.latency import Percentiles
@@ -31,6 +32,7 @@ td:first-child,th:first-child{text-align:left}small,.soft{color:var(--soft)}.bad
 _HEAD: Final = ("", "n", "P50", "P90", "P95", "95 % interval", "P99", "max", "limit", "source")
 _EDGES: Final = tuple("bucket edges of P95" if name == "95 % interval" else name for name in _HEAD)
 
+_BUDGETS: Final = ("budget of", "n", "over the limit", "", "over its budget (means of slow requests)")
 _SIDES: Final = ("", "n", "P50", "P90", "P95", "P99", "max")
 
 
@@ -46,6 +48,7 @@ def to_html(report: Report) -> str:
         f"<p>{_esc(say_cost(report.cost))}</p>" if say_cost(report.cost) else "",
         "<h2>Client and engine, the same model calls</h2>" + _table(_SIDES, _side_rows(report)) if report.sides else "",
         "<h2>Stages</h2>" + _stage_table(report) if report.stages else "",
+        "<h2>Budgets</h2>" + _table(_BUDGETS, _budget_rows(report)) if report.budgets else "",
         f"<h2>{_heading(report)}</h2>" + "".join(_finding(finding) for finding in report.findings) if report.findings or seeking(report) else "",
         "<h2>Checklist</h2>", _table(("step", "status", "detail"), [(s.step, s.status, s.detail) for s in report.checklist]) if report.checklist else "",
         "<h2>Data quality</h2>", _table(("check", "status", "detail"), [(c.check, c.status, c.detail) for c in report.data_quality]),
@@ -68,6 +71,8 @@ def to_markdown(report: Report) -> str:
         lines += ["", "### Client and engine, the same model calls", "", *_md_table(_SIDES, _side_rows(report))]
     if report.stages:
         lines += ["", "### Stages", "", *_md_table(("stage", "budget", "typical", "slow", "P95", "overrun", ""), [_stage_cells(row) for row in report.stages])]
+    if report.budgets:
+        lines += ["", "### Budgets", "", *_md_table(_BUDGETS, _budget_rows(report))]
     if report.findings or seeking(report):
         lines += ["", f"### {_heading(report)}", ""]
         lines += [f"{rank}. {_md(_headline(finding))}" + "".join(f"\n   - {_md(text)}" for text in _advice(finding))
@@ -133,6 +138,10 @@ def _goodput(report: Report) -> str:
     return (f"Goodput {say_ratio(good.ratio)} of {good.good + good.bad:,} requests meet {limits} at once "
             f"(target {say_ratio(report.slo.goodput_target)}){rate}; errors {good.failed_by.error:,}, unmeasurable {good.unmeasurable:,}"
             + (f"; {good.own_limits:,} judged by limits of their own (x-slo headers)." if good.own_limits else "."))
+
+
+def _budget_rows(report: Report) -> list[tuple[str, ...]]:
+    return [said(row, f"{(report.verdict.metric or 'e2e').upper()} P{report.slo.percentile:g}") for row in report.budgets]
 
 
 def _stage_cells(row: StageRow) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from analysis.budget import StageRow, path_of
+from analysis.budget_rows import BudgetRow
 from analysis.report import Report
 from analysis.tail import TAIL_POINTS, TYPICAL, band
 
@@ -38,6 +39,7 @@ class Stages(msgspec.Struct, kw_only=True):
     slow_ms: float | None
     stages: list[StageRow]
     parts: list[Part]
+    budgets: list[BudgetRow] = []
     reasons: dict[str, str] = {}
 
 
@@ -55,4 +57,4 @@ def stages_of(report: Report) -> Stages:
         typical_n=len(band(values, *TYPICAL)) if parts else 0,
         slow_n=len(band(values, percentile - TAIL_POINTS, percentile + TAIL_POINTS)) if parts else 0,
         typical_ms=sum(part.typical_ms for part in parts) if parts else None, slow_ms=sum(part.slow_ms for part in parts) if parts else None,
-        stages=report.stages, parts=parts, reasons={} if parts else {"parts": report.reasons.get("stages", report.verdict.sentence)})
+        stages=report.stages, parts=parts, budgets=report.budgets, reasons={} if parts else {"parts": report.reasons.get("stages", report.verdict.sentence)})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
+from analysis.budget import Configured
 from analysis.errors import BudgetError
 from analysis.money import Prices, read_prices
 from analysis.slo import Slo, parse_slo
@@ -19,11 +19,11 @@ DEFAULT_SLO = "chat"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A window of requests, the SLO they are judged by, configured budgets in ms per group or stage (None: the published split), and prices."""
+    """A window of requests, the SLO they are judged by, configured budgets by route or model (None: the published split for all), and prices."""
 
     window: Window
     slo: Slo
-    budgets: Mapping[str, float] | None
+    budgets: Configured | None
     prices: Prices | None = None
 
     @classmethod
@@ -41,7 +41,7 @@ class Question:
             now=now, since=since, from_=given["from"], to=given["to"], baseline=given["baseline"] or "auto", service=given["service"],
             model=given["model"], route=given["route"], tenant=given["tenant"], workload=given["workload"])
         slo = parse_slo(given["slo"] or _configured_slo(settings))
-        return cls(window, slo, _configured_budgets(settings, given["route"], given["model"]), read_prices(settings.prices))
+        return cls(window, slo, _configured_budgets(settings), read_prices(settings.prices))
 
 
 def _configured_slo(settings: Settings) -> str:
@@ -53,12 +53,9 @@ def _configured_slo(settings: Settings) -> str:
     return " ".join([text, *(f"{key}:{value}" for key, value in table.items())]).strip()
 
 
-def _configured_budgets(settings: Settings, route: str | None, model: str | None) -> Mapping[str, float] | None:
-    """`[budgets."NAME"]` of the asked route, else of the asked model, else of `"*"`; milliseconds per group or stage."""
-    name = next((name for name in (route, model, "*") if name is not None and name in settings.budgets), None)
-    if name is None:
-        return None
-    table: Any = settings.budgets[name]
-    if not isinstance(table, dict) or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in table.values()):
-        raise BudgetError(f"[budgets.{name!r}] must be milliseconds per group or stage, such as retrieval = 300")
-    return {key: float(value) for key, value in table.items()}
+def _configured_budgets(settings: Settings) -> Configured | None:
+    """The tables `[budgets."NAME"]`, NAME a route, a model or `*`; milliseconds per group or stage."""
+    for name, table in settings.budgets.items():
+        if not isinstance(table, dict) or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in table.values()):
+            raise BudgetError(f"[budgets.{name!r}] must be milliseconds per group or stage, such as retrieval = 300")
+    return {name: {key: float(value) for key, value in table.items()} for name, table in settings.budgets.items()} or None

@@ -4,7 +4,6 @@ Built from a cursor on the collector's database; the same bytes go out on the co
 decoded into the same types by whoever asked.
 """
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, Literal
 
@@ -13,7 +12,8 @@ import msgspec
 
 from analysis.accounts import Errors, Retries, errors, retries
 from analysis.baseline import choose
-from analysis.budget import StageRow, budgets_for
+from analysis.budget import Configured, StageRow, budgets_for
+from analysis.budget_rows import BudgetRow
 from analysis.causes import MOST_AT_ONCE, Causes, Simulate, Sought, crossed, lookups, seek
 from analysis.checklist import Step, checklist
 from analysis.diagnose import Baseline, Diagnosed, Known, Verdict, diagnose
@@ -56,7 +56,8 @@ class WindowFacts(msgspec.Struct, kw_only=True):
 class Report(msgspec.Struct, kw_only=True):
     """One window judged against one SLO. Times in milliseconds, ratios 0..1; null has its reason in the same object.
 
-    The numbers are of now; the findings are `findings_age_s` old (0: made with the numbers; null: still being sought, or not asked for).
+    `budgets` has a row per budget where requests are held to those of their own route or model. The numbers are of now; the findings are
+    `findings_age_s` old (0: made with the numbers; null: still being sought, or not asked for).
     """
 
     schema: Literal["overrun.report/1"] = SCHEMA
@@ -77,6 +78,7 @@ class Report(msgspec.Struct, kw_only=True):
     cost: Cost | None = None
     sides: list[Sides] = []
     edges: Edges | None = None
+    budgets: list[BudgetRow] = []
     reasons: dict[str, str] = {}
 
 
@@ -84,7 +86,7 @@ def build(
     con: duckdb.DuckDBPyConnection,
     window: Window,
     slo: Slo,
-    budgets: Mapping[str, float] | None = None,
+    budgets: Configured | None = None,
     *,
     prices: Prices | None = None,
     with_findings: bool = True,
@@ -97,7 +99,7 @@ def build(
         con: a cursor on a database with the collector's views; only read from.
         window: which requests.
         slo: limits per request.
-        budgets: configured budgets in milliseconds by stage or group name; scaled defaults where not given.
+        budgets: configured budgets in milliseconds by stage or group name, of routes and models; scaled defaults where not given.
         prices: of tokens by model; without them the report has throughput and no cost.
         with_findings: False leaves out causes and fixes, which cost more than all the numbers.
         simulate: puts simulated figures into the causes' fixes (whatif.for_findings); without it they are bounds.
@@ -132,7 +134,7 @@ def seeking(report: Report) -> bool:
 
 
 def _of_requests(
-    con: duckdb.DuckDBPyConnection, whole: RequestFrame, sampled: Sampling, slo: Slo, budgets: Mapping[str, float] | None, prices: Prices | None,
+    con: duckdb.DuckDBPyConnection, whole: RequestFrame, sampled: Sampling, slo: Slo, budgets: Configured | None, prices: Prices | None,
     simulate: Simulate | None, apart: Causes | None, *, with_findings: bool,
 ) -> Report:
     """The report of requests that stand for all, or can be weighted so that they do; with causes that were sought `apart`, or with findings of its own."""
@@ -168,6 +170,7 @@ def _of_requests(
         cost=cost(con, frame, prices),
         sides=sides(con, frame.window),
         edges=between,
+        budgets=found.budgets,
         reasons=_reasons(frame, found, why_none, between),
     )
 

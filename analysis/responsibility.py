@@ -30,9 +30,9 @@ class Responsible(msgspec.Struct, kw_only=True):
     """One group of stages. Over the breaching requests: in how many it alone is enough to end the breach when held to its budget (`necessary`),
     and in how many the breach stays when all others are held (`sufficient`).
 
-    `alone_ms` is what holding it alone takes off the percentile, `shapley_ms` its fair share of what holding all takes off (they sum to that),
-    `shapley_breaches` the same of the share of breaching requests. `recomputed_ms` is `alone_ms` with the critical path worked out anew (another branch may
-    take over), over every k-th request.
+    `budget_ms` is the mean where requests are held to different budgets. `alone_ms` is what holding it alone takes off the percentile, `shapley_ms` its fair
+    share of what holding all takes off (they sum to that), `shapley_breaches` the same of the share of breaching requests. `recomputed_ms` is `alone_ms`
+    with the critical path worked out anew (another branch may take over), over every k-th request.
     """
 
     group: str
@@ -58,20 +58,22 @@ class Responsibility(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
 
-def responsibility(times: StageTimes, budgets: Budgets, limit_ms: float, percentile: float) -> Responsibility:
-    """Return each budgeted group's responsibility; unattributed time has no budget and is nobody's."""
+def responsibility(times: StageTimes, budgets: Budgets, limit_ms: float | FloatArray, percentile: float) -> Responsibility:
+    """Return each budgeted group's responsibility; unattributed time has no budget and is nobody's. Every request is held to its own budgets and limit."""
     n = len(times.total_ms)
     players = [group for group in budgets.group_ms if group_time(times, group).any()][:MOST_PLAYERS]
-    breaching = times.total_ms > limit_ms
+    limits = np.broadcast_to(limit_ms, n)
+    breaching = times.total_ms > limits
     out = Responsibility(n=n, breaching=int(breaching.sum()), before_ms=None, all_held_ms=None, groups=[])
     if n == 0 or not players:
         why = "no request" if n == 0 else "the judged metric has no stage budgets"
         out.reasons = dict.fromkeys(("before_ms", "all_held_ms", "groups"), why)
         return out
-    saved = {group: np.maximum(group_time(times, group) - budgets.group_ms[group], 0.0) for group in players}
+    held_ms = {group: np.asarray(budgets.limit_ms(group, times)) for group in players}
+    saved = {group: np.maximum(group_time(times, group) - ms, 0.0) for group, ms in held_ms.items()}
     everything = sum(saved.values(), np.zeros(n))
     keep = np.arange(n) if n <= _MOST_ROWS else np.argsort(times.total_ms, kind="stable")[np.linspace(0, n - 1, _MOST_ROWS).round().astype(np.int64)]
-    total, parts = times.total_ms[keep], {group: value[keep] for group, value in saved.items()}
+    total, most, parts = times.total_ms[keep], limits[keep], {group: value[keep] for group, value in saved.items()}
 
     def after(held: frozenset[str]) -> FloatArray:
         return total - sum((parts[group] for group in held), np.zeros(len(total)))
@@ -80,16 +82,16 @@ def responsibility(times: StageTimes, budgets: Budgets, limit_ms: float, percent
         return out.before_ms - sorted_quantile(np.sort(after(held)), percentile / 100.0) if out.before_ms is not None else 0.0
 
     out.before_ms = sorted_quantile(np.sort(total), percentile / 100.0)
-    share = float((total > limit_ms).mean())
+    share = float((total > most).mean())
     by_ms = shapley(players, gained_ms)
-    by_breach = shapley(players, lambda held: share - float((after(held) > limit_ms).mean()))
+    by_breach = shapley(players, lambda held: share - float((after(held) > most).mean()))
     out.all_held_ms = out.before_ms - gained_ms(frozenset(players))
     for group in players:
         alone = times.total_ms - saved[group]
         others = times.total_ms - (everything - saved[group])
         out.groups.append(Responsible(
-            group=group, budget_ms=budgets.group_ms[group], necessary=int((breaching & (alone <= limit_ms)).sum()),
-            sufficient=int((breaching & (others > limit_ms)).sum()), alone_ms=gained_ms(frozenset([group])), shapley_ms=by_ms[group],
+            group=group, budget_ms=float(held_ms[group].mean()), necessary=int((breaching & (alone <= limits)).sum()),
+            sufficient=int((breaching & (others > limits)).sum()), alone_ms=gained_ms(frozenset([group])), shapley_ms=by_ms[group],
             shapley_breaches=by_breach[group]))
     out.groups.sort(key=lambda row: -row.shapley_ms)
     return out

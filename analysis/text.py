@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from analysis.budget import LATER, StageRow
+from analysis.budget_rows import said
 from analysis.edges import say_culprit
 from analysis.finding import FINDING_CAUSES, Finding, Fix, Predicted, printable, say_count, say_ms, say_ratio
 from analysis.incident import Changed
@@ -21,6 +22,7 @@ from analysis.window import rfc3339
 _MIN_WIDTH: Final = 72
 _MOST_FINDINGS: Final = 3
 _MOST_STAGES: Final = 8
+_MOST_BUDGETS: Final = 4
 # A stage row must reach this share of its path's slow time to be printed; groups over budget are always printed.
 _LEAST_SHARE: Final = 0.005
 # A route must hold this share of the bad requests to be named; own default.
@@ -34,7 +36,8 @@ def render(report: Report, *, width: int = 100) -> str:
         [_head(report), *_wrap(report.verdict.sentence, width)],
         _latency(report, width),
         [*_wrap(_goodput(report), width), *_wrap(say_cost(report.cost), width), *_wrap(_context(report), width), *_wrap(_now(report), width)],
-        _stages(report),
+        _stages(report, width),
+        _budgets(report),
         _findings(report, width),
         _quality(report, width),
     ]
@@ -151,7 +154,7 @@ def _now(report: Report) -> str:
     return f"NOW {verdict.mitigation}{undo}{again}"
 
 
-def _stages(report: Report) -> list[str]:
+def _stages(report: Report, width: int) -> list[str]:
     if not report.stages:
         return []
     metric = (report.verdict.metric or "e2e").upper()
@@ -165,8 +168,22 @@ def _stages(report: Report) -> list[str]:
         times = (row.budget_ms, row.typical_ms, row.tail_ms, row.p50_ms, row.p95_ms, row.p99_ms)
         rows.append((name, *(_time(value) for value in times), share, "OVER" if row.over else ""))
     whole = "to the first token" if metric == "TTFT" else "of the whole request"
-    note = f"  path {whole}; typical and slow are means of {metric} P40-P60 and around {percentile}"
-    return [*_table(rows, "<>>>>>>><"), note]
+    note = f"path {whole}; {metric} means: typical P40-P60, slow around {percentile}"
+    named = next((row.budget for row in report.stages if row.budget is not None), None)
+    note += f"; budget: {printable(named, 60)}" if named is not None else ""
+    return [*_table(rows, "<>>>>>>><"), *_wrap(note, width, "  ", "  ")]
+
+
+def _budgets(report: Report) -> list[str]:
+    if not report.budgets:
+        return []
+    name = f"{(report.verdict.metric or 'e2e').upper()} P{report.slo.percentile:g}"
+    rows: list[tuple[str, ...]] = [("BUDGETS", "n", "over the limit", "", "over its budget")]
+    for row in report.budgets[:_MOST_BUDGETS]:
+        whose, *cells = said(row, name)
+        rows.append((f"  {whose}", *cells))
+    left = len(report.budgets) - _MOST_BUDGETS
+    return [*_table(rows, "<>>><"), *([f"  and {left} more: --output json has them"] if left > 0 else [])]
 
 
 def _told(stages: list[StageRow], slowest_ms: float) -> list[tuple[StageRow, str]]:

@@ -90,11 +90,11 @@ def _diagnosis(case: Case, stage: str) -> Diagnosis:
 
 def _over_budget(case: Case, stage: str) -> bool:
     """Say whether the stage's own budget, or else its group's, is exceeded by the means around the SLO percentile."""
-    own_ms = case.budgets.stage_ms.get(stage)
+    own_ms = case.budget_ms(stage)
     if own_ms is not None:
         return case.tail.tail_ms.get(stage, 0.0) > own_ms
     group = GROUP_OF[stage]
-    group_ms = case.budgets.group_ms.get(group)
+    group_ms = case.budget_ms(group)
     spent = sum(value for name, value in case.tail.tail_ms.items() if GROUP_OF[name] == group)
     return group_ms is not None and spent > group_ms
 

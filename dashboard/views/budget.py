@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import streamlit as st
 
 from analysis.budget import LATER
+from analysis.budget_rows import said
 from analysis.parts import Stages, stages_of
 from analysis.report import Report
 from dashboard import charts, data, heat, nav, plot, state, states, ui
@@ -31,6 +32,8 @@ def draw() -> None:
             _budgets(found, theme)
         with right:
             _gap(found, theme)
+    if found.budgets:
+        ui.put(_by_budget(found))
     box = heat.draw(asked, metric, theme)
     if box is not None:
         heat.chosen(box, metric)
@@ -83,6 +86,16 @@ def _budgets(found: Stages, theme: Theme) -> None:
     behind = "; behind the first token: " + ", ".join(f"{row.stage} P95 {say_ms(row.p95_ms)}" for row in later) if later else ""
     ui.put(f"<small>n {found.n:,}; P50 solid, P95 lighter, P99 faint, log scale; tick = budget; right: slow mean / budget. Stage percentiles do not add up, "
            f"means do. {'No time in ' + ', '.join(idle) + '. ' if idle else ''}Source /api/v1/stages{behind}</small>")
+
+
+def _by_budget(found: Stages) -> str:
+    """The budgets of routes and models with what their own requests did, as safe HTML."""
+    name = f"P{found.percentile:g}"
+    rows = [[ui.text(cell) for cell in said(row, name)] for row in found.budgets]
+    return ("<h2>Each request against the budget of its route, else of its model</h2>"
+            + ui.table(["Budget of", "requests", "over the limit", (found.metric or "").upper(), "over its budget"], rows)
+            + "<small>n per row; over its budget: mean of the requests within 2 points of their own percentile; above, a budget of several is their mean; "
+              "source /api/v1/stages</small>")
 
 
 def _gap(found: Stages, theme: Theme) -> None:

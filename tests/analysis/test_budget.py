@@ -39,7 +39,7 @@ def test_split_scales_to_the_limit_and_sums_to_it() -> None:
 
 
 def test_configured_budgets_replace_groups_and_add_stages() -> None:
-    budgets = budgets_for(CHAT, "e2e", {"retrieval": 500, "queue": 100})
+    budgets = budgets_for(CHAT, "e2e", {"*": {"retrieval": 500, "queue": 100}})
     assert budgets.group_ms["retrieval"] == 500
     assert budgets.stage_ms == {"queue": 100}
 
@@ -49,7 +49,7 @@ def test_configured_budgets_replace_groups_and_add_stages() -> None:
 )
 def test_wrong_budget_is_refused_with_the_nearest_name(name: str, value: float, says: str) -> None:
     with pytest.raises(BudgetError, match=says):
-        budgets_for(CHAT, "e2e", {name: value})
+        budgets_for(CHAT, "e2e", {"/chat": {name: value}})
 
 
 @given(hnp.arrays(np.float64, (5, 20), elements=st.floats(0, 5000)))

@@ -31,10 +31,7 @@ def test_the_allocation_is_a_table_that_the_settings_file_takes() -> None:
     assert made.derived is not None
     assert sum(budgets.values()) + made.derived.stage_ms["other"] == pytest.approx(1_000.0, abs=0.2)
     asked = Question.read({"route": "/chat"}, Settings(budgets=table["budgets"]), now=datetime.now(UTC))
-    assert asked.budgets == budgets
-    of_model = Settings(budgets={"m-large": {"model": 900.0}, "*": {"model": 700.0}})
-    named = [Question.read(one, of_model, now=datetime.now(UTC)).budgets for one in ({"model": "m-large"}, {"route": "/chat"}, {})]
-    assert named == [{"model": 900.0}, {"model": 700.0}, {"model": 700.0}]
+    assert asked.budgets == {"/chat": budgets}
 
 
 def test_it_says_whether_the_limit_can_be_kept() -> None:

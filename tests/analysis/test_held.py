@@ -98,7 +98,7 @@ def test_the_view_shows_what_is_left_of_the_gain_when_branches_run_side_by_side(
     tree_rows = pl.DataFrame(rows, schema=["seq", "trace_lo", "span_id", "parent_id", "start_ns", "duration_ns", "name", "shape"], orient="row")
     con.execute("insert into spans by name select 1::ubigint as trace_hi, * from tree_rows")
     del tree_rows
-    view = budget_view(con, Window(), Slo(e2e_ms=600.0), {"retrieval": 400.0})
+    view = budget_view(con, Window(), Slo(e2e_ms=600.0), {"*": {"retrieval": 400.0}})
     assert view.responsibility is not None
     row = next(row for row in view.responsibility.groups if row.group == "retrieval")
     assert view.responsibility.recomputed_n == 300

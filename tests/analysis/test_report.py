@@ -208,7 +208,7 @@ def test_numbers_come_without_findings_when_not_asked_for() -> None:
 
 def test_wrong_budget_is_refused_even_without_requests() -> None:
     with pytest.raises(BudgetError, match="retrieval"):
-        build(store(), Window(), DEFAULT, {"retreival": 100.0})
+        build(store(), Window(), DEFAULT, {"/chat": {"retreival": 100.0}})
 
 
 def test_truncated_and_failed_requests_stand_beside_latency() -> None:

@@ -37,7 +37,7 @@ TRACE_SPANS = 4
 
 
 class FakeApi(ThreadingHTTPServer):
-    """`con` is the store; `refuse` = (status, body) is answered to everything instead; `asked` has every path and its parameters."""
+    """`con` is the store; `settings` are the server's; `refuse` = (status, body) answers everything instead; `asked` has every path and its parameters."""
 
     daemon_threads = True
 
@@ -49,6 +49,7 @@ class FakeApi(ThreadingHTTPServer):
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.predictor: State | None = None
         self.sought: Sought = seek
+        self.settings = Settings()
 
     @property
     def url(self) -> str:
@@ -61,7 +62,7 @@ class FakeApi(ThreadingHTTPServer):
             return listed()
         if path == "predictor":
             return self.predictor
-        question = Question.read({name: parameters[name] for name in PARAMETERS if name in parameters}, Settings(), now=T0, default_since="1h")
+        question = Question.read({name: parameters[name] for name in PARAMETERS if name in parameters}, self.settings, now=T0, default_since="1h")
         if path.startswith("whatif/"):
             fix = path.removeprefix("whatif/")
             own = {parameter.name: parameters[parameter.name] for parameter in fixes.parameters(fix) if parameter.name in parameters}
@@ -71,7 +72,7 @@ class FakeApi(ThreadingHTTPServer):
         return {
             "report": lambda: reports.build(con, window, slo, question.budgets, sought=self.sought),
             "series": lambda: series(con, window, slo, metric), "heatmap": lambda: heatmap(con, window, slo, metric),
-            "stages": lambda: stages_of(reports.build(con, window, slo, with_findings=False)),
+            "stages": lambda: stages_of(reports.build(con, window, slo, question.budgets, with_findings=False)),
             "requests": lambda: list_requests(
                 con, window, sort=parameters.get("sort", "e2e"), limit=int(parameters.get("limit", 200)), metric=metric, **numbers),
             "holdings": lambda: holdings(con, window), "burn": lambda: burn(con, window, slo, T0),

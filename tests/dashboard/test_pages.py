@@ -20,6 +20,7 @@ from analysis.causes import seek
 from analysis.doctor import said
 from analysis.slo import parse_slo
 from analysis.window import Window, rfc3339
+from collector.config import Settings
 from dashboard import data, nav, states
 from dashboard.theme import say_age, say_ms
 from models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, load_artifact, model_file, write_artifact
@@ -170,6 +171,20 @@ def test_the_budget_page_draws_sums_that_are_the_apis(demo: FakeApi, monkeypatch
     assert "1 of 5 groups over budget" in plain(app)
     assert len(bullets["layout"]["annotations"]) == 4
     assert sum(map(sum, heat["data"][0]["customdata"])) == 1499
+
+
+def test_the_budget_page_has_a_row_for_every_budget_of_sampled_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = [100.0, 900.0] * 300
+    _, serving = api_over(requests(600, every_s=0.2, route=["/chat", "/<b>report"] * 300, retrieval_ms=slow, decode_ms=1_500.0, ttft_other_ms=50.0,
+                                     sampling="th:8", sample_weight=2.0))
+    with serving as api:
+        api.settings = Settings(budgets={"/<b>report": {"retrieval": 500.0}, "/chat": {"retrieval": 1_200.0}})
+        app = shown(api, monkeypatch, "budget", **WINDOW, metric="E2E")
+    text = " ".join(html.unescape(plain(app)).split())
+    assert "/<b>report 300 0 (0%) P95 2.40 s retrieval 900 ms of 500 ms" in text
+    assert "/chat 300" in text
+    assert "<b>report" not in words(app).replace("&lt;b&gt;report", "")
+    assert "600 requests with E2E, sampled and counted for the 1,200 that they stand for" in text
 
 
 def test_the_traces_page_lists_the_slowest_and_draws_one(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
