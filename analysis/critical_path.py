@@ -128,8 +128,9 @@ def critical_paths(forest: Forest) -> Paths:
     )
     _drop_unwaited(topological, root, forest.bounds, parent, start, end, role, skipped)
     walked = np.flatnonzero((parent >= 0) & ~skipped)
-    # Last-finishing child first; equal ends: the one that started later is nearer to the parent's continuation.
-    children = walked[np.lexsort((-start[walked], -end[walked], parent[walked]))]
+    # Last-finishing child first. Equal ends: the call that answered (a loser of a race is cancelled as the winner ends), then the one that started later,
+    # which is nearer to the parent's continuation.
+    children = walked[np.lexsort((-start[walked], ~forest.has_tokens[walked], -end[walked], parent[walked]))]
     first_child = np.searchsorted(parent[children], np.arange(n + 1))
     capacity = int((np.diff(first_child) + 1).sum() * 6 + 16)
     pieces = _walk(

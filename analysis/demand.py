@@ -130,6 +130,11 @@ def _means(calls: Calls) -> tuple[float, float, float] | None:
     return n_in, float(np.nanmean(calls.new_tokens)), out
 
 
+def cost_of(calls: Calls, cost_in: float, cost_out: float) -> FloatArray:
+    """Return the engine work of each call in ms of engine time, shape (n,)."""
+    return cost_in * np.nan_to_num(calls.new_tokens) + cost_out * np.nan_to_num(calls.of("output_tokens"))
+
+
 def token_costs(calls: Calls) -> tuple[float, float]:
     """Return engine time in ms that one new input token and one output token take: the slope of prefill, and TPOT shared by the batch.
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from analysis.calls import MIN_CALLS, Calls
 from analysis.case import Case
-from analysis.demand import token_costs
+from analysis.demand import cost_of, token_costs
 
 
 class Noisy(NamedTuple):
@@ -22,7 +20,7 @@ class Noisy(NamedTuple):
 
 def work_by_tenant(calls: Calls, cost_in: float, cost_out: float, seconds: float) -> dict[str, float]:
     """Return engine work per second of each tenant, in ms of engine time."""
-    work = cost_in * np.nan_to_num(calls.new_tokens) + cost_out * np.nan_to_num(calls.of("output_tokens"))
+    work = cost_of(calls, cost_in, cost_out)
     codes, names = calls.codes("tenant"), calls.names("tenant")
     return {name: float(work[codes == code].sum()) / max(seconds, 1e-3) for code, name in enumerate(names)}
 

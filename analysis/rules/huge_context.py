@@ -9,7 +9,8 @@ Why it hurts
 
 Evidence
     Number of huge prompts and their tokens, usual tokens, how long they are read, and how much of the slow requests' time
-    overlaps with them, against the reference's.
+    overlaps with them, against the reference's; as a client sees it, where nearly all time does, the part of the added work
+    that they are.
 
 Fix
     A hard context limit, a lane of its own for long documents, chunked prefill. The gain takes the overlapping time off the
@@ -32,6 +33,7 @@ from analysis.budget import BoolArray, FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
+from analysis.demand import MIN_GROWTH, cost_of, token_costs
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.overlap import Flow
 
@@ -40,6 +42,10 @@ TIMES_USUAL: Final = 6.0
 # Over the former P99 by this factor: a nightly job's long documents that were there before are no news; own default.
 OVER_FORMER: Final = 1.5
 MOST_HUGE: Final = 0.05
+# Reading a huge prompt takes at most so many times what its tokens cost among usual ones (attention grows with the square, others are served between).
+AT_MOST: Final = 3.0
+# Part of the others' time beside huge prompts from which none is left to compare with; own default.
+MOSTLY: Final = 0.5
 STAGES: Final = ("queue", "prefill", "decode", "first_token")
 
 
@@ -56,14 +62,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     huge = (calls.new_tokens > line) & (calls.of("input_tokens") > (OVER_FORMER if usual is not calls else 1.0) * longest)
     if not huge.any() or huge.mean() > MOST_HUGE:
         return RuledOut(what=RULE, figure=f"{int(huge.sum())} prompts with more than {line:,.0f} new tokens")
-    beside = _beside(calls, huge)
+    beside = _beside(calls, huge, token_costs(usual)[0])
     keys = calls.frame["trace_key"]
     slow = calls.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy() & ~huge
     own = case.slow["trace_key"].is_in(keys.filter(pl.Series(huge)).implode()).to_numpy()
     if not slow.any():
         return RuledOut(what=RULE, figure="the slow requests are the huge ones themselves")
-    part = min(1.0, _beyond_chance(calls, beside, slow, huge, keys) / max(sum(case.excess_ms(stage) for stage in STAGES), 1.0)) * float((~own).mean())
-    part += float(own.mean())
+    part = min(1.0, _beyond_chance(calls, beside, slow, huge, keys) / max(sum(case.excess_ms(stage) for stage in STAGES), 1.0))
+    part = max(part, _of_added_work(case, calls, huge, beside)) * float((~own).mean()) + float(own.mean())
     claims = {stage: part * case.excess_ms(stage) for stage in STAGES}
     if not enough(case, claims):
         return RuledOut(what=RULE, figure=f"{say_ratio(part)} of the slow requests' added time overlaps with {int(huge.sum())} huge prompts")
@@ -73,14 +79,16 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     return _diagnosis(case, huge, beside, line, typical, part, claims, float(own.mean()))
 
 
-def _beside(calls: Calls, huge: BoolArray) -> FloatArray:
+def _beside(calls: Calls, huge: BoolArray, token_ms: float) -> FloatArray:
     """Milliseconds of each call, from its start to its end, in which its engine read a huge prompt of somebody else.
 
-    Where no engine tells its times, a huge call counts from its start to its first token.
+    Where no engine tells its times, a huge call counts until its first token, from its start but no longer than reading it may take at `token_ms` a token
+    (it waits itself).
     """
     out = np.zeros(len(calls))
     begin = np.where(np.isnan(calls.scheduled_s), calls.of("start_s"), calls.scheduled_s)
     end = np.where(np.isnan(calls.first_s), calls.end_s, calls.first_s)
+    begin = np.where(calls.has_engine, begin, np.maximum(begin, end - AT_MOST * token_ms * calls.new_tokens / 1e3))
     for engine in np.unique(calls.engine):
         mine = calls.engine == engine
         culprits = mine & huge
@@ -97,6 +105,20 @@ def _beyond_chance(calls: Calls, beside: FloatArray, slow: BoolArray, huge: Bool
     whole = float(calls.of("e2e_ms")[others].sum())
     rate = float(beside[others].sum()) / whole if whole > 0.0 else 0.0
     return max(0.0, _per_request(beside - rate * np.nan_to_num(calls.of("e2e_ms")), slow, keys))
+
+
+def _of_added_work(case: Case, calls: Calls, huge: BoolArray, beside: FloatArray) -> float:
+    """Where others nearly always run beside a huge prompt, chance leaves no contrast: the part of the added work that such prompts are.
+
+    So it looks from a client, who cannot tell the engines apart. 0 without a baseline, where an engine tells, or where the work hardly grew.
+    """
+    before, whole = case.calls_before, np.nan_to_num(calls.of("e2e_ms"))[~huge].sum()
+    if before is None or case.baseline is None or calls.has_engine.any() or beside.sum() < MOSTLY * whole:
+        return 0.0
+    costs = token_costs(before)
+    now, then = (cost_of(side, *costs).sum() / max(period.seconds, 1e-3) for side, period in ((calls, case.period), (before, case.baseline)))
+    theirs = float(cost_of(calls, *costs)[huge].sum()) / max(case.period.seconds, 1e-3)
+    return min(1.0, theirs / (now - then)) if now > MIN_GROWTH * then > 0.0 else 0.0
 
 
 def _per_request(beside: FloatArray, chosen: BoolArray, keys: pl.Series) -> float:

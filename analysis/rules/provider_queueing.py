@@ -32,8 +32,10 @@ import numpy as np
 
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
+from analysis.demand import demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.outside import clustering, outside, spikes
+from analysis.rules.token_rate_sag import MOST_EACH
 
 RULE: Final = "provider_queueing"
 STAGES: Final = ("first_token", "generation")
@@ -73,6 +75,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     refused = float(np.nanmean(case.calls.frame["http_status"].fill_null(0).to_numpy() == 429)) if len(case.calls) else 0.0
     kinds = case.calls.frame["error_type"].fill_null("").str.contains("(?i)rate.?limit|429").to_numpy()
     refused = max(refused, float(kinds.mean()) if len(kinds) else 0.0)
+    grown = demand(case)
     pace = case.mine.median("tpot_ms"), case.calls_before.median("tpot_ms") if case.calls_before is not None else None
     fix = bound_fix(
         case, "second_provider", "Fail over to a second provider",
@@ -90,4 +93,5 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         evidence={
             "first_token_ms_before": before, "first_token_ms_now": now, "ratio": ratio, "late_ratio": float(late.mean()), "dispersion": gathered,
             "refused_ratio": refused, "tpot_ms_now": pace[0], "tpot_ms_before": pace[1]},
-        weight=0.85, why_no_service="the wait is the provider's")
+        # Calls that have more to read make the far side wait as well: then what made them longer comes first.
+        weight=0.85, amplifier=grown is not None and grown.growth > MOST_EACH * grown.calls_ratio, why_no_service="the wait is the provider's")

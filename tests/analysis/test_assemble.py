@@ -95,6 +95,14 @@ def test_ttft_from_a_span_event_says_so() -> None:
     assert (request["ttft_ns"], request["ttft_source"]) == (450 * MS, 2)
 
 
+@pytest.mark.parametrize("loser", [2, 4])
+def test_a_call_cancelled_as_another_one_answers_fails_nothing(loser: int) -> None:
+    cancelled = chat(loser, 250, 900, out=None, attributes={"gen_ai.operation.name": "chat", "error.type": "asyncio.CancelledError"}, status=ERROR)
+    request = request_of(root(1000), chat(3, 200, 900, ttft=300), cancelled)
+    assert (request["error"], request["error_type"], request["ttft_ns"]) == (False, None, 500 * MS)
+    assert stages_ms(request) == {"other": 300, "first_token": 300, "decode": 400}
+
+
 def test_a_usable_answer_is_where_the_application_marks_it() -> None:
     request = request_of(root(1000, events=[(700, "overrun.usable_answer"), (800, "overrun.usable_answer")]), chat(2, 200, 900, ttft=300))
     assert request["usable_ns"] == 700 * MS

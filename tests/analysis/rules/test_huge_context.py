@@ -37,3 +37,21 @@ def test_silent_when_others_are_slow_at_other_times() -> None:
     found = run(traffic(elsewhere, tokens=9_000), slo=E2E)
     assert found.verdict.stage == "queue"
     assert of(found, "huge_context") is None
+
+
+def seen_by_a_client(tokens: int) -> pl.DataFrame:
+    """No engine tells: three of four seconds a huge prompt is being read somewhere, and every fourth call since the onset waits for its first token."""
+    n_in = np.where(HUGE, tokens, np.random.default_rng(3).integers(900, 1_100, N))
+    first = n_in * 0.1 + np.where(HUGE, 10_000.0, 0.0) + np.where(LATE & ~HUGE & (PLACE % 4 == 1), 4_000.0, 0.0)
+    return requests(N, start_s=np.arange(N) * 0.5, first_token_ms=first, ttft_first_token_ms=first, decode_ms=1_000.0, tpot_ms=10.0, input_tokens=n_in)
+
+
+def test_a_client_knows_them_by_the_work_they_add_where_one_is_always_being_read() -> None:
+    finding = the(run(seen_by_a_client(50_000), slo=E2E), "huge_context")
+    # Twenty prompts of 50,000 tokens are all that was added: the whole of it.
+    assert finding.evidence["overlap_ratio"] == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_client_blames_no_prompt_that_is_read_in_no_time() -> None:
+    """7,000 tokens at 0.1 ms each are no reason for a wait of seconds, though they wait themselves."""
+    assert of(run(seen_by_a_client(7_000), slo=E2E), "huge_context") is None
