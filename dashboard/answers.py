@@ -43,15 +43,16 @@ class Answers:
         """Another answer told how far the store has come."""
         self._seen = mark
 
-    def get(self, key: Hashable, ask: Callable[[], T], *, fresh_s: float = FRESH_S, keep_s: float = KEEP_S, whole: Callable[[T], bool] | None = None) -> T:
+    def get(self, key: Hashable, ask: Callable[[], T], *, fresh_s: float = FRESH_S, keep_s: float = KEEP_S, whole: Callable[[T], bool] | None = None,
+            part_s: float = PART_S) -> T:
         """The kept answer if it is good, else that of `ask`, which nobody else asks meanwhile; its errors are raised and not kept.
 
-        One that is not `whole` yet is good for `PART_S` only, whether the store moves or not.
+        One that is not `whole` yet is good for `part_s` only, whether the store moves or not.
         """
         while True:
             with self._lock:
                 found = self._kept.get(key)
-            good = found is not None and self._good(found, fresh_s, keep_s, whole)
+            good = found is not None and self._good(found, fresh_s, keep_s, whole, part_s)
             with self._lock:
                 if self._kept.get(key) is not found:
                     continue  # somebody was faster
@@ -90,12 +91,12 @@ class Answers:
                     del self._kept[key]
             kept.future.set_exception(error)
 
-    def _good(self, kept: _Kept, fresh_s: float, keep_s: float, whole: Callable[[T], bool] | None) -> bool:
+    def _good(self, kept: _Kept, fresh_s: float, keep_s: float, whole: Callable[[T], bool] | None, part_s: float) -> bool:
         if not kept.future.done():
             return True
         age = self._clock() - kept.at
         if whole is not None and not whole(kept.future.result()):
-            return age <= min(fresh_s, PART_S)
+            return age <= min(fresh_s, part_s)
         if age <= fresh_s:
             return True
         return age <= keep_s and kept.mark is not None and self._mark() == kept.mark

@@ -36,7 +36,7 @@ from analysis.whatif.prediction import Prediction
 from analysis.whatif_api import FixInfo
 from analysis.window import rfc3339
 from dashboard import state
-from dashboard.answers import FRESH_S, KEEP_S, Answers
+from dashboard.answers import FRESH_S, KEEP_S, PART_S, Answers
 from dashboard.launch import URL_VARIABLE
 from models.artifact import Artifact, load_artifact
 
@@ -83,8 +83,8 @@ def menus(filters: state.Filters, needs: Needs | None = None, query: Mapping[str
     question = asked(filters)
     before = state.asked_before(question)
     ahead(lambda: report(question))
-    if needs is not None and before not in (None, question) and (known := _ANSWERS.found((client().url, "report", before, ()))) is not None:
-        ahead(*needs(question, known, query or {}))
+    if needs is not None and before is not None and before != question and (told := known(before)) is not None:
+        ahead(*needs(question, told, query or {}))
     return {kind: [value.name for value in values] for kind, values in held(filters).values.items()}
 
 
@@ -106,10 +106,20 @@ def holdings(asked: Asked) -> Holdings:
     return held
 
 
-def report(asked: Asked) -> Report:
-    """The whole answer."""
-    return _ask("report", asked, of=lambda api, asked: api.report(asked), whole=lambda told: not seeking(told) and not any(
-        finding.fix is not None and finding.fix.reasons.get("simulated") == SIMULATING for finding in told.findings))
+def report(asked: Asked, *, anew: bool = False) -> Report:
+    """The whole answer, or what there is of it: `anew` soon asks again for one that is unfinished, which a page does while it waits."""
+    return _ask("report", asked, of=lambda api, asked: api.report(asked), whole=lambda told: not unfinished(told), part_s=PART_S if anew else FRESH_S)
+
+
+def known(asked: Asked) -> Report | None:
+    """The report as it was last told, however old; nobody waits."""
+    found: Report | None = _ANSWERS.found((client().url, "report", asked, ()))
+    return found
+
+
+def unfinished(told: Report) -> bool:
+    """Whether causes are still being sought, or the effect of a fix is still being simulated."""
+    return seeking(told) or any(finding.fix is not None and finding.fix.reasons.get("simulated") == SIMULATING for finding in told.findings)
 
 
 def predictor() -> State | None:
@@ -233,9 +243,9 @@ def forget() -> None:
 
 
 def _ask(name: str, asked: Asked, *more: object, of: Callable[[Client, dict[str, str]], T], fresh_s: float = FRESH_S, keep_s: float = KEEP_S,
-         whole: Callable[[T], bool] | None = None) -> T:
+         whole: Callable[[T], bool] | None = None, part_s: float = PART_S) -> T:
     api = client()
-    return _ANSWERS.get((api.url, name, asked, more), lambda: of(api, dict(asked)), fresh_s=fresh_s, keep_s=keep_s, whole=whole)
+    return _ANSWERS.get((api.url, name, asked, more), lambda: of(api, dict(asked)), fresh_s=fresh_s, keep_s=keep_s, whole=whole, part_s=part_s)
 
 
 def _seen(held: Holdings) -> tuple[datetime | None, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import urlsplit
@@ -17,6 +16,8 @@ from dashboard.live import STALE_AFTER
 from dashboard.theme import say_age, say_span, say_time
 
 _ASK_AGAIN_S: Final = 3
+# An answer that was not whole is looked at after this long, and asked for anew at most every PART_S.
+_LOOK_AGAIN_S: Final = 1.5
 INGEST_TOKEN_VARIABLE: Final = "OVERRUN_INGEST_TOKEN"  # noqa: S105 - the name of a variable, not what it holds
 
 
@@ -50,7 +51,8 @@ def report_or_state(*, of_metrics: bool = False) -> Report | None:
     if seeking(report):
         ui.put(f'<p role="status">◔ Causes are being sought among {report.window.requests:,} requests; the numbers are complete, and the page goes on by '
                "itself.</p>")
-        st.fragment(_until_found, run_every=_ASK_AGAIN_S, key="seeking")(asked)
+    if data.unfinished(report):
+        st.fragment(_until_whole, run_every=_LOOK_AGAIN_S, key="seeking")(asked, seeking(report))
     return report
 
 
@@ -59,11 +61,12 @@ def by_metrics(report: Report) -> bool:
     return report.verdict.scope == "engine_only"
 
 
-def _until_found(asked: data.Asked) -> None:
-    """Ask quietly, and draw the page anew when the causes are there."""
-    with suppress(ClientError):
-        if not seeking(data.report(asked)):
-            st.rerun(scope="app")
+def _until_whole(asked: data.Asked, sought: bool) -> None:
+    """Have it asked for quietly, and draw the page anew when the causes are there, or the effect of their fixes. A click must not wait for the answer."""
+    told = data.known(asked)
+    if told is not None and (seeking(told) != sought or not data.unfinished(told)):
+        st.rerun(scope="app")
+    data.ahead(lambda: data.report(asked, anew=True))
 
 
 def footer(report: Report) -> str:

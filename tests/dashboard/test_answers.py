@@ -45,6 +45,7 @@ def test_an_answer_that_is_not_whole_is_asked_anew_within_seconds() -> None:
     store.time = PART_S
     assert store.answers.get("report", store._ask, whole=lambda count: count > 1) == 1
     store.time = PART_S + 1
+    assert store.answers.get("report", store._ask, whole=lambda count: count > 1, part_s=FRESH_S) == 1  # who need not have it whole does not wait
     assert store.answers.get("report", store._ask, whole=lambda count: count > 1) == 2
     store.time = KEEP_S
     assert store.answers.get("report", store._ask, whole=lambda count: count > 1) == 2
