@@ -30,7 +30,7 @@ MOST_REQUESTS: Final = 50_000
 # Calls that started before the window still held seats and KV when it began; longer ones than a minute are rare enough to lose.
 LEAD: Final = timedelta(seconds=60)
 INDICATORS: Final = ("queue_depth", "running", "kv_cache_usage", "preemptions", "prompt_tokens", "output_tokens", "kv_capacity", "spec_accept_length",
-                     "spec_accept_rate", "spec_accepted_tokens")
+                     "spec_accept_rate", "spec_accepted_tokens", "spec_draft_tokens", "spec_drafts")
 SEED: Final = 20_251
 
 

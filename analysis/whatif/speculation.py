@@ -1,7 +1,8 @@
 """What if speculative decoding were switched on or off? Simulated with several tokens a step, each step dearer by the draft's cost.
 
 What decides is the mean accepted length against the draft's cost, not an acceptance of 50 %: a cheap draft pays at 30 %. At full batches the engine is
-compute-bound and checking drafts costs what it saves; the simulated step knows that as far as the recording shows such batches.
+compute-bound and checking drafts costs what it saves: a step checks all drafted tokens of every sequence, so that part of it that grows with the batch is
+divided by them when drafting ends.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from analysis.whatif.prediction import Fix, Prediction, refuse
 from analysis.whatif.scaled import multiplied
 from analysis.whatif.simulate import Change, predict_simulated
 
-# Log units of extra width: what drafts cost is nowhere told, and half a step instead of 0.15 of one makes a third more or less.
+# Log units of extra width: what drafts cost is nowhere told, and half a step instead of 0.2 of one makes a quarter more or less.
 COST_UNKNOWN: Final = 0.2
+# What proposing one token adds to a step, as a part of it: a head of one or two layers on a model of some thirty, and its launch; own default. Taken
+# for three tokens where it is not told how many are drafted.
+COST_A_TOKEN: Final = 0.05
+USUAL_DRAFT: Final = 3.0
 
 
 def predict(
@@ -31,10 +36,14 @@ def predict(
     accepted_length: Annotated[
         float, Meta(ge=0, le=64, description="tokens that a step yields with it; 0: as the engine's metrics tell (to switch it off)")
     ] = 0.0,
-    draft_cost_ratio: Annotated[float, Meta(ge=0, le=10, description="what drafting and checking add to a step, as a part of it")] = 0.15,
+    draft_cost_ratio: Annotated[
+        float, Meta(ge=0, le=10, description="what drafting adds to a step, as a part of it; by default 0.05 for each token drafted")
+    ] | None = None,
 ) -> Prediction:
     """Return the answer: an estimate from the given length and cost."""
-    length = accepted_length or recorded_length(facts.points)
+    length, drafted = accepted_length or recorded_length(facts.points), recorded_draft(facts.points)
+    if draft_cost_ratio is None:
+        draft_cost_ratio = COST_A_TOKEN * (drafted or USUAL_DRAFT)
     fix = Fix(
         "speculation",
         f"Speculative decoding {'on' if enabled else 'off'}",
@@ -46,8 +55,10 @@ def predict(
     tokens = length if enabled else 1.0 / length
     dearer = 1.0 + draft_cost_ratio if enabled else 1.0 / (1.0 + draft_cost_ratio)
 
+    checked = 1.0 if enabled else 1.0 + drafted
+
     def costs(now: Costs) -> Costs:
-        return replace(now, step=now.step * dearer, kv_token=now.kv_token * dearer, sequence=now.sequence * dearer)
+        return replace(now, step=now.step * dearer, kv_token=now.kv_token * dearer, sequence=now.sequence * dearer / checked)
 
     def change(engine: Engine) -> Change:
         calls = engine.pool.calls
@@ -62,16 +73,30 @@ def predict(
     return answer
 
 
+def recorded_draft(points: pl.DataFrame) -> float:
+    """Return how many tokens are drafted for each step by the engines' counters, 0 where they do not tell."""
+    drafted, steps = _mean(points, "spec_draft_tokens"), _steps(points)
+    return drafted / steps if drafted and steps else 0.0
+
+
 def recorded_length(points: pl.DataFrame) -> float:
     """Return the tokens that a step yields by the engines' gauges, else by their counters; 0 where neither is there.
 
-    A step yields one token and those accepted beside it: output tokens over those that were not accepted from a draft.
+    A step of a sequence yields one token and those accepted beside it.
     """
-    values = {name: points.filter(pl.col("indicator") == name)["value"] for name in ("spec_accept_length", "spec_accepted_tokens", "output_tokens")}
-    told, accepted, written = values.values()
+    told = points.filter(pl.col("indicator") == "spec_accept_length")["value"]
     if len(told):
         return float(told.median())  # type: ignore[arg-type]
-    if not len(accepted) or not len(written):
-        return 0.0
-    mean, beside = float(written.mean()), float(accepted.mean())  # type: ignore[arg-type]
-    return mean / (mean - beside) if 0.0 < beside < mean else 0.0
+    accepted, steps = _mean(points, "spec_accepted_tokens"), _steps(points)
+    return 1.0 + accepted / steps if accepted and steps else 0.0
+
+
+def _steps(points: pl.DataFrame) -> float:
+    """Steps of sequences a second: as counted, else the output tokens that were not accepted from a draft."""
+    counted, written, accepted = (_mean(points, name) for name in ("spec_drafts", "output_tokens", "spec_accepted_tokens"))
+    return counted or max(0.0, written - accepted)
+
+
+def _mean(points: pl.DataFrame, indicator: str) -> float:
+    values = points.filter(pl.col("indicator") == indicator)["value"]
+    return float(values.mean()) if len(values) else 0.0  # type: ignore[arg-type]

@@ -94,6 +94,10 @@ def test_speculation_is_judged_by_length_against_cost(two: Facts) -> None:
     # 160 of 400 tokens a second are the steps' own: 2.5 a step.
     assert speculation.recorded_length(pl.DataFrame(at)) == pytest.approx(2.5)
     assert speculation.recorded_length(pl.DataFrame(at).head(1)) == 0.0
+    more = pl.DataFrame(at | {"indicator": ["spec_drafts", "spec_draft_tokens"], "value": [150.0, 600.0]})
+    counted = pl.concat([pl.DataFrame(at), more])
+    assert (speculation.recorded_length(counted), speculation.recorded_draft(counted)) == (pytest.approx(2.6), pytest.approx(4.0))
+    assert speculation.recorded_draft(pl.DataFrame(at)) == 0.0
     assert "accepted length is not known" in speculation.predict(two).reasons["predicted"]
 
 
