@@ -145,7 +145,7 @@ class _Batch:
             response = _codes(self.spans.column("response_id"))
             known = self.spans.column("response_id").is_valid().to_numpy()
             _join_by_id(engines[known[engines]], clients[known[clients]], response, self.parent, self.trace, self.role)
-            _join_siblings(engines, clients, self.parent, self.trace, self.start, self.end, self.role)
+            _join_siblings(engines, clients, self.parent, self.start, self.end, self.role, _numpy(self.spans, "status") == _ERROR)
             if (np.diff(self.trace) < 0).any():
                 self._sort()
 
@@ -182,10 +182,17 @@ class _Batch:
         self.paths = cp.critical_paths(Forest(
             bounds=self.bounds, parent=self.parent, true_root=_numpy(s, "parent_id") == 0, start=self.start, end=self.end,
             role=self.role, stage=_ints(s, "stage"), kind=_ints(s, "kind"), domain=_domains(s),
-            has_tokens=_ints(s, "output_tokens") >= 0, ttft=self._first_tokens(), queue=_ints(s, "queue_ns"),
+            has_tokens=_ints(s, "output_tokens") >= 0, left=self._left(), ttft=self._first_tokens(), queue=_ints(s, "queue_ns"),
             prefill=_prefill(s), decode=_ints(s, "decode_ns")))
         self._find_retries()
         return self.paths
+
+    def _left(self) -> Bools:
+        """Engine requests that went on after their client's call had failed: it gave up, and its clock need not be wrong."""
+        above = np.maximum(self.parent, 0)
+        given_up = (self.role[above] == cp.LLM) & (_numpy(self.spans, "status")[above] == _ERROR)
+        left: Bools = (self.role == cp.ENGINE) & (self.parent >= 0) & given_up & (self.end > self.end[above])
+        return left
 
     def _first_tokens(self) -> Ints:
         """Time to the first token per span; of an engine that does not tell it (TGI), when its client saw it."""
@@ -233,8 +240,11 @@ def _join_by_id(engines: Ints, clients: Ints, response: Ints, parent: Ints, trac
             parent[engine] = client
 
 
-def _join_siblings(engines: Ints, clients: Ints, parent: Ints, trace: Ints, start: Ints, end: Ints, role: Ints) -> None:
-    """An engine span beside its client call (context injected by hand) goes under it, if exactly one sibling call encloses it in time."""
+def _join_siblings(engines: Ints, clients: Ints, parent: Ints, start: Ints, end: Ints, role: Ints, failed: Bools) -> None:
+    """An engine span beside its client call (context injected by hand) goes under it, if exactly one sibling call encloses it in time.
+
+    If none does, exactly one that failed meanwhile, without an engine's span of its own, gave it up: engines write on for clients that left.
+    """
     loose = engines[parent[engines] >= 0]
     loose = loose[role[parent[loose]] != cp.LLM]
     if not len(loose):
@@ -246,6 +256,9 @@ def _join_siblings(engines: Ints, clients: Ints, parent: Ints, trace: Ints, star
     for engine in loose.tolist():
         slack = (end[engine] - start[engine]) // 20 + 5_000_000  # clocks of two processes: 5 % and 5 ms
         around = [c for c in by_parent.get(int(parent[engine]), []) if start[c] - slack <= start[engine] and end[engine] <= end[c] + slack]
+        if not around:
+            around = [c for c in by_parent.get(int(parent[engine]), [])
+                      if failed[c] and start[c] - slack <= start[engine] < end[c] < end[engine] and not (parent[engines] == c).any()]
         if len(around) == 1:
             parent[engine] = around[0]
 

@@ -53,7 +53,7 @@ class Forest:
     """Span trees as columns (n rows, t traces). Times in ns; -1 is "absent" in parent, ttft, queue, prefill and decode.
 
     `bounds` (t + 1): trace k is rows bounds[k]:bounds[k+1]. `true_root`: the span says that it has no parent. `domain`: which clock
-    (resource) the span was taken with. `has_tokens`: the span knows its output tokens.
+    (resource) the span was taken with. `has_tokens`: the span knows its output tokens. `left`: the span's parent stopped waiting for it.
     """
 
     bounds: Ints
@@ -66,6 +66,7 @@ class Forest:
     kind: Ints
     domain: Ints
     has_tokens: Bools
+    left: Bools
     ttft: Ints
     queue: Ints
     prefill: Ints
@@ -119,6 +120,7 @@ def critical_paths(forest: Forest) -> Paths:
         role,
         forest.kind,
         forest.domain,
+        forest.left,
         inferred,
         shifted,
         clipped,
@@ -226,7 +228,7 @@ def _resolve_parents(bounds, parent, true_root, start, end, role, inferred):
 
 
 @njit(cache=True)
-def _repair_times(topological, root, bounds, parent, start, end, role, kind, domain, inferred, shifted, clipped):
+def _repair_times(topological, root, bounds, parent, start, end, role, kind, domain, left, inferred, shifted, clipped):
     """Lift children of folded spans, undo clock skew between resources, mark spans that reach over their parent. In place."""
     n = len(parent)
     is_root = np.zeros(n, dtype=np.bool_)
@@ -249,9 +251,9 @@ def _repair_times(topological, root, bounds, parent, start, end, role, kind, dom
             start[i] += shift[i]
             end[i] += shift[i]
         elif kind[i] != _CONSUMER and kind[p] != _PRODUCER and (start[i] < start[p] or end[i] > end[p]):
-            # Another clock: the smallest offset that puts the child inside its parent; if it is longer, it starts with it.
+            # Another clock: the smallest offset that puts the child inside its parent. One that is longer or whose parent left went on after it: it is cut.
             longer = end[i] - start[i] > end[p] - start[p]
-            offset = start[p] - start[i] if longer or start[i] < start[p] else end[p] - end[i]
+            offset = start[p] - start[i] if start[i] < start[p] else 0 if longer or (left[i] and start[i] < end[p]) else end[p] - end[i]
             shift[i] = offset
             start[i] += offset
             end[i] += offset
@@ -503,7 +505,7 @@ def warm() -> None:
     absent = np.full(1, -1, dtype=np.int64)
     parent = find_parents(np.array([0, 1]), np.ones(1, dtype=np.uint64), np.zeros(1, dtype=np.uint64))
     yes = np.ones(1, dtype=np.bool_)
-    critical_paths(Forest(np.array([0, 1]), parent, yes, one, one + 1, one, one, one, one, yes, absent, absent, absent, absent))
+    critical_paths(Forest(np.array([0, 1]), parent, yes, one, one + 1, one, one, one, one, yes, yes, absent, absent, absent, absent))
 
 
 if __name__ == "__main__":

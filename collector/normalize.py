@@ -571,9 +571,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     role, stage = classify(raw, grouped, kinds)
     columns = _canonical(grouped, n, start, rules)
     _milliseconds_as_seconds(columns, duration)
-    tenants = [_names(s).get("tenant.id") for s in raw.sources]
-    if any(tenants):
-        columns["tenant"] = pc.coalesce(columns["tenant"], pa.array(tenants, pa.string()).take(pa.array(raw.source)))
+    columns["tenant"] = _tenants(columns["tenant"], raw, role)
     status = _failed(grouped, np.where((raw.status >= 0) & (raw.status <= 2), raw.status, 0).astype(np.uint8))
     event_attributes = Grouped(raw.events.attributes, rules.limits)
     _event_values_into(columns, raw, event_attributes, status)
@@ -602,6 +600,20 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     if rejected or aside is not None:
         spans = spans.filter(pa.array(ok & (verdict == 0)))
     return Normalized(spans, events, links, source_rows, rest.keys, rejected, aside, warned)
+
+
+def _tenants(told: pa.Array, raw: RawSpans, role: Ints) -> pa.Array:
+    """Whose the spans are: what they say, else their resource's `tenant.id`, else, where a request begins, its `service.namespace`.
+
+    An engine's namespace is where it runs, not whose request it serves.
+    """
+    named = [_names(source) for source in raw.sources]
+    for key, of in (("tenant.id", None), ("service.namespace", (raw.parent_id == 0) & (role != stages.ROLE["engine"]))):
+        found = [names.get(key) for names in named]
+        if any(found):
+            index = pa.array(raw.source, mask=None if of is None else ~of)
+            told = pc.coalesce(told, pa.array(found, pa.string()).take(index))
+    return told
 
 
 def _span_names(names: pa.StringArray, rules: Rules) -> pa.StringArray:

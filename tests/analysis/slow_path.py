@@ -28,6 +28,7 @@ class Node:
     domain: int = 0
     true_root: bool = False
     tokens: bool = False
+    left: bool = False
     ttft: int | None = None
     queue: int | None = None
     prefill: int | None = None
@@ -139,13 +140,18 @@ def _lift(nodes: Sequence[Node], root: Node) -> None:
 
 
 def _synchronise(node: Node) -> None:
-    """A child taken with another clock that sticks out of its parent moves by the smallest offset that fits, with all that shares its clock."""
+    """A child taken with another clock that sticks out of its parent moves by the smallest offset that fits, with all that shares its clock.
+
+    It stays where it is if it began within its parent and nothing fits, or its parent is known to have left before it ended.
+    """
     for child in node.children:
         if child.domain == node.domain:
             child.shift = node.shift
         elif child.kind != CONSUMER and node.kind != PRODUCER and (child.start < node.start or child.end > node.end):
-            fits = child.length <= node.length
-            child.shift = node.end - child.end if fits and child.start >= node.start else node.start - child.start
+            if child.start < node.start:
+                child.shift = node.start - child.start
+            elif child.length <= node.length and not (child.left and child.start < node.end):
+                child.shift = node.end - child.end
         child.start += child.shift
         child.end += child.shift
         _synchronise(child)

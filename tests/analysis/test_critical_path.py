@@ -36,7 +36,7 @@ def forest(*traces: Sequence[Node]) -> Forest:
         true_root=column((n.true_root for _, n in nodes), np.bool_),
         start=column(n.start for _, n in nodes), end=column(n.end for _, n in nodes), role=column(n.role for _, n in nodes),
         stage=column(n.stage for _, n in nodes), kind=column(n.kind for _, n in nodes), domain=column(n.domain for _, n in nodes),
-        has_tokens=column((n.tokens for _, n in nodes), np.bool_),
+        has_tokens=column((n.tokens for _, n in nodes), np.bool_), left=column((n.left for _, n in nodes), np.bool_),
         ttft=absent("ttft"), queue=absent("queue"), prefill=absent("prefill"), decode=absent("decode"))
 
 
@@ -90,6 +90,7 @@ def node(draw: st.DrawFn, n: int, *, plain_tree: bool = False) -> Node:
     out.parent = None if plain_tree else draw(st.none() | st.integers(0, n - 1))
     out.true_root = out.parent is None and draw(st.booleans())
     out.kind, out.domain, out.tokens = draw(st.integers(0, 5)), draw(st.sampled_from((0, 0, 0, 1, 2))), draw(st.booleans())
+    out.left = draw(st.booleans())
     if out.role in (cp.LLM, cp.ENGINE):
         out.ttft, out.queue, out.prefill, out.decode = (draw(attributes_ns) for _ in range(4))
     return out
@@ -375,6 +376,16 @@ def test_a_server_with_another_clock_is_moved_by_the_smallest_offset(start: int,
     tool = [(f, t) for r, s, f, t in pieces_of(paths) if s == cp.TOOL]
     assert tool == [expected]
     assert paths.shifted.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(("end", "left", "expected"), [(100, False, (40, 90)), (100, True, (50, 90)), (140, False, (50, 90)), (140, True, (50, 90))])
+def test_work_that_its_caller_did_not_wait_for_is_cut_where_the_caller_left(end: int, left: bool, expected: tuple[int, int]) -> None:
+    """It began within the call: what fits may have a wrong clock unless the call is known to have been given up; what is longer went on after it."""
+    nodes = root(100), Node(10, 90, 0, role=cp.LLM, kind=CLIENT), Node(50, end, 1, role=cp.ENGINE, kind=SERVER, domain=1, queue=10, prefill=5, left=left)
+    paths = critical_paths(forest(nodes))
+    engine = [(f, t) for r, _, f, t in pieces_of(paths) if r == 2]
+    assert (min(f for f, _ in engine), max(t for _, t in engine)) == expected
+    assert paths.clipped[2] == (expected[0] == 50)
 
 
 def test_what_shares_a_wrong_clock_moves_along() -> None:

@@ -58,8 +58,7 @@ def rows(bodies: Sequence[bytes], rules: Rules) -> list[Row]:
             for scope_spans in resource_spans.scope_spans:
                 source = _source(resource_spans, scope_spans, rules)
                 for span in scope_spans.spans:
-                    tenant = _named(resource_spans).get("tenant.id")
-                    out.append(_row(body, span, scope_spans.scope.name, source, tenant, rules))
+                    out.append(_row(body, span, scope_spans.scope.name, source, _named(resource_spans), rules))
                     out[-1].aside = _impossible(span.start_time_unix_nano, span.end_time_unix_nano)
     return out
 
@@ -437,7 +436,7 @@ def _dialects(span: Span, scope: str) -> set[str | None]:
 # --- a span, its events and its source ---
 
 
-def _row(body: int, span: Span, scope: str, source: dict[str, Any], tenant: str | None, rules: Rules) -> Row:
+def _row(body: int, span: Span, scope: str, source: dict[str, Any], named: dict[str, str], rules: Rules) -> Row:
     start, end = min(span.start_time_unix_nano, _LAST_NS), min(span.end_time_unix_nano, _LAST_NS)
     found, taken = canonical(span, start)
     status = span.status.code if 0 <= span.status.code <= 2 else 0
@@ -457,7 +456,8 @@ def _row(body: int, span: Span, scope: str, source: dict[str, Any], tenant: str 
         if column == "response_id" and text is not None:
             text = re.sub(r"^(cmpl-.+)-\d{1,3}$", r"\1", text)
         if column == "tenant" and text is None:
-            text = tenant
+            begins = columns["parent_id"] == 0 and all(role != "engine" for role, _ in said)
+            text = named.get("tenant.id", named.get("service.namespace") if begins else None)
         if column == "user_hash" and text is not None and rules.hash_users:
             text = hashlib.blake2b(text.encode(), digest_size=8, key=rules.salt).hexdigest()
         columns[column] = text if text is None else text[:MAX_NAME]

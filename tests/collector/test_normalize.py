@@ -223,6 +223,18 @@ def test_the_same_source_has_the_same_id_in_every_batch() -> None:
     assert one == two
 
 
+def test_a_requests_first_span_is_of_its_services_namespace_unless_somebody_names_a_tenant() -> None:
+    made = (Made(1, "x", 0, 10, attributes={"tenant.id": "own"}), Made(2, "x", 0, 10), Made(3, "y", 0, 5, 2),
+            Made(4, "llm_request", 0, 10, attributes={"gen_ai.latency.e2e": 1.0}))
+    request = ExportTraceServiceRequest.FromString(body(*made))
+    for resource_spans in request.resource_spans:
+        resource_spans.resource.attributes.extend(pairs({"service.namespace": "shop"}))
+    sent = [request.SerializeToString()]
+    stored = normalize(decode.decode_spans(sent), RULES)
+    _check(stored, sent, RULES)
+    assert stored.spans.column("tenant").to_pylist() == ["own", "shop", None, None]
+
+
 def test_a_tenant_of_the_resource_is_that_of_its_spans_unless_they_say_another() -> None:
     request = ExportTraceServiceRequest.FromString(body(Made(1, "x", 0, 10, attributes={"tenant.id": "own"}), Made(2, "x", 0, 10)))
     for resource_spans in request.resource_spans:
