@@ -182,7 +182,7 @@ class _Batch:
         self.paths = cp.critical_paths(Forest(
             bounds=self.bounds, parent=self.parent, true_root=_numpy(s, "parent_id") == 0, start=self.start, end=self.end,
             role=self.role, stage=_ints(s, "stage"), kind=_ints(s, "kind"), domain=_domains(s),
-            has_tokens=_ints(s, "output_tokens") >= 0, left=self._left(), ttft=self._first_tokens(), queue=_ints(s, "queue_ns"),
+            has_tokens=_ints(s, "output_tokens") >= 0, left=self._left(), cancelled=self._cancelled(), ttft=self._first_tokens(), queue=_ints(s, "queue_ns"),
             prefill=_prefill(s), decode=_ints(s, "decode_ns")))
         self._find_retries()
         return self.paths
@@ -193,6 +193,14 @@ class _Batch:
         given_up = (self.role[above] == cp.LLM) & (_numpy(self.spans, "status")[above] == _ERROR)
         left: Bools = (self.role == cp.ENGINE) & (self.parent >= 0) & given_up & (self.end > self.end[above])
         return left
+
+    def _cancelled(self) -> Bools:
+        """Client calls that their own program gave up before an answer came, and not because of a time limit."""
+        cancelled = np.zeros(len(self.role), dtype=np.bool_)
+        rows = np.flatnonzero((self.role == cp.LLM) & (_numpy(self.spans, "status") == _ERROR))
+        types = self.spans.column("error_type").take(pa.array(rows))
+        cancelled[rows] = pc.fill_null(pc.match_substring_regex(types, "(?i)cancel|abort|disconnect"), False).to_numpy()
+        return cancelled
 
     def _first_tokens(self) -> Ints:
         """Time to the first token per span; of an engine that does not tell it (TGI), when its client saw it."""

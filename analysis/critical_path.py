@@ -53,7 +53,8 @@ class Forest:
     """Span trees as columns (n rows, t traces). Times in ns; -1 is "absent" in parent, ttft, queue, prefill and decode.
 
     `bounds` (t + 1): trace k is rows bounds[k]:bounds[k+1]. `true_root`: the span says that it has no parent. `domain`: which clock
-    (resource) the span was taken with. `has_tokens`: the span knows its output tokens. `left`: the span's parent stopped waiting for it.
+    (resource) the span was taken with. `has_tokens`: the span knows its output tokens. `left`: the span's parent stopped waiting for it;
+    `cancelled`: the span is a call that its own program gave up.
     """
 
     bounds: Ints
@@ -67,6 +68,7 @@ class Forest:
     domain: Ints
     has_tokens: Bools
     left: Bools
+    cancelled: Bools
     ttft: Ints
     queue: Ints
     prefill: Ints
@@ -129,6 +131,7 @@ def critical_paths(forest: Forest) -> Paths:
         topological, root, forest.bounds, parent, start, end, role, stage, forest.kind, forest.has_tokens, skipped
     )
     _drop_unwaited(topological, root, forest.bounds, parent, start, end, role, skipped)
+    _drop_cancelled(forest.bounds, parent, start, end, role, forest.cancelled, skipped)
     walked = np.flatnonzero((parent >= 0) & ~skipped)
     # Last-finishing child first. Equal ends: the call that answered (a loser of a race is cancelled as the winner ends), then the one that started later,
     # which is nearer to the parent's continuation.
@@ -371,6 +374,24 @@ def _drop_unwaited(topological, root, bounds, parent, start, end, role, skipped)
 
 
 @njit(cache=True)
+def _drop_cancelled(bounds, parent, start, end, role, cancelled, skipped):
+    """Skip calls that were given up once another call of the same parent had answered: the loser of a race, or what only that answer had use for. In place."""
+    for t in range(len(bounds) - 1):
+        a, b = bounds[t], bounds[t + 1]
+        given_up = 0
+        for i in range(a, b):
+            given_up += cancelled[i]
+        if given_up * (b - a) > MAX_ORPHAN_WORK:
+            continue
+        for i in range(a, b):
+            if not cancelled[i] or role[i] != LLM:
+                continue
+            for j in range(a, b):
+                if parent[j] == parent[i] and role[j] == LLM and not cancelled[j] and start[j] < end[i] and start[i] < end[j] <= end[i]:
+                    skipped[i] = True
+
+
+@njit(cache=True)
 def _walk(root, children, first_child, start, end, role, stage, engine, phases, ttft, queue, prefill, decode, capacity):
     """The backward walk of every trace. Returns piece arrays (row, stage, from, to)."""
     rows = np.empty(capacity, dtype=np.int64)
@@ -505,7 +526,7 @@ def warm() -> None:
     absent = np.full(1, -1, dtype=np.int64)
     parent = find_parents(np.array([0, 1]), np.ones(1, dtype=np.uint64), np.zeros(1, dtype=np.uint64))
     yes = np.ones(1, dtype=np.bool_)
-    critical_paths(Forest(np.array([0, 1]), parent, yes, one, one + 1, one, one, one, one, yes, yes, absent, absent, absent, absent))
+    critical_paths(Forest(np.array([0, 1]), parent, yes, one, one + 1, one, one, one, one, yes, yes, yes, absent, absent, absent, absent))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,8 @@ def attempts(calls: Calls) -> Attempts:
     repeat = np.zeros(len(calls), dtype=np.bool_)
     failed = np.zeros(len(calls), dtype=np.bool_)
     after = np.full(len(calls), np.nan)
-    known = frame.filter(pl.col("input_tokens").is_not_null())
+    # What only the engine told of a call that failed is no question asked again: it may have run beside the one that answered.
+    known = frame.filter(pl.col("input_tokens").is_not_null() & ~pl.col("error").fill_null(False))
     for keys in (["trace_key", "model", "input_tokens"], ["session", "model", "input_tokens"]):
         chosen = known.drop_nulls(keys[0]).sort("start_s").with_columns(
             gap=pl.col("start_s").diff().over(keys), lost=pl.col("refused").shift(1).over(keys))

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
-from collector import readers
+from collector import privacy, readers
 from collector.errors import BadPayload
 
 NOT_STORED = "log records are not stored (but for the finish reason of an answer): send traces and metrics here, and logs to a log store"
@@ -67,7 +67,7 @@ def _note(record: LogRecord) -> Note | None:
         return None
     for key in keys:
         reason = _text(_of(record.attributes, key)) or _text(_of(record.body.kvlist_value.values, key))
-        if reason and len(reason) <= _MAX_REASON:
+        if reason and len(reason) <= _MAX_REASON and not privacy.is_sentence(reason):
             at = min(record.time_unix_nano or record.observed_time_unix_nano, 2**63 - 1)
             high, low = int.from_bytes(record.trace_id[:8]), int.from_bytes(record.trace_id[8:])
             return Note(high, low, int.from_bytes(record.span_id), at, readers.finish_reason(reason))

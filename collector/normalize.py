@@ -471,10 +471,10 @@ def rest_of(grouped: Grouped, n: int, rules: Rules) -> Rest:
         rules.limits.count("key_length", int(over.sum()))
         keep &= ~over
     look = np.where(users, 2, actions != privacy.KEEP).astype(np.uint8)
-    may_be_long = np.array([privacy.allows_long(key) or key in rules.keep_long for key in keys] or [False], dtype=bool)
+    may_be_long = np.array([privacy.allows_words(key) or key in rules.keep_long for key in keys] or [False], dtype=bool)
     strings = packing.text_buffers(grouped.strings)
     longest = -1 if rules.store_text else privacy.MAX_UNKNOWN_TEXT
-    how = packing.examine(keep, grouped.codes, grouped.kind, *strings, look, may_be_long, longest, rules.limits.value_length)
+    how = packing.examine(keep, grouped.codes, grouped.kind, *strings, look, may_be_long, longest, privacy.SENTENCE_SPACES, rules.limits.value_length)
     looked, fractions = np.flatnonzero(how == packing.TEXT), np.flatnonzero(how == packing.FRACTION)
     ready = pa.concat_arrays([_looked_at(grouped, looked, users, actions, rules), pc.cast(pa.array(grouped.double_values[fractions]), pa.string())])
     ready_at = np.zeros(len(grouped.codes), dtype=np.int32)
@@ -521,14 +521,25 @@ def _redacted(grouped: Grouped, at: Ints, values: pa.StringArray, actions: Ints,
     if len(strip):
         values = _replaced(values, strip, without_query(values.take(pa.array(strip))))
     long = pc.greater(pc.utf8_length(values), privacy.MAX_UNKNOWN_TEXT).to_numpy(zero_copy_only=False)
-    if long.any():
-        limits = np.array([privacy.allows_long(key) or key in keep_long for key in grouped.keys], dtype=bool)
-        long = long & ~limits[grouped.codes[at]]
-    replace = np.flatnonzero(long | (of == privacy.REDACT) | _holding_text(values))
+    said = _sentences(values)
+    for those, allows in ((long, privacy.allows_long), (said, privacy.allows_words)):
+        if those.any():
+            allowed = np.array([allows(key) or key in keep_long for key in grouped.keys], dtype=bool)
+            those[allowed[grouped.codes[at]]] = False
+    replace = np.flatnonzero(long | said | (of == privacy.REDACT) | _holding_text(values))
     if len(replace):
         replace = replace[~grouped.is_number[at[replace]]]
         values = _replaced(values, replace, pa.array([privacy.redacted(t) for t in values.take(pa.array(replace)).to_pylist()], pa.string()))
     return values
+
+
+def _sentences(values: pa.StringArray) -> Bools:
+    """Which values are something that somebody said."""
+    wordy = pc.or_(pc.greater_equal(pc.count_substring(values, " "), privacy.SENTENCE_SPACES), pc.greater(pc.binary_length(values), pc.utf8_length(values)))
+    found: Bools = wordy.to_numpy(zero_copy_only=False)
+    at = np.flatnonzero(found)
+    found[at] = [privacy.is_sentence(text) for text in values.take(pa.array(at)).to_pylist()]
+    return found
 
 
 def _holding_text(values: pa.StringArray) -> Bools:
@@ -583,7 +594,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
         "trace_hi": raw.trace_hi, "trace_lo": raw.trace_lo, "span_id": raw.span_id, "parent_id": raw.parent_id,
         "start_ns": start, "duration_ns": duration, "source_id": source_ids[raw.source],
         "name": _span_names(raw.name, rules), "kind": kinds.astype(np.uint8), "status": status, "flags": raw.flags.astype(np.uint32),
-        "trace_state": _nonempty(_short(with_samplers(raw.trace_state, raw, grouped, _numbers), 512)),
+        "trace_state": _nonempty(_short(with_samplers(_states(raw.trace_state, rules), raw, grouped, _numbers), 512)),
         "stage": stage.astype(np.uint8), "role": role.astype(np.uint8),
         "dialect": dialect_column(raw, grouped), **columns,
     }
@@ -600,6 +611,13 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     if rejected or aside is not None:
         spans = spans.filter(pa.array(ok & (verdict == 0)))
     return Normalized(spans, events, links, source_rows, rest.keys, rejected, aside, warned)
+
+
+def _states(states: pa.StringArray, rules: Rules) -> pa.StringArray:
+    """Tracestates without members that have words in them: samplers' and vendors' have none."""
+    if rules.store_text or not pc.any(pc.match_substring_regex(states, "[^, \t][ \t]+[^, \t]")).as_py():
+        return states
+    return pc.replace_substring_regex(states, "[^,]*[^, \t][ \t]+[^, \t][^,]*,?", "")
 
 
 def _tenants(told: pa.Array, raw: RawSpans, role: Ints) -> pa.Array:
@@ -637,7 +655,7 @@ def _without_prose(words: pa.Array) -> pa.Array:
     """Words, of which a sentence keeps its length and hash: some senders put a message where its kind belongs."""
     if words.null_count == len(words):
         return words
-    said = np.flatnonzero(pc.fill_null(pc.greater(pc.count_substring(words, " "), 3), False).to_numpy(zero_copy_only=False))
+    said = np.flatnonzero(pc.fill_null(pc.greater_equal(pc.count_substring(words, " "), privacy.SENTENCE_SPACES), False).to_numpy(zero_copy_only=False))
     if not len(said):
         return words
     return _replaced(words, said, pa.array([privacy.redacted(text) for text in words.take(pa.array(said)).to_pylist()], pa.string()))
@@ -833,7 +851,7 @@ def _event_rows(raw: RawSpans, grouped: Grouped, ok: Bools, rules: Rules) -> pa.
     attributes = rest_of(grouped, len(owner), rules).columns()
     table = pa.table({
         "trace_hi": raw.trace_hi[owner], "trace_lo": raw.trace_lo[owner], "span_id": raw.span_id[owner], "time_ns": raw.events.time_ns,
-        "name": _short(raw.events.name), **attributes})
+        "name": _short(raw.events.name if rules.store_text else _without_prose(raw.events.name)), **attributes})
     return table.filter(pa.array(ok[owner] & ~_event_kinds(raw.events.name)[1]))
 
 

@@ -60,10 +60,11 @@ def group(codes, n):
 
 
 @njit(cache=True, nogil=True)
-def examine(keep, codes, kind, offsets, data, look, may_be_long, max_text, max_bytes):
+def examine(keep, codes, kind, offsets, data, look, may_be_long, max_text, sentence, max_bytes):
     """PLAIN, TEXT or FRACTION per attribute. `look` of a key says that its strings are always looked at, 2 that its numbers are, too.
 
-    A string that is longer than `max_text` characters (unless its key may be) or `max_bytes` bytes, or that may be a document, is looked at as well.
+    A string that is longer than `max_text` characters or may be a sentence (unless its key may), or has more than `max_bytes` bytes, or may be a document,
+    is looked at as well.
     """
     how = np.zeros(len(codes), dtype=np.uint8)
     for i in range(len(codes)):
@@ -78,11 +79,13 @@ def examine(keep, codes, kind, offsets, data, look, may_be_long, max_text, max_b
                 byte = data[first]
                 if byte == 0x7B or byte == 0x5B or byte == 0x22 or byte <= 0x20:  # { [ " or white space before one
                     how[i] = TEXT
-                elif end - first > max_text and not may_be_long[code]:
-                    characters = 0
+                elif end - first > 8 and not may_be_long[code]:
+                    characters, spaces, beyond = 0, 0, 0
                     for at in range(first, end):
                         characters += (data[at] & 0xC0) != 0x80
-                    if characters > max_text:
+                        spaces += data[at] == 0x20
+                        beyond += data[at] >= 0xE0  # the first byte of a letter beyond the European and Semitic scripts
+                    if characters > max_text or spaces >= sentence or beyond >= 12:
                         how[i] = TEXT
             if end - first > max_bytes:
                 how[i] = TEXT

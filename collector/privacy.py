@@ -1,4 +1,5 @@
-"""What of an attribute may be stored? Prompt and completion text is dropped, long unknown text keeps only length and hash, URLs lose their query.
+"""What of an attribute may be stored? Prompt and completion text is dropped, unknown text that is long or a sentence keeps only length and hash,
+URLs lose their query.
 
 The decision is made per attribute key, so it costs nothing per span; only values that are really replaced are touched one by one.
 """
@@ -16,8 +17,11 @@ KEEP, STRIP_QUERY, REDACT, DROP, MEASURE = range(5)
 # Unknown text up to this length is kept: the longest identifiers (ARNs, image digests) fit, a prompt rarely does.
 MAX_UNKNOWN_TEXT = 128
 BLOB_STARTS = ("{", "[", '"', " ", "\t", "\r", "\n")
-# What is on this list may be longer.
-_LONG_ALLOWED = frozenset({"user_agent.original", "http.user_agent", "service.name", "exception.type", "error.type", "code.function.name"})
+# Unknown text with this many spaces is a sentence; names of processors and systems have up to three.
+SENTENCE_SPACES = 4
+# What is on this list may be longer, and may have as many words as it likes, but for types of errors: some senders put a message there.
+_LONG_ALLOWED = frozenset({"user_agent.original", "http.user_agent", "service.name", "exception.type", "error.type", "code.function.name",
+                           "host.cpu.model.name", "modelName", "thread.name", "thread_label"})
 _URL_KEYS = frozenset({"url.full", "http.url", "http.target", "url.path", "http.request.url", "server.url", "url", "http.referer", "http.referrer",
                        "http.request.header.referer", "http.request.header.origin", "http.response.header.location"})
 # A key one of whose words is one of these carries text that somebody wrote or a model said.
@@ -104,9 +108,27 @@ def _text_keys() -> frozenset[str]:
     return frozenset(key for dialect in dialects() for key in dialect.text_keys)
 
 
+# Letters of scripts that put no spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]{12,}")
+# Inside a document: words in a row behind a quotation mark, each beginning with a letter.
+_QUOTED_SENTENCE = re.compile(r"""["'][^"']*(?: +[^\W\d][^"' ]*){4}""")
+
+
+def is_sentence(text: str) -> bool:
+    """Whether a short text is something that somebody said, and no name, code or list of them."""
+    document = text.startswith(("{", "[", '"'))
+    said = _QUOTED_SENTENCE.search(text) is not None if document else text.strip().count(" ") >= SENTENCE_SPACES
+    return said or _UNSPACED.search(text) is not None
+
+
 def allows_long(key: str) -> bool:
     """Whether text under this key may be longer than MAX_UNKNOWN_TEXT."""
-    return key in _LONG_ALLOWED
+    return key in _LONG_ALLOWED or _words(key)[-2:] == ["user", "agent"]
+
+
+def allows_words(key: str) -> bool:
+    """Whether text under this key may be a sentence."""
+    return allows_long(key) and not key.endswith("type")
 
 
 def redacted(text: str) -> str:
@@ -141,7 +163,9 @@ def clean(key: str, value: str, *, store_text: bool, salt: bytes | None, keep_lo
         return None
     if what == STRIP_QUERY:
         value = without_query(value)
-    long = len(value) > MAX_UNKNOWN_TEXT and not (allows_long(key) or key in keep_long)
-    if what == REDACT or long or (value.startswith(BLOB_STARTS) and holds_text(value)):
+    allowed = key in keep_long
+    long = len(value) > MAX_UNKNOWN_TEXT and not (allowed or allows_long(key))
+    said = not (allowed or allows_words(key)) and is_sentence(value)
+    if what == REDACT or long or said or (value.startswith(BLOB_STARTS) and holds_text(value)):
         return redacted(value)
     return value

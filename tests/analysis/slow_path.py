@@ -29,6 +29,7 @@ class Node:
     true_root: bool = False
     tokens: bool = False
     left: bool = False
+    cancelled: bool = False
     ttft: int | None = None
     queue: int | None = None
     prefill: int | None = None
@@ -222,12 +223,17 @@ def _settle_below(node: Node, wrappers: set[int], to_engine: set[int], last_call
 
 
 def _forget_the_unwaited(nodes: Sequence[Node], root: Node) -> None:
-    """What ends well after the root and holds no model call was not waited for."""
+    """What ends well after the root and holds no model call was not waited for, nor a call that was cancelled when another had answered."""
     limit = root.end + max(cp.ASYNC_NS, int(root.length * cp.ASYNC_SHARE))
     for node in nodes:
         # Wrapped and folded calls are renamed by now and call nobody's attention.
         holds_call = any(n.role in (cp.LLM, cp.ENGINE) for n in (node, *node.below()))
         if node is not root and node.end > limit and not holds_call:
+            node.off = True
+        # Who was given up once another call beside it had answered.
+        beside = node.above.children if node.above is not None else []
+        if node.role == cp.LLM and node.cancelled and any(
+                o.role == cp.LLM and not o.cancelled and o.start < node.end and node.start < o.end <= node.end for o in beside):
             node.off = True
 
 

@@ -398,18 +398,24 @@ def test_a_prefill_engine_works_within_the_request_of_the_decode_engine_that_wai
 
 
 def test_what_an_engine_writes_after_its_client_left_is_not_on_the_path() -> None:
-    """The suggestion is given up with the answer, at 900 ms, before it learned an id; its engine request waits for 600 ms and writes until 2,100 ms."""
+    """The call is given up at 900 ms, before it learned an id; its engine request waits for 600 ms and writes until 2,100 ms."""
     times = {"e2e": 2.0, "time_to_first_token": 0.7, "time_in_queue": 0.6, "time_in_model_prefill": 0.1, "time_in_model_decode": 1.3}
     told = {f"gen_ai.latency.{name}": seconds for name, seconds in times.items()} | {"gen_ai.usage.completion_tokens": 130}
-    suggestion = chat(4, 90, 900, status=2, attributes={"error.type": "asyncio.CancelledError"})
+    given_up = chat(4, 90, 900, status=2, attributes={"error.type": "asyncio.CancelledError"})
     engine = Made(5, "llm_request", 100, 2100, 1, SERVER, told, service="vllm", scope="vllm")
-    requests, calls = assembled(root(1000), chat(2, 50, 800, ttft=300), suggestion, engine)
+    requests, calls = assembled(root(1000), chat(2, 20, 80, ttft=30), given_up, engine)
     assert (requests[0]["e2e_ns"], requests[0]["llm_calls"]) == (1000e6, 2)
     found = {k: v for k, v in stages_ms(requests[0]).items() if v}
     # Up to 900 the path is the call that was given up: it waited in the engine's queue until 700 and left in the middle of decoding.
-    assert found == {"other": 150, "first_token": 40, "network": 10, "queue": 600, "prefill": 100, "decode": 100}
+    assert found == {"other": 130, "first_token": 30, "network": 10, "queue": 600, "prefill": 100, "decode": 130}
     [left] = [c for c in calls if c["error"]]
     assert (left["duration_ns"], left["engine_e2e_ns"], left["queue_ns"]) == (810e6, 2000e6, 600e6)
+
+
+def test_a_call_that_was_cancelled_when_another_had_answered_is_neither_the_path_nor_the_answer() -> None:
+    requests, calls = assembled(root(1000), chat(2, 100, 900, ttft=300), chat(3, 120, 901, status=2, attributes={"error.type": "asyncio.CancelledError"}))
+    assert stages_ms(requests[0]) == {"other": 200, "first_token": 300, "decode": 500}
+    assert (requests[0]["error"], requests[0]["ttft_ns"], [c["on_path"] for c in calls]) == (False, 400e6, [True, False])
 
 
 def tool(id: int, start: float, end: float, parent: int, **more: Any) -> Made:

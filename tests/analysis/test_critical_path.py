@@ -37,6 +37,7 @@ def forest(*traces: Sequence[Node]) -> Forest:
         start=column(n.start for _, n in nodes), end=column(n.end for _, n in nodes), role=column(n.role for _, n in nodes),
         stage=column(n.stage for _, n in nodes), kind=column(n.kind for _, n in nodes), domain=column(n.domain for _, n in nodes),
         has_tokens=column((n.tokens for _, n in nodes), np.bool_), left=column((n.left for _, n in nodes), np.bool_),
+        cancelled=column((n.cancelled for _, n in nodes), np.bool_),
         ttft=absent("ttft"), queue=absent("queue"), prefill=absent("prefill"), decode=absent("decode"))
 
 
@@ -90,7 +91,7 @@ def node(draw: st.DrawFn, n: int, *, plain_tree: bool = False) -> Node:
     out.parent = None if plain_tree else draw(st.none() | st.integers(0, n - 1))
     out.true_root = out.parent is None and draw(st.booleans())
     out.kind, out.domain, out.tokens = draw(st.integers(0, 5)), draw(st.sampled_from((0, 0, 0, 1, 2))), draw(st.booleans())
-    out.left = draw(st.booleans())
+    out.left, out.cancelled = draw(st.booleans()), draw(st.booleans())
     if out.role in (cp.LLM, cp.ENGINE):
         out.ttft, out.queue, out.prefill, out.decode = (draw(attributes_ns) for _ in range(4))
     return out
@@ -376,6 +377,13 @@ def test_a_server_with_another_clock_is_moved_by_the_smallest_offset(start: int,
     tool = [(f, t) for r, s, f, t in pieces_of(paths) if s == cp.TOOL]
     assert tool == [expected]
     assert paths.shifted.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(("end", "on_path"), [(70, True), (79, True), (80, False), (90, False)])
+def test_a_call_that_was_cancelled_once_another_had_answered_was_not_waited_for(end: int, on_path: bool) -> None:
+    nodes = root(100), Node(20, 80, 0, role=cp.LLM), Node(10, end, 0, role=cp.LLM, cancelled=True)
+    assert any(r == 2 for r, *_ in path(*nodes)) == on_path
+    assert not critical_paths(forest((root(100), Node(20, 80, 0, role=cp.LLM), Node(10, end, 0, role=cp.LLM)))).skipped.any()
 
 
 @pytest.mark.parametrize(("end", "left", "expected"), [(100, False, (40, 90)), (100, True, (50, 90)), (140, False, (50, 90)), (140, True, (50, 90))])

@@ -319,6 +319,23 @@ def stored_text(key: str, value: AnyValue, rules: Rules) -> str | None:
     return privacy.clean(key, text_of(value), store_text=rules.store_text or number, salt=salt)
 
 
+def event_name(name: str, rules: Rules) -> str:
+    """An event's name; some senders put a whole message there."""
+    return (privacy.redacted(name) if name.count(" ") >= 4 and not rules.store_text else name)[:MAX_NAME]
+
+
+def state_of(span: Span, rules: Rules) -> str:
+    """A span's tracestate without members that have words in them."""
+    members = span.trace_state.split(",")
+    if rules.store_text or not any(re.search(r"[^, \t][ \t]+[^, \t]", member) for member in members):
+        return span.trace_state
+    kept = ""
+    for i, member in enumerate(members):
+        if not re.search(r"[^, \t][ \t]+[^, \t]", member):
+            kept += member + ("," if i < len(members) - 1 else "")
+    return kept
+
+
 def name_of(span: Span, rules: Rules) -> str:
     """A span's name; a path in it ends where its query begins, unless text is kept."""
     path = re.search(r"/[^\s?#]*", span.name)
@@ -448,7 +465,7 @@ def _row(body: int, span: Span, scope: str, source: dict[str, Any], named: dict[
         "trace_hi": _word(span.trace_id[:8], 8), "trace_lo": _word(span.trace_id[8:], 8), "span_id": _word(span.span_id, 8),
         "parent_id": _word(span.parent_span_id, 8), "start_ns": start, "duration_ns": min(max(end - start, 0), MAX_DURATION_NS), "name": name_of(span, rules),
         "kind": span.kind if 0 <= span.kind <= 5 else 0, "status": status, "flags": span.flags,
-        "trace_state": span.trace_state[:512] or None}
+        "trace_state": state_of(span, rules)[:512] or None}
     for column in (*INT_COLUMNS, "temperature", "streaming"):
         columns[column] = found.get(column)
     for column in TEXT_COLUMNS:
@@ -471,7 +488,7 @@ def _row(body: int, span: Span, scope: str, source: dict[str, Any], named: dict[
     ok = len(span.trace_id) == 16 and len(span.span_id) == 8 and any(span.trace_id) and any(span.span_id)
     return Row(
         body, ok, columns, said, _dialects(span, scope), kept(span.attributes, taken, rules),
-        [(min(e.time_unix_nano, _LAST_NS), e.name[:MAX_NAME], kept(e.attributes, set(), rules)) for e in span.events if e.name not in chunk_names],
+        [(min(e.time_unix_nano, _LAST_NS), event_name(e.name, rules), kept(e.attributes, set(), rules)) for e in span.events if e.name not in chunk_names],
         [(x.trace_id, x.span_id, kept(x.attributes, set(), rules)) for x in span.links if len(x.trace_id) == 16 and len(x.span_id) == 8], source)
 
 

@@ -1,8 +1,10 @@
 """People's words do not reach the disk unless they were asked for: not in the file, not in its log, whatever attribute they hide in."""
 
+import functools
 import json
 import random
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,32 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from collector import privacy
+from collector import log_records, privacy
 from collector.config import PrivacySettings
-from collector.normalize import _paths
+from collector.decode import decode_spans
+from collector.normalize import Rules, _paths, normalize
+from collector.points import decode_points
 from collector.writer import METRICS
+from sample_traces import replay
 from tests.collector.conftest import T0_NS, Collector, attributes, collecting, one, request, rows, span
+from tests.collector.oracle_otlp import RECORDINGS
 
 MARKER = "zebra-crossing-at-midnight"
+# Where a sentence stays: names and versions of programs, models, scopes, spans, metrics and their users' groups, which a program or its operator chose.
+_OF_SENDERS = {"service.name", "service.version", "service.instance.id", "deployment.environment.name", "schema_url", "name", "version",
+               "gen_ai.response.model"}
+NAMES = {
+    "logs": set(),
+    "metrics": _OF_SENDERS | {"unit", "model_name"},
+    "traces": _OF_SENDERS | {
+        "deployment.environment", "agent_name", "gen_ai.agent.name", "ai.operationId", "ai.telemetry.functionId", "traceloop.workflow.name", "http.route",
+        "embedding.model_name", "langfuse.observation.model.name", "llm.model_name", "mlflow.llm.model", "reranker.model_name",
+        "gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system", "mlflow.message.format",
+        "gen_ai.operation.name", "langfuse.observation.type", "mlflow.spanType", "openinference.span.kind", "traceloop.span.kind", "thread_label",
+        "gen_ai.conversation.id", "gen_ai.request.id", "gen_ai.response.id", "session.id", "ai.telemetry.metadata.sessionId",
+        "traceloop.association.properties.session_id", "tenant.id", "ai.telemetry.metadata.tenant", "langfuse.trace.metadata.tenant",
+        "metadata.user_api_key_team_id", "traceloop.association.properties.tenant",
+        "ai.request.headers.user-agent", "http.user_agent", "metadata.user_agent", "user_agent.original"}}
 SHORT, LONG = f"tell me about {MARKER}", f"tell me about {MARKER} " * 20
 USER = "jane.doe.4711@example.com"
 
@@ -413,3 +434,71 @@ def test_a_route_is_a_path_and_nothing_else() -> None:
 def test_who_somebody_is_becomes_a_salted_hash(key: str) -> None:
     assert privacy.clean(key, "Ada", store_text=False, salt=b"s") == privacy.user_hash("Ada", b"s")
     assert privacy.clean("user_agent.name", "Firefox", store_text=False, salt=b"s") == "Firefox"
+
+
+# --- every place of every recording ---
+
+SENTENCE = "Zquixo{} asked about her divorce"
+
+
+def _places(message: Any, path: str = "") -> Iterator[tuple[Callable[[str], None], str]]:
+    """Every text of an OTLP message: how to change it, and where it stands (an attribute's is under its key, an item's of an array under `[]`)."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for item in value if field.is_repeated else [value]:
+                of = item.DESCRIPTOR.name
+                yield from _places(item, f"{path} {item.key}" if of == "KeyValue" else f"{path}[]" if of == "AnyValue" and field.is_repeated else
+                                   path if of in ("AnyValue", "ArrayValue", "KeyValueList") else f"{path} {field.name}")
+        elif field.type == field.TYPE_STRING and field.name != "key":
+            yield functools.partial(setattr, message, field.name), path.strip() if field.name == "string_value" else f"{path} {field.name}".strip()
+
+
+def _alone(request: Any, resource: Any, scope: Any, item: Any, where: tuple[str, str, str]) -> Any:
+    """A request with nothing but this item of it, and with a text in each place that recordings leave empty."""
+    one = type(request)()
+    group = getattr(one, where[0]).add()
+    group.resource.CopyFrom(resource.resource)
+    inner = getattr(group, where[1]).add()
+    inner.scope.CopyFrom(scope.scope)
+    group.schema_url = inner.schema_url = "https://x"
+    made = getattr(inner, where[2]).add()
+    made.CopyFrom(item)
+    if where[2] == "spans":
+        made.trace_state, made.status.message = "a=b", "c"
+    return one
+
+
+def _with_a_sentence_each(signal: str) -> tuple[bytes, list[str]]:
+    """One request in which every place of the recordings' items has a numbered sentence once, and the places in the order of the numbers."""
+    where = {"traces": ("resource_spans", "scope_spans", "spans"), "metrics": ("resource_metrics", "scope_metrics", "metrics"),
+             "logs": ("resource_logs", "scope_logs", "log_records")}[signal]
+    places: list[str] = []
+    out = b""
+    for name in (n for n in RECORDINGS if not n.startswith("sim-")):
+        for payload in (p for p in replay.load(name).payloads[:3] if p.signal == signal):
+            for resource in getattr(payload.request, where[0]):
+                for scope in getattr(resource, where[1]):
+                    for item in getattr(scope, where[2])[:40]:
+                        for i, (_, place) in enumerate(list(_places(_alone(payload.request, resource, scope, item, where)))):
+                            if place not in places:
+                                one = _alone(payload.request, resource, scope, item, where)
+                                list(_places(one))[i][0](SENTENCE.format(len(places)))
+                                places.append(place)
+                                out += one.SerializeToString()  # requests put one behind the other are one
+    return out, places
+
+
+def test_a_sentence_stays_only_where_a_name_belongs() -> None:
+    """Everywhere else in the recorded payloads it is dropped, or its length and hash are all that is kept."""
+    rules = Rules(salt=b"s")
+    spans, in_spans = _with_a_sentence_each("traces")
+    metrics, in_metrics = _with_a_sentence_each("metrics")
+    logs, in_logs = _with_a_sentence_each("logs")
+    found = normalize(decode_spans([spans]), rules)
+    read = [("traces", in_spans, [found.spans, found.events, found.links, found.sources]), ("logs", in_logs, log_records.told(logs)),
+            ("metrics", in_metrics, [(p.rows, p.sources) for p in [decode_points(metrics, rules)]])]
+    assert (len(in_spans) > 250, len(in_metrics) > 40, len(in_logs) > 5) == (True, True, True)
+    for signal, places, kept in read:
+        text = " ".join(str(part.to_pylist()) if isinstance(part, pa.Table) else str(part) for part in kept)
+        left = {places[int(number)] for number in re.findall(r"Zquixo(\d+)", text)}
+        assert {place.rpartition(" ")[2] for place in left} == NAMES[signal]
