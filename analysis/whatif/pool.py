@@ -85,7 +85,8 @@ def pools(facts: Facts) -> tuple[list[Pool], str | None]:
     calls = facts.calls.with_row_index("row")
     if calls.is_empty():
         return [], "the window holds no model call"
-    usable = (~pl.col("error").fill_null(False) & pl.col("engine_e2e_ms").is_not_null() & (pl.col("input_tokens") > 0) & (pl.col("output_tokens") > 0)
+    # A call that failed or was given up loaded the engine all the same if an engine's span tells of it.
+    usable = (pl.col("engine_e2e_ms").is_not_null() & (pl.col("input_tokens") > 0) & (pl.col("output_tokens") > 0)
               & (pl.col("ttft_engine_ms").is_not_null() | pl.col("prefill_ms").is_not_null()))
     # An engine's half of a call that was given up may not say its model: it is the one that the same engine's other calls name.
     engine = pl.coalesce("engine_instance", "instance")
@@ -95,7 +96,7 @@ def pools(facts: Facts) -> tuple[list[Pool], str | None]:
                     "switch tracing on in the inference server; against a provider only exact, resampled and estimated answers are possible")
     found, lacking = [], []
     for (model,), group in calls.group_by("model", maintain_order=True):
-        served = group.filter(~pl.col("error").fill_null(False))
+        served = group.filter(~pl.col("error").fill_null(False) | pl.col("usable"))
         with_times = served.filter("usable")
         if with_times.height < MIN_CALLS:
             lacking.append(f"{with_times.height} calls with engine times, at least {MIN_CALLS} are needed: widen the window")

@@ -242,7 +242,7 @@ def _forget_the_unwaited(nodes: Sequence[Node], root: Node) -> None:
 
 def _walk(node: Node, low: int, high: int) -> Iterator[tuple[int, int, int, int]]:
     cursor = high
-    for child in sorted((c for c in node.children if not c.off), key=lambda c: (-c.end, -c.start, c.row)):
+    for child in sorted((c for c in node.children if not c.off), key=lambda c: (-c.end, not c.tokens, -c.start, c.row)):
         end, start = min(child.end, cursor), max(child.start, low)
         if end > start:
             yield from _own(node, end, cursor)
