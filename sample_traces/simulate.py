@@ -10,7 +10,7 @@ import argparse
 import json
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from sample_traces.simulator.confounders import Confounded, confound
 from sample_traces.simulator.faults import SCENARIOS
 from sample_traces.simulator.run import Window, simulate
 from sample_traces.simulator.scenarios import BANDS, BREACH, HEALTHY, SEVERITIES, Scenario
-from sample_traces.simulator.settings import Telemetry
+from sample_traces.simulator.settings import Settings, Telemetry
 from sample_traces.simulator.traffic import NOISY, Plan
 from sample_traces.simulator.truth import breach_ratio, latency, users
 
@@ -140,6 +140,22 @@ def _facts(job: Job, window: Window, telemetry: Telemetry, onset_s: float, names
         "start": START.isoformat(), "end": (START + timedelta(seconds=job.duration_s)).isoformat(), "confounders": list(names),
         "sampling": telemetry.sampling, "requests": window.arrivals, "breach_ratio": {"before": breach_ratio(before, slo), "after": breach_ratio(after, slo)},
         "latency": {"before": latency(before), "after": latency(after)}, "causes": [], "accepted": [], "stages": [], "onset": None, "fixes": []}
+
+
+def latency_with(job: Job, onset_s: float, change: Callable[[Settings, Settings], Settings | None]) -> dict[str, Any] | None:
+    """Latency after the onset of the same window with its faulty world changed: `change` is given the world before the onset and that after it.
+
+    None where it changes nothing (None). The job has to say its amount.
+    """
+    plan = _plan(job, onset_s)
+    confounded = _confounded(job, plan, Telemetry(engine_metrics=False))
+    plan = confounded.plan if confounded else plan
+    at, faulty = plan[-1]
+    world = change(plan[-2][1], faulty)
+    if world is None:
+        return None
+    window = simulate([*plan[:-1], (at, world)], duration_s=job.duration_s, seed=job.seed, telemetry=Telemetry(engine_metrics=False))
+    return latency(users(window.outcomes, onset_s, job.duration_s))
 
 
 def _answer(job: Job, scenario: Scenario, plan: Plan, telemetry: Telemetry, onset_s: float) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from collector import store as stores
 from collector.config import Settings, load
 from sample_traces.simulate import Job, make, write
 from tests.benchmarks import fault_baselines
+from tests.benchmarks.fault_fixes import BestFix, best_fix
 
 OPPORTUNITIES: Final = ("no_response_cache", "one_model_for_all", "static_batching", "no_timeout_fallback")
 # Seconds after the onset at which the report is asked for again, until it names the cause.
@@ -74,6 +75,7 @@ class Result(msgspec.Struct):
     whatifs: list[WhatIf]
     seconds: dict[str, float]
     asked: str = "whole"
+    best_fix: BestFix | None = None
 
     @property
     def healthy(self) -> bool:
@@ -117,10 +119,12 @@ class Result(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Options:
-    """How a case is asked: with what-ifs, with the search for the earliest verdict; `keep` is where the recordings stay for the next run."""
+    """How a case is asked: with what-ifs, with the search for the earliest verdict, with every fix tried in the true world; `keep` is where the
+    recordings stay for the next run."""
 
     whatif: bool = True
     delay: bool = False
+    best_fix: bool = False
     keep: Path | None = None
 
 
@@ -137,6 +141,8 @@ def run(job: Job, options: Options) -> Result:
         baselines = fault_baselines.answers(db, report, truth["slo"])
         predicted = _whatifs(db, truth) if options.whatif and truth["fixes"] else []
         clock.lap("whatif")
+        best = best_fix(job, report, truth) if options.best_fix and truth["causes"] and not job.client_only else None
+        clock.lap("fixes")
         delay = _delay(parameters, settings, db, truth) if options.delay and truth["onset"] and truth["causes"] else None
         clock.lap("delay")
     verdict = report.verdict
@@ -148,7 +154,7 @@ def run(job: Job, options: Options) -> Result:
         findings=[(f.rule, f.severity, f.confidence) for f in report.findings], sentence=verdict.sentence,
         reasons={k: v for k, v in report.reasons.items() if k.startswith("findings")},
         onset_error_s=(verdict.onset - onset).total_seconds() if verdict.onset and onset else None, delay_s=delay, baselines=baselines, whatifs=predicted,
-        seconds=clock.laps, asked=asked)
+        seconds=clock.laps, asked=asked, best_fix=best)
 
 
 @contextlib.contextmanager

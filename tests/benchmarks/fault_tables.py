@@ -9,10 +9,13 @@ from typing import Final
 from analysis.goodput import wilson
 from sample_traces.simulator.faults import SCENARIOS
 from tests.benchmarks.fault_case import Result, WhatIf
+from tests.benchmarks.fault_fixes import BestFix
 
 _BASELINES: Final = ("inclusive duration", "always the LLM", "fixed thresholds")
 # Effects below this share of the value before are noise between two simulations, not a direction.
 _DIRECTION: Final = 0.03
+# A fix is nearly the best where the judged quantile with it is longer by no more than this part.
+_NEARLY: Final = 0.1
 # The least share of requests over the limit after the onset that makes a fault: the lower edge of the severity "hard".
 LEAST_BREACH: Final = 0.02
 
@@ -64,7 +67,7 @@ def tables(results: Iterable[Result]) -> str:
     out.append(f"| this | {share(full, lambda r: r.stage_right(1))} | {share(full, lambda r: r.cause_right(1))} |")
     for name in _BASELINES:
         out.append(f"| {name} | {share(full, _baseline_right(name, 0))} | {share(full, _baseline_right(name, 1))} |")
-    out += ["", *_timing(faults), "", *_whatifs([w for r in full for w in r.whatifs])]
+    out += ["", *_timing(faults), "", *_best_fixes([r.best_fix for r in full if r.best_fix is not None]), *_whatifs([w for r in full for w in r.whatifs])]
     return "\n".join(out)
 
 
@@ -76,6 +79,20 @@ def _baseline_right(name: str, which: int) -> Callable[[Result], bool]:
 def _macro(cases: list[Result]) -> str:
     per = {name: [r.cause_right(1) for r in cases if r.scenario == name] for name in {r.scenario for r in cases}}
     return f"{statistics.fmean(sum(hits) / len(hits) for hits in per.values()):.0%} of {len(per)} scenarios" if per else "-"
+
+
+def _best_fixes(found: Sequence[BestFix]) -> list[str]:
+    """How the verdict's fixes stand beside the best that the world could take."""
+    if not found:
+        return []
+    scored = sorted(one.regret for one in found if one.regret is not None)
+    out = [f"Fix of the verdict put into the true world: {len(scored)} of {len(found)} cases (the others' verdict names none that it can take)."]
+    if scored:
+        near = sum(regret <= _NEARLY for regret in scored)
+        helped = sum(one.chosen.after < one.without for one in found if one.chosen is not None)
+        out.append(f"Best or within {_NEARLY:.0%} of the best: {near} of {len(scored)}; regret {statistics.median(scored):.1%} (median), {scored[-1]:.1%} "
+                   f"(largest); better than no fix: {helped} of {len(scored)}.")
+    return [*out, ""]
 
 
 def _timing(faults: list[Result]) -> list[str]:

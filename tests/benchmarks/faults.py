@@ -78,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     done = [r for r in known if (r.scenario, r.severity, r.seed, r.client_only) in {key(job) for job in wanted}]
     broken: list[str] = []
     todo = [job for job in wanted if key(job) not in have]
-    for job, result in results(todo, Options(whatif=given.whatif or not (given.quick or given.no_whatif), delay=given.delay, keep=given.keep), given.processes):
+    whatif = given.whatif or not (given.quick or given.no_whatif)
+    for job, result in results(todo, Options(whatif=whatif, delay=given.delay, best_fix=given.best_fix, keep=given.keep), given.processes):
         if isinstance(result, str):
             broken.append(f"{key(job)} broke: {result}")
             print(broken[-1], file=sys.stderr, flush=True)
@@ -115,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep", type=Path, help="folder in which recordings stay, so that the next run with it only asks")
     parser.add_argument("--duration", type=float, help="seconds of a window")
     parser.add_argument("--delay", action="store_true", help="also look for the earliest report that names the cause")
+    parser.add_argument("--best-fix", action="store_true", help="also try every fix in the true world: is the verdict's nearly the best?")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--results", type=Path, help="JSON lines; cases in it are not run again")
     parser.add_argument("--confusions", type=Path, help="text file with every wrong answer")

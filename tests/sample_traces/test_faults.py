@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from analysis.whatif import fixes
-from sample_traces.simulate import Job
+from sample_traces.simulate import Job, latency_with
 from sample_traces.simulator.faults import SCENARIOS
 from sample_traces.simulator.scenarios import SEVERITIES
 from tests.benchmarks import fault_tables, faults
 from tests.benchmarks.fault_case import Options, Result, WhatIf, run
+from tests.benchmarks.fault_fixes import BestFix, FixOutcome, applied
 
 
 def result(**changes: Any) -> Result:
@@ -40,6 +41,24 @@ def test_a_fault_is_found_from_its_telemetry_alone(tmp_path: Path, scenario: str
 def test_a_healthy_window_raises_no_alarm(tmp_path: Path) -> None:
     found = run(Job(scenario="healthy", seed=103, duration_s=120.0, client_only=True), Options(keep=tmp_path))
     assert (found.status, found.alarm) == ("within_budget", False)
+
+
+def test_a_fix_in_the_true_world_is_scored_beside_the_others() -> None:
+    job = Job(scenario="speculation_not_paying", severity="easy", seed=104, duration_s=60.0, confounders=False, amount=0.4)
+    now = latency_with(job, 25.0, lambda before, after: after)
+    same = latency_with(job, 25.0, lambda before, after: applied("cap", {"max_tokens": 4_096}, before, after))
+    capped = latency_with(job, 25.0, lambda before, after: applied("cap", {"max_tokens": 20}, before, after))
+    assert latency_with(job, 25.0, lambda before, after: applied("hedging", {}, before, after)) is None
+    assert now is not None
+    assert now == same
+    assert capped is not None
+    assert capped["e2e_ms"]["p95"] < 0.5 * now["e2e_ms"]["p95"]
+    cap, other = FixOutcome("cap", 880.0), FixOutcome("kv_size", 800.0)
+    assert BestFix("e2e", "p95", 900.0, cap, [other]).regret == pytest.approx(0.1)
+    assert BestFix("e2e", "p95", 900.0, None, [other]).regret is None
+    table = fault_tables.tables([result(best_fix=BestFix("e2e", "p95", 900.0, cap, [other])), result(best_fix=BestFix("e2e", "p95", 900.0, None, []))])
+    assert "1 of 2 cases" in table
+    assert "better than no fix: 1 of 1" in table
 
 
 def test_naming_the_right_cause_second_counts_in_the_first_three_only() -> None:
