@@ -6,7 +6,7 @@ purpose: how long an answer gets does not depend on it. Prompt text never comes 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -140,6 +140,20 @@ def usable_names(span_s: float, values: NDArray[np.float32], keys: Mapping[str, 
     )
 
 
+def without_prompt(names: Sequence[str]) -> tuple[str, ...]:
+    """Return `names` less what tells one prompt from another; the score is left of it.
+
+    Where many requests share few prompts, trees learn the prompts by these numbers instead of what they have in common: on AlpacaEval's
+    unseen prompts the error was 2 % larger with them.
+    """
+    return tuple(name for name in names if name not in _OF_PROMPT)
+
+
+def rising(names: Sequence[str]) -> tuple[int, ...]:
+    """Return 1 for each name with which the answer grows, else 0: a score of length is one, and few prompts shall not bend the curve."""
+    return tuple(int(name in ("verbosity", "wanted_log_tokens")) for name in names)
+
+
 def _time_values(time_s: float) -> tuple[float, float, float]:
     if math.isnan(time_s):
         return MISSING, MISSING, MISSING
@@ -179,5 +193,6 @@ def _caller_values(window: Window | None, request: Request, prior: float, arrive
     )
 
 
+_OF_PROMPT: Final = frozenset((*SHAPE, "log_input_tokens", "same_size_log_median"))
 _NO_SHAPE: Final = (MISSING,) * len(SHAPE)
 _NO_OUTPUTS: Final = (MISSING,) * (len(_of_caller("", "")) - 2)

@@ -25,7 +25,7 @@ from models.conformal import LEVELS, Calibration
 from models.dataset import Dataset, Floats, prepare
 from models.evaluate import Baselines, Verdict, judge
 from models.export import to_flat_json, to_onnx, to_ubj
-from models.features import FEATURE_NAMES, set_verbosity, usable_names
+from models.features import FEATURE_NAMES, rising, set_verbosity, usable_names, without_prompt
 from models.history import keys_of
 from models.predict import Predictor
 from models.replay import Replay, frozen, replay, span_s
@@ -271,9 +271,10 @@ def _learn(data: Dataset, walked: Replay, settings: TrainSettings, tell: Progres
     # With nothing that varies the trees are a constant, which is then the right answer; XGBoost wants one column for
     # it.
     names = usable_names(span_s(data.records[:train]), walked.features[:train], counts) or FEATURE_NAMES[:1]
-    inputs, targets = _columns(names, walked.features), np.log1p(data.completed)
-    recipe, early = trees.search(
-        inputs,
+    choices = [names, without_prompt(names)] if "verbosity" in names else [names]
+    targets = np.log1p(data.completed)
+    choice, recipe, early = trees.search(
+        [(_columns(own, walked.features), rising(own)) for own in choices],
         targets,
         data.split,
         max_trees=settings.max_trees,
@@ -282,6 +283,8 @@ def _learn(data: Dataset, walked: Replay, settings: TrainSettings, tell: Progres
         tell=lambda share: tell("searching", 0.35 + 0.25 * share),
     )
     tell("training", 0.6)
+    names = choices[choice]
+    inputs = _columns(names, walked.features)
     judged = trees.fit(inputs[:train], targets[:train], recipe, eta=settings.learning_rate, seed=settings.seed)
     return _Learned(names, inputs, targets, recipe, early, judged)
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from models.features import FEATURE_NAMES, FEATURES, feature_values, usable_names
+from models.features import FEATURE_NAMES, FEATURES, feature_values, rising, usable_names, without_prompt
 from models.history import Window
 from models.request import Request, parse_request
 
@@ -115,3 +115,10 @@ def test_no_feature_speaks_of_server_load_or_text() -> None:
     assert not [
         name for name in FEATURE_NAMES if any(word in name for word in ("queue", "kv", "load", "prompt", "text"))
     ]
+
+
+def test_the_score_stays_where_what_tells_prompts_apart_goes() -> None:
+    names = without_prompt(FEATURE_NAMES)
+    assert {"verbosity", "wanted_log_tokens", "model_log_median", "prefix_log_last"} <= set(names)
+    assert not [name for name in names if name.startswith(("shape_", "cue_")) or name in ("log_input_tokens", "same_size_log_median")]
+    assert [name for name, up in zip(FEATURE_NAMES, rising(FEATURE_NAMES), strict=True) if up] == ["verbosity", "wanted_log_tokens"]

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -102,8 +103,24 @@ def test_the_stored_part_names_no_session_and_no_prefix_and_survives_json() -> N
     assert restored.to_payload() == payload
 
 
+def test_what_is_stored_of_a_long_window_keeps_its_quantiles_and_its_order() -> None:
+    history = History()
+    dice = random.Random(1)
+    for _ in range(500):
+        history.observe(Request(model="m"), int(dice.lognormvariate(5, 1)))
+    whole = history.windows_of(Request(model="m"))["model"]
+    restored = History.from_payload(history.to_payload())
+    stored = restored.windows_of(Request(model="m"))["model"]
+    assert len(stored) == 100
+    for level in (0.0, 0.1, 0.5, 0.9, 1.0):
+        assert stored.quantile(level) == pytest.approx(whole.quantile(level), rel=0.02)
+    came = iter(whole)
+    assert all(output in came for output in stored)  # a subsequence
+    assert restored.to_payload() == History.from_payload(restored.to_payload()).to_payload()
+
+
 @pytest.mark.parametrize(
-    "entry", [{}, {"level": "no such", "key": [], "outputs": []}, {"level": "global", "key": 5}, 7]
+    "entry", [{}, {"level": "no such", "key": [], "outputs": []}, {"level": "global", "key": 5}, {"level": "global", "key": [], "outputs": [1, 2.5]}, 7]
 )
 def test_an_unreadable_stored_entry_is_refused(entry: object) -> None:
     with pytest.raises(ArtifactError, match="history entry 0 is not readable"):

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import xgboost
 
 from collector.prompt_shape import hashed_words, shape, words_of
 from collector.verbosity import TABLE_SIZE, read_table, score, table_id
@@ -117,11 +118,22 @@ def test_no_word_of_a_prompt_is_in_the_artifact(worded: TrainReport) -> None:
         assert not any(word.encode() in data for word in ("saga", "epsilon", "unique"))
 
 
+def test_a_prompt_that_asks_for_more_is_not_predicted_shorter(worded: TrainReport) -> None:
+    model = xgboost.Booster(model_file=str(worded.folder / "model_p50.ubj"))
+    names = list(worded.features)
+    inputs = np.full((60, len(names)), 4.0, dtype=np.float32)
+    for name in ("verbosity", "wanted_log_tokens"):
+        inputs[:, names.index(name)] += np.linspace(-6, 6, 60)
+    steps = np.diff(model.inplace_predict(inputs))
+    assert steps.sum() > 1.0
+    assert -steps[steps < 0].sum() < 0.02 * steps.sum()
+
+
 def test_a_table_of_another_size_is_refused(worded: TrainReport, tmp_path: Path) -> None:
     from tests.models.test_artifact import keep, rewrite
 
     folder = Path(shutil.copytree(worded.folder, tmp_path / "a"))
     (folder / "ngram_ridge.f16").write_bytes(b"\0" * 10)
     rewrite(folder, keep)
-    with pytest.raises(ArtifactError, match=r"ngram_ridge\.f16 is 10 bytes, wanted 65,786"):
+    with pytest.raises(ArtifactError, match=r"ngram_ridge\.f16 is 10 bytes, wanted 68,730"):
         Predictor.load(folder)
