@@ -212,14 +212,8 @@ def overrun_shares(times: StageTimes, budgets: Budgets) -> dict[str, float] | No
     Per request o_g = max(0, x_g - B_g) and share_g = o_g / sum o, with its own budgets B. Unattributed time has no budget, so all of it is
     overrun. None when no request overran any budget.
     """
-    over = _overruns(times, budgets)
-    if not over:
-        return None
-    total = _sum(over, len(times.total_ms))
-    some = total > 0.0
-    if not some.any():
-        return None
-    return {group: float((value[some] / total[some]).mean()) for group, value in over.items()}
+    found = _shares(times, budgets)
+    return None if found is None else {group: float(share.mean()) for group, share in found[1].items()}
 
 
 def stage_shares(times: StageTimes, budgets: Budgets) -> dict[str, float] | None:
@@ -227,19 +221,25 @@ def stage_shares(times: StageTimes, budgets: Budgets) -> dict[str, float] | None
 
     Sums to 1 like `overrun_shares`.
     """
-    groups = overrun_shares(times, budgets)
-    if groups is None:
+    found = _shares(times, budgets)
+    if found is None:
         return None
-    over = _overruns(times, budgets)
-    total = _sum(over, len(times.total_ms))
-    some = total > 0.0
+    some, over = found
     shares = {}
     for stage, value in times.ms.items():
         group = GROUP_OF[stage]
         whole = group_time(times, group)[some]
         part = np.divide(value[some], whole, out=np.zeros(len(whole)), where=whole > 0.0)
-        shares[stage] = float((part * over[group][some] / total[some]).mean()) if group in over else 0.0
+        shares[stage] = float((part * over[group]).mean()) if group in over else 0.0
     return shares
+
+
+def _shares(times: StageTimes, budgets: Budgets) -> tuple[BoolArray, dict[str, FloatArray]] | None:
+    """Which requests overran a budget, and each group's share of the overrun in every one of them; None where none did."""
+    over = _overruns(times, budgets)
+    total = _sum(over, len(times.total_ms))
+    some = total > 0.0
+    return (some, {group: value[some] / total[some] for group, value in over.items()}) if some.any() else None
 
 
 def _overruns(times: StageTimes, budgets: Budgets) -> dict[str, FloatArray]:

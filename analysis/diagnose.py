@@ -382,9 +382,9 @@ def _facts(
     if budgets.own:
         wanted = sorted({*wanted, "route", "model"})
     frame = frame.having(wanted)
-    limits_ms = limits_of(_with_metric(frame.rows, metric), slo, metric)
+    ok = _with_metric(frame.rows.select(name for name in frame.rows.columns if name in {*wanted, f"slo_{metric}_ms"}), metric)
+    limits_ms = limits_of(ok, slo, metric)
     limits_ms = limit_ms if limits_ms is None else limits_ms
-    ok = _with_metric(frame.rows.select(wanted), metric)
     values, times = ok[f"{metric}_ms"].to_numpy(), stage_times(ok, path_of(metric), budgets)
     bad, allowed = (judged.error | judged.misses[metric]) & ~left, 1.0 - slo.goodput_target
     # What stays within the target may have become worse all the same.
@@ -497,8 +497,9 @@ def _over(facts: _Facts) -> bool:
     """Say whether the SLO is broken: jointly or in one metric, by more than chance."""
     judged, target = facts.judged, facts.slo.goodput_target
     sides = [((judged.good | judged.bad) & ~facts.left, judged.good), *((judged.known[m], ~judged.misses[m]) for m in judged.known)]
-    starts = facts.frame.rows["start_us"].to_numpy()
-    return any(clearly_below(in_time(starts[known], met[known])[1], target) for known, met in sides) or _over_since(facts)
+    order = facts.frame.order
+    ordered = (met[known] if order is None else met[order][known[order]] for known, met in sides)
+    return any(clearly_below(met, target) for met in ordered) or _over_since(facts)
 
 
 def _over_since(facts: _Facts) -> bool:

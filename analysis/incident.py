@@ -172,7 +172,8 @@ def _log_likelihood(hits: FloatArray, n: Any) -> FloatArray:
 
 def onset(frame: RequestFrame, bad: BoolArray, allowed: float) -> datetime | None:
     """Return `find_onset` over the rows of a frame as a time in UTC."""
-    found = find_onset(frame.rows["start_us"].to_numpy(), bad, allowed)
+    starts = frame.rows["start_us"].to_numpy()
+    found = find_onset(starts, bad, allowed) if frame.order is None else find_onset(starts[frame.order], bad[frame.order], allowed)
     return None if found is None else from_us(found)
 
 

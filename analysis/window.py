@@ -14,6 +14,8 @@ from importlib import resources
 from typing import Final
 
 import duckdb
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from analysis.errors import WindowError
@@ -102,6 +104,12 @@ class RequestFrame:
         if not missing or self.read_more is None:
             return self
         return replace(self, rows=self.rows.hstack(self.read_more(missing)))
+
+    @functools.cached_property
+    def order(self) -> npt.NDArray[np.intp] | None:
+        """The rows' indices in order of start; None where they stand so."""
+        starts = self.rows["start_us"].to_numpy()
+        return None if bool((starts[1:] >= starts[:-1]).all()) else np.argsort(starts, kind="stable")
 
     @property
     def seconds(self) -> float:
@@ -214,7 +222,9 @@ def load(con: duckdb.DuckDBPyConnection, window: Window, *, without: Collection[
     What is left out can be read later, as long as the cursor is in the transaction it is in now: one snapshot gives the same rows in the same order.
     """
     sql = query("requests") if every == 1 else f"select * from ({query('requests')}) where trace_key % {every:d}::ubigint = 0"
-    rows = _read(con, window, sql, [name for name in _columns(con, query("requests")) if name not in without])
+    wanted = [name for name in _columns(con, query("requests")) if name not in without]
+    times = query("request_times")
+    rows = _read(con, window, times if every == 1 and set(wanted) <= set(_columns(con, times)) else sql, wanted)
     rows = _with_own_limits(con, window, sql, rows)
     finished = rows["complete"]
     complete = rows if finished.all() else rows.filter(finished)

@@ -7,4 +7,4 @@ select count(*) as calls, count(*) filter (error) as failed, count(attempts) as 
     coalesce(sum(attempts - 1) filter (attempts > 1 and wasted_ms is not null and wasted_tokens is null), 0)::bigint as inside_unknown,
     coalesce(sum(attempts - 1) filter (attempts > 1 and wasted_ms is not null and retry_cause = 'slow'), 0)::bigint as inside_slow
 from v_llm_calls
-where asked_for(start, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
+where asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)

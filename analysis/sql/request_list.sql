@@ -5,7 +5,7 @@ select
     network_ms, gateway_ms, retrieval_ms, prompt_ms, guardrail_ms, queue_ms, kv_transfer_ms, prefill_ms, first_token_ms, decode_ms, generation_ms,
     tool_ms, post_ms, other_ms, count(*) over () as total
 from (select *, case $metric when 'ttft' then ttft_ms when 'itl' then itl_ms when 'tpot' then tpot_ms else e2e_ms end as judged_ms from v_requests)
-where asked_for(start, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
+where asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
     and complete
     and ($min_ms::double is null or judged_ms >= $min_ms)
     and ($max_ms::double is null or judged_ms < $max_ms)

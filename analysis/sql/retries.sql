@@ -2,7 +2,7 @@
 -- A failed call is a wasted attempt when a later call of the same model in its trace took its place; waited = it ended by a time limit or a cancel.
 with passed as (
     select * from v_llm_calls
-    where asked_for(start, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)),
+    where asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)),
 ranked as (
     select *, start < max(start) over (partition by trace_key, model) as replaced
     from passed

@@ -4,7 +4,7 @@ create or replace view v_llm_calls as
 select
     trace_hex(trace_hi, trace_lo) as trace_id, hash(trace_hi, trace_lo) as trace_key, span_hex(span_id) as span_id, case when engine_span_id is not null then span_hex(engine_span_id) end as engine_span_id,
     coalesce(engine_span_id = span_id, false) as engine_alone,
-    response_id, make_timestamptz(start_ns // 1000) as start, make_timestamptz((start_ns + duration_ns) // 1000) as "end",
+    response_id, start_ns, make_timestamptz(start_ns // 1000) as start, make_timestamptz((start_ns + duration_ns) // 1000) as "end",
     service, instance, engine_instance, route, model, provider, coalesce(workload, 'chat') as workload, session, tenant, user_hash, turn, prefix_hash, streaming,
     input_tokens, output_tokens, cached_tokens, reasoning_tokens, max_tokens, temperature,
     ttft_ns / 1e6 as ttft_ms, ttft_source_name(ttft_source) as ttft_source, ttft_client_ns / 1e6 as ttft_client_ms, ttft_engine_ns / 1e6 as ttft_engine_ms,

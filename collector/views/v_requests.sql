@@ -2,12 +2,9 @@
 -- A trace without a model call is a request when its SERVER root is of a (service, route) that makes model calls (cache hits, refusals).
 -- <stage>_ms sum to e2e_ms exactly (wait_user_ms stands outside e2e_ms); ttft_<stage>_ms sum to ttft_ms.
 create or replace view v_requests as
--- Who calls models is asked only where a trace without a call is stored: telling all apart by name costs 15-30 ms of CPU per question at 1 M rows.
-with callers as (
-    select distinct service, coalesce(route, name) as place from requests
-    where llm_calls > 0 and server_root and exists (select 1 from requests where llm_calls = 0 and server_root))
 select
-    trace_hex(trace_hi, trace_lo) as trace_id, hash(trace_hi, trace_lo) as trace_key, make_timestamptz(start_ns // 1000) as start, make_timestamptz((start_ns + e2e_ns + wait_user_ns) // 1000) as "end",
+    trace_hex(trace_hi, trace_lo) as trace_id, hash(trace_hi, trace_lo) as trace_key,
+    start_ns, make_timestamptz(start_ns // 1000) as start, make_timestamptz((start_ns + e2e_ns + wait_user_ns) // 1000) as "end",
     r.service, r.instance, r.route, r.name, r.model, r.provider, coalesce(r.workload, 'chat') as workload, r.tenant, r.session, r.user_hash, r.version,
     case when r.error then 'error' else 'ok' end as status, r.error_type, r.http_status, r.complete, r.engine_only,
     e2e_ns / 1e6 as e2e_ms, ttft_ns / 1e6 as ttft_ms, ttft_source_name(ttft_source) as ttft_source,

@@ -243,7 +243,7 @@ def test_rows_that_are_asked_for_pass_every_filter_that_is_set(con: duckdb.DuckD
     relation = ", ".join(str(row).replace("None", "null") for row in made)
     passed = con.execute(
         f"""select * from (values {relation}) v(minute, service, model, route, tenant, workload)
-        where asked_for(timestamptz '2026-01-01 00:00:00+00' + to_minutes(minute), service, model, route, tenant, workload,
+        where asked_for(epoch_ns(timestamptz '2026-01-01 00:00:00+00' + to_minutes(minute)), service, model, route, tenant, workload,
             $first, $until, $service, $model, $route, $tenant, $workload, $without)""", values).fetchall()
     assert passed == expected
 
