@@ -59,7 +59,7 @@ def seek(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Conf
     chosen = choose(con, whole, slo)
     frame, _ = without_spoiled(whole, held_back(checks(con, whole, slo, sampled), whole, chosen.frame if chosen is not None else None))
     found = diagnose(evened(frame), slo, lookups(con, frame, slo, None), baseline=chosen, budgets=budgets, coverage=sampled.of_engines)
-    learned, why_none = indicators(frame, slo)
+    learned, why_none = indicators(con, frame, slo)
     told = found.known or Known(Ranked([], [], [], {}), None, None)
     return 0.0, Causes(told, learned, why_none, crossed(con, frame, found.verdict.onset, requests))
 

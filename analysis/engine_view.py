@@ -16,11 +16,11 @@ import polars as pl
 from analysis.diagnose import judged_metric
 from analysis.goodput import judge
 from analysis.headroom import Room, headroom
-from analysis.histograms import load as load_histograms
 from analysis.incident import from_us
 from analysis.knee import Knee, knee
 from analysis.latency import FloatArray
-from analysis.leading import Indicator, breaches, learn
+from analysis.leading import LEARNED, Indicator, breaches, learn
+from analysis.made_indicators import arrivals, deviations, step_times
 from analysis.slo import Slo
 from analysis.window import RequestFrame, Window, load, query
 
@@ -77,9 +77,9 @@ def engine_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> Eng
     start, end = frame.start or window.start, frame.end or window.end
     samples = con.sql(query("engine_samples"), params={"start": start, "end": end, "model": window.model, "indicators": list(_SHOWN)}).pl()
     series = [_series(rows) for _, rows in samples.partition_by(["indicator", "instance"], as_dict=True, maintain_order=True).items()]
-    iterations = _iterations(con, start, end, window.model)
-    series += [_series(iterations)] if iterations is not None else []
-    found, why = indicators(frame, slo)
+    steps = step_times(con, start, end, window.model)
+    series += [_series(steps.with_columns(unit=pl.lit("s")))] if steps is not None else []
+    found, why = indicators(con, frame, slo)
     rooms = _headroom(frame, slo)
     reasons = {}
     if not series:
@@ -91,14 +91,18 @@ def engine_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> Eng
     return EngineView(start=start, end=end, series=series, indicators=found, knees=knees(frame), headroom=rooms, reasons=reasons)
 
 
-def indicators(frame: RequestFrame, slo: Slo) -> tuple[list[Indicator], str | None]:
-    """Return the indicators learned in a window, best first, or none and why."""
+def indicators(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> tuple[list[Indicator], str | None]:
+    """Return the indicators learned in a window, best first, or none and why; beside the engines' the rate of arrivals, which may drive them all."""
     rows = frame.rows
     if rows.is_empty():
         return [], "no request in the window"
     origin = int(rows["start_us"].to_numpy().min())
     found = breaches(rows["start_us"].to_numpy(), judge(rows, slo).bad, 1.0 - slo.goodput_target, origin)
-    return learn(frame.points, found, origin)
+    steps = step_times(con, frame.start, frame.end, frame.window.model)
+    sent = [frame.points.filter(pl.col("indicator").is_in(LEARNED)), *([] if steps is None else [steps, deviations(steps)])]
+    if not any(part.height for part in sent):
+        return learn(sent[0], found, origin)
+    return learn(pl.concat([*sent, arrivals(rows["start_us"].to_numpy())]), found, origin)
 
 
 def knees(frame: RequestFrame) -> list[Knee]:
@@ -129,21 +133,6 @@ def _running(points: pl.DataFrame, ok: pl.DataFrame) -> FloatArray:
 def _headroom(frame: RequestFrame, slo: Slo) -> list[Room]:
     metric = judged_metric(judge(frame.rows, slo), frame.rows, slo) if not frame.rows.is_empty() else None
     return [] if metric is None else headroom(frame.rows, slo, metric)
-
-
-def _iterations(con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None, model: str | None) -> pl.DataFrame | None:
-    """Return the mean time of an engine step between scrapes: a histogram of tokens per step counts the steps."""
-    made = load_histograms(con, start, end, ("batch_tokens",), model).get("batch_tokens")
-    if made is None:
-        return None
-    steps, length_s = made.counts.sum(axis=1), (made.to_us - made.from_us) / 1e6
-    busy = (steps > 0.0) & (length_s > 0.0)
-    if not busy.any():
-        return None
-    n = int(busy.sum())
-    return pl.DataFrame({
-        "time_us": made.to_us[busy], "indicator": ["iteration_time"] * n, "unit": ["s"] * n, "instance": [", ".join(made.instances)] * n,
-        "value": length_s[busy] / steps[busy]})
 
 
 def _series(rows: pl.DataFrame) -> EngineSeries:

@@ -30,7 +30,8 @@ _STEP_S: Final = 10.0
 _QUANTILES: Final = tuple(np.linspace(50.0, 100.0, 61).tolist())
 # Indicators that warn by falling.
 FALLING: Final = ("prefix_cache_hit_rate", "spec_accept_rate")
-LEARNED: Final = ("queue_depth", "running", "kv_cache_usage", "preemptions", "prefix_cache_hit_rate", "prompt_tokens", "arrivals", "iteration_deviation")
+LEARNED: Final = ("queue_depth", "running", "kv_cache_usage", "preemptions", "prefix_cache_hit_rate", "prompt_tokens", "arrivals",
+                  "iteration_time", "iteration_deviation")
 
 
 class Indicator(msgspec.Struct, kw_only=True):

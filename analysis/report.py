@@ -146,7 +146,7 @@ def _of_requests(
     found = diagnose(
         even, slo, lookups(con, frame, slo, simulate), baseline=chosen, budgets=budgets, with_findings=with_findings,
         coverage=sampled.of_engines, known=apart.known if apart else None)
-    learned, why_none = (apart.indicators, apart.why_no_indicators) if apart else indicators(frame, slo) if with_findings else ([], "not asked for")
+    learned, why_none = (apart.indicators, apart.why_no_indicators) if apart else indicators(con, frame, slo) if with_findings else ([], "not asked for")
     between = apart.edges if apart else crossed(con, frame, found.verdict.onset, frame.rows.height) if with_findings else None
     times = latency(frame.rows, weights=sampled.weights)
     for metric, why in spoiled.items():

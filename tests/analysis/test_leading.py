@@ -10,9 +10,11 @@ from analysis.engine_view import engine_view, indicators
 from analysis.headroom import headroom
 from analysis.knee import knee
 from analysis.leading import Indicator
+from analysis.made_indicators import arrivals
 from analysis.slo import Slo
 from analysis.window import Window, load
 from tests.analysis.builders import frame_of, gauge, insert, requests, store
+from tests.analysis.test_quality import histogram
 
 SLO = Slo(e2e_ms=1_000.0)
 ONSETS = (600.0, 1_500.0, 2_400.0, 3_300.0)
@@ -28,7 +30,7 @@ def window(**gauges: Any) -> dict[str, Indicator]:
     insert(con, requests(len(seconds), start_s=seconds, prefill_ms=np.where(slow, 4_000.0, 100.0)))
     for name, value in gauges.items():
         gauge(con, name, {float(s): float(value(s)) for s in np.arange(0.0, 3_600.0, 5.0)})
-    found, why = indicators(load(con, Window()), SLO)
+    found, why = indicators(con, load(con, Window()), SLO)
     assert why is None or not gauges
     return {i.indicator: i for i in found}
 
@@ -61,8 +63,36 @@ def test_falling_hit_rate_warns_too() -> None:
     assert (found["prefix_cache_hit_rate"].falling, found["prefix_cache_hit_rate"].recall) == (True, 1.0)
 
 
+def test_unrest_of_the_engine_s_steps_is_learned_from_its_step_counter_beside_the_arrivals() -> None:
+    con = store()
+    seconds = np.arange(0.0, 3_600.0, 0.5)
+    slow = np.array([near(s, 0.0, 60.0) for s in seconds])
+    insert(con, requests(len(seconds), start_s=seconds, prefill_ms=np.where(slow, 4_000.0, 100.0)))
+    counts, samples = 0.0, {}
+    for k, s in enumerate(np.arange(0.0, 3_600.0, 10.0)):
+        # 20 ms a step; for a minute before each breach 20 and 60 ms in turn.
+        counts += 10.0 / (0.06 if near(s, 60.0, 60.0) and k % 2 else 0.02)
+        samples[float(s)] = [counts, 0.0]
+    histogram(con, "batch_tokens", [4096.0], samples)
+    found = {row.indicator: row for row in indicators(con, load(con, Window()), SLO)[0]}
+    assert {"arrivals", "iteration_time", "iteration_deviation"} >= found.keys() >= {"iteration_time", "iteration_deviation"}
+    for name in ("iteration_time", "iteration_deviation"):
+        assert (found[name].recall, found[name].lags) == (1.0, False)
+    assert 0.0 < found["iteration_deviation"].threshold < 0.03
+    series = {row.indicator: row for row in engine_view(con, Window(), SLO).series}
+    assert (series["iteration_time"].unit, series["iteration_time"].max) == ("s", pytest.approx(0.06))
+
+
+def test_arrivals_are_counted_to_the_end_of_each_step() -> None:
+    made = arrivals(np.array([0, 1, 9_999_999, 10_000_000, 25_000_000]))
+    assert list(made.select("time_us", "value").iter_rows()) == [(10_000_000, 0.3), (20_000_000, 0.1)]
+    assert arrivals(np.zeros(0, np.int64)).is_empty()
+
+
 def test_too_few_breaches_teach_nothing_and_say_so() -> None:
-    found, why = indicators(frame_of(requests(200, prefill_ms=100.0)), SLO)
+    con = store()
+    insert(con, requests(200, prefill_ms=100.0))
+    found, why = indicators(con, load(con, Window()), SLO)
     assert found == []
     assert "0 breaches" in (why or "")
 
