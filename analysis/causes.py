@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -19,8 +19,9 @@ from analysis.budget import Configured
 from analysis.case import Lookups, Period
 from analysis.diagnose import Known, diagnose
 from analysis.edges import Edges, edges
-from analysis.engine_view import indicators
+from analysis.engine_view import indicators, rooms_of
 from analysis.finding import Diagnosis
+from analysis.headroom import Room
 from analysis.later import Later
 from analysis.leading import Indicator
 from analysis.quality import checks, held_back, without_spoiled
@@ -41,12 +42,14 @@ AFTER_S: Final = 1.5
 
 @dataclass(frozen=True)
 class Causes:
-    """What a search for causes found, and what else takes as long: indicators that warned (or why none), and the edges between services."""
+    """What a search for causes found, and what else takes as long: indicators that warned (or why none), the edges between
+    services, and the room left."""
 
     known: Known
     indicators: list[Indicator]
     why_no_indicators: str | None
     edges: Edges | None
+    headroom: list[Room] = field(default_factory=list)
 
 
 Sought: TypeAlias = Callable[[duckdb.DuckDBPyConnection, Window, Slo, Configured | None, int], "tuple[float, Causes] | None"]
@@ -58,10 +61,11 @@ def seek(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Conf
     sampled = assess(con, whole)
     chosen = choose(con, whole, slo)
     frame, _ = without_spoiled(whole, held_back(checks(con, whole, slo, sampled), whole, chosen.frame if chosen is not None else None))
-    found = diagnose(evened(frame), slo, lookups(con, frame, slo, None), baseline=chosen, budgets=budgets, coverage=sampled.of_engines)
+    even = evened(frame)
+    found = diagnose(even, slo, lookups(con, frame, slo, None), baseline=chosen, budgets=budgets, coverage=sampled.of_engines)
     learned, why_none = indicators(con, frame, slo)
     told = found.known or Known(Ranked([], [], [], {}), None, None)
-    return 0.0, Causes(told, learned, why_none, crossed(con, frame, found.verdict.onset, requests))
+    return 0.0, Causes(told, learned, why_none, crossed(con, frame, found.verdict.onset, requests), rooms_of(even, slo))
 
 
 class Background:

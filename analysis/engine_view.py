@@ -80,7 +80,7 @@ def engine_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> Eng
     steps = step_times(con, start, end, window.model)
     series += [_series(steps.with_columns(unit=pl.lit("s")))] if steps is not None else []
     found, why = indicators(con, frame, slo)
-    rooms = _headroom(frame, slo)
+    rooms = rooms_of(frame, slo)
     reasons = {}
     if not series:
         reasons["series"] = "no engine indicator in the window: scrape the engines' /metrics"
@@ -130,9 +130,10 @@ def _running(points: pl.DataFrame, ok: pl.DataFrame) -> FloatArray:
     return np.where(fresh, gauge["value"].to_numpy()[np.maximum(at, 0)], np.nan)
 
 
-def _headroom(frame: RequestFrame, slo: Slo) -> list[Room]:
+def rooms_of(frame: RequestFrame, slo: Slo) -> list[Room]:
+    """Return how much more load, prompt or answer the judged metric's limit bears; none where nothing is judged."""
     metric = judged_metric(judge(frame.rows, slo), frame.rows, slo) if not frame.rows.is_empty() else None
-    return [] if metric is None else headroom(frame.rows, slo, metric)
+    return [] if metric is None else headroom(frame.rows, slo, metric, frame.every)
 
 
 def _series(rows: pl.DataFrame) -> EngineSeries:

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 
 from analysis.budget import StageTimes, path_of, stage_times
+from analysis.finding import say_ms, say_ratio
 from analysis.latency import FloatArray, min_n, sorted_quantile
 from analysis.mix import LOAD_S
 from analysis.slo import Slo
@@ -46,14 +47,29 @@ class Room(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
 
-def headroom(rows: pl.DataFrame, slo: Slo, metric: str) -> list[Room]:
-    """Return the room in load, prompt length and output length; `rows` as in `RequestFrame`, `metric` one with a limit."""
+def headroom(rows: pl.DataFrame, slo: Slo, metric: str, every: int = 1) -> list[Room]:
+    """Return the room in load, prompt length and output length; `rows` and `every` as in `RequestFrame`, `metric` one with a limit."""
     ok = rows.filter(~pl.col("error") & pl.col(f"{metric}_ms").is_not_null())
     times = stage_times(ok, path_of(metric))
-    return [_room(name, _of(ok, rows, name), ok[f"{metric}_ms"].to_numpy(), times, slo, metric) for name in ("load", "input_tokens", "output_tokens")]
+    return [_room(name, _of(ok, rows, name, every), ok[f"{metric}_ms"].to_numpy(), times, slo, metric) for name in ("load", "input_tokens", "output_tokens")]
 
 
-def _of(ok: pl.DataFrame, rows: pl.DataFrame, name: str) -> FloatArray:
+def said(rooms: list[Room]) -> str:
+    """Return in words where the budget breaks and what goes first; empty without rooms."""
+    broken, others = [], []
+    for room in rooms:
+        if room.breaks_between is None:
+            others.append(f"{room.quantity.replace('_', ' ')}: {next(iter(room.reasons.values()), 'not known')}")
+            continue
+        low, high = (f"{edge:,.4g}" for edge in room.breaks_between)
+        where = f"a load of {low} to {high} {room.unit}" if room.quantity == "load" else f"{low} to {high} {room.quantity.replace('_', ' ')}"
+        usual = "" if room.usual is None or room.spare is None else f" (usual {room.usual:,.4g}, {say_ratio(room.spare)} spare)"
+        broken.append(f"at {where}{usual}" + (f", {room.first_stage} first" if room.first_stage else ""))
+    limit = f"{rooms[0].metric.upper()} P{rooms[0].percentile:g} of {say_ms(rooms[0].limit_ms)}" if rooms else ""
+    return "; ".join([f"{limit} breaks {'; '.join(broken)}" if broken else f"where {limit} breaks is not known", *others]) if rooms else ""
+
+
+def _of(ok: pl.DataFrame, rows: pl.DataFrame, name: str, every: int) -> FloatArray:
     """Return the quantity per successful request, NaN where it is not known. Load counts all arrivals of the 30 s before, failed ones too."""
     if name != "load":
         values: FloatArray = ok[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
@@ -62,7 +78,9 @@ def _of(ok: pl.DataFrame, rows: pl.DataFrame, name: str) -> FloatArray:
     if not len(arrived):
         return np.zeros(0)
     rate = (np.searchsorted(arrived, start, side="right") - np.searchsorted(arrived, start - LOAD_S * 1e6)) / LOAD_S
-    return np.where(start < arrived[0] + LOAD_S * 1e6, np.nan, rate)
+    # Rows that are a part of all, drawn here or by a sampler, stand for as many more.
+    stands_for = every * float(rows["sample_weight"].to_numpy().mean())
+    return np.where(start < arrived[0] + LOAD_S * 1e6, np.nan, stands_for * rate)
 
 
 def _room(name: str, x: FloatArray, values: FloatArray, times: StageTimes, slo: Slo, metric: str) -> Room:

@@ -9,6 +9,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from analysis import headroom
 from analysis.budget import StageRow
 from analysis.budget_rows import said
 from analysis.edges import say_culprit
@@ -50,6 +51,7 @@ def to_html(report: Report) -> str:
         "<h2>Stages</h2>" + _stage_table(report) if report.stages else "",
         "<h2>Budgets</h2>" + _table(_BUDGETS, _budget_rows(report)) if report.budgets else "",
         f"<h2>{_heading(report)}</h2>" + "".join(_finding(finding) for finding in report.findings) if report.findings or seeking(report) else "",
+        f"<h2>Headroom</h2><p>{_esc(headroom.said(report.headroom))}.</p>" if report.headroom else "",
         "<h2>Checklist</h2>", _table(("step", "status", "detail"), [(s.step, s.status, s.detail) for s in report.checklist]) if report.checklist else "",
         "<h2>Data quality</h2>", _table(("check", "status", "detail"), [(c.check, c.status, c.detail) for c in report.data_quality]),
     ]
@@ -77,6 +79,8 @@ def to_markdown(report: Report) -> str:
         lines += ["", f"### {_heading(report)}", ""]
         lines += [f"{rank}. {_md(_headline(finding))}" + "".join(f"\n   - {_md(text)}" for text in _advice(finding))
                   for rank, finding in enumerate(report.findings, 1)]
+    if report.headroom:
+        lines += ["", "### Headroom", "", f"{_md(headroom.said(report.headroom))}."]
     doubts = [check for check in report.data_quality if check.status != "ok"]
     lines += ["", f"### Data quality: {len(doubts)} to look at, {len(report.data_quality) - len(doubts)} passed", ""]
     lines += [f"- **{check.status}** {_md(check.check)}: {_md(check.detail)}" for check in doubts]

@@ -20,10 +20,11 @@ from analysis.diagnose import Baseline, Diagnosed, Known, Verdict, diagnose
 from analysis.edges import Edges
 from analysis.encoding import decode, encode
 from analysis.engine_only import EngineOnly, engine_only
-from analysis.engine_view import indicators
+from analysis.engine_view import indicators, rooms_of
 from analysis.errors import AnalysisError
 from analysis.finding import FINDING_CAUSES, Finding
 from analysis.goodput import FailedBy, Goodput, goodput, judge, own_limits
+from analysis.headroom import Room
 from analysis.latency import Latency, latency, no_latency
 from analysis.leading import Indicator
 from analysis.money import Cost, Prices, cost
@@ -79,6 +80,7 @@ class Report(msgspec.Struct, kw_only=True):
     sides: list[Sides] = []
     edges: Edges | None = None
     budgets: list[BudgetRow] = []
+    headroom: list[Room] = []
     reasons: dict[str, str] = {}
 
 
@@ -171,6 +173,7 @@ def _of_requests(
         sides=sides(con, frame.window),
         edges=between,
         budgets=found.budgets,
+        headroom=apart.headroom if apart else rooms_of(even, slo) if with_findings else [],
         reasons=_reasons(frame, found, why_none, between),
     )
 

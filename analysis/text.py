@@ -9,6 +9,7 @@ import textwrap
 from datetime import datetime
 from typing import Final
 
+from analysis import headroom
 from analysis.budget import LATER, StageRow
 from analysis.budget_rows import said
 from analysis.edges import say_culprit
@@ -35,7 +36,8 @@ def render(report: Report, *, width: int = 100) -> str:
     parts = [
         [_head(report), *_wrap(report.verdict.sentence, width)],
         _latency(report, width),
-        [*_wrap(_goodput(report), width), *_wrap(say_cost(report.cost), width), *_wrap(_context(report), width), *_wrap(_now(report), width)],
+        [*_wrap(_goodput(report), width), *_wrap(say_cost(report.cost), width), *_wrap(_context(report), width), *_wrap(_now(report), width),
+         *_wrap(_room(report), width, "", "  ")],
         _stages(report, width),
         _budgets(report),
         _findings(report, width),
@@ -142,6 +144,11 @@ def _moment(time: datetime, report: Report) -> str:
 def _change(change: Changed, report: Report) -> str:
     at = "" if change.at == report.verdict.onset else f" at {_moment(change.at, report)}"
     return f"{change.what} {change.before[0]} -> {change.after}{at}" if len(change.before) == 1 else f"{change.what} {change.after} new{at}"
+
+
+def _room(report: Report) -> str:
+    """How far a service within its budget is from breaking it."""
+    return f"HEADROOM {headroom.said(report.headroom)}." if report.verdict.status == "within_budget" and report.headroom else ""
 
 
 def _now(report: Report) -> str:

@@ -1,5 +1,6 @@
 """What warned before a breach: planted warnings are learned with their lead, what lags or is noise is said so."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ from analysis.headroom import headroom
 from analysis.knee import knee
 from analysis.leading import Indicator
 from analysis.made_indicators import arrivals
+from analysis.page import to_html, to_markdown
+from analysis.report import build
 from analysis.slo import Slo
+from analysis.text import render
 from analysis.window import Window, load
 from tests.analysis.builders import frame_of, gauge, insert, requests, store
 from tests.analysis.test_quality import histogram
@@ -153,3 +157,18 @@ def test_view_of_the_engine_has_series_and_reasons() -> None:
     assert view.series[0].max == 9.5
     assert "indicators" in view.reasons
     assert engine_view(store(), Window(), SLO).reasons["series"]
+
+
+def test_a_report_within_budget_says_at_which_load_prompt_or_answer_it_breaks() -> None:
+    rng = np.random.default_rng(4)
+    con, tokens = store(), rng.integers(10, 260, 4_000)
+    insert(con, requests(4_000, decode_ms=tokens * 10.0, ttft_decode_ms=0.0, output_tokens=tokens, input_tokens=500, sample_weight=4.0, sampling="th:c"))
+    report = build(con, Window(), Slo(e2e_ms=2_500.0))
+    rooms = {room.quantity: room for room in report.headroom}
+    assert report.verdict.status == "within_budget"
+    assert rooms["load"].usual == pytest.approx(4.0, rel=0.1)  # one a second is stored, each for four
+    text = " ".join(render(report).split())
+    assert "HEADROOM E2E P95 of 2.50 s breaks at 2" in text
+    assert re.search(r"breaks at 2\d\d to 2\d\d(\.\d)? output tokens \(usual 1\d\d, 4\d\.\d% spare\), decode first; load: ", text), text
+    assert all("decode first" in made for made in (to_html(report), to_markdown(report)))
+    assert build(con, Window(), Slo(e2e_ms=2_500.0), with_findings=False).headroom == []
