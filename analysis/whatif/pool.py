@@ -32,6 +32,7 @@ class Pool:
 
     `rows` are the rows in `facts.calls`; `arrived_s` when each reached the engine, `ttft_s` and `e2e_s` are the engine's, from then on. `kv_tokens` is a
     replica's capacity where gauges tell it, `most_running` the most calls seen in a replica at once.
+    `session` numbers the conversations, -1 where none is told.
     """
 
     model: str | None
@@ -44,6 +45,7 @@ class Pool:
     instances: tuple[str, ...]
     kv_tokens: int | None
     most_running: int
+    session: Ints
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -68,7 +70,7 @@ class Pool:
         own = {name: getattr(calls, name)[rows] for name in calls.__slots__}
         own["after"] = after
         own["arrival_s"] = np.where((cut >= 0) & (after < 0), self.arrived_s[rows], own["arrival_s"])
-        recorded = {name: getattr(self, name)[rows] for name in ("rows", "ttft_s", "e2e_s", "queue_s", "arrived_s")}
+        recorded = {name: getattr(self, name)[rows] for name in ("rows", "ttft_s", "e2e_s", "queue_s", "arrived_s", "session")}
         return replace(self, calls=Calls(**own), **recorded)
 
     def setup(self) -> Setup:
@@ -155,7 +157,8 @@ def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
     running = max(_most_at_once(arrival[replica == r] + queue_s[replica == r], arrival[replica == r] + e2e_s[replica == r]) for r in np.unique(replica))
     fresh = tokens["input_tokens"] - cached
     kv = _kv_tokens(facts, model, start, arrival + start.min(), queue_s, ttft_s, e2e_s, fresh, tokens["output_tokens"], len(instances))
-    return Pool(model, rows, made, arrival, ttft_s, e2e_s, queue_s, instances, kv, running)
+    session = calls["session"].rank("dense").cast(pl.Int64).fill_null(0).to_numpy() - 1
+    return Pool(model, rows, made, arrival, ttft_s, e2e_s, queue_s, instances, kv, running, session)
 
 
 def _chains(facts: Facts, rows: Ints, arrival: FloatArray, end: FloatArray) -> tuple[Ints, FloatArray]:
