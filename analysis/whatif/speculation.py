@@ -37,12 +37,12 @@ def predict(
         float, Meta(ge=0, le=64, description="tokens that a step yields with it; 0: as the engine's metrics tell (to switch it off)")
     ] = 0.0,
     draft_cost_ratio: Annotated[
-        float, Meta(ge=0, le=10, description="what drafting adds to a step, as a part of it; by default 0.05 for each token drafted")
-    ] | None = None,
+        float, Meta(ge=-1, le=10, description="what drafting adds to a step, as a part of it; -1: 0.05 for each token that is drafted")
+    ] = -1.0,
 ) -> Prediction:
     """Return the answer: an estimate from the given length and cost."""
     length, drafted = accepted_length or recorded_length(facts.points), recorded_draft(facts.points)
-    if draft_cost_ratio is None:
+    if draft_cost_ratio < 0.0:
         draft_cost_ratio = COST_A_TOKEN * (drafted or USUAL_DRAFT)
     fix = Fix(
         "speculation",
