@@ -261,11 +261,11 @@ def _reasons(frame: RequestFrame, found: Diagnosed, why_none: str | None, betwee
             else "the baseline holds no request, or a selection that does not stand for all"
         )
     if found.verdict.status != "over_budget" and not found.findings:
-        reasons["findings"] = f"the verdict is {found.verdict.status}: causes are sought for latency over budget"
+        reasons["findings"] = f"the verdict is {found.verdict.status.replace('_', ' ')}: causes are sought for latency over budget"
     elif found.why_no_causes is not None:
         reasons["findings"] = found.why_no_causes
     if between is None:
         reasons["edges"] = "no request and no bound given" if why_none is None else why_none
     if not found.stages:
-        reasons["stages"] = f"the verdict is {found.verdict.status}"
+        reasons["stages"] = f"the verdict is {found.verdict.status.replace('_', ' ')}"
     return reasons | {f"findings.{rule}": why for rule, why in found.skipped.items()}

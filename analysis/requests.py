@@ -28,7 +28,8 @@ class ListError(AnalysisError):
 
 
 class RequestRow(msgspec.Struct, kw_only=True):
-    """One request. `stages` has the exclusive milliseconds of every stage that took time; they sum to `e2e_ms`.
+    """One request. `stages` has the exclusive milliseconds of every stage that took time; they sum to `e2e_ms`. `ttft_stages` is the part of them up to the
+    first token, empty where nobody recorded one.
 
     `ttft_ms` and `output_tokens` are null where nobody recorded them; `slowest_stage` is null without any stage time.
     """
@@ -46,6 +47,7 @@ class RequestRow(msgspec.Struct, kw_only=True):
     slowest_stage: str | None
     slowest_stage_ms: float | None
     stages: dict[str, float]
+    ttft_stages: dict[str, float] = {}
 
 
 class RequestList(msgspec.Struct, kw_only=True):
@@ -153,7 +155,8 @@ def _row(row: dict[str, Any]) -> RequestRow:
     return RequestRow(
         trace_id=row["trace_id"], start=row["start"].astimezone(UTC), service=row["service"], route=row["route"], model=row["model"],
         status=row["status"], error_type=row["error_type"], e2e_ms=row["e2e_ms"], ttft_ms=row["ttft_ms"], output_tokens=row["output_tokens"],
-        slowest_stage=slowest, slowest_stage_ms=stages[slowest] if slowest else None, stages=stages)
+        slowest_stage=slowest, slowest_stage_ms=stages[slowest] if slowest else None, stages=stages,
+        ttft_stages={} if row["ttft_ms"] is None else {stage: float(row[f"ttft_{stage}_ms"]) for stage in STAGES if row[f"ttft_{stage}_ms"]})
 
 
 def _utc(time: datetime | None) -> datetime | None:

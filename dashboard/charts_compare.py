@@ -73,11 +73,14 @@ def shift(metrics: list[MetricChange], theme: Theme) -> Spec:
     return {"data": data, "layout": shape}
 
 
+def moved(stages: list[StageChange]) -> list[str]:
+    """The stages that take more or less time than before, as far as a chart shows it, in the order of the pipeline."""
+    return in_order([row.stage for row in stages if max(abs(row.difference_ms), abs(row.tail_difference_ms)) >= 0.05])
+
+
 def stage_changes(stages: list[StageChange], theme: Theme) -> Spec:
     """What each stage took more or less per request: over all, and around the SLO percentile (hatched); they add up to the request's own."""
-    order = in_order([row.stage for row in stages])
-    rows = {row.stage: row for row in stages}
-    shown = [stage for stage in order if max(abs(rows[stage].difference_ms), abs(rows[stage].tail_difference_ms)) >= 0.05]
+    rows, shown = {row.stage: row for row in stages}, moved(stages)
     data = [
         {"type": "bar", "orientation": "h", "name": name, "y": shown, "x": [getattr(rows[stage], field) for stage in shown],
          "marker": {"color": [theme.stage(stage) for stage in shown], "pattern": {"shape": shape, "fgcolor": theme.background}}, "hoverinfo": "text",

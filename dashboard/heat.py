@@ -10,7 +10,7 @@ from analysis.series import Series
 from analysis.window import rfc3339
 from dashboard import charts, data, lift, plot, state, ui
 from dashboard.box import Box
-from dashboard.theme import Theme, say_ms, say_span, say_step
+from dashboard.theme import Theme, say_count, say_ms, say_span, say_step
 
 
 def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
@@ -25,7 +25,7 @@ def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
     st.plotly_chart(
         plot.figure(charts.heat(found, theme, course, box)), theme=None, config=plot.CONFIG, key=key, selection_mode=["box"],
         on_select=lambda: state.choose_box(charts.box_of(st.session_state[key]["selection"], found)), alt=words(found.n, metric, course.step_s))
-    ui.put(f"<small>{found.n:,} requests with {metric.upper()}{sampled(found)}, {say_step(found.step_s)} × 21 % buckets, stronger = more requests; "
+    ui.put(f"<small>{say_count(found.n, 'request')} with {metric.upper()}{sampled(found)}, {say_step(found.step_s)} × 21 % buckets, stronger = more requests; "
            f"dashed = {limit(course)}; drag a box to see what those requests share; lines need n ≥ {course.min_n['p50']} (P50) and "
            f"{course.min_n['p95']} (P95) per {say_step(course.step_s)}; times in UTC; source /api/v1/heatmap, /api/v1/series</small>")
     return box

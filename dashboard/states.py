@@ -13,7 +13,7 @@ from analysis.report import Report, seeking
 from analysis.requests import Holdings
 from dashboard import data, nav, state, ui
 from dashboard.live import STALE_AFTER
-from dashboard.theme import say_age, say_span, say_time
+from dashboard.theme import say_age, say_count, say_span, say_time
 
 _ASK_AGAIN_S: Final = 3
 # An answer that was not whole is looked at after this long, and asked for anew at most every PART_S.
@@ -76,8 +76,9 @@ def footer(report: Report) -> str:
     baseline = f"; compared with {report.baseline.requests:,} requests ({ui.text(report.baseline.choice)})" if report.baseline else ""
     how = "interpolated in the engine's histograms" if by_metrics(report) else "exact"
     aged = f" · findings {say_age(report.findings_age_s)} old" if report.findings_age_s else ""
-    return (f"<small>Window {say_span(window.start, window.end)} · {window.requests:,} requests{left_out}, {window.llm_calls:,} model calls, "
-            f"{window.spans:,} spans{baseline} · percentiles are {how}{aged} · source {ui.text(data.url())}/api/v1</small>")
+    held = f"{say_count(window.requests, 'request')}{left_out}, {say_count(window.llm_calls, 'model call')}, {say_count(window.spans, 'span')}"
+    return (f"<small>Window {say_span(window.start, window.end)} · {held}{baseline} · percentiles are {how}{aged} · "
+            f"source {ui.text(data.url())}/api/v1</small>")
 
 
 def snippets(url: str) -> list[tuple[str, str]]:

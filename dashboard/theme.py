@@ -115,6 +115,11 @@ def say_time(time: datetime, *, date: bool = False) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC" if date else "%H:%M:%S UTC")
 
 
+def say_count(n: int, what: str) -> str:
+    """Return a number of things: `1 request`, `3,578 requests`."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
 def say_span(start: datetime | None, end: datetime | None) -> str:
     """Return a window for people: the date once, seconds only where they matter, the zone always."""
     if start is None or end is None:
@@ -192,13 +197,13 @@ _CSS: Final = """
 .ov .ov-strip.ov-burn{grid-template-columns:118px minmax(0,1fr) 96px;margin:2px 0}
 .ov .ov-burn .ov-track,.ov .ov-burn .ov-track span{height:10px}
 .ov .ov-bar{display:flex;height:26px}
-.ov .ov-bar span{overflow:hidden;white-space:nowrap;font-size:.78rem;font-weight:600;line-height:26px;padding:0 6px;
+.ov .ov-bar span{overflow:hidden;white-space:nowrap;text-overflow:ellipsis;font-size:.78rem;font-weight:600;line-height:26px;padding:0 6px;
   box-sizing:border-box;border-right:1px solid VAR_BACK;min-width:2px}
 .ov .ov-bar span.ov-thin{padding:0}
 .ov .ov-end{text-align:right;white-space:nowrap}
 .ov pre{background:VAR_SURFACE;border:1px solid VAR_LINE;border-radius:6px;padding:10px 12px;font-size:.82rem;overflow-x:auto;white-space:pre;color:VAR_INK}
 .ov .ov-cols{display:grid;grid-template-columns:repeat(auto-fit,minmax(260px,1fr));gap:4px 28px}
-.ov img{vertical-align:middle}
+.ov img{vertical-align:middle;margin-left:6px}
 .ov .ov-live{text-align:right;font-size:.78rem;color:VAR_MUTED;margin:0}
 .ov .ov-wide{display:grid;grid-template-columns:minmax(0,2.4fr) minmax(240px,1fr);gap:4px 28px}
 .ov .ov-card{display:grid;grid-template-columns:minmax(0,1.35fr) minmax(0,1fr);gap:6px 34px}

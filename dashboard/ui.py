@@ -23,8 +23,10 @@ _LONGEST_SENTENCE: Final = 2000
 # Hebrew, Arabic and their neighbours, with what joins the words of a name.
 _LETTERS: Final = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc"
 _RIGHT_TO_LEFT: Final = re.compile(f"[{_LETTERS}](?:[{_LETTERS} /._-]*[{_LETTERS}])?")
-# A label needs about this share of the bar to be readable; the total stands beside it either way.
-_LABEL_FROM: Final = 0.09
+# What of a bar a letter of its label takes where a page is narrowest beside another column (7 of 560 pixels), and the room around it; the total stands
+# beside the bar either way.
+_LETTER: Final = 0.0125
+_AROUND: Final = 0.025
 
 
 def text(value: object, most: int = 80) -> str:
@@ -81,9 +83,9 @@ def strip(label: str, parts: dict[str, float], total: float, widest: float, them
     cells = []
     for stage in in_order([name for name, value in parts.items() if value > 0.0]):
         share = parts[stage] / widest if widest > 0.0 else 0.0
-        wide = share >= _LABEL_FROM
         style = f"width:{100.0 * share:.3f}%;background:{theme.stage(stage)};color:{theme.on_stage(stage)}"
         title = f"{text(stage)} {say_ms(parts[stage])}"
+        wide = share >= _AROUND + _LETTER * len(title)
         cells.append(f'<span class="{"" if wide else "ov-thin"}" style="{style}" title="{title}">{title if wide else ""}</span>')
     spoken = ", ".join(f"{stage} {say_ms(parts[stage])}" for stage in in_order(list(parts)) if parts[stage] > 0.0)
     bar = f'<div class="ov-bar" role="img" aria-label="{text(f"{label}: {spoken}", 400)}">{"".join(cells)}</div>'

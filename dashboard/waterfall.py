@@ -109,6 +109,15 @@ def gap_ms(client: TraceSpan, engine: TraceSpan) -> tuple[float, float]:
     return max(before, 0.0), max(after, 0.0)
 
 
+def until(pieces: Sequence[PathPiece], end_ms: float) -> dict[str, float]:
+    """Return the milliseconds of each stage on the critical path before a time."""
+    found: dict[str, float] = {}
+    for piece in pieces:
+        if piece.from_ms < end_ms:
+            found[piece.stage] = found.get(piece.stage, 0.0) + min(piece.to_ms, end_ms) - piece.from_ms
+    return found
+
+
 @dataclass(slots=True)
 class Run:
     """Pieces of the critical path that stand so close that they are drawn as one: of its length, `path_ms` are theirs."""

@@ -3,7 +3,9 @@
 select
     trace_id, start, service, route, model, status, error_type, e2e_ms, ttft_ms, output_tokens,
     network_ms, gateway_ms, retrieval_ms, prompt_ms, guardrail_ms, queue_ms, kv_transfer_ms, prefill_ms, first_token_ms, decode_ms, generation_ms,
-    tool_ms, post_ms, other_ms, count(*) over () as total
+    tool_ms, post_ms, other_ms,
+    ttft_network_ms, ttft_gateway_ms, ttft_retrieval_ms, ttft_prompt_ms, ttft_guardrail_ms, ttft_queue_ms, ttft_kv_transfer_ms, ttft_prefill_ms,
+    ttft_first_token_ms, ttft_decode_ms, ttft_generation_ms, ttft_tool_ms, ttft_post_ms, ttft_other_ms, count(*) over () as total
 from (select *, case $metric when 'ttft' then ttft_ms when 'itl' then itl_ms when 'tpot' then tpot_ms else e2e_ms end as judged_ms from v_requests)
 where asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
     and complete

@@ -152,8 +152,11 @@ def _details(found: Comparison, theme: Theme) -> None:
             ui.put(f"<small>B − A in per cent of A, 95 % block-bootstrap intervals; right of zero = slower{taken}; source /api/v1/compare</small>")
         with right:
             ui.put("<h2>Which stage moved it</h2>")
-            st.plotly_chart(plot.figure(charts_compare.stage_changes(found.stages, theme)), theme=None, config=plot.CONFIG, key="stage-changes",
-                            alt="Stage differences: " + ui.text(", ".join(f"{row.stage} {say_ms(row.difference_ms)}" for row in found.stages), 300))
+            if charts_compare.moved(found.stages):
+                st.plotly_chart(plot.figure(charts_compare.stage_changes(found.stages, theme)), theme=None, config=plot.CONFIG, key="stage-changes",
+                                alt="Stage differences: " + ui.text(", ".join(f"{row.stage} {say_ms(row.difference_ms)}" for row in found.stages), 300))
+            else:
+                ui.put("<p>No stage takes more or less time than before.</p>")
             total = sum(row.difference_ms for row in found.stages)
             ui.put("<small>Solid = mean of all requests, hatched = around the SLO percentile; stages add up to "
                    f"{say_ms(total)}, the difference of mean E2E</small>")

@@ -9,7 +9,7 @@ from analysis.doctor import Checkup, said
 from analysis.report import Report
 from analysis.trust import Check
 from dashboard import data, nav, state, states, ui
-from dashboard.theme import say_age, say_ratio, say_time
+from dashboard.theme import say_age, say_count, say_ratio, say_time
 from dashboard.views.verdict import METRICS
 
 _ORDER = {"fail": 0, "warn": 1, "ok": 2}
@@ -59,9 +59,10 @@ def freshness(report: Report) -> str:
     window = report.window
     age = f"{say_age((state.now() - held.newest).total_seconds())} ago ({say_time(held.newest, date=True)})" if held.newest else "never"
     of = window.requests + window.incomplete
+    since = f" since {say_time(held.oldest, date=True)}" if held.oldest else ""
     return ui.facts([
-        ("Newest request", age), ("In the store", f"{held.requests:,} requests" + (f" since {say_time(held.oldest, date=True)}" if held.oldest else "")),
-        ("In this window", f"{window.requests:,} requests, {window.llm_calls:,} model calls, {window.spans:,} spans"),
+        ("Newest request", age), ("In the store", f"{say_count(held.requests, 'request')}{since}"),
+        ("In this window", f"{say_count(window.requests, 'request')}, {say_count(window.llm_calls, 'model call')}, {say_count(window.spans, 'span')}"),
         ("Left out as incomplete", f"{window.incomplete:,} of {of:,} ({say_ratio(window.incomplete / of)})" if of else ""),
         ("TTFT measured by", ui.text(report.latency.ttft_ms.source or report.latency.ttft_ms.reasons.get("p50"), 200)),
         ("ITL measured by", ui.text(report.latency.itl_ms.source or report.latency.itl_ms.reasons.get("p50"), 200))])
@@ -77,7 +78,11 @@ def unknown(report: Report) -> str:
     """What the report cannot say, with the reason it gives."""
     parts = [(key, why) for key, why in report.reasons.items() if not key.startswith("findings.")]
     parts += [(f"{where}.{key}", why) for where in ("errors", "retries", "goodput", "verdict") for key, why in getattr(report, where).reasons.items()]
-    body = "".join(f"<dt>{ui.text(key.replace('_', ' ').replace('.', ': '))}</dt><dd>{ui.sentence(why)}</dd>" for key, why in parts)
+    # What is not known for one reason stands together.
+    names: dict[str, list[str]] = {}
+    for key, why in parts:
+        names.setdefault(why, []).append(key.replace("_", " ").replace(".", ": "))
+    body = "".join(f"<dt>{ui.text(', '.join(keys), 300)}</dt><dd>{ui.sentence(why)}</dd>" for why, keys in names.items())
     return f'<h2>What is not known here, and why</h2><dl class="ov-facts">{body}</dl>' if body else ""
 
 

@@ -11,7 +11,7 @@ import streamlit as st
 from analysis.client import Refused
 from analysis.finding import printable
 from analysis.report import Report
-from analysis.requests import RequestList
+from analysis.requests import RequestList, RequestRow
 from analysis.trace import Trace
 from dashboard import data, downloads, heat, nav, state, states, ui, waterfall
 from dashboard.box import Box
@@ -69,10 +69,17 @@ def headline(listed: RequestList, metric: str) -> tuple[str, list[str]]:
         return "No request matches", ["Draw another box, or press Escape on the heat map to clear it."]
     first = listed.rows[0]
     value = first.ttft_ms if metric == "ttft" else first.e2e_ms
-    stage = f", {say_ms(first.slowest_stage_ms)} of its {say_ms(first.e2e_ms)} in {ui.text(first.slowest_stage)}" if first.slowest_stage else ""
+    stages = stages_of(first, metric)
+    slowest = max(stages, key=stages.__getitem__, default=None)
+    stage = f", {say_ms(stages[slowest])} of it in {ui.text(slowest)}" if slowest else ""
     return (f"Slowest {metric.upper()} {say_ms(value)}{stage}",
             [f"Request of {say_time(first.start, date=True)}, {ui.text(' '.join(filter(None, (first.service, first.route))), 120)}; "
              f"{len(listed.rows):,} of {listed.total:,} requests listed, source /api/v1/requests."])
+
+
+def stages_of(row: RequestRow, metric: str) -> dict[str, float]:
+    """The stages of what is looked at: of a request up to its first token, where that is known, else of the whole of it."""
+    return row.ttft_stages if metric == "ttft" and row.ttft_stages else row.stages
 
 
 def failures(listed: RequestList, report: Report) -> tuple[str, list[str]]:
@@ -94,7 +101,7 @@ def _listed(asked: data.Asked, metric: str, box: Box | None, *, failed: bool = F
 def _table(listed: RequestList, metric: str, box: Box | None) -> None:
     if box is not None:
         heat.chosen(box, metric, listed.total)
-    ids, cells = [row.trace_id for row in listed.rows], columns(listed)
+    ids, cells = [row.trace_id for row in listed.rows], columns(listed, metric)
     slowest = max((row.e2e_ms for row in listed.rows), default=1.0) / 1000.0
     st.dataframe(
         cells, key=_TABLE, height=300, hide_index=True, on_select=lambda: state.choose_trace(ids, _TABLE), selection_mode="single-row",
@@ -102,19 +109,22 @@ def _table(listed: RequestList, metric: str, box: Box | None) -> None:
         column_config={
             **{name: st.column_config.ProgressColumn(name, format="%.2f s", min_value=0.0, max_value=slowest) for name in ("E2E", "TTFT")},
             "start": st.column_config.DatetimeColumn("start (UTC)", format="HH:mm:ss.SSS", timezone="UTC"),
-            "stages": st.column_config.BarChartColumn("stages", help=f"ms in {', '.join(taken(listed))}", y_min=0.0),
+            "stages": st.column_config.BarChartColumn(
+                "stages to the first token" if metric == "ttft" else "stages", help=f"ms in {', '.join(taken(listed, metric))}", y_min=0.0),
             "ms in it": st.column_config.NumberColumn("in that stage", format="%.0f ms"), "tokens out": st.column_config.NumberColumn("tokens out")})
     downloads.as_csv("These requests", "requests", cells)
 
 
-def columns(listed: RequestList) -> dict[str, list[Any]]:
-    """The list as columns of a table, without those that nobody filled; a cell is plain text and never markup."""
-    rows, stages = listed.rows, taken(listed)
+def columns(listed: RequestList, metric: str) -> dict[str, list[Any]]:
+    """The list as columns of a table, without those that nobody filled; a cell is plain text and never markup. Stages are those of the metric."""
+    rows, stages = listed.rows, taken(listed, metric)
+    times = [stages_of(row, metric) for row in rows]
+    slowest = [max(time, key=time.__getitem__, default=None) for time in times]
     found: dict[str, list[Any]] = {
         "start": [row.start for row in rows], "E2E": [row.e2e_ms / 1000.0 for row in rows],
-        "TTFT": [None if row.ttft_ms is None else row.ttft_ms / 1000.0 for row in rows], "slowest stage": [row.slowest_stage for row in rows],
-        "stages": [[row.stages.get(stage, 0.0) for stage in stages] for row in rows],
-        "ms in it": [row.slowest_stage_ms for row in rows], "tokens out": [row.output_tokens for row in rows],
+        "TTFT": [None if row.ttft_ms is None else row.ttft_ms / 1000.0 for row in rows], "slowest stage": slowest,
+        "stages": [[time.get(stage, 0.0) for stage in stages] for time in times],
+        "ms in it": [time[stage] if stage else None for time, stage in zip(times, slowest, strict=True)], "tokens out": [row.output_tokens for row in rows],
         "service": [printable(row.service) for row in rows], "route": [printable(row.route) if row.route else "" for row in rows],
         "model": [printable(row.model) if row.model else "" for row in rows],
         "status": ["ok" if row.status == "ok" else f"✗ {printable(row.error_type) if row.error_type else 'error'}" for row in rows],
@@ -122,9 +132,9 @@ def columns(listed: RequestList) -> dict[str, list[Any]]:
     return {name: cells for name, cells in found.items() if any(cell not in (None, "") for cell in cells)}
 
 
-def taken(listed: RequestList) -> list[str]:
+def taken(listed: RequestList, metric: str) -> list[str]:
     """The stages in which any of the listed requests spent time, in the order of the pipeline."""
-    return in_order(list({stage for row in listed.rows for stage, value in row.stages.items() if value > 0.0}))
+    return in_order(list({stage for row in listed.rows for stage, value in stages_of(row, metric).items() if value > 0.0}))
 
 
 def _one(trace_id: str, report: Report, theme: Theme) -> None:
@@ -168,11 +178,17 @@ def _when(start: str) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} UTC"
 
 
+def _longest(stages: Mapping[str, float], whole_ms: float, where: str, theme: Theme) -> str:
+    largest = max(stages, key=stages.__getitem__, default=None)
+    if largest is None or whole_ms <= 0.0:
+        return ""
+    return f"{where}: {ui.chip(largest, theme)} {say_ms(stages[largest])} ({say_ratio(stages[largest] / whole_ms)})"
+
+
 def about(trace: Trace, theme: Theme) -> str:
     """One request in two lines, as safe HTML."""
-    largest = max(trace.stages, key=trace.stages.__getitem__, default=None)
-    longest = f"; longest on its critical path: {ui.chip(largest, theme)} {say_ms(trace.stages[largest])} ({say_ratio(trace.stages[largest] / trace.e2e_ms)})" \
-        if largest and trace.e2e_ms > 0.0 else ""
+    longest = _longest(trace.stages, trace.e2e_ms, "; longest on its critical path", theme)
+    longest += _longest(waterfall.until(trace.path, trace.ttft_ms), trace.ttft_ms, ", up to the first token", theme) if trace.ttft_ms else ""
     first = f"TTFT <b>{say_ms(trace.ttft_ms)}</b>" if trace.ttft_ms is not None else "TTFT not measured"
     waited = f", {say_ms(trace.wait_user_ms)} waiting for the user outside of it" if trace.wait_user_ms > 0.0 else ""
     return (f"<h2>Request {ui.text(trace.trace_id)}</h2><p>{_when(trace.start)} · {ui.text(trace.service)} · {ui.text(trace.route or '')} · "

@@ -12,7 +12,7 @@ from analysis.latency import Percentiles
 from analysis.report import Report
 from analysis.series import Series, SeriesPoint
 from dashboard import data, nav, state, states, ui
-from dashboard.theme import LIGHT, Theme, say_age, say_ms, say_ratio, say_step, say_time, theme_of
+from dashboard.theme import LIGHT, Theme, say_age, say_count, say_ms, say_ratio, say_step, say_time, theme_of
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
 _GLYPH = {"over_budget": "▲", "failing": "▲", "traffic_lost": "▲", "within_budget": "✓", "not_enough_data": "◔", "no_data": "◔"}
@@ -37,7 +37,7 @@ def draw() -> None:
     ui.put(verdict_box(report, theme))
     nav.links_with(("findings", "See the evidence", {}), ("budget", "Which stage, and what slow requests do differently", {}), nav.requests_of(report))
     ui.put(scores(report, asked, theme))
-    ui.put(stage_strips(report, theme) + details(report))
+    ui.put(details(report))
     ui.put(states.footer(report))
 
 
@@ -127,7 +127,7 @@ def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
                     alt=f"goodput ratio per {say_step(course.step_s)}, target dashed")
     side = (f"<h2>Goodput: every limit met at once</h2>{number} {line}<br><small>{rest}<br>missed: {missed}, errors {good.failed_by.error:,}; "
             f"unmeasurable {good.unmeasurable:,}<br>error ratio {say_ratio(report.errors.ratio)}</small>" + traffic(course, theme) + burn_of(data.burn(asked)))
-    return f'<div class="ov-wide"><div>{table}</div><div>{side}</div></div>'
+    return f'<div class="ov-wide"><div>{table}{stage_strips(report, theme)}</div><div>{side}</div></div>'
 
 
 def traffic(course: Series, theme: Theme) -> str:
@@ -185,7 +185,7 @@ def details(report: Report) -> str:
     """The four-step checklist and the data-quality checks that need a look."""
     steps = "".join(f"<dt>{_STEP[step.status]} {ui.text(step.step)}</dt><dd>{ui.sentence(step.detail)}</dd>" for step in report.checklist)
     bad = [check for check in report.data_quality if check.status != "ok"]
-    checks = "".join(f"<dt>{ui.text(check.check)}</dt><dd>{ui.sentence(check.detail)}</dd>" for check in bad)
+    checks = "".join(f"<dt>{ui.text(check.check.replace('_', ' '))}</dt><dd>{ui.sentence(check.detail)}</dd>" for check in bad)
     passed = f"{len(report.data_quality) - len(bad)} of {len(report.data_quality)} checks pass"
     return (f'<div class="ov-cols"><div><h2>Checklist</h2><dl class="ov-facts">{steps}</dl></div>'
             f'<div><h2>Can these numbers be trusted?</h2><dl class="ov-facts">{checks}</dl><small>{passed}</small></div></div>')
@@ -208,7 +208,8 @@ def _score(stats: Percentiles, name: str, limit: float | None) -> str:
     if value is None:
         why = stats.reasons.get(name.lower(), "")
         # Too few, or a reason that stands beside the metric's name and among the checks.
-        return f'<span class="ov-muted" title="{ui.text(why, 200)}">{f"only {stats.n:,} requests" if "at least" in why else "not given"}</span>'
+        said = f"only {say_count(stats.n, 'request')}" if "at least" in why else "not given"
+        return f'<span class="ov-muted" title="{ui.text(why, 200)}">{said}</span>'
     interval: tuple[float, float] | None = getattr(stats, f"{name.lower()}_interval")
     over = limit is not None and value > limit
     number = f'<span class="ov-num{" ov-over" if over else ""}">{"▲ " if over else ""}{say_ms(value)}</span>'

@@ -34,7 +34,9 @@ def test_other_orders() -> None:
     insert(con, requests(3, other_ms=[1.0, 2.0, 3.0], ttft_other_ms=[0.9, 0.5, 0.1], output_tokens=[5, None, 9]))
     tokens = [row.output_tokens for row in list_requests(con, Window(), sort="output_tokens").rows]
     assert tokens == [9, 5, None]
-    assert [row.ttft_ms for row in list_requests(con, Window(), sort="ttft").rows] == [0.9, 0.5, 0.1]
+    by_ttft = list_requests(con, Window(), sort="ttft").rows
+    assert [row.ttft_ms for row in by_ttft] == [0.9, 0.5, 0.1]
+    assert [row.ttft_stages for row in by_ttft] == [{"other": 0.9}, {"other": 0.5}, {"other": 0.1}]  # which is not what the whole requests took
     starts = [row.start for row in list_requests(con, Window(), sort="start").rows]
     assert starts == sorted(starts, reverse=True)
 

@@ -22,7 +22,7 @@ from analysis.slo import parse_slo
 from analysis.window import Window, rfc3339
 from collector.config import Settings
 from dashboard import data, nav, states
-from dashboard.theme import say_age, say_ms
+from dashboard.theme import say_age, say_count, say_ms
 from models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, load_artifact, model_file, write_artifact
 from tests.analysis.builders import T0, at, gauge, insert, requests, store, vllm_gauges, vllm_spans
 from tests.analysis.test_quality import histogram
@@ -261,7 +261,7 @@ def test_too_few_requests_are_said_and_nothing_is_red(monkeypatch: pytest.Monkey
     assert "ov-bad" not in words(app)
     if page == "verdict":
         assert "Not enough data" in plain(app)
-        assert f"only {n} requests" in plain(app)
+        assert f"only {say_count(n, 'request')}" in plain(app)
 
 
 def test_within_budget_is_said_without_red(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,3 +98,9 @@ def test_hostile_names_become_text() -> None:
 def test_a_request_of_no_length_is_drawn() -> None:
     trace = msgspec.structs.replace(a_trace(), e2e_ms=0.0, ttft_ms=0.0, spans=[msgspec.structs.replace(a_trace().spans[0], duration_ms=0.0)], path=[])
     assert "GET /ask" in drawn(trace)
+
+
+def test_the_path_before_the_first_token_ends_with_it() -> None:
+    trace = a_trace()
+    assert waterfall.until(trace.path, 600.0) == {"retrieval": 200.0, "other": 100.0, "first_token": 300.0}
+    assert sum(waterfall.until(trace.path, 750.0).values()) == 750.0
