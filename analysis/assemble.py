@@ -148,6 +148,32 @@ class _Batch:
             _join_siblings(engines, clients, self.parent, self.start, self.end, self.role, _numpy(self.spans, "status") == _ERROR)
             if (np.diff(self.trace) < 0).any():
                 self._sort()
+        self._join_places()
+
+    def _join_places(self) -> None:
+        """Put an engine that only prefills under the one that it meets and that decodes, also across traces (SGLang's bootstrap room)."""
+        rows = np.flatnonzero((self.role == cp.ENGINE) & self.spans.column("depends_on").is_valid().to_numpy())
+        if len(rows) < 2:
+            return
+        place = _codes_at(rows, self.spans.column("depends_on"))
+        prefills = dict(zip(rows.tolist(), self._only_prefills(rows).tolist(), strict=True))
+        for row in (r for r in rows.tolist() if prefills[r]):
+            others = [r for r in rows[place[rows] == place[row]].tolist() if not prefills[r]]
+            if len(others) != 1 or is_below(others[0], row, self.parent):
+                continue
+            if self.trace[row] != self.trace[others[0]]:
+                if self.parent[row] >= 0:  # a part of another request
+                    continue
+                self.trace[self.trace == self.trace[row]] = self.trace[others[0]]
+            self.parent[row] = others[0]
+        if (np.diff(self.trace) < 0).any():
+            self._sort()
+
+    def _only_prefills(self, engines: Ints) -> Bools:
+        """Which of these engine requests only prefill: one token is all that they have to make (vLLM, Dynamo); SGLang says it in the name."""
+        names = pc.starts_with(self.spans.column("name").take(pa.array(engines)), "prefill").to_numpy()
+        only: Bools = names | (_ints(self.spans, "output_tokens")[engines] == 1)
+        return only
 
     def nest_prefills(self) -> None:
         """Put a request of an engine that only prefills under the one beside it that waits for its cache and decodes: what goes on there is its prefill."""
@@ -156,9 +182,7 @@ class _Batch:
         engines = engines[np.isin(self.parent[engines], above[counts > 1])]
         if not len(engines):
             return
-        # One token is all that a prefill has to make (vLLM, Dynamo); SGLang says it in the name.
-        names = pc.starts_with(self.spans.column("name").take(pa.array(engines)), "prefill").to_numpy()
-        only = names | (_ints(self.spans, "output_tokens")[engines] == 1)
+        only = self._only_prefills(engines)
         for row in engines[only].tolist():
             beside = engines[~only & (self.parent[engines] == self.parent[row]) & (self.start[engines] < self.end[row]) & (self.end[engines] >= self.end[row])]
             if len(beside) == 1:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from collector.quiet import LOOK_BACK_NS
 from collector.recent import arranged
 from collector.response_ids import ResponseIds
-from collector.stages import MODEL_ROLES
+from collector.stages import MODEL_ROLES, ROLE
 from collector.store import sql
 
 # A call's partners may have partners of their own (a request whose calls are all reported twice, one trace each).
@@ -45,7 +45,7 @@ def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, known: Known
     wanted = fresh = quiet.select(["trace_hi", "trace_lo"])
     read = wanted if held is None or known is None else known.unread.select(["trace_hi", "trace_lo"])
     doubled = doubled_sources(cursor) if known is None else known.doubled
-    parts = [] if held is None else [held.select(["seq", "response_id"]).filter(pc.is_in(held.column("role"), value_set=MODEL_ROLES))]
+    parts = [] if held is None else [joining_ids(held, "seq")]
     asked = read
     for _ in range(_HOPS):
         if asked.num_rows:
@@ -68,6 +68,17 @@ def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, known: Known
         stored = arranged(stored, *(column.to_numpy() for column in read.columns))
         spans = stored if spans is None else pa.concat_tables([spans.select(stored.column_names), stored])
     return _with_notes(cursor, spans.drop_columns(["seq"]), wanted)
+
+
+def joining_ids(spans: pa.Table, beside: str) -> pa.Table:
+    """What the model calls among these spans may share with spans of other traces, as `response_id` beside the column named: ids of answers, and where the
+    engines of one request meet."""
+    role = spans.column("role")
+    calls = spans.select([beside, "response_id"]).filter(pc.is_in(role, value_set=MODEL_ROLES))
+    if spans.column("depends_on").null_count == spans.num_rows:
+        return calls
+    places = spans.select([beside, "depends_on"]).filter(pc.equal(role, pa.scalar(ROLE["engine"], role.type)))
+    return pa.concat_tables([calls, places.rename_columns([beside, "response_id"])])
 
 
 def _with_notes(cursor: duckdb.DuckDBPyConnection, spans: pa.Table, wanted: pa.Table) -> pa.Table:

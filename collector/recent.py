@@ -23,8 +23,8 @@ from collector.layout import MAX_SHAPES, SHAPE_SCHEMA, SPAN_COLUMNS, VALUE_COLUM
 KEPT_BYTES = 64 << 20
 _OF_SOURCE = ("service", "instance", "version", "scope_name")
 _OF_SHAPE = ("kind", "status", "flags", "stage", "role", "source_id", "operation", "model", "provider", "error_type", "http_status", "route", "workload")
-_OF_VALUES = tuple(name for name in VALUE_COLUMNS if name not in ("depends_on", "cache_write_tokens"))
-_TEXTS = ("response_id", "finish_reason", "prefix_hash", "trace_state")
+_OF_VALUES = tuple(name for name in VALUE_COLUMNS if name != "cache_write_tokens")
+_TEXTS = ("response_id", "finish_reason", "prefix_hash", "depends_on", "trace_state")
 _VALUE_TYPES = {name: pa.string() if name in _TEXTS else pa.int64() for name in _OF_VALUES}
 _VALUE_TYPES |= {"temperature": pa.float64(), "streaming": pa.bool_(), "ttft_source": pa.uint8()}
 

@@ -34,9 +34,9 @@ from collector.normalize import MAP_TYPE, Normalized, Rules, normalize, warm
 from collector.points import Points, decode_points
 from collector.quarantine import WARNING
 from collector.quiet import QuietTraces
+from collector.reading import joining_ids
 from collector.recent import Recent
 from collector.response_ids import ResponseIds
-from collector.stages import MODEL_ROLES
 from collector.store import Store
 from collector.tally import Tally
 from collector.tracing import tracer
@@ -451,7 +451,7 @@ class Writer:
             t = part.spans
             hi, lo, start = (t.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns"))
             self._quiet.note(hi, lo, start, batch, now_s)
-            calls = t.select(["response_id", "start_ns"]).filter(pc.and_(pc.is_in(t.column("role"), MODEL_ROLES), pc.is_valid(t.column("response_id"))))
+            calls = joining_ids(t, "start_ns").filter(pc.field("response_id").is_valid())
             if calls.num_rows:
                 self._response_ids.add(calls.column("response_id").combine_chunks(), calls.column("start_ns").to_numpy())
         if group.notes:  # their traces are assembled, again if they were

@@ -5,7 +5,7 @@ Source: SGLang 0.5.23 (srt/observability/trace.py, req_time_stats.py, metrics_co
 The attributes are vLLM's, so the fields are in vllm.py; here are the span names. One `decode_loop` span per step is folded.
 """
 
-from collector.dialects import Dialect, Mark, Metric, SpanName
+from collector.dialects import Dialect, Field, Mark, Metric, SpanName
 from collector.dialects.vllm import ESTIMATED
 
 ORDER = 21
@@ -14,6 +14,8 @@ DIALECT = Dialect(
     name="sglang",
     prefixes=("sglang.",),
     scopes=(_SCOPE,),
+    # Where one engine prefills and another decodes, both name the place at which they meet; their requests' ids differ, and often their traces.
+    fields=(Field("depends_on", "bootstrap_room", rank=10),),
     marks=(
         Mark("thread_label", "folded", "other"),
         Mark("module", "engine", "other", frozenset({"sglang::request"})),

@@ -6,6 +6,6 @@ select
     s.operation, s.model, s.provider, s.response_id, s.input_tokens, s.output_tokens, s.cached_tokens, s.reasoning_tokens, s.max_tokens, s.temperature,
     s.streaming, s.ttft_ns, coalesce(s.ttft_source, 0::utinyint) as ttft_source, s.queue_ns, s.prefill_ns, s.decode_ns, s.engine_e2e_ns, s.chunks, s.chunk_span_ns,
     s.chunk_gap_max_ns, s.usable_ns, s.finish_reason, s.error_type, s.http_status, s.attempts, s.route, s.session, s.tenant, s.user_hash, s.workload, s.turn,
-    s.prefix_hash, s.seq
+    s.prefix_hash, s.depends_on, s.seq
 from stored_spans s semi join (select seq from spans semi join wanted using (trace_hi, trace_lo) where start_ns >= $floor) using (seq) left join sources src using (source_id)
 where s.start_ns >= $floor;

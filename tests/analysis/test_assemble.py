@@ -418,6 +418,27 @@ def test_a_call_that_was_cancelled_when_another_had_answered_is_neither_the_path
     assert (requests[0]["error"], requests[0]["ttft_ns"], [c["on_path"] for c in calls]) == (False, 400e6, [True, False])
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), None])
+def test_a_prefill_engine_in_a_trace_of_its_own_is_found_by_where_the_two_meet(order: tuple[int, ...] | None) -> None:
+    def made(id: int, name: str, start: float, end: float, parent: int, trace: int, **attributes: Any) -> Made:
+        return Made(id, name, start, end, parent, scope="sglang server", service=name.split(" ", maxsplit=1)[0], attributes=attributes, trace=trace)
+
+    told = {"gen_ai.latency.e2e": 1.0, "gen_ai.latency.time_to_first_token": 0.5, "module": "sglang::request", "bootstrap_room": "0x5eed"}
+    other = {**told, "bootstrap_room": "0x0ddba11", "gen_ai.request.id": "c"}
+    sent = [
+        body(made(3, "prefill Req 1f", 20, 500, 0, 1, **{**told, "gen_ai.request.id": "a"}), made(4, "prefill_waiting", 20, 200, 3, 1),
+             made(5, "prefill_forward", 200, 500, 3, 1)),
+        body(made(7, "decode Req 2e", 20, 990, 0, 2, **{**told, "gen_ai.request.id": "b"}), made(8, "decode_forward", 510, 980, 7, 2)),
+        body(made(9, "decode Req 3d", 20, 990, 0, 3, **other))]
+    with pipeline() as one:
+        for bodies in [sent] if order is None else [[sent[i]] for i in order]:
+            send(one, bodies)
+        rows = held(one)
+    assert (len(rows.requests), len(rows.calls)) == (2, 2)
+    found = {k: rows.requests[0][f"{k}_ms"] for k in ("queue", "prefill", "decode", "other")}
+    assert found == {"queue": 180, "prefill": 300, "decode": 470, "other": 20}
+
+
 def tool(id: int, start: float, end: float, parent: int, **more: Any) -> Made:
     return Made(id, "t", start, end, parent, **{"attributes": {"openinference.span.kind": "TOOL"}, **more})
 
