@@ -13,7 +13,7 @@ st.set_page_config(page_title="Overrun", page_icon=str(Path(__file__).with_name(
 page = st.navigation(list(nav.pages().values()), position="top")
 st.html(f"<style>{theme.css()}</style>")
 if login.passed():
-    with ui.errors_as_boxes():
+    with ui.errors_as_boxes(data.answers):
         place = nav.place_of(page)
         state.filter_bar(partial(data.menus, needs=nav.needs_of(place) if place.steady else None, query=st.query_params.to_dict()))
         live.badge(charts=place.charts, holds=place.holds)

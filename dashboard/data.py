@@ -18,7 +18,7 @@ from typing import Final, TypeAlias, TypeVar
 import streamlit as st
 
 from analysis.burn import Burn
-from analysis.client import Client
+from analysis.client import Client, ClientError
 from analysis.cohorts import Cohorts
 from analysis.compare import Comparison
 from analysis.doctor import Checkup
@@ -97,6 +97,15 @@ def watermark() -> tuple[datetime | None, int]:
     """How far the store has come: the start of its newest request and how many there are; it moves when there is something new to draw."""
     held = _ask("holdings", _NOTHING, fresh_s=_MARK_S, keep_s=0.0, of=lambda api, asked: api.holdings(asked))
     return _seen(held)
+
+
+def answers() -> bool:
+    """Whether the server answers now."""
+    try:
+        client().holdings(dict(_NOTHING))
+    except ClientError:
+        return False
+    return True
 
 
 def holdings(asked: Asked) -> Holdings:

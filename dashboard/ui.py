@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -20,6 +20,7 @@ from analysis.finding import printable
 from dashboard.theme import Theme, in_order, say_ms
 
 _LONGEST_SENTENCE: Final = 2000
+_ASK_AGAIN_S: Final = 3
 # Hebrew, Arabic and their neighbours, with what joins the words of a name.
 _LETTERS: Final = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc"
 _RIGHT_TO_LEFT: Final = re.compile(f"[{_LETTERS}](?:[{_LETTERS} /._-]*[{_LETTERS}])?")
@@ -117,12 +118,21 @@ def spark(values: Sequence[float | None], theme: Theme, *, alt: str, limit: floa
 
 
 @contextmanager
-def errors_as_boxes() -> Iterator[None]:
-    """Show what the server refuses, or that there is none, as a sentence with its remedy."""
+def errors_as_boxes(answers: Callable[[], bool]) -> Iterator[None]:
+    """Show what the server refuses, or that there is none, as a sentence with its remedy; `answers` tells whether there is one again."""
     try:
         yield
     except ClientError as error:
-        put(box(_headline(error), [sentence(str(error)), "This page asks again when you change a filter or reload it."], role="alert"))
+        gone = isinstance(error, Unreachable)
+        when = f"every {_ASK_AGAIN_S} s and goes on by itself" if gone else "again when you change a filter or reload it"
+        put(box(_headline(error), [sentence(str(error)), f"This page asks {when}."], role="alert"))
+        if gone:
+            st.fragment(_until_back, run_every=_ASK_AGAIN_S, key="back")(answers)
+
+
+def _until_back(answers: Callable[[], bool]) -> None:
+    if answers():
+        st.rerun(scope="app")
 
 
 def _headline(error: ClientError) -> str:

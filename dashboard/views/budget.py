@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import streamlit as st
 
@@ -13,6 +14,9 @@ from analysis.report import Report
 from dashboard import charts, data, heat, nav, plot, state, states, ui
 from dashboard.box import Box
 from dashboard.theme import Theme, say_added, say_ms, theme_of
+
+# Below it a difference is written as 0 ms.
+_LEAST_GAP_MS: Final = 0.05
 
 
 def draw() -> None:
@@ -67,6 +71,8 @@ def headline(found: Stages) -> tuple[str, list[str]]:
         first = f"{metric} has no stage budgets"
     largest = max(found.parts, key=lambda part: part.added_ms)
     gap = found.slow_ms - found.typical_ms
+    if abs(gap) < _LEAST_GAP_MS:
+        return first, [f"A slow request takes as long as a typical one, {say_ms(found.slow_ms)}."]
     second = (f"A slow request takes {say_ms(found.slow_ms)}, a typical one {say_ms(found.typical_ms)}; "
               f"of the {say_added(gap)}, {ui.text(largest.stage)} makes {say_added(largest.added_ms)}.")
     return first, [second]

@@ -30,7 +30,7 @@ def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[C
 
 def _panel(report: Report) -> None:
     # A fragment: moving a slider draws this panel anew and nothing else.
-    with ui.errors_as_boxes():
+    with ui.errors_as_boxes(data.answers):
         _answer(report)
 
 

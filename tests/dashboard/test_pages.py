@@ -45,7 +45,7 @@ def script(name: str) -> None:
     from dashboard import data, nav, state, ui
 
     streamlit.navigation(list(nav.pages().values()), position="hidden")
-    with ui.errors_as_boxes():
+    with ui.errors_as_boxes(data.answers):
         state.filter_bar(data.menus)
         import_module(f"dashboard.views.{name}").draw()
 
@@ -341,6 +341,7 @@ def test_no_server_is_a_sentence(empty: FakeApi, monkeypatch: pytest.MonkeyPatch
     text = plain(shown(empty, monkeypatch, "verdict"))
     assert "The server cannot be reached" in text
     assert "overrun serve" in text
+    assert "goes on by itself" in text
 
 
 def test_filters_in_the_url_reach_the_api_and_menus_hold_the_windows_values(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
