@@ -29,7 +29,10 @@ class Gate(msgspec.Struct, kw_only=True):
 
 
 class CheckResult(msgspec.Struct, kw_only=True):
-    """The outcome of all gates. `interval` is the 95 % Wilson interval of the goodput ratio, `enough` whether n carries the SLO percentile."""
+    """The outcome of all gates. `interval` is the 95 % Wilson interval of the goodput ratio, `enough` whether n carries the SLO percentile.
+
+    Of sampled requests the ratio is of those that they stand for, and the interval is of the n that are stored.
+    """
 
     schema: Literal["overrun.check/1"] = SCHEMA
     passed: bool
@@ -64,4 +67,4 @@ def check(report: Report, min_goodput: float | None = None) -> CheckResult:
     few = "" if enough else f" Only {say_count(n, 'request')}: P{report.slo.percentile:g} needs {min_n(report.slo.percentile)}."
     sentence = (f"Passed: {gates[0].seen} meet {limits} at once, wanted {gates[0].wanted}." if passed else f"Failed: {failed} ({limits}).") + few
     return CheckResult(
-        passed=passed, sentence=sentence, goodput_ratio=good.ratio, interval=wilson(good.good, n), requests=n, enough=enough, gates=gates)
+        passed=passed, sentence=sentence, goodput_ratio=good.ratio, interval=wilson(good.ratio * n, n), requests=n, enough=enough, gates=gates)
