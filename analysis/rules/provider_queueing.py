@@ -93,5 +93,5 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         evidence={
             "first_token_ms_before": before, "first_token_ms_now": now, "ratio": ratio, "late_ratio": float(late.mean()), "dispersion": gathered,
             "refused_ratio": refused, "tpot_ms_now": pace[0], "tpot_ms_before": pace[1]},
-        # Calls that have more to read make the far side wait as well: then what made them longer comes first.
-        weight=0.85, amplifier=grown is not None and grown.growth > MOST_EACH * grown.calls_ratio, why_no_service="the wait is the provider's")
+        # A request that asks more of the far side (longer calls, or the same one again) waits there as well: then what made it ask comes first.
+        weight=0.85, amplifier=grown is not None and grown.growth > MOST_EACH * grown.arrivals_ratio, why_no_service="the wait is the provider's")

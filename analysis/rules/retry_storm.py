@@ -26,6 +26,7 @@ Source
     Bronson et al., HotOS 2021.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -71,7 +72,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         "the first attempt answers as fast as the last one did", np.minimum(saved, sum(case.spent(stage) for stage in STAGES)),
         whatif="retries", parameters={"policy": "on_error"})
     stage = case.worst(*STAGES)
-    return named(
+    answer = named(
         case, RULE, stage, claims,
         Action("app", "Switch retries on slowness off (raise the client's read timeout), keep those on errors.", "Restore the former timeout.", fix),
         headline=f"{now.amplification:.2f} attempts a question, {before:.2f} before; {say_ratio(1.0 - refused)} of the repeats followed no refusal, and slow "
@@ -81,6 +82,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "amplification_now": now.amplification, "amplification_before": before, "repeats": int(now.repeat.sum()), "after_error_ratio": refused,
             "lost_ms": mean_lost, "lag_correlation": lag},
         weight=0.95 * (FED if _fed(case) else 1.0), amplifier=True)
+    # Behind one's own repeats calls wait at the far side as well.
+    return replace(answer, brings=frozenset({"provider_queueing"}))
 
 
 def _fed(case: Case) -> bool:
@@ -91,7 +94,10 @@ def _fed(case: Case) -> bool:
 
 def _claims(case: Case, lost_ms: float) -> dict[str, float]:
     """The repeats' part of the busier engine, and the time lost with abandoned attempts, in proportion to the stages that grew."""
-    claims = dict(knock_on(case, "repeats"))
+    claims, grown_work = dict(knock_on(case, "repeats")), demand(case)
+    if grown_work is not None and grown_work.growth >= MIN_GROWTH and not case.calls.has_engine.any():
+        # Where no engine tells, the wait behind the repeats hides in the first token.
+        claims["first_token"] = grown_work.repeats * case.excess_ms("first_token")
     grown = {stage: case.excess_ms(stage) for stage in STAGES}
     whole = sum(grown.values())
     for stage, ms in grown.items():

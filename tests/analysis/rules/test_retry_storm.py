@@ -36,6 +36,18 @@ def test_fires_on_repeats_of_slow_calls(error_type: str | None) -> None:
     assert finding.evidence["after_error_ratio"] == 0.0
 
 
+def test_a_client_finds_the_wait_behind_its_own_repeats_in_the_first_token() -> None:
+    """No engine tells: the first token takes 4 s more, of which a provider's queue could be as well, were not every question asked twice."""
+    first = np.where(LATE, 4_105.0, 105.0) + np.arange(N) % 7
+    frame = requests(N, first_token_ms=first, ttft_first_token_ms=first, decode_ms=500.0, tpot_ms=5.0)
+    last = calls_of(frame, span_id=np.full(N, 2))
+    again = calls_of(frame, span_id=np.full(N, 3)).with_columns(
+        start_ns=last["start_ns"] - 1_500_000_000, error=pl.lit(True), error_type=pl.lit("openai.APITimeoutError"), ttft_ns=pl.lit(None, pl.Int64))
+    found = run(frame, calls=[pl.concat([again.filter(pl.Series(LATE)), last], how="diagonal_relaxed")], slo=E2E)
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("first_token", "retry_storm", ["retry_storm"])
+    assert any(out.what == "provider_queueing" and "it follows from retry_storm" in out.figure for out in found.verdict.ruled_out)
+
+
 def test_what_made_the_calls_slow_comes_before_their_repeats() -> None:
     """Cached tokens fall from 150 of 500 to none, and every question is asked twice from then on: the repeats double the work, the cache adds less."""
     frame, calls = storm(None)
