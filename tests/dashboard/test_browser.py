@@ -413,7 +413,7 @@ def test_charts_stay_while_nothing_moves_and_a_choice_pauses_the_page(servers: d
     chosen = live.answer("requests")["rows"][0]["trace_id"]
     seen = opened().open(live, "traces").drawn(1)
     seen.page.evaluate(WATCH)
-    _badge_moves(seen, 2)
+    _badge_moves(seen, 1)
     assert seen.page.evaluate("window.marked.length && window.marked.every(e => e.isConnected)")
     assert seen.page.evaluate("window.faintest") == 1
     seen.open(live, "traces", trace=chosen)
