@@ -30,6 +30,8 @@ DAY_NS = 86_400 * 10**9
 CHUNK_ROWS = 100_000
 # Over the size, so much more is let go that the next round has nothing to do for a while.
 SLACK_RATIO = 0.1
+# What a share of the rows gives back is an estimate: whole row groups come back. A round asks so often whether the file fits.
+_PASSES = 3
 # Blocks come back a row group (122,880 rows) at a time: below this, letting go of the oldest would let go of nearly everything.
 MIN_BYTES = 32 << 20
 BATCH_TABLES = ("quarantine", "span_events", "span_links", "points", "requests", "llm_calls", "span_notes")
@@ -93,12 +95,16 @@ class Retention:
 
     def round(self, now_ns: int) -> Expired:
         """Let go of everything received before `now_ns` less the age, then of the oldest until the file is below its size."""
-        through = self._too_old(now_ns)
-        if self._max_bytes:
-            through = max(through, self._too_much())
-        done = self._expire(through)
-        if done.batches:
+        through, done = self._too_old(now_ns), Expired()
+        for _ in range(_PASSES):
+            if self._max_bytes:
+                through = max(through, self._too_much())
+            gone = self._expire(through)
+            if not gone.batches:
+                break
             self._writer.call(checkpoint).result()
+            done = Expired(done.batches + gone.batches, done.spans + gone.spans, done.points + gone.points)
+        if done.batches:
             log.info("expired %d spans and %d points of %d commits", done.spans, done.points, done.batches)
         return done
 

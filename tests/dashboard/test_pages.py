@@ -418,7 +418,7 @@ def test_without_a_finding_the_page_says_why(monkeypatch: pytest.MonkeyPatch) ->
     with serving as api:
         text = plain(shown(api, monkeypatch, "findings", **WINDOW))
     assert "No finding" in text
-    assert "within_budget" in text
+    assert "within budget" in text
 
 
 def test_data_health_lists_every_check_worst_first(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
