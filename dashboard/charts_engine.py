@@ -17,14 +17,24 @@ _MISSED: Final = 2.5
 _COLOUR: Final = {"queue_depth": "queue", "running": "decode", "prefix_cache_hit_rate": "guardrail", "preemptions": "prefill", "output_tokens": "tool"}
 _NAMES: Final = {
     "kv_cache_usage": "KV cache used", "queue_depth": "Requests waiting", "running": "Running batch", "prefix_cache_hit_rate": "Prefix cache hits",
-    "preemptions": "Preemptions per second", "output_tokens": "Output tokens per second", "spec_accept_rate": "Drafts accepted", "gpu_util": "GPU busy"}
-
-RATIOS: Final = frozenset({"kv_cache_usage", "prefix_cache_hit_rate", "spec_accept_rate", "gpu_util"})
+    "preemptions": "Preemptions per second", "output_tokens": "Output tokens per second", "spec_accept_rate": "Drafts accepted", "gpu_util": "GPU busy",
+    "prompt_tokens": "Prompt tokens per second", "arrivals": "Requests arriving per second", "iteration_time": "Step time",
+    "iteration_deviation": "Unrest of the step time"}
+_RATIOS: Final = frozenset({"kv_cache_usage", "prefix_cache_hit_rate", "spec_accept_rate", "gpu_util"})
+_SECONDS: Final = frozenset({"iteration_time", "iteration_deviation"})
+_LEVELS: Final = frozenset({"queue_depth", "running"})
 
 
 def name_of(indicator: str) -> str:
     """Return an indicator in words."""
     return _NAMES.get(indicator, indicator.replace("_", " "))
+
+
+def say_threshold(indicator: str, value: float) -> str:
+    """Return a threshold of an indicator with its unit."""
+    if indicator in _SECONDS:
+        return say_ms(1000.0 * value)
+    return say_number(value, "ratio" if indicator in _RATIOS else "requests" if indicator in _LEVELS else "1/s")
 
 
 def rows(found: EngineCourse, theme: Theme) -> Spec:

@@ -11,7 +11,7 @@ from analysis.engine_view import EngineView
 from analysis.leading import Indicator
 from analysis.report import Report
 from dashboard import charts_engine, data, downloads, nav, plot, state, states, ui
-from dashboard.charts_engine import RATIOS, name_of
+from dashboard.charts_engine import name_of, say_threshold
 from dashboard.evidence import plain
 from dashboard.theme import say_age, say_ms, say_number, say_ratio, say_step, say_time, theme_of
 
@@ -35,8 +35,9 @@ def draw() -> None:
                    "mean per step, servers put together as named on the right; dashed = limit or prior threshold; times in UTC; source "
                    "/api/v1/engine</small>")
             downloads.as_json("These series", "engine", found)
+            ui.put(learned(report))
         with right:
-            ui.put(alerts(found) + learned(report) + now(found))
+            ui.put(alerts(found) + now(found))
     ui.put((room(view) if found.effect_n else "") + missing(found) + states.footer(report))
 
 
@@ -84,11 +85,22 @@ def alerts(found: EngineCourse) -> str:
 
 
 def learned(report: Report) -> str:
-    """What the report learned about the indicators on this data, or why it did not."""
+    """What the report learned about the indicators on this data, those that warn no better than chance apart, or why it did not."""
     if not report.indicators:
         why = report.reasons.get("indicators", "")
         return f"<h2>Learned on this data</h2><p><small>{ui.sentence(why)}</small></p>" if why else ""
-    return "<h2>Learned on this data</h2>" + ui.table(["indicator", "precision", "recall", "lead", "n"], [_learned(row) for row in report.indicators])
+    heads, warned = ["indicator", "alert", "precision", "by chance", "recall", "lead", "breaches"], [row for row in report.indicators if warns(row)]
+    others = [_learned(row) for row in report.indicators if not warns(row)]
+    body = ui.table(heads, [_learned(row) for row in warned]) if warned else "<p>No indicator warned better than alerts at random times would.</p>"
+    if others:
+        body += f'<details class="ov-details"><summary>{len(others)} warn no better than chance, or late</summary>{ui.table(heads, others)}</details>'
+    return (f"<h2>Learned on this data</h2>{body}<small>Precision = alerts that a breach followed within 2 min, recall = breaches that an alert came before; "
+            "source /api/v1/report</small>")
+
+
+def warns(row: Indicator) -> bool:
+    """Whether alerts of an indicator came before breaches more often than alerts at random times would."""
+    return not row.lags and row.precision is not None and (row.null_precision is None or row.precision > row.null_precision)
 
 
 def room(view: EngineView) -> str:
@@ -152,10 +164,9 @@ def _last(row: IndicatorCourse) -> str:
 
 def _learned(row: Indicator) -> list[str]:
     lead = say_age(row.lead_s_median) if row.lead_s_median is not None else "–"
-    chance = f"<small>{say_ratio(row.null_precision)} by chance</small>" if row.null_precision is not None else ""
-    threshold = say_ratio(row.threshold) if row.indicator in RATIOS else plain(row.threshold)
-    return [f"{name_of(row.indicator)}<small>{'at most' if row.falling else 'from'} {threshold}{', lags' if row.lags else ''}</small>",
-            f"{_whole(say_ratio(row.precision))}{chance}", _whole(say_ratio(row.recall)), _whole(lead), f"{row.events:,}"]
+    threshold = f"{'at most' if row.falling else 'from'} {say_threshold(row.indicator, row.threshold)}{', lags' if row.lags else ''}"
+    ratios = (say_ratio(part) if part is not None else "–" for part in (row.precision, row.null_precision, row.recall))
+    return [name_of(row.indicator), ui.text(threshold), *map(_whole, ratios), _whole(lead), f'<span class="ov-n">{row.events:,}</span>']
 
 
 def _whole(words: str) -> str:

@@ -6,6 +6,7 @@ import re
 import zipfile
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from streamlit.testing.v1 import AppTest
 from analysis import report as reports
 from analysis.causes import seek
 from analysis.doctor import said
+from analysis.leading import Indicator
 from analysis.slo import parse_slo
 from analysis.window import Window, rfc3339
 from collector.config import Settings
 from dashboard import data, nav, states
 from dashboard.theme import say_age, say_count, say_ms
+from dashboard.views import engine
 from models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, load_artifact, model_file, write_artifact
 from tests.analysis.builders import T0, at, gauge, insert, requests, store, vllm_gauges, vllm_spans
 from tests.analysis.test_quality import histogram
@@ -500,6 +503,25 @@ def test_the_engine_page_says_whether_it_warned(demo: FakeApi, monkeypatch: pyte
         assert row.lead_s is not None
         assert say_age(abs(row.lead_s)) in text
     assert "Not received in this window: Running batch" in text
+
+
+def test_what_warns_no_better_than_chance_stands_apart(demo: FakeApi) -> None:
+    report = demo.answer("report", WINDOW)
+    learned = partial(Indicator, recall=0.5, lead_s_median=30.0, events=4)
+    report.indicators = [
+        learned(indicator="queue_depth", threshold=3.0, precision=0.9, null_precision=0.4),
+        learned(indicator="iteration_time", threshold=0.035, precision=0.4, null_precision=0.4),
+        learned(indicator="kv_cache_usage", threshold=0.9, precision=0.8, null_precision=0.4, lags=True)]
+    body = engine.learned(report)
+    told, _, apart = body.partition("<details")
+    assert "Requests waiting" in told
+    assert "Step time" not in told
+    assert "KV cache used" not in told
+    assert "2 warn no better than chance, or late" in apart
+    assert "from 35 ms" in apart
+    assert "from 90 %, lags" in html.unescape(apart)
+    report.indicators = report.indicators[1:]
+    assert "No indicator warned better than alerts at random times would" in engine.learned(report)
 
 
 def test_without_engine_metrics_the_engine_page_names_what_to_send(monkeypatch: pytest.MonkeyPatch) -> None:
