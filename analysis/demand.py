@@ -90,6 +90,15 @@ def demand(case: Case) -> Demand | None:
         lost_ratio=lost / max(new0, 1.0), longer_ratio=longer / max(new0, 1.0))
 
 
+def has_grown(found: Demand) -> bool:
+    """Say whether the engine has clearly more to do: by all of its work, or, where that has at least not shrunk, by what each request brings.
+
+    How many come varies by chance, what each asks for hardly does.
+    """
+    each = found.growth / max(found.arrivals_ratio, 1e-9)
+    return found.growth >= MIN_GROWTH or (found.growth > 1.0 and each >= MIN_GROWTH)
+
+
 def lost_and_longer(n_in0: float, new0: float, n_in1: float, new1: float) -> tuple[float, float]:
     """Split the growth of new tokens per call: those that the cache held before and holds no more, and those that were not there before."""
     more = max(0.0, new1 - new0)

@@ -9,7 +9,7 @@ import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.case import Case
-from analysis.demand import MIN_TOLD, Demand, Hits, demand, hit_ratio, lost_and_longer, slope
+from analysis.demand import MIN_TOLD, Demand, Hits, demand, has_grown, hit_ratio, lost_and_longer, slope
 from analysis.speed import decode_parts
 
 STAGES: Final = ("prefill", "first_token")
@@ -75,7 +75,7 @@ def _side(rows: pl.DataFrame, column: str, engine_hits: float | None, told: bool
 def knock_on(case: Case, factor: str) -> dict[str, float]:
     """Return what one factor of the engine's growing work (a field of `Demand`) added to the waiting and to the pace of tokens, per stage in ms."""
     found = demand(case)
-    if found is None or found.growth < 1.1:
+    if found is None or not has_grown(found):
         return {}
     return spread(case, getattr(found, factor))
 

@@ -36,7 +36,7 @@ from analysis.budget import FloatArray
 from analysis.calls import Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import MIN_GROWTH, Demand, demand
+from analysis.demand import Demand, demand, has_grown
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
 from analysis.speed import MIN_TOKENS, Slowdown, decode_parts, slowdown
 
@@ -57,7 +57,7 @@ MOST_CACHE: Final = 0.3
 
 def _brought(grown: Demand) -> bool:
     """Say whether what the engine reads more of has a cause of its own: much more work of any kind, or a cache that was lost."""
-    return grown.growth > MOST_GROWTH or (grown.growth >= MIN_GROWTH and grown.cache >= MOST_CACHE)
+    return grown.growth > MOST_GROWTH or (has_grown(grown) and grown.cache >= MOST_CACHE)
 
 
 class Odds(NamedTuple):
