@@ -14,13 +14,15 @@ from analysis.incident import IntArray
 
 # Steps of time in which arrivals are counted, and scrapes over which step times are compared: two minutes at the usual 15 s. Own defaults.
 _STEP_US: Final = 10_000_000
+# Three years of such steps are 80 MB; starts farther apart than that are wrong clocks or unlike recordings, and nothing is counted.
+_MOST_STEPS: Final = 10_000_000
 _SCRAPES: Final = 8
 _LEAST_SCRAPES: Final = 4
 
 
 def arrivals(start_us: IntArray) -> pl.DataFrame:
     """Return requests per second (rows as of `RequestFrame.points`), each told at the end of its 10 s: the load that may drive indicator and breach alike."""
-    if not len(start_us):
+    if not len(start_us) or int(start_us.max() - start_us.min()) // _STEP_US > _MOST_STEPS:
         return _points(np.zeros(0, np.int64), np.zeros(0), "arrivals")
     first = int(start_us.min())
     counts = np.bincount((start_us - first) // _STEP_US)

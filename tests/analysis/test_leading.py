@@ -87,6 +87,10 @@ def test_unrest_of_the_engine_s_steps_is_learned_from_its_step_counter_beside_th
     assert (series["iteration_time"].unit, series["iteration_time"].max) == ("s", pytest.approx(0.06))
 
 
+def test_starts_centuries_apart_take_no_memory() -> None:
+    assert arrivals(np.array([0, 9 * 10**15], dtype=np.int64)).is_empty()
+
+
 def test_arrivals_are_counted_to_the_end_of_each_step() -> None:
     made = arrivals(np.array([0, 1, 9_999_999, 10_000_000, 25_000_000]))
     assert list(made.select("time_us", "value").iter_rows()) == [(10_000_000, 0.3), (20_000_000, 0.1)]
