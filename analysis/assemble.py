@@ -132,7 +132,7 @@ class _Batch:
         groups = doubles.pairs_by_id(clients[response[clients] >= 0], response, self.start, self.end)
         told = clients[(tokens[1][clients] >= 0) | (_numpy(s, "status")[clients] == _ERROR)]
         groups += doubles.pairs_by_tokens(told, process, scope, tokens, response, self.start, self.end)
-        doubles.nest(groups, self.parent, self.trace, self.start, self.end)
+        doubles.nest(groups, self.parent, self.trace, process, self.start, self.end)
         if (np.diff(self.trace) < 0).any():
             self._sort()
         self.spans = doubles.share(self.spans, self.parent, self.role, self.start, self.end)
@@ -144,7 +144,7 @@ class _Batch:
         if len(engines) and len(clients):
             response = _codes(self.spans.column("response_id"))
             known = self.spans.column("response_id").is_valid().to_numpy()
-            _join_by_id(engines[known[engines]], clients[known[clients]], response, self.parent, self.trace, self.role)
+            _join_by_id(engines[known[engines]], clients[known[clients]], response, self.parent, self.trace, self.start, self.end)
             _join_siblings(engines, clients, self.parent, self.start, self.end, self.role, _numpy(self.spans, "status") == _ERROR)
             if (np.diff(self.trace) < 0).any():
                 self._sort()
@@ -243,7 +243,8 @@ class _Batch:
         paths = self.paths
         calls = np.flatnonzero((paths.call == np.arange(len(paths.call))) & (paths.role == cp.LLM))
         failed = _numpy(self.spans, "status") == _ERROR
-        self.retried = attempts.follow(self.spans.column("operation").combine_chunks(), self.role, paths.parent, calls, failed, paths.start, paths.end)
+        self.retried = attempts.follow(self.spans.column("operation").combine_chunks(), self.role, _ints(self.spans, "attempts"), paths.parent, calls, failed,
+                                       paths.start, paths.end)
         for row, begin, end in attempts.waits(self.retried, paths.parent, paths.start, paths.end):
             paused = (paths.piece_row == row) & (paths.piece_from >= begin) & (paths.piece_to <= end)
             paths.piece_stage[paused] = cp.QUEUE
@@ -254,9 +255,12 @@ def _parent_rows(bounds: Ints, span_id: Any, parent_id: Any) -> Ints:
     return cp.find_parents(bounds.astype(np.int64), span_id, parent_id)  # type: ignore[no-any-return]
 
 
-def _join_by_id(engines: Ints, clients: Ints, response: Ints, parent: Ints, trace: Ints, role: Ints) -> None:
-    """Engine spans whose request id is a client call's response id go under that call; their own trace moves along. In place."""
-    order = clients[np.argsort(response[clients], kind="stable")]
+def _join_by_id(engines: Ints, clients: Ints, response: Ints, parent: Ints, trace: Ints, start: Ints, end: Ints) -> None:
+    """Engine spans whose request id is a client call's response id go under that call; their own trace moves along. In place.
+
+    Of several calls with that id, each in the other's, the shortest is the one that asked the engine.
+    """
+    order = clients[np.lexsort(((end - start)[clients], response[clients]))]
     at = np.searchsorted(response[order], response[engines])
     at_safe = np.minimum(at, len(order) - 1) if len(order) else at
     found = (response[order[at_safe]] == response[engines]) if len(order) else np.zeros(len(engines), dtype=bool)
@@ -286,7 +290,7 @@ def _join_siblings(engines: Ints, clients: Ints, parent: Ints, start: Ints, end:
         if parent[client] >= 0:
             by_parent.setdefault(int(parent[client]), []).append(client)
     for engine in loose.tolist():
-        slack = (end[engine] - start[engine]) // 20 + 5_000_000  # clocks of two processes: 5 % and 5 ms
+        slack = (end[engine] - start[engine]) // 20 + doubles.CLOCK_SLACK_NS
         around = [c for c in by_parent.get(int(parent[engine]), []) if start[c] - slack <= start[engine] and end[engine] <= end[c] + slack]
         if not around:
             around = [c for c in by_parent.get(int(parent[engine]), [])

@@ -48,9 +48,10 @@ class Attempts:
     cause: Ints
 
 
-def follow(operation: pa.Array, role: Ints, parent: Ints, calls: Ints, failed: Bools, start: Ints, end: Ints) -> Retried:
+def follow(operation: pa.Array, role: Ints, counts: Ints, parent: Ints, calls: Ints, failed: Bools, start: Ints, end: Ints) -> Retried:
     """Find attempts that are spans of their own: calls whose operation is a step of their parent's (`ai.streamText.doStream` under `ai.streamText`),
-    or whose parent tells of a model call too, by its `role` as it was sent (a router's call around those to its deployments).
+    or whose parent tells of a model call too, by its `role` as it was sent (a router's call around those to its deployments), or of several attempts,
+    by its number in `counts` (LiteLLM's proxy).
 
     A failed one that is followed by another of the same operation under the same parent was tried again: within one such parent, a failed step
     ends everything else.
@@ -66,7 +67,7 @@ def follow(operation: pa.Array, role: Ints, parent: Ints, calls: Ints, failed: B
     steps = np.array([a >= 0 and b >= 0 and words[a].startswith(words[b] + ".") for a, b in distinct.tolist()], dtype=bool)
     step = steps[which.reshape(-1)] if len(inner) else np.zeros(0, dtype=bool)
     single[inner[step]] = True
-    inner = inner[step | (role[parent[inner]] == cp.LLM)]
+    inner = inner[step | (role[parent[inner]] == cp.LLM) | (counts[parent[inner]] > 1)]
     if not len(inner):
         return Retried(later, single)
     order = inner[np.lexsort((start[inner], code[inner], parent[inner]))]
@@ -140,7 +141,10 @@ def _counted(made: Attempts, spans: pa.Table, paths: Paths, rows: Ints, at: Ints
     kind = spans.column("kind").to_numpy()
     for _ in range(3):
         safe = np.maximum(above, 0)
-        told = np.where((told < 0) & (above >= 0) & (kind[safe] == _SERVER), counts[safe], told)
+        served = (above >= 0) & (kind[safe] == _SERVER)
+        # Of several calls that one server made, its count does not say which one was tried so often.
+        only = np.bincount(safe[served], minlength=len(kind))[safe] == 1
+        told = np.where((told < 0) & served & only, counts[safe], told)
         above = np.where(above >= 0, paths.parent[safe], -1)
     known = told > 0
     made.number[known], made.source[known] = told[known], EVENT
@@ -181,6 +185,7 @@ def _spans(made: Attempts, spans: pa.Table, paths: Paths, retried: Retried, rows
     """Attempts that are spans of their own; what a failed one did before its end is lost."""
     one = at[np.flatnonzero(retried.single)]
     one = one[one >= 0]
+    counted = np.where(made.source == EVENT, made.number, -1)
     made.number[one], made.source[one], made.wasted_ns[one], made.wasted_tokens[one], made.cause[one] = 1, SPAN, 0, 0, 0
     types, status = spans.column("error_type"), spans.column("http_status").fill_null(0).to_numpy()
     tokens = spans.column("output_tokens").fill_null(0).to_numpy()
@@ -195,6 +200,8 @@ def _spans(made: Attempts, spans: pa.Table, paths: Paths, retried: Retried, rows
         made.wasted_ns[call] = max(int(made.wasted_ns[call]), int(paths.start[end] - paths.start[row]))
         made.wasted_tokens[call] += int(tokens[row])
         made.cause[call] = max(int(made.cause[call]), _cause(types[row].as_py(), int(status[row])))
+    # A sender may have counted attempts that it shows no spans of.
+    made.number[one] = np.maximum(made.number[one], counted[one])
 
 
 def _cause(error_type: Any, status: int) -> int:

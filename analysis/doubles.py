@@ -3,7 +3,8 @@
 LangChain and the OpenAI client instrumented together report every call twice, the second time in a trace of its own; a gateway's call and its
 client's may share the model's response id. The shorter span goes under the longer one, as if it had been sent that way: the rule for nested
 calls (the deepest that has an output-token count is the call) then applies, and a trace that held nothing else is no request of its own.
-Two calls of one scope are two calls, however alike: parallel judges and best-of-n are real.
+Two calls of one scope are two calls, however alike: parallel judges and best-of-n are real. What a gateway did for a call, in a trace of its own,
+goes under its client's call as a whole.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from analysis.critical_path import Ints
 # Measured on LangGraph with both instrumentations, 4 pairs: overlap 100 %, starts 2 to 15 ms apart.
 MIN_OVERLAP = 0.95
 MAX_APART_NS = 1_000_000_000
+# Of two processes' clocks: 5 % of what is compared, and this.
+CLOCK_SLACK_NS = 5_000_000
+_MAX_DEPTH = 10_000  # chains of parents are cut here, against cycles
 # Of calls with one response id: a stored answer that is given again later is another call.
 MIN_OVERLAP_BY_ID = 0.5
 
@@ -82,20 +86,24 @@ def _overlap(start: int, end: int, other_start: int, other_end: int) -> float:
     return float(common >= 0) if shorter <= 0 else common / shorter
 
 
-def nest(groups: list[list[int]], parent: Ints, trace: Ints, start: Ints, end: Ints) -> None:
+def nest(groups: list[list[int]], parent: Ints, trace: Ints, process: Ints, start: Ints, end: Ints) -> None:
     """Put the spans of each group under one another, the longest outermost, across traces if need be. In place."""
     for group in groups:
         ordered = sorted(group, key=lambda row: (start[row] - end[row], start[row], row))
         for outer, inner in itertools.pairwise(ordered):
-            _under(outer, inner, parent, trace)
+            _under(outer, inner, parent, trace, process, start, end)
 
 
-def _under(outer: int, inner: int, parent: Ints, trace: Ints) -> None:
+def _under(outer: int, inner: int, parent: Ints, trace: Ints, process: Ints, start: Ints, end: Ints) -> None:
     if is_below(inner, outer, parent) or is_below(outer, inner, parent):
         return
     if trace[inner] != trace[outer]:
         if parent[inner] < 0:
             trace[trace == trace[inner]] = trace[outer]
+        elif process[inner] != process[outer] and (top := _served(outer, inner, parent, start, end)) >= 0:
+            trace[trace == trace[inner]] = trace[outer]
+            parent[top] = outer
+            return
         elif parent[outer] < 0:
             # The longer one stands alone and the shorter in a request: it takes the shorter one's place there.
             trace[trace == trace[outer]] = trace[inner]
@@ -103,6 +111,17 @@ def _under(outer: int, inner: int, parent: Ints, trace: Ints) -> None:
         else:
             return  # each is a part of a request of its own
     parent[inner] = outer
+
+
+def _served(outer: int, inner: int, parent: Ints, start: Ints, end: Ints) -> int:
+    """The root above a gateway's call, if all that the gateway did fits into its client's call; -1 if not."""
+    top = inner
+    for _ in range(_MAX_DEPTH):
+        if parent[top] < 0:
+            break
+        top = int(parent[top])
+    longest = end[outer] - start[outer]
+    return top if parent[top] < 0 and end[top] - start[top] <= longest + longest // 20 + CLOCK_SLACK_NS else -1
 
 
 # What one instrumentation knows of a call and another leaves out. Output tokens are not among it: they decide which span is the call.
@@ -170,8 +189,8 @@ def _replaced(spans: pa.Table, name: str, values: dict[int, Any]) -> pa.Table:
 
 
 def is_below(row: int, ancestor: int, parent: Any) -> bool:
-    """Whether `ancestor` is above `row` (or `row` itself); chains are cut at 10,000 against cycles."""
-    for _ in range(10_000):
+    """Whether `ancestor` is above `row` (or `row` itself)."""
+    for _ in range(_MAX_DEPTH):
         if row < 0:
             return False
         if row == ancestor:

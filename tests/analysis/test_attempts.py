@@ -73,6 +73,24 @@ def test_a_proxys_own_count_is_taken_from_its_server_span() -> None:
     assert told(root(1000), proxy, chat(6, 150, 850, 5)) == [(3, "event", None, None, None)]
 
 
+def proxied(id: int, start: float, end: float, *, error: str | None = None) -> Made:
+    """One attempt of LiteLLM's proxy, a span of its own under the server's."""
+    return chat(id, start, end, 5, out=None if error else 10, status=ERROR if error else 0, attributes={"error.type": error} if error else {})
+
+
+@pytest.mark.parametrize(("count", "wanted"), [(2, (2, "span", 300.0, 0, "error")), (3, (3, "span", 300.0, 0, "error"))])
+def test_what_a_proxy_counted_and_showed_are_the_attempts_of_one_call(count: int, wanted: tuple[Any, ...]) -> None:
+    proxy = Made(5, "POST /v1/chat/completions", 100, 900, 1, kind=SERVER, attributes={"litellm.deployment.attempt": count})
+    requests, calls = assembled(root(1000), proxy, proxied(6, 150, 180, error="RateLimitError"), proxied(7, 450, 850))
+    assert [fact(c) for c in calls] == [wanted]
+    assert (requests[0]["llm_calls"], requests[0]["attempts"], requests[0]["queue_ns"]) == (1, count, 270 * MS)
+
+
+def test_a_proxys_count_is_nobodys_where_it_made_several_calls() -> None:
+    proxy = Made(5, "POST /mcp", 100, 900, 1, kind=SERVER, attributes={"litellm.deployment.attempt": 2})
+    assert told(root(1000), proxy, proxied(6, 150, 300), proxied(7, 450, 850)) == [NOTHING] * 2
+
+
 def test_resends_are_one_attempt_more() -> None:
     sent = Made(10, "POST", 110, 890, 2, kind=CLIENT, attributes={"rpc.system": "grpc", "http.request.resend_count": 2})
     assert told(root(1000), chat(2, 100, 900), sent)[0][0] in (1, 3)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.analysis.test_assemble import assembled, root
-from tests.collector.oracle_build import ERROR, Made, chat
+from tests.collector.oracle_build import ERROR, MS, SERVER, Made, chat
 
 OUTER, INNER = "openinference.instrumentation.langchain", "openinference.instrumentation.openai"
 
@@ -131,3 +131,29 @@ def test_a_routers_call_that_was_tried_at_two_deployments_is_one_call() -> None:
     requests, [call] = assembled(root(1000), around, chat(3, 20, 300, 2, out=None, status=ERROR), chat(4, 310, 980, 2))
     assert (call["span_id"], call["attempts"], call["attempts_source"], call["wasted_ns"]) == (4, 2, "span", 290_000_000)
     assert (requests[0]["llm_calls"], requests[0]["attempts"]) == (1, 2)
+
+
+GATEWAY = {"service": "gateway", "attributes": {"gen_ai.response.id": "chatcmpl-1"}}
+
+
+def through_a_gateway(*, client: int = 2, until: float = 690) -> list[Made]:
+    """A client's call, what the gateway did for it in trace 2, and the engine's request in trace 3: one response id in all of them."""
+    return [chat(2, 100, 700, 1 if client == 2 else 0, attributes={"gen_ai.response.id": "chatcmpl-1"}, trace=1),
+            Made(11, "POST /v1/chat/completions", 110, until, 0, kind=SERVER, trace=2, service="gateway"),
+            Made(12, "auth", 110, 140, 11, trace=2, service="gateway"), chat(13, 150, 680, 11, trace=2, **GATEWAY),
+            Made(21, "llm_request", 160, 670, 0, kind=SERVER, trace=3, service="vllm", attributes={
+                "gen_ai.latency.e2e": 0.51, "gen_ai.latency.time_in_queue": 0.1, "gen_ai.request.id": "chatcmpl-1", "gen_ai.usage.completion_tokens": 10})]
+
+
+@pytest.mark.parametrize("within_a_request", [True, False])
+@pytest.mark.parametrize("backwards", [True, False])
+def test_what_a_gateway_did_in_a_trace_of_its_own_is_a_part_of_its_clients_call(within_a_request: bool, backwards: bool) -> None:
+    made = through_a_gateway(client=2 if within_a_request else 0)
+    made = [root(1000), *made] if within_a_request else made
+    requests, calls = assembled(*(made[::-1] if backwards else made))
+    assert [(c["span_id"], c["engine_span_id"], c["trace_lo"]) for c in calls] == [(13, 21, 1)]
+    assert [(r["trace_lo"], r["llm_calls"], r["e2e_ns"]) for r in requests] == [(1, 1, (1000 if within_a_request else 600) * MS)]
+
+
+def test_a_gateways_request_that_did_more_than_the_call_is_a_request_of_its_own() -> None:
+    assert counted(root(1000), *through_a_gateway(until=1500))[0] == 2
