@@ -195,6 +195,12 @@ def whatif(asked: Asked, fix: str, metric: str, parameters: Asked) -> Prediction
     return _ask("whatif", asked, fix, metric, parameters, fresh_s=300.0, of=lambda api, asked: api.whatif(fix, {**asked, **dict(parameters)}, metric=metric))
 
 
+def known_whatif(asked: Asked, fix: str, metric: str, parameters: Asked) -> Prediction | None:
+    """What a fix would buy as it was last told, None where nobody has asked or the answer is not there; nobody waits."""
+    found: Prediction | None = _ANSWERS.found((client().url, "whatif", asked, (fix, metric, parameters)))
+    return found
+
+
 def doctor(asked: Asked) -> Checkup:
     """What each service sends; it looks at whole services, whatever else is filtered."""
     kept = tuple(pair for pair in asked if pair[0] in ("since", "from", "to", "service"))

@@ -19,9 +19,10 @@ from analysis.report import Report
 from dashboard import anchors, data, login, nav, state, theme
 
 ADDRESS: Final = "/_first/"
-# What of an address decides the box beside the filters.
-_MORE: Final = ("metric",)
-_NAMES: Final = ("from", "to", *state.KINDS, "slo", *_MORE)
+# What of an address is the question of the API; of the rest, what decides the box: `p_` begins the parameters of a fix.
+_ASKED: Final = ("from", "to", *state.KINDS, "slo")
+_MORE: Final = ("metric", "show", "box", "before", "after", "fix")
+_PARAMETER: Final = "p_"
 # In the page's head: a script behind a style sheet would wait for it.
 _ASK: Final = """<script>window.ovFirst = fetch("%s", {priority: "high"}).then(answer => answer.status === 200 ? answer.text() : "").catch(() => "")</script>"""
 _PLACE: Final = """<div id="ov-first" role="status" hidden></div><script>(() => {
@@ -49,12 +50,12 @@ def of_page(name: str, query: Mapping[str, str]) -> str | None:
     Raises:
         ClientError: the server does not answer; the page will say it.
     """
-    asked = tuple(sorted((key, value) for key, value in query.items() if key in _NAMES and key not in _MORE))
+    asked = tuple(sorted((key, value) for key, value in query.items() if key in _ASKED))
     report = data.report(asked)
     if report.window.requests == 0:
         return None
-    box: Callable[[Report, Mapping[str, str]], str | None] = import_module(f"dashboard.views.{name}").first
-    body = box(report, query)
+    box: Callable[[data.Asked, Report, Mapping[str, str]], str | None] = import_module(f"dashboard.views.{name}").first
+    body = box(asked, report, query)
     # Under a name of its own: a box of the page's stands for a page that is drawn.
     return None if body is None else '<div class="ov">' + body.replace(f'class="{_BOX}', f'class="{_LEAD}') + "</div>"
 
@@ -80,8 +81,8 @@ class FirstAnswer:
             if not login.wanted():
                 place = nav.place_named(name)
                 asked = data.expect(query, nav.needs_of(place))
-                more = {key: query[key] for key in _MORE if key in query}
-                ask = f"{ADDRESS}{name}?{urlencode(dict(asked) | more)}" if place.first and _known_host(scope) else None
+                more = {key: value for key, value in query.items() if key in _MORE or key.startswith(_PARAMETER)}
+                ask = f"{ADDRESS}{name}?{urlencode(dict(asked) | more)}" if _known_host(scope) else None
             plain = [(key, value) for key, value in scope["headers"] if key != b"accept-encoding"]  # it is compressed once it is whole
             await self._app({**scope, "headers": plain}, receive, _with(ask, send))
 
@@ -89,7 +90,7 @@ class FirstAnswer:
 async def _answer(scope: Scope, query: Mapping[str, str], send: Send) -> None:
     name = scope["path"].removeprefix(ADDRESS)
     body = None
-    if _known_host(scope) and any(place.name == name and place.first for place in nav.PLACES):
+    if _known_host(scope) and any(place.name == name for place in nav.PLACES):
         try:
             body = await asyncio.to_thread(of_page, name, query)
         except ClientError:

@@ -18,7 +18,7 @@ class Place:
     """A page: its module in dashboard/views, its title and icon (Material Symbols, which come with Streamlit).
 
     `charts` says whether it has Plotly figures, `holds` which choices in the URL keep it from being redrawn, `asks` whether its module has `needs`: what
-    it asks for beside the report, `first` whether it has `first`: its first box, from the report alone; `steady` whether another question needs the same again.
+    it asks for beside the report; `steady` whether another question needs the same again.
     """
 
     name: str
@@ -27,20 +27,19 @@ class Place:
     charts: bool = True
     holds: tuple[str, ...] = ()
     asks: bool = True
-    first: bool = False
     steady: bool = True
 
 
 PLACES = (
-    Place("verdict", "Verdict", ":material/gavel:", charts=False, first=True),
-    Place("budget", "Budget", ":material/bar_chart:", first=True),
-    Place("findings", "Findings", ":material/troubleshoot:", charts=False, asks=False, first=True),
+    Place("verdict", "Verdict", ":material/gavel:", charts=False),
+    Place("budget", "Budget", ":material/bar_chart:"),
+    Place("findings", "Findings", ":material/troubleshoot:", charts=False, asks=False),
     Place("engine", "Engine", ":material/memory:"),
     Place("traces", "Traces", ":material/account_tree:", holds=("trace", "box")),
     Place("compare", "Compare", ":material/compare_arrows:", holds=("before", "after"), steady=False),
     Place("whatif", "What-if", ":material/tune:", holds=("fix",)),
     Place("length", "Length", ":material/straighten:", asks=False),
-    Place("health", "Data health", ":material/verified:", charts=False, first=True),
+    Place("health", "Data health", ":material/verified:", charts=False),
 )
 
 

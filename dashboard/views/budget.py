@@ -9,7 +9,7 @@ import streamlit as st
 
 from analysis.budget import LATER
 from analysis.budget_rows import said
-from analysis.parts import Stages, stages_of
+from analysis.parts import Stages
 from analysis.report import Report
 from dashboard import charts, data, heat, nav, plot, state, states, ui
 from dashboard.box import Box
@@ -46,10 +46,9 @@ def draw() -> None:
     ui.put(states.footer(report))
 
 
-def first(report: Report, query: Mapping[str, str]) -> str | None:
-    """The page's first box, before the rest is there; another metric than the report judges is another question."""
-    judged = state.metric_of(query, list(report.slo.limits()), report.verdict.metric) == report.verdict.metric
-    return _box(stages_of(report)) if judged and report.stages else None
+def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
+    """The page's first box, before the rest is there."""
+    return _box(data.stages(asked, state.metric_of(query, list(report.slo.limits()), report.verdict.metric), report))
 
 
 def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:

@@ -29,21 +29,36 @@ def draw() -> None:
         data.ahead(lambda: data.compare(asked, before, after))
     _pick(asked, metric, before, after, theme)
     with heading:
+        ui.put(_box(asked, before, after))
         if not before or not after:
-            ui.put(ui.box("Two windows are needed", ["Pick A and B by dragging over the course below, or write them: FROM..TO, or version=NAME."]))
             return
         found = data.compare(asked, before, after)
-        ui.put(ui.box(*headline(found)))
         nav.links(("verdict", "Back to the verdict"), ("budget", "Which stage"), ("findings", "Why"))
     _details(found, theme)
     ui.put(states.footer(report))
 
 
+def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
+    """The page's first box, before the rest is there."""
+    return _box(asked, *_wanted(report, query))
+
+
 def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
     """What the page asks for beside the report."""
-    metric, sides = state.metric_of(query, list(report.slo.limits()), report.verdict.metric), default_sides(report)
-    before, after = query.get("before") or sides[0], query.get("after") or sides[1]
+    metric, (before, after) = state.metric_of(query, list(report.slo.limits()), report.verdict.metric), _wanted(report, query)
     return [lambda: data.series(asked, metric), *([lambda: data.compare(asked, before, after)] if before and after else [])]
+
+
+def _wanted(report: Report, query: Mapping[str, str]) -> tuple[str, str]:
+    """The two windows that an address asks for."""
+    before, after = default_sides(report)
+    return query.get("before", "").strip() or before, query.get("after", "").strip() or after
+
+
+def _box(asked: data.Asked, before: str, after: str) -> str:
+    if not before or not after:
+        return ui.box("Two windows are needed", ["Pick A and B by dragging over the course below, or write them: FROM..TO, or version=NAME."])
+    return ui.box(*headline(data.compare(asked, before, after)))
 
 
 def default_sides(report: Report) -> tuple[str, str]:

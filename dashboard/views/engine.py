@@ -41,6 +41,11 @@ def draw() -> None:
     ui.put((room(view) if found.effect_n else "") + missing(found) + states.footer(report))
 
 
+def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
+    """The page's first box, before the rest is there."""
+    return ui.box(*headline(data.engine(asked, state.metric_of(query, list(report.slo.limits()), report.verdict.metric))))
+
+
 def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
     """What the page asks for beside the report."""
     metric = state.metric_of(query, list(report.slo.limits()), report.verdict.metric)

@@ -30,7 +30,7 @@ def draw() -> None:
     ui.put(services(data.doctor(asked)) + states.footer(report))
 
 
-def first(report: Report, query: Mapping[str, str]) -> str:
+def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
     """The page's first box, before the rest is there."""
     return ui.box(*headline(report.data_quality))
 

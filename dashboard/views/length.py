@@ -12,6 +12,7 @@ from typing import Any
 import streamlit as st
 
 from analysis.lengths import State
+from analysis.report import Report
 from dashboard import charts_length, data, downloads, nav, plot, state, ui
 from dashboard.launch import ARTIFACT_VARIABLE
 from dashboard.theme import say_ratio, theme_of
@@ -24,31 +25,56 @@ _KEPT = 0.05
 
 def draw() -> None:
     """The page."""
-    folder = os.environ.get(ARTIFACT_VARIABLE, "")
-    checklist = data.report(data.asked(state.filters())).checklist
-    lengths = [step.detail for step in checklist if step.step == "output length"]
-    if not folder:
-        ui.put(ui.box("No predictor is loaded", [
-            "A predictor learns output lengths from past requests and tells a router P10, P50, P90 and P99 before a request runs.",
-            *(ui.begun(ui.sentence(length)) + "." for length in lengths)]))
+    report = data.report(data.asked(state.filters()))
+    ui.put(_box(report))
+    if not _folder():
         st.code(f"overrun train --url {data.url()} --out artifact\noverrun dashboard --url {data.url()} --artifact artifact", language=None)
         nav.links(("verdict", "Back to the verdict"), ("traces", "Longest requests"))
         return
     try:
-        artifact = data.artifact(folder)
-    except ArtifactError as error:
-        ui.put(ui.box("The predictor cannot be loaded", [ui.sentence(str(error))], role="alert"))
+        artifact = data.artifact(_folder())
+    except ArtifactError:
         return
-    scored = [route for route in artifact.manifest["routes"] if route.get("scores")]
-    ui.put(ui.box(*headline(artifact, scored)))
+    scored = scored_routes(artifact)
     nav.links(("verdict", "Back to the verdict"), ("traces", "Longest requests"))
     if scored:
         theme = theme_of(state.mode())
         st.plotly_chart(plot.figure(charts_length.calibration(scored, theme)), theme=None, config=plot.CONFIG, key="calibration", alt=words(scored))
         ui.put("<small>Share of test requests that generated at most the predicted quantile; on the diagonal a quantile keeps its promise. The test "
                "requests came after those that were learned from.</small>" + table(artifact.manifest["routes"]))
-    ui.put(live(data.predictor()) + facts(artifact, lengths))
+    ui.put(live(data.predictor()) + facts(artifact, _lengths(report)))
     downloads.as_file("The predictor", f"predictor-{artifact.version}.zip", "application/zip", lambda: zipped(artifact))
+
+
+def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
+    """The page's first box, before the rest is there."""
+    return _box(report)
+
+
+def _box(report: Report) -> str:
+    if not _folder():
+        return ui.box("No predictor is loaded", [
+            "A predictor learns output lengths from past requests and tells a router P10, P50, P90 and P99 before a request runs.",
+            *(ui.begun(ui.sentence(length)) + "." for length in _lengths(report))])
+    try:
+        artifact = data.artifact(_folder())
+    except ArtifactError as error:
+        return ui.box("The predictor cannot be loaded", [ui.sentence(str(error))], role="alert")
+    return ui.box(*headline(artifact, scored_routes(artifact)))
+
+
+def _folder() -> str:
+    return os.environ.get(ARTIFACT_VARIABLE, "")
+
+
+def _lengths(report: Report) -> list[str]:
+    """What the checklist says of output lengths."""
+    return [step.detail for step in report.checklist if step.step == "output length"]
+
+
+def scored_routes(artifact: Artifact) -> list[Mapping[str, Any]]:
+    """The routes whose predictions were tested."""
+    return [route for route in artifact.manifest["routes"] if route.get("scores")]
 
 
 def headline(artifact: Artifact, scored: list[Mapping[str, Any]]) -> tuple[str, list[str]]:

@@ -38,7 +38,7 @@ def draw() -> None:
     data.ahead(lambda: data.series(asked, metric), lambda: data.heatmap(asked, metric))
     listed = _listed(asked, metric, chosen, failed=failed)
     # The sentence first: the browser loads the chart's program for a second.
-    ui.put(ui.box(*(failures(listed, report) if failed else headline(listed, metric))))
+    ui.put(_box(listed, report, metric, failed=failed))
     nav.links(("budget", "Which stage makes them slow"), ("verdict", "Back to the verdict"), ("findings", "Why"))
     box = heat.draw(asked, metric, theme)
     _table(listed, metric, box)
@@ -50,17 +50,32 @@ def draw() -> None:
     ui.put(states.footer(report))
 
 
+def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
+    """The page's first box, before the rest is there."""
+    metric, box, failed = _wanted(report, query)
+    return _box(_listed(asked, metric, box, failed=failed), report, metric, failed=failed)
+
+
 def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
     """What the page asks for beside the report."""
-    metric, box = state.metric_of(query, _METRICS, report.verdict.metric), Box.read(query.get("box", ""))
+    metric, box, failed = _wanted(report, query)
 
     def rows() -> None:
-        failed = bool(report.errors.ratio) and query.get("show") == state.FAILED
         listed, named = _listed(asked, metric, box, failed=failed), query.get("trace")
         if named or listed.rows:
             data.trace(named or listed.rows[0].trace_id)
 
     return [rows, lambda: data.series(asked, metric), lambda: data.heatmap(asked, metric), *([lambda: heat.others(asked, metric, box)] if box else [])]
+
+
+def _wanted(report: Report, query: Mapping[str, str]) -> tuple[str, Box | None, bool]:
+    """What an address asks for: the metric, the box, and whether those that failed come first."""
+    failed = bool(report.errors.ratio) and query.get("show") == state.FAILED
+    return state.metric_of(query, _METRICS, report.verdict.metric), Box.read(query.get("box", "")), failed
+
+
+def _box(listed: RequestList, report: Report, metric: str, *, failed: bool) -> str:
+    return ui.box(*(failures(listed, report) if failed else headline(listed, metric)))
 
 
 def headline(listed: RequestList, metric: str) -> tuple[str, list[str]]:

@@ -55,7 +55,7 @@ def _by_metrics(report: Report) -> None:
     ui.put(states.footer(report))
 
 
-def first(report: Report, query: Mapping[str, str]) -> str:
+def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
     """The page's first box, before the rest is there."""
     return verdict_box(report, LIGHT)
 

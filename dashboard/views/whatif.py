@@ -23,9 +23,33 @@ def draw() -> None:
     ui.put(states.footer(report))
 
 
+def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
+    """The page's first box, before the rest is there: a prediction that is not known yet may take seconds."""
+    fixes = {info.fix: info for info in data.fixes()}
+    fix, metric, parameters = _wanted(report, fixes, query)
+    found = data.known_whatif(asked, fix, metric, parameters)
+    return ui.box(*(headline(found, fixes[fix]) if found is not None else meanwhile(report, fixes[fix])))
+
+
 def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
     """What the page asks for beside the report."""
-    return [data.fixes]
+    return [lambda: data.whatif(asked, *_wanted(report, {info.fix: info for info in data.fixes()}, query))]
+
+
+def _wanted(report: Report, fixes: Mapping[str, FixInfo], query: Mapping[str, str]) -> tuple[str, str, data.Asked]:
+    """The fix that an address asks for, the metric and the fix's parameters."""
+    named = query.get("fix", "")
+    fix = named if named in fixes else sliders.first_fix(report, list(fixes))
+    parameters = {info.name: query.get(f"p_{info.name}") or sliders.choices(info, report)[1] for info in fixes[fix].parameters}
+    return fix, state.metric_of(query, _metrics(report), report.verdict.metric), _given(parameters)
+
+
+def _metrics(report: Report) -> list[str]:
+    return [name for name in report.slo.limits() if name in ("ttft", "e2e", "tpot")] or ["e2e"]
+
+
+def _given(parameters: Mapping[str, str]) -> data.Asked:
+    return tuple(sorted((name, value) for name, value in parameters.items() if value))
 
 
 def _panel(report: Report) -> None:
@@ -39,16 +63,15 @@ def _answer(report: Report) -> None:
     fixes = {info.fix: info for info in data.fixes()}
     heading = st.empty()
     left, right = st.columns([1, 2.3], gap="large")
-    metrics = [name for name in report.slo.limits() if name in ("ttft", "e2e", "tpot")] or ["e2e"]
     with left:
         fix = state.fix(list(fixes), sliders.first_fix(report, list(fixes)))
         ui.put(f"<p>{ui.sentence(fixes[fix].question)}</p>")
         parameters = {info.name: state.parameter(info.name, *sliders.choices(info, report)) for info in fixes[fix].parameters}
-        metric = state.metric(metrics, report.verdict.metric)
+        metric = state.metric(_metrics(report), report.verdict.metric)
     with heading.container():
         ui.put(ui.box(*meanwhile(report, fixes[fix])))
     with left, st.spinner("Computing; the first answer about a window fits the engine's speed to it, which takes some seconds", show_time=True):
-        found = data.whatif(asked, fix, metric, tuple(sorted((name, value) for name, value in parameters.items() if value)))
+        found = data.whatif(asked, fix, metric, _given(parameters))
     with heading.container():
         ui.put(ui.box(*headline(found, fixes[fix])))
         nav.links(("findings", "Back to the findings"), ("verdict", "Back to the verdict"), ("compare", "Compare windows"))

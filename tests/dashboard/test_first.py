@@ -21,7 +21,7 @@ from tests.dashboard.test_pages import HOSTILE, SLO, WINDOW
 # The program's page under our name, with what makes its links whole.
 PLAIN_PAGE = f"<html><head><title>Overrun</title></head><body><div id=root></div>{anchors.SCRIPT}</body></html>"
 EMPTY_PAGE = b"<html><head><title>Streamlit</title></head><body><div id=root></div></body></html>"
-FIRST = [place.name for place in nav.PLACES if place.first]
+PAGES = [place.name for place in nav.PLACES]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_an_address_leads_to_the_box_that_the_page_will_draw(demo: FakeApi, monk
     assert headers["cache-control"] == "no-store"
 
 
-@pytest.mark.parametrize("page", FIRST)
+@pytest.mark.parametrize("page", PAGES)
 def test_hostile_names_are_text(monkeypatch: pytest.MonkeyPatch, page: str) -> None:
     con = store()
     insert(con, requests(140, retrieval_ms=9000.0, ttft_retrieval_ms=9000.0, service=HOSTILE, route=HOSTILE, name=HOSTILE, model=HOSTILE))
@@ -122,11 +122,17 @@ def test_another_name_of_this_machine_gets_no_answer(demo: FakeApi, monkeypatch:
         assert "_first" not in asked("/", query, host)[2], host
 
 
-@pytest.mark.parametrize("name", ["engine", "../../etc/passwd", "nav", ""])
-def test_pages_without_a_first_box_have_no_answer(demo: FakeApi, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+@pytest.mark.parametrize("name", ["../../etc/passwd", "nav", "", "first"])
+def test_what_is_no_page_has_no_answer(demo: FakeApi, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("OVERRUN_URL", demo.url)
     assert asked(f"{first.ADDRESS}{name}")[0] == 204
-    assert asked("/engine")[2] == PLAIN_PAGE
+
+
+def test_what_an_address_chooses_is_asked_for_and_nothing_else(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OVERRUN_URL", demo.url)
+    chosen = {"fix": "clip", "p_limit_ms": "300", "metric": "E2E"}
+    link = asked("/whatif", "&".join(f"{name}={value}" for name, value in ({"since": "6h", "spans": "1", "utm_x": "y"} | chosen).items()))[1]["link"]
+    assert set(dict(parse_qsl(urlsplit(link[1 : link.index(">")]).query))) == {"from", "to", *chosen}
 
 
 def test_nothing_is_said_where_a_login_is_asked_for(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:

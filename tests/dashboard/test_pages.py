@@ -23,7 +23,7 @@ from analysis.leading import Indicator
 from analysis.slo import parse_slo
 from analysis.window import Window, rfc3339
 from collector.config import Settings
-from dashboard import data, nav, states
+from dashboard import data, first, nav, states
 from dashboard.theme import say_age, say_count, say_ms
 from dashboard.views import engine
 from models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, load_artifact, model_file, write_artifact
@@ -150,8 +150,33 @@ def test_what_a_page_needs_can_be_asked_for_before_it_is_drawn(demo: FakeApi, mo
         app.query_params[name] = value
     app.run()
     assert not app.exception, app.exception
-    # Nothing is asked but what the filters need, the list of fixes, and the what-if whose sliders had to be drawn first.
-    assert {path for path, _ in demo.asked} <= {"holdings", "whatif"} | ({"whatif/replicas"} if page == "whatif" else set())
+    # Nothing is asked but what the filters need, and the list of fixes.
+    assert {path for path, _ in demo.asked} <= {"holdings", "whatif"}
+
+
+LATER = f"{rfc3339(T0 + timedelta(seconds=100))}..{rfc3339(T0 + timedelta(seconds=150))}"
+CHOSEN = {"budget": {"metric": "E2E"}, "engine": {"metric": "E2E"}, "traces": {"metric": "E2E", "box": "20261120T100000-20261120T100130_500-9000"},
+          "compare": {"after": LATER}, "whatif": {"fix": "clip", "p_stage": "decode", "p_limit_ms": "750", "metric": "E2E"}}
+
+
+@pytest.mark.parametrize("query", [{}, CHOSEN], ids=["plain", "chosen"])
+@EVERY
+def test_what_stands_before_the_program_is_the_pages_own_first_box(
+        demo: FakeApi, monkeypatch: pytest.MonkeyPatch, page: str, query: dict[str, dict[str, str]]) -> None:
+    app = shown(demo, monkeypatch, page, **WINDOW, **query.get(page, {}))
+    before = first.of_page(page, WINDOW | query.get(page, {}))
+    assert before is not None
+    assert before.replace("ov-lead", "ov-box") in words(app)
+
+
+def test_a_prediction_that_is_not_there_is_not_waited_for(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OVERRUN_URL", demo.url)
+    data.forget()
+    demo.asked.clear()
+    before = first.of_page("whatif", WINDOW | {"fix": "clip"})
+    assert before is not None
+    assert "Computing" in before
+    assert not any(path.startswith("whatif/") for path, _ in demo.asked)
 
 
 def test_a_rehearsal_asks_about_the_newest_minute(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
