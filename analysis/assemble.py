@@ -209,6 +209,10 @@ class _Batch:
             has_tokens=_ints(s, "output_tokens") >= 0, left=self._left(), cancelled=self._cancelled(), ttft=self._first_tokens(), queue=_ints(s, "queue_ns"),
             prefill=_prefill(s), decode=_ints(s, "decode_ns")))
         self._find_retries()
+        # Requests that only engines tell of: their roots (or what stands around them, which is no request's name) are engines' own.
+        root = self.paths.root
+        engines = np.bincount(self.trace[self.role == cp.ENGINE], minlength=len(root)) > 0
+        self.alone: Bools = (self.paths.role[root] == cp.ENGINE) | ((self.role[root] == cp.FOLDED) & engines)
         return self.paths
 
     def _left(self) -> Bools:
@@ -398,7 +402,7 @@ class _Calls:
         of_root = {c: pc.coalesce(s.column(c).combine_chunks().take(rows), s.column(c).combine_chunks().take(trace_row)) for c in (*_ROOT_TEXT, "route")}
         # As the request's: named by its root where nothing names the route.
         root_name = s.column("name").combine_chunks().take(trace_row)
-        engine_root = pa.array(self.batch.paths.role[self.batch.paths.root[self.trace]] == cp.ENGINE)
+        engine_root = pa.array(self.batch.alone[self.trace])
         of_root["route"] = pc.coalesce(of_root["route"], pc.if_else(engine_root, pa.scalar(None, pa.string()), root_name))
         return pa.table({
             "trace_hi": s.column("trace_hi").combine_chunks().take(trace_row), "trace_lo": s.column("trace_lo").combine_chunks().take(trace_row),
@@ -597,7 +601,7 @@ def _identity(batch: _Batch, calls: _Calls, answer: Ints, server: Bools) -> dict
     def of(column: str, index: pa.Array) -> pa.Array:
         return s.column(column).combine_chunks().take(index)
 
-    alone = batch.paths.role[root] == cp.ENGINE
+    alone = batch.alone
     status = _ints(s, "http_status")[root]
     failed = (_numpy(s, "status")[root] == _ERROR) | (status >= _HTTP_ERROR)
     if len(calls.row):

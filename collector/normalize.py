@@ -708,8 +708,11 @@ def _milliseconds_as_seconds(columns: dict[str, Any], duration: Ints) -> None:
 
 
 def _without_choice(ids: pa.StringArray) -> pa.StringArray:
-    """Ids of answers: vLLM numbers the prompts of one text completion (`cmpl-1f0a-0`), and its client knows none of the numbers."""
-    return pc.replace_substring_regex(ids, r"^(cmpl-.+)-\d{1,3}$", r"\1") if pc.any(pc.starts_with(ids, "cmpl-")).as_py() else ids
+    """Ids of answers: vLLM numbers the prompts of one text completion (`cmpl-1f0a-0`), before 0.13 also the choices of one prompt (`1_chatcmpl-2e`), and its
+    client knows none of the numbers."""
+    if not pc.any(pc.match_substring(ids, "cmpl-")).as_py():
+        return ids
+    return pc.replace_substring_regex(pc.replace_substring_regex(ids, r"^\d{1,3}_((?:chat)?cmpl-.+)$", r"\1"), r"^(cmpl-.+)-\d{1,3}$", r"\1")
 
 
 _REWORD: dict[str, Callable[[str], str]] = {"finish_reason": readers.finish_reason, "provider": readers.provider}

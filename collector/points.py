@@ -210,8 +210,8 @@ def _text(value: object) -> str | None:
 
 
 def _spelling(name: str) -> str:
-    """One spelling for `vllm:x_total`, `vllm_x_total` and `vllm.x`: exporters translate separators and drop or add `_total`."""
-    return re.sub(r"[:.\-]", "_", name.lower()).removesuffix("_total")
+    """One spelling for `vllm:x_total`, `vllm_x_total`, `vllm.x` and `ray_vllm_x`: exporters translate separators and `_total`, Ray adds its name."""
+    return re.sub(r"[:.\-]", "_", name.lower()).removesuffix("_total").removeprefix("ray_")
 
 
 @functools.cache

@@ -128,7 +128,7 @@ def mark_rank(mark: Mark) -> int:
     if mark.strong:
         return RANK_OWN
     if mark.weak:
-        return RANK_NAME + 5
+        return RANK_NAME + (10 if mark.role == "llm" else 5)
     by_role = {"folded": RANK_FOLDED, "engine": RANK_ENGINE, "phase": RANK_PHASE, "write": RANK_ATTRIBUTE}
     return by_role.get(mark.role, RANK_ATTRIBUTE + 2 * _STAGE_ORDER.get(mark.stage, 3) + (0 if mark.values else 1))
 

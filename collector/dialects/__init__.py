@@ -54,8 +54,8 @@ class EventField:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A span that carries attribute `key` (with one of `values`, if given) has this role and stage. A `weak` one is asked after the span's name, a
-    `strong` one before everything but `overrun.stage`."""
+    """A span that carries attribute `key` (with one of `values`, if given) has this role and stage. A `weak` one is asked after the span's name (one of
+    model calls last), a `strong` one before everything but `overrun.stage`."""
 
     key: str
     role: str

@@ -8,6 +8,7 @@ from collector.dialects import Dialect, Field, Metric, SpanName
 ORDER = 24
 _SCOPES = ("dynamo", "dynamo_runtime", "dynamo_llm", "dynamo-runtime", "dynamo-frontend")
 _STAGES = {"preprocess": "prompt", "tokenize": "prompt", "route": "queue", "transport_roundtrip": "network", "postprocess": "post", "detokenize": "post"}
+ROUTING_PARTS = ("block_hashing", "indexer_find_matches", "seq_hashing", "scheduling")
 # The front end's metrics as DYN_METRICS_PREFIX names them: today's default, and the one that NIM sets and older versions had.
 _FRONT_ENDS = ("dynamo_frontend", "nv_llm_http_service")
 DIALECT = Dialect(
@@ -25,6 +26,9 @@ DIALECT = Dialect(
         Metric("dynamo_component_kvstats_total_blocks", "kv_blocks"),
         Metric("dynamo_component_total_blocks", "kv_blocks"),
         Metric("dynamo_component_network_transit_seconds", "network"),
+        # The KV router's own time per request, and its parts.
+        Metric("dynamo_router_overhead_total_ms", "routing", scale=1e-3),
+        *(Metric(f"dynamo_router_overhead_{part}_ms", f"routing_{part}", scale=1e-3) for part in ROUTING_PARTS),
         *(metric for front in _FRONT_ENDS for metric in (
             Metric(f"{front}_worker_active_decode_blocks", "kv_blocks_used"),
             Metric(f"{front}_model_total_kv_blocks", "kv_blocks"),
@@ -46,10 +50,22 @@ DIALECT = Dialect(
             Metric(f"{front}_time_to_first_token_seconds", "ttft"),
             Metric(f"{front}_inter_token_latency_seconds", "itl"),
             Metric(f"{front}_request_duration_seconds", "e2e"),
+            Metric(f"{front}_tokenize_seconds", "tokenize"),
             Metric(f"{front}_tokenizer_latency_ms", "tokenize", scale=1e-3),
+            Metric(f"{front}_template_seconds", "template"),
             Metric(f"{front}_detokenize_per_token_us", "detokenize_token", scale=1e-6),
             *(Metric(f"{front}_stage_duration_seconds", indicator, where=(("stage", stage),)) for stage, indicator in (
                 ("preprocess", "preprocess"), ("route", "routing"), ("transport_roundtrip", "network"), ("postprocess", "postprocess"))))),
+        # Where the router runs without this front end.
+        Metric("dynamo_component_router_requests_total", "finished"),
+        Metric("dynamo_component_router_time_to_first_token_seconds", "ttft"),
+        Metric("dynamo_component_router_inter_token_latency_seconds", "itl"),
+        Metric("dynamo_component_router_input_sequence_tokens", "input_length", sum_as="prompt_tokens"),
+        Metric("dynamo_component_router_output_sequence_tokens", "output_length", sum_as="output_tokens"),
+        # A worker, whose engine's own metrics come under the engine's names.
+        Metric("dynamo_component_inflight_requests", "running"),
+        Metric("dynamo_component_request_duration_seconds", "e2e"),
+        Metric("dynamo_component_errors_total", "aborts"),
     ),
     model_labels=("model",),
 )

@@ -82,8 +82,12 @@ DIALECT = Dialect(
         Mark("gen_ai.tool.name", "plain", "tool", weak=True),
         Mark("gen_ai.operation.name", "plain", "guardrail", frozenset({"guardrail", "moderation"})),
         Mark("gen_ai.operation.name", "plain", "retrieval", frozenset({"retrieval", "embeddings", "embedding", "aembedding", "rerank", "search_memory"})),
-        Mark("gen_ai.operation.name", "container", "other", frozenset({"invoke_agent", "create_agent", "invoke_workflow", "plan"})),
-        Mark("gen_ai.operation.name", "write", "post", frozenset({"create_memory", "update_memory", "upsert_memory", "delete_memory"})),
+        # `framework` is Spring AI's, around its model calls.
+        Mark("gen_ai.operation.name", "container", "other", frozenset({"invoke_agent", "create_agent", "invoke_workflow", "plan", "framework"})),
+        Mark("gen_ai.operation.name", "write", "post", frozenset({"create_memory", "update_memory", "upsert_memory", "delete_memory", "create_memory_store",
+                                                                  "delete_memory_store"})),
+        # Senders that name no operation (Logfire's OpenAI wrapper, applications' own spans): whatever counts what it wrote has called a model.
+        *(Mark(f"gen_ai.usage.{name}_tokens", "llm", "generation", weak=True) for name in ("output", "completion")),
     ),
     chunk_events=("gen_ai.content.completion.chunk", "llm.content.completion.chunk", "gen_ai.content.chunk"),
     first_token_events=("first_token", "llm.first_token"),

@@ -1,7 +1,8 @@
 """LiteLLM: the v1 callback's spans (operations `acompletion`, lists as JSON strings, 31 empty metadata attributes), and the v2 proxy's names.
 
 Source: payloads of litellm 1.106.2 `callbacks=["otel"]`; the v2 names are from the same version's source, untested against a real sender: there,
-attempts are events of the proxy's SERVER span, and the model asked for is a model group. The proxy's metrics are by the same version's names (and the
+attempts are spans beside each other and events of the proxy's SERVER span, and the model asked for is a model group. v1 names an operation as LiteLLM's
+function (`CallTypes`), with an `a` before asynchronous ones. The proxy's metrics are by the same version's names (and the
 older ones of its documentation), untested against a real page: what it says of the models behind it stands apart from what engines say of themselves.
 """
 
@@ -9,6 +10,16 @@ from collector.dialects import Dialect, EventField, Field, Mark, Metric, SpanNam
 
 ORDER = 35
 _USAGE = "metadata.usage_object"
+
+
+def _either(*names: str) -> frozenset[str]:
+    """Functions' names, and those of their asynchronous ones."""
+    return frozenset(form for name in names for form in (name, f"a{name}"))
+
+
+_OPERATIONS = ("llm.request.type", "gen_ai.operation.name")
+_GENERATE = _either("completion", "text_completion", "responses", "anthropic_messages", "generate_content", "generate_content_stream")
+_FIND = _either("embedding", "rerank", "search", "vector_store_search", "query")
 DIALECT = Dialect(
     name="litellm",
     prefixes=("litellm.", "metadata.user_api_key", "hidden_params"),
@@ -33,13 +44,16 @@ DIALECT = Dialect(
         Field("route", "litellm.request.route", rank=6),
     ),
     marks=(
-        Mark("llm.request.type", "llm", "generation", frozenset({"acompletion", "completion", "atext_completion", "text_completion"})),
-        Mark("llm.request.type", "plain", "retrieval", frozenset({"aembedding", "embedding", "arerank", "rerank"})),
-        Mark("gen_ai.operation.name", "plain", "retrieval", frozenset({"arerank"})),
+        *(Mark(key, "llm", "generation", _GENERATE) for key in _OPERATIONS),
+        *(Mark(key, "plain", "retrieval", _FIND) for key in _OPERATIONS),
+        *(Mark(key, "plain", "tool", frozenset({"call_mcp_tool"})) for key in _OPERATIONS),
         Mark("gen_ai.operation.name", "plain", "guardrail", frozenset({"litellm.moderation", "amoderation"})),
         Mark("litellm.guardrail.name", "plain", "guardrail"),
     ),
-    names=(SpanName("(execute_)?guardrail.*|auth .*", "plain", "guardrail", "litellm"),),
+    names=(
+        SpanName("(execute_)?guardrail.*|auth .*", "plain", "guardrail", "litellm"),
+        SpanName("route .*", "plain", "queue", "litellm"),  # choosing a deployment
+    ),
     hints=(("ttft", "the proxy's v2 tracing or the engine's spans: the v1 callback records no first token"),),
     metrics=(
         # Seconds, whatever their names end in.

@@ -1,13 +1,17 @@
 """llm-d and the Gateway API Inference Extension: gateway and endpoint-picker spans, and the proxy that splits prefill from decode. Times in ms.
 
 Source: llm-d-inference-scheduler (spans of the endpoint picker and of the prefill/decode sidecar) and the endpoint picker's metrics (GAIE v1.5,
-pkg/epp/metrics; `inference_model_` before `inference_objective_`). Untested against a real sender.
+pkg/epp/metrics; `inference_model_` before `inference_objective_`; llm-d-router says all of them again under one prefix of its own). Untested against a
+real sender.
 The sidecar's "true" TTFT runs from the request's arrival to the moment when decoding began.
 """
 
 from collector.dialects import Dialect, Field, Mark, Metric, SpanName
 
 ORDER = 25
+# Today's prefix, then what it replaces and is sent beside it, by what it tells of: the picker's own work, the pool of engines, the requests.
+_ROUTER = "llm_d_router_epp"
+_PICKERS, _POOLS, _OBJECTIVES = (_ROUTER, "inference_extension"), (_ROUTER, "inference_pool"), (_ROUTER, "inference_objective", "inference_model")
 _PROXY, _SCOPES = "llm_d.pd_proxy.", ("llm-d", "llm_d", "llm-d-router", "llm-d-inference-scheduler", "llm-d-kv-cache", "gateway-api-inference-extension")
 DIALECT = Dialect(
     name="llm-d",
@@ -27,15 +31,18 @@ DIALECT = Dialect(
         SpanName(r"llm_d\.epp\..*", "plain", "gateway"),
     ),
     metrics=(
-        Metric("inference_pool_average_kv_cache_utilization", "kv_cache_usage"),
-        Metric("inference_pool_average_queue_size", "queue_depth"),
-        Metric("inference_extension_flow_control_queue_size", "queue_depth"),
-        Metric("inference_extension_prefix_indexer_hit_ratio", "prefix_cache_hit_rate"),
-        Metric("inference_extension_flow_control_request_queue_duration_seconds", "queue"),
-        Metric("inference_extension_flow_control_pool_saturation", "saturation"),
-        Metric("inference_extension_scheduler_e2e_duration_seconds", "routing"),
+        *(metric for pool in _POOLS for metric in (
+            Metric(f"{pool}_average_kv_cache_utilization", "kv_cache_usage"),
+            Metric(f"{pool}_average_queue_size", "queue_depth"))),
+        *(metric for picker in _PICKERS for metric in (
+            Metric(f"{picker}_flow_control_queue_size", "queue_depth"),
+            Metric(f"{picker}_prefix_indexer_hit_ratio", "prefix_cache_hit_rate"),
+            Metric(f"{picker}_flow_control_request_queue_duration_seconds", "queue"),
+            Metric(f"{picker}_flow_control_pool_saturation", "saturation"),
+            Metric(f"{picker}_scheduler_e2e_duration_seconds", "routing"))),
+        Metric(f"{_ROUTER}_ready_endpoints", "ready_replicas"),
         Metric("inference_pool_ready_pods", "ready_replicas"),
-        *(metric for objective in ("inference_objective", "inference_model") for metric in (
+        *(metric for objective in _OBJECTIVES for metric in (
             Metric(f"{objective}_running_requests", "running"),
             Metric(f"{objective}_request_error_total", "aborts"),
             Metric(f"{objective}_request_ttft_seconds", "ttft"),

@@ -64,7 +64,8 @@ DIALECT = Dialect(
         Mark(_KIND, "plain", "retrieval", frozenset({"RETRIEVER", "RERANKER", "EMBEDDING"})),
         Mark(_KIND, "plain", "prompt", frozenset({"PROMPT"})),
         Mark(_KIND, "plain", "post", frozenset({"EVALUATOR"})),
-        Mark(_KIND, "container", "other", frozenset({"CHAIN", "AGENT"}), weak=True),
+        Mark(_KIND, "container", "other", frozenset({"AGENT"})),
+        Mark(_KIND, "container", "other", frozenset({"CHAIN"}), weak=True),
     ),
     # LangGraph's router between the model and its tools: it calls none.
     names=(SpanName("tools_condition", "plain", "other", "openinference.instrumentation.langchain"),),

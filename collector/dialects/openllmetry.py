@@ -28,7 +28,8 @@ DIALECT = Dialect(
     ),
     marks=(
         Mark(_KIND, "plain", "tool", frozenset({"tool"})),
-        Mark(_KIND, "container", "other", frozenset({"workflow", "task", "agent"}), weak=True),
+        Mark(_KIND, "container", "other", frozenset({"agent"})),
+        Mark(_KIND, "container", "other", frozenset({"workflow", "task"}), weak=True),
     ),
     hints=(
         ("session", "Traceloop.set_association_properties({'session_id': ...})"), ("tenant", "Traceloop.set_association_properties({'tenant': ...})"),

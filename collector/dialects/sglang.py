@@ -22,6 +22,7 @@ DIALECT = Dialect(
     ),
     names=(
         SpanName("decode_loop|run_batch_cpu|quick_finish|fake_output", "folded", "other", _SCOPE),
+        SpanName("Bootstrap Room .*", "folded", "other", _SCOPE),  # where older versions put both engines' requests
         SpanName("tokenize", "phase", "prompt", _SCOPE),
         SpanName("prefill_waiting|decode_waiting|prefill_bootstrap|decode_bootstrap", "phase", "queue", _SCOPE),
         SpanName("api_server_dispatch|dpc_dispatch|request_process|prefill_prepare|decode_prepare", "phase", "other", _SCOPE),
@@ -61,6 +62,7 @@ DIALECT = Dialect(
         Metric("sglang:request_time_per_output_token_seconds", "tpot"),
         Metric("sglang:e2e_request_latency_seconds", "e2e"),
         Metric("sglang:queue_time_seconds", "queue"),
+        Metric("sglang:per_stage_req_latency_seconds", "prefill", where=(("stage", "prefill_forward"),)),
         Metric("sglang:kv_transfer_latency_ms", "kv_transfer", scale=0.001),
         Metric("sglang:prompt_tokens_histogram", "input_length"),
         Metric("sglang:uncached_prompt_tokens_histogram", "uncached_length"),

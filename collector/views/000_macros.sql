@@ -41,7 +41,8 @@ create or replace macro indicator_unit(indicator) as case
     when indicator in ('ttft', 'itl', 'tpot', 'normalized_tpot', 'e2e', 'client_e2e', 'client_ttft', 'client_chunk_gap', 'gateway_e2e', 'gateway_call_e2e',
                        'gateway_call_ttft', 'gateway_overhead', 'gateway_queue', 'guardrail', 'queue', 'prefill', 'decode', 'inference', 'kv_transfer',
                        'e2e_mean', 'queue_mean', 'inference_mean', 'iteration', 'model_execute', 'model_forward', 'validation', 'tokenize', 'detokenize_token',
-                       'preprocess', 'routing', 'network', 'postprocess') then 's'
+                       'template', 'preprocess', 'routing', 'routing_block_hashing', 'routing_indexer_find_matches', 'routing_seq_hashing',
+                       'routing_scheduling', 'network', 'postprocess') then 's'
     else '1' end;
 
 -- Is the whole of an instance the sum of its parts (ranks, GPUs, reasons)? Of a ratio, a temperature or a block's size it is not.

@@ -397,6 +397,17 @@ def test_a_prefill_engine_works_within_the_request_of_the_decode_engine_that_wai
     assert (call["queue_ns"], call["prefill_ns"], call["decode_ns"], call["attempts"]) == (190e6, 250e6, 470e6, None)
 
 
+def test_the_room_in_which_two_engines_meet_is_no_request_and_names_none() -> None:
+    def made(id: int, name: str, start: float, end: float, parent: int, **attributes: Any) -> Made:
+        return Made(id, name, start, end, parent, scope="sglang server", service=name.split(" ", maxsplit=1)[0], attributes=attributes)
+
+    told = {"gen_ai.latency.e2e": 1.0, "gen_ai.latency.time_to_first_token": 0.5, "module": "sglang::request", "bootstrap_room": "0x1f"}
+    [request], [call] = assembled(
+        made(1, "Bootstrap Room 0x1f", 0, 1000, 0), made(3, "prefill Req 1f", 0, 500, 1, **told), made(4, "prefill_forward", 200, 500, 3),
+        made(7, "decode Req 1f", 0, 1000, 1, **told), made(9, "decode_forward", 500, 1000, 7))
+    assert (request["route"], request["engine_only"], request["llm_calls"], call["route"], call["span_id"]) == (None, True, 1, None, 7)
+
+
 def test_what_an_engine_writes_after_its_client_left_is_not_on_the_path() -> None:
     """The call is given up at 900 ms, before it learned an id; its engine request waits for 600 ms and writes until 2,100 ms."""
     times = {"e2e": 2.0, "time_to_first_token": 0.7, "time_in_queue": 0.6, "time_in_model_prefill": 0.1, "time_in_model_decode": 1.3}

@@ -386,6 +386,8 @@ _ORDER = {"guardrail": 0, "tool": 2, "generation": 4, "retrieval": 6, "post": 8,
 
 
 def _mark_rank(mark: Mark) -> int:
+    if mark.weak and mark.role == "llm":
+        return 70
     if mark.weak:
         return WEAK
     return {"folded": FOLDED, "engine": ENGINE, "phase": PHASE, "write": ATTRIBUTE}.get(mark.role, ATTRIBUTE + _ORDER.get(mark.stage, 6) + (not mark.values))
@@ -471,7 +473,7 @@ def _row(body: int, span: Span, scope: str, source: dict[str, Any], named: dict[
     for column in TEXT_COLUMNS:
         text = found.get(column)
         if column == "response_id" and text is not None:
-            text = re.sub(r"^(cmpl-.+)-\d{1,3}$", r"\1", text)
+            text = re.sub(r"^(cmpl-.+)-\d{1,3}$", r"\1", re.sub(r"^\d{1,3}_((?:chat)?cmpl-.+)$", r"\1", text))
         if column == "tenant" and text is None:
             begins = columns["parent_id"] == 0 and all(role != "engine" for role, _ in said)
             text = named.get("tenant.id", named.get("service.namespace") if begins else None)

@@ -303,6 +303,10 @@ def test_an_indicator_is_found_under_every_spelling(name: str) -> None:
         ("dynamo_frontend_requests_total", {"status": "error", "error_type": "overload"}, "rejections"),
         ("dynamo_frontend_requests_total", {"status": "error", "error_type": "internal"}, "aborts"),
         ("nv_inference_request_failure", {"reason": "REJECTED"}, "rejections"),
+        ("sglang:per_stage_req_latency_seconds", {"stage": "prefill_forward"}, "prefill"),
+        ("sglang:per_stage_req_latency_seconds", {"stage": "tokenize"}, None),
+        ("nv_trt_llm_inflight_batcher_metrics", {"inflight_batcher_specific_metric": "total_context_tokens"}, "batch_tokens"),
+        ("nv_trt_llm_disaggregated_serving_metrics", {"disaggregated_serving_type": "kv_cache_transfer_ms"}, "kv_transfer"),
         ("vllm:unheard_of", {}, None),
         ("total", {}, None),
         ("", {}, None),
@@ -317,10 +321,18 @@ def test_labels_choose_the_indicator_and_what_nobody_names_has_none(name: str, l
 # Every other name of the engines', routers' and gateways' lists that is an indicator, under the indicator's name.
 NAMED = {
     "queue_depth": ["vllm:num_requests_waiting_by_reason", "sglang:num_grammar_queue_reqs",
-        "dynamo_frontend_router_queue_pending_requests", "inference_extension_flow_control_queue_size"],
+        "dynamo_frontend_router_queue_pending_requests", "inference_extension_flow_control_queue_size", "llm_d_router_epp_average_queue_size"],
+    "kv_cache_usage": ["llm_d_router_epp_average_kv_cache_utilization"],
+    "running": ["ray_vllm_num_requests_running", "llm_d_router_epp_running_requests", "dynamo_component_inflight_requests"],
+    "external_prefix_cache_queries": ["lmcache:num_requested_tokens_total"], "kv_transfer": ["trtllm_kv_transfer_latency_seconds"],
+    "aborts": ["llm_d_router_epp_request_error_total", "dynamo_component_errors_total"], "template": ["dynamo_frontend_template_seconds"],
+    "routing_block_hashing": ["dynamo_router_overhead_block_hashing_ms"], "routing_scheduling": ["dynamo_router_overhead_scheduling_ms"],
+    "routing_seq_hashing": ["dynamo_router_overhead_seq_hashing_ms"],
+    "routing_indexer_find_matches": ["dynamo_router_overhead_indexer_find_matches_ms"],
     "host_kv_cache_usage": ["vllm:cpu_cache_usage_perc"],
     "prefix_cache_hit_rate": ["vllm:cpu_prefix_cache_hit_rate", "inference_extension_prefix_indexer_hit_ratio"],
-    "external_prefix_cache_hits": ["vllm:external_prefix_cache_hits_total"], "kv_blocks_reused": ["trtllm_kv_cache_reused_blocks_total"],
+    "external_prefix_cache_hits": ["vllm:external_prefix_cache_hits_total", "lmcache:num_hit_tokens_total"],
+    "kv_blocks_reused": ["trtllm_kv_cache_reused_blocks_total"],
     "kv_blocks_missed": ["trtllm_kv_cache_missed_blocks_total"], "kv_blocks": ["dynamo_component_total_blocks"],
     "retracted": ["sglang:num_retracted_reqs"], "preemptions": ["sglang:num_retracted_requests_total", "dynamo_frontend_model_migration_total"],
     "paused": ["trtllm_num_paused_requests"], "spec_drafts": ["vllm:spec_decode_num_drafts_total"],
@@ -339,8 +351,9 @@ NAMED = {
     "gpu_mem_used": ["sglang:kv_cache_memory_usage_gb", "nv_gpu_memory_used_bytes", "trtllm_gpu_memory_usage_bytes"],
     "gpu_mem_free": ["DCGM_FI_DEV_FB_FREE"], "tensor_util": ["DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"], "tokenize": ["dynamo_frontend_tokenizer_latency_ms"],
     "detokenize_token": ["dynamo_frontend_detokenize_per_token_us"], "network": ["dynamo_component_network_transit_seconds"],
-    "saturation": ["inference_extension_flow_control_pool_saturation"], "routing": ["inference_extension_scheduler_e2e_duration_seconds"],
-    "ready_replicas": ["inference_pool_ready_pods"], "slo_violations": ["inference_objective_request_slo_violation_total"],
+    "saturation": ["inference_extension_flow_control_pool_saturation"], "routing": ["inference_extension_scheduler_e2e_duration_seconds",
+        "llm_d_router_epp_scheduler_e2e_duration_seconds", "dynamo_router_overhead_total_ms"],
+    "ready_replicas": ["inference_pool_ready_pods", "llm_d_router_epp_ready_endpoints"], "slo_violations": ["inference_objective_request_slo_violation_total"],
     "finished": ["sglang:num_requests_total"], "e2e_total": ["nv_inference_request_duration_us"], "queue_total": ["nv_inference_queue_duration_us"],
     "client_chunk_gap": ["gen_ai.client.operation.time_per_output_chunk", "gen_ai_client_inference_time_per_output_chunk_seconds"],
     "client_input_tokens": ["gen_ai.client.inference.usage.input_tokens"], "client_ttft": ["gen_ai_client_operation_time_to_first_chunk_seconds"],
@@ -448,11 +461,11 @@ def test_dynamo_tells_of_each_worker_and_once_of_what_a_worker_has(pipeline: Pip
 LATENCIES = {
     "ttft": ["vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds", "trtllm_time_to_first_token_seconds",
              "dynamo_frontend_time_to_first_token_seconds", "inference_objective_request_ttft_seconds", "gen_ai.server.time_to_first_token",
-             "gen_ai_server_time_to_first_token_seconds"],
+             "gen_ai_server_time_to_first_token_seconds", "llm_d_router_epp_request_ttft_seconds", "dynamo_component_router_time_to_first_token_seconds"],
     "itl": ["vllm:time_per_output_token_seconds", "dynamo_frontend_inter_token_latency_seconds"],
     "tpot": ["trtllm_time_per_output_token_seconds", "inference_objective_request_tpot_seconds"],
     "e2e": ["tgi_request_duration", "trtllm_e2e_request_latency_seconds", "dynamo_frontend_request_duration_seconds",
-            "inference_model_request_duration_seconds"],
+            "inference_model_request_duration_seconds", "llm_d_router_epp_request_duration_seconds"],
     "queue": ["tgi_request_queue_duration", "vllm:time_in_queue_requests", "inference_extension_flow_control_request_queue_duration_seconds"],
     "client_ttft": ["gen_ai.client.operation.time_to_first_chunk"]}
 
@@ -475,6 +488,12 @@ def test_of_a_metric_and_its_successor_one_counts(pipeline: Pipeline) -> None:
          gauge("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.4, gpu="0"), gauge("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.6, gpu="1"))
     assert (values(pipeline, "kv_cache_usage"), sorted(values(pipeline, "gpu_util"))) == ([0.5], [0.4, 0.6])
     assert rows(pipeline, "select count(*) from points") == [(5,)]
+
+
+def test_a_router_that_says_everything_under_two_prefixes_is_heard_once(pipeline: Pipeline) -> None:
+    send(pipeline, gauge("inference_pool_average_queue_size", 3.0), gauge("llm_d_router_epp_average_queue_size", 3.0),
+         gauge("inference_objective_running_requests", 5.0), gauge("llm_d_router_epp_running_requests", 5.0))
+    assert (values(pipeline, "queue_depth"), values(pipeline, "running")) == ([3.0], [5.0])
 
 
 def test_what_an_instance_counts_in_parts_is_their_sum_and_its_ratios_stay_apart(pipeline: Pipeline) -> None:

@@ -145,6 +145,25 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "a statement's summary": ({"kind": CLIENT}, {"db.system.name": "x", "db.query.summary": "INSERT orders"}, {"is": ("write", "post")}),
     "one prompt of a completion": ({}, {"gen_ai.latency.e2e": 1.0, "gen_ai.request.id": "cmpl-1f0a-0"}, {"response_id": "cmpl-1f0a"}),
     "a completion": ({}, {"gen_ai.response.id": "cmpl-12"}, {"response_id": "cmpl-12"}),
+    "one choice of an answer": ({}, {"gen_ai.latency.e2e": 1.0, "gen_ai.request.id": "1_chatcmpl-2e"}, {"response_id": "chatcmpl-2e"}),
+    "langfuse's handler of langchain": (
+        {"scope": "langfuse-sdk"},
+        {"langfuse.observation.type": "generation", "langfuse.observation.model.parameters": '{"max_output_tokens": 7}', "langfuse.observation.usage_details":
+         '{"input": 50, "output": 3, "total": 110, "input_cache_read": 40, "input_audio": 10, "output_reasoning": 5, "output_audio": 2}'},
+        {"input_tokens": 100, "cached_tokens": 40, "output_tokens": 10, "reasoning_tokens": 5, "max_tokens": 7}),
+    "litellm's responses": ({"scope": "litellm"}, {"gen_ai.operation.name": "aresponses", "llm.request.type": "aresponses"}, {"is": ("llm", "generation")}),
+    "litellm's messages": ({"scope": "litellm"}, {"gen_ai.operation.name": "anthropic_messages"}, {"is": ("llm", "generation")}),
+    "litellm's search": ({"scope": "litellm"}, {"llm.request.type": "avector_store_search"}, {"is": ("plain", "retrieval")}),
+    "litellm's tool": ({"scope": "litellm"}, {"gen_ai.operation.name": "call_mcp_tool"}, {"is": ("plain", "tool")}),
+    "litellm's choice of a deployment": ({"name": "route gpt-5", "scope": "litellm"}, {}, {"is": ("plain", "queue")}),
+    "a call without an operation": (
+        {"name": "Chat Completion with 'gpt'", "kind": CLIENT}, {"gen_ai.system": "openai", "gen_ai.usage.output_tokens": 3}, {"is": ("llm", "generation")}),
+    "an embedding without an operation": ({"name": "openai.embeddings"}, {"gen_ai.usage.output_tokens": 0}, {"is": ("plain", "retrieval")}),
+    "a chain that counts": ({}, {"openinference.span.kind": "CHAIN", "gen_ai.usage.output_tokens": 3}, {"is": ("container", "other")}),
+    "an agent that searches": ({"name": "search_agent"}, {"openinference.span.kind": "AGENT"}, {"is": ("container", "other")}),
+    "spring's client": ({"name": "spring_ai chat_client"}, {"gen_ai.operation.name": "framework"}, {"is": ("container", "other")}),
+    "a store of memories": ({}, {"gen_ai.operation.name": "create_memory_store"}, {"is": ("write", "post")}),
+    "sglang's room": ({"name": "Bootstrap Room 0x1f", "scope": "sglang server"}, {}, {"is": ("folded", "other")}),
     "infinity": ({}, {"langfuse.observation.model.parameters": '{"max_tokens": "Infinity", "temperature": 0.7}'}, {"max_tokens": None, "temperature": 0.7}),
 }
 
