@@ -43,12 +43,15 @@ class Period:
 
 @dataclass(frozen=True)
 class Lookups:
-    """Edge functions: ids of a few rows, (service, operation) that spent a stage's time in some traces, and the evidence of a period."""
+    """Edge functions: ids of a few rows, (service, operation) that spent a stage's time in some traces, and the evidence of a period.
+
+    `spans` are those of some traces where their keys are given."""
 
     trace_ids: Callable[[pl.DataFrame], list[str]]
     spender: Callable[[list[str], str], tuple[str, str] | None]
     calls: Callable[[Period, datetime], pl.DataFrame]
-    spans: Callable[[Period, datetime, int], pl.DataFrame]
+    spans: Callable[[Period, datetime, int, pl.Series | None], pl.DataFrame]
+    prompts: Callable[[Period, datetime, int], pl.DataFrame]
     simulated: Callable[[str, list[Diagnosis], Period], list[Diagnosis]] | None = None
     """Causes of a judged metric with the figures of simulated fixes; None where nobody simulates."""
 
@@ -121,22 +124,30 @@ class Case:
     @functools.cached_property
     def tree(self) -> Tree:
         """Spans of the judged period (a sample by trace where there are very many)."""
-        return Tree(self.lookups.spans(self.period, self.origin, self.rows.height))
+        return self._tree(self.period)
 
     @functools.cached_property
     def tree_before(self) -> Tree | None:
         """Spans of the baseline, None without one."""
-        return None if self.baseline is None else Tree(self.lookups.spans(self.baseline, self.origin, self.rows.height))
+        return None if self.baseline is None else self._tree(self.baseline)
 
     @functools.cached_property
     def slow_tree(self) -> Tree:
         """Spans of the slow requests."""
-        return self.tree.of(self.slow["trace_key"])
+        return self._tree(self.period, self.slow["trace_key"])
 
     @functools.cached_property
     def usual_tree(self) -> Tree:
         """Spans of the reference requests."""
-        return (self.tree if self.tree_before is None else self.tree_before).of(self.reference["trace_key"])
+        return self._tree(self.baseline or self.period, self.reference["trace_key"])
+
+    @functools.cached_property
+    def prompts(self) -> pl.DataFrame:
+        """Model calls of the judged period with `prompt_hash`, among the spans of `tree`."""
+        return self.lookups.prompts(self.period, self.origin, self.rows.height)
+
+    def _tree(self, period: Period, traces: pl.Series | None = None) -> Tree:
+        return Tree(self.lookups.spans(period, self.origin, self.rows.height, traces))
 
     def gauge(self, indicator: str, *, before: bool = False) -> FloatArray:
         """Return the samples of an engine indicator in the judged period or in the baseline, all instances, in order of time."""

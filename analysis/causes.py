@@ -28,7 +28,17 @@ from analysis.quality import checks, held_back, without_spoiled
 from analysis.ranking import Ranked
 from analysis.sampling import assess, evened
 from analysis.slo import Slo
-from analysis.window import MOST_CAUSE_REQUESTS, RequestFrame, Window, load, load_evidence_calls, load_evidence_spans, load_stage_spans, load_trace_ids
+from analysis.window import (
+    MOST_CAUSE_REQUESTS,
+    RequestFrame,
+    Window,
+    load,
+    load_evidence_calls,
+    load_evidence_prompts,
+    load_evidence_spans,
+    load_stage_spans,
+    load_trace_ids,
+)
 
 Simulate: TypeAlias = Callable[[duckdb.DuckDBPyConnection, Window, Slo, str, list[Diagnosis], Period], list[Diagnosis]]
 # Up to so many requests the causes come with the numbers: their calls and spans are all read (MOST_SPAN_REQUESTS), which takes about a second of one core.
@@ -105,7 +115,8 @@ def lookups(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, simul
         trace_ids=lambda rows: load_trace_ids(con, rows),
         spender=lambda traces, stage: _spender(con, traces, stage),
         calls=lambda period, origin: load_evidence_calls(con, period.start, period.end, origin),
-        spans=lambda period, origin, n: load_evidence_spans(con, period.start, period.end, origin, n, frame.every),
+        spans=lambda period, origin, n, traces: load_evidence_spans(con, period.start, period.end, origin, n, frame.every, traces),
+        prompts=lambda period, origin, n: load_evidence_prompts(con, period.start, period.end, origin, n, frame.every),
         simulated=None if simulate is None else lambda metric, causes, period: simulate(con, frame.window, slo, metric, causes, period),
     )
 

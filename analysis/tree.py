@@ -8,8 +8,6 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.budget import BoolArray
-
 # Spans of one shape of request in this share of them at least make a pattern: published 80 %.
 MOST_TRACES: Final = 0.8
 # A pause between one call's end and the next one's start up to this is no work of its own: published 5 ms.
@@ -34,13 +32,8 @@ class Tree:
         """How many requests the spans are of."""
         return self.frame["trace_key"].n_unique()
 
-    def of(self, keys: pl.Series) -> Tree:
-        """Return the spans of these requests (`trace_key`)."""
-        some = Tree.__new__(Tree)
-        some.frame = self.frame.filter(pl.col("trace_key").is_in(keys.implode()))
-        return some
-
-    def per_request(self, rows: pl.DataFrame, name: str, keys: pl.Series) -> np.ndarray:
+    @staticmethod
+    def per_request(rows: pl.DataFrame, name: str, keys: pl.Series) -> np.ndarray:
         """Return the sum of a column of `rows` (with `trace_key`) per request of `keys`, 0 where there is none."""
         total = rows.group_by("trace_key").agg(pl.col(name).sum().alias("total"))
         found = pl.DataFrame({"trace_key": keys}).join(total, on="trace_key", how="left", maintain_order="left")
@@ -61,9 +54,3 @@ def siblings(tree: Tree, stages: tuple[str, ...]) -> pl.DataFrame:
             whole_ms=(pl.col("end_s").max() - pl.col("start_s").min()) * 1e3, waits=pl.col("depends_on").is_not_null().any(),
             distinct=pl.col("arguments").drop_nulls().n_unique(), mean_input=pl.col("input_tokens").mean())
     return grouped.filter(pl.col("n") >= 2).with_columns(overlap_ms=(pl.col("sum_ms") - pl.col("whole_ms")).clip(0.0))
-
-
-def in_keys(frame: pl.DataFrame, keys: pl.Series) -> BoolArray:
-    """Return which rows of a frame are of these requests."""
-    mask: BoolArray = frame["trace_key"].is_in(keys.implode()).to_numpy()
-    return mask

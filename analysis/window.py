@@ -47,6 +47,7 @@ SCRAPE_GRACE: Final = timedelta(seconds=60)
 BASELINES: Final = ("auto", "previous", "none")
 
 _POINTS: Final = {"time_us": pl.Int64, "instance": pl.String, "model": pl.String, "indicator": pl.String, "value": pl.Float64}
+_PROMPTS: Final = {"trace_key": pl.UInt64, "start_s": pl.Float64, "duration_ms": pl.Float64, "prompt_hash": pl.String}
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w)")
 _RFC3339: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})$", re.IGNORECASE)
@@ -290,14 +291,29 @@ def load_evidence_calls(con: duckdb.DuckDBPyConnection, start: datetime, end: da
     return calls.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
 
 
-def load_evidence_spans(con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime, requests: int, of: int = 1) -> pl.DataFrame:
+def load_evidence_spans(
+    con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime, requests: int, of: int = 1, traces: pl.Series | None = None
+) -> pl.DataFrame:
     """Return the spans that start in [start, end), of every k-th trace where there are more than `MOST_SPAN_REQUESTS` requests.
 
-    `requests` are one in `of` (`RequestFrame.every`); the traces read are among theirs.
+    `requests` are one in `of` (`RequestFrame.every`); the traces read are among theirs, and among `traces` (keys) where these are given.
     """
-    every = of * max(1, math.ceil(requests / MOST_SPAN_REQUESTS))
-    spans: pl.DataFrame = con.sql(query("evidence_spans"), params={"start": start, "end": end, "every": every}).pl()
+    every = _every(requests, of)
+    keys = None if traces is None else traces.filter(traces % every == 0).to_list()
+    spans: pl.DataFrame = con.sql(query("evidence_spans"), params={"start": start, "end": end, "every": every, "traces": keys}).pl()
     return spans.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
+
+
+def load_evidence_prompts(con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime, requests: int, of: int = 1) -> pl.DataFrame:
+    """Return the model calls with a hash of their prompt among the spans that `load_evidence_spans` reads: trace_key, start_s, duration_ms, prompt_hash."""
+    if not con.execute(query("any_prompt_hash")).fetchall():
+        return pl.DataFrame(schema=_PROMPTS)
+    prompts: pl.DataFrame = con.sql(query("evidence_prompts"), params={"start": start, "end": end, "every": _every(requests, of)}).pl()
+    return prompts.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
+
+
+def _every(requests: int, of: int) -> int:
+    return of * max(1, math.ceil(requests / MOST_SPAN_REQUESTS))
 
 
 def load_trace_ids(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame) -> list[str]:

@@ -29,6 +29,7 @@ import polars as pl
 from analysis.case import Case
 from analysis.cause import Action, bound_fix, named
 from analysis.finding import Diagnosis, NotEnoughData, say_ratio
+from analysis.tree import Tree
 
 RULE: Final = "no_response_cache"
 MIN_REPEATED: Final = 0.1
@@ -38,7 +39,7 @@ HIT_MS: Final = 50.0
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return what an exact cache would buy, None when few prompts repeat."""
-    hashed = case.tree.frame.filter(pl.col("prompt_hash").is_not_null() & (pl.col("role") == "llm")).sort("start_s")
+    hashed = case.prompts
     if hashed.is_empty():
         return NotEnoughData("whether prompts repeat is not known: record overrun.prompt_hash (a hash, not the text) on model calls")
     if hashed.height < MIN_N:
@@ -47,7 +48,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     share = repeats.height / hashed.height
     if share < MIN_REPEATED:
         return None
-    saved = case.tree.per_request(repeats, "duration_ms", case.rows["trace_key"])
+    saved = Tree.per_request(repeats, "duration_ms", case.rows["trace_key"])
     hit = saved > 0.0
     fix = bound_fix(
         case, "response_cache", "Cache answers to equal questions",

@@ -3,8 +3,8 @@
 -- therefore left out of the first half. Milliseconds.
 with spans as materialized (
     select trace_key, span_id, parent_span_id, service || coalesce(' ' || instance, '') as place, kind, role, duration_ms, start
-    from sampled_spans($every::ubigint)
-    where start >= $start::timestamptz and start < $end::timestamptz and kind in ('client', 'server')),
+    from sampled_spans($every::ubigint, $start::timestamptz, $end::timestamptz, null::ubigint[])
+    where kind in ('client', 'server')),
 gaps as (
     select p.place as caller, c.place as callee, p.start, p.duration_ms - c.duration_ms as gap_ms
     from spans c join spans p on p.trace_key = c.trace_key and p.span_id = c.parent_span_id

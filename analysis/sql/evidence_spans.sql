@@ -1,17 +1,19 @@
--- What did the spans of a stretch of time look like? One row per span of every $every-th trace. Times in seconds after $start, durations in milliseconds.
--- Texts that somebody wrote are only there as length and hash, which is enough to tell repeats.
+-- What did the spans of a stretch of time look like? One row per span of every $every-th trace, of the $traces given (null: of all). Times in seconds after
+-- $start, durations in milliseconds. Texts that somebody wrote are only there as length and hash, which is enough to tell repeats.
+-- Where a span's attributes stand is looked up once per shape; most have none of these, and their texts need not be unpacked.
+with places as (
+    select shape, list_position(keys, 'gen_ai.tool.name') as tool,
+        coalesce(list_position(keys, 'gen_ai.tool.call.arguments'), list_position(keys, 'input.value')) as arguments,
+        list_position(keys, 'http.conn.reused') as reused, list_position(keys, 'cloud.region') as region,
+        coalesce(list_position(keys, 'server.region'), list_position(keys, 'peer.region'), list_position(keys, 'net.peer.region')) as peer_region
+    from v_shapes),
+spans as (
+    select s.*, p.* exclude (shape), case when coalesce(tool, arguments, reused, region, peer_region) is not null then unpacked(attribute_values) end as said
+    from sampled_spans($every::ubigint, $start::timestamptz, $end::timestamptz, $traces::ubigint[]) s left join places p using (shape))
 select
-    trace_key, hash(span_id) as span_key, hash(parent_span_id) as parent_key, parent_span_id is null as root,
-    epoch_us(start) / 1e6 - epoch($start::timestamptz) as start_s, duration_ms, service, instance, name, kind, status, stage, role,
-    operation, model, input_tokens, output_tokens, http_status, error_type, depends_on,
-    attributes['gen_ai.tool.name'] as tool, coalesce(attributes['gen_ai.tool.call.arguments'], attributes['input.value']) as arguments,
-    coalesce(attributes['overrun.prompt_hash'], attributes['gen_ai.prompt.hash']) as prompt_hash,
-    coalesce(attributes['http.response.header.retry-after'], attributes['retry_after'], attributes['retry-after']) as retry_after,
-    coalesce(attributes['http.request.resend_count'], attributes['gen_ai.request.attempt'], attributes['retry.attempt']) as resend,
-    attributes['http.conn.reused'] as reused, attributes['server.address'] as peer,
-    coalesce(attributes['cloud.region'], resource_attributes['cloud.region']) as region,
-    coalesce(attributes['server.region'], attributes['peer.region'], attributes['net.peer.region']) as peer_region,
-    coalesce(attributes['batch.id'], attributes['gen_ai.batch.id']) as batch
-from sampled_spans($every::ubigint)
-where start >= $start::timestamptz and start < $end::timestamptz
-order by trace_key, start_s
+    trace_key, span_key, parent_key, parent_span_id is null as root, epoch_us(start) / 1e6 - epoch($start::timestamptz) as start_s, duration_ms,
+    service, name, stage, role, model, input_tokens, output_tokens, http_status, error_type, depends_on,
+    said[tool] as tool, said[arguments] as arguments, said[reused] as reused,
+    coalesce(said[region], resource_attributes['cloud.region']) as region, said[peer_region] as peer_region
+from spans
+order by trace_key, start_s, span_key

@@ -54,11 +54,13 @@ create or replace macro is_summed(indicator) as indicator in ('queue_depth', 'ru
     'failed_fallbacks', 'cooldowns', 'response_cache_hits', 'response_cache_misses', 'gateway_input_tokens', 'gateway_output_tokens', 'gateway_cached_tokens',
     'gateway_reasoning_tokens');
 
--- Does a row belong to the window and filters of a question? Null asks for everything; what is in `without` stays out. The start is the stored number of
--- nanoseconds: bounds on a time made of it would not reach the scan, which then reads every row group (at 1 M requests 5 ms for a window of 20,000).
+-- Does a row start in [first, until)? A side that is null is open. The start is the stored number of nanoseconds: bounds on a time made of it would not reach the
+-- scan, which then reads every row group (at 1 M requests 5 ms for a window of 20,000).
+create or replace macro starts_within(start_ns, first, until) as
+    (first::timestamptz is null or start_ns >= epoch_ns(first::timestamptz)) and (until::timestamptz is null or start_ns < epoch_ns(until::timestamptz));
+-- Does a row belong to the window and filters of a question? Null asks for everything; what is in `without` stays out.
 create or replace macro asked_for(start_ns, service, model, route, tenant, workload, first, until, a_service, a_model, a_route, a_tenant, a_workload, without) as
-    (first::timestamptz is null or start_ns >= epoch_ns(first::timestamptz)) and (until::timestamptz is null or start_ns < epoch_ns(until::timestamptz))
-    and (a_service::varchar is null or service = a_service::varchar) and (a_model::varchar is null or model = a_model::varchar)
+    starts_within(start_ns, first, until) and (a_service::varchar is null or service = a_service::varchar) and (a_model::varchar is null or model = a_model::varchar)
     and (a_route::varchar is null or route = a_route::varchar) and (a_tenant::varchar is null or tenant = a_tenant::varchar)
     and (a_workload::varchar is null or workload = a_workload::varchar) and not list_contains(without::varchar[], workload);
 

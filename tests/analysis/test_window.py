@@ -12,6 +12,8 @@ from analysis.window import (
     Window,
     count,
     load,
+    load_evidence_prompts,
+    load_evidence_spans,
     load_llm_calls,
     load_stage_spans,
     load_trace_ids,
@@ -20,7 +22,8 @@ from analysis.window import (
     parse_range,
     parse_time,
 )
-from tests.analysis.builders import at, frame_of, gauge, insert, requests, store, vllm_gauges
+from collector.stages import ROLE
+from tests.analysis.builders import at, frame_of, gauge, insert, insert_spans, requests, spans_of, store, vllm_gauges
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -157,3 +160,38 @@ def test_what_is_not_asked_for_is_not_read() -> None:
     assert few.rows.equals(whole.rows.drop("route", "tenant"))
     assert few.having(["tenant"]).rows["tenant"].equals(whole.rows["tenant"])
     assert count(con, Window()) == 100
+
+
+def test_the_evidence_of_some_traces_and_times_is_what_the_view_of_all_spans_says_of_them() -> None:
+    con = store()
+    frame = requests(40, tool_ms=50.0)
+    insert(con, frame)
+    tool = {"x": [f"a{i}" for i in range(40)], "gen_ai.tool.name": [f"tool {i}" for i in range(40)], "input.value": ["len 3"] * 40}
+    region = {"net.peer.region": ["west"] * 40, "cloud.region": ["east"] * 40, "server.region": ["north"] * 40}
+    insert_spans(con, spans_of(frame, "call", "tool", 0.0, 50.0, attributes=tool), spans_of(frame, "GET", "tool", 5.0, 9.0, span_id=3, attributes=region),
+                 spans_of(frame, "plain", "tool", 7.0, 9.0, span_id=4, parent_id=0))
+    keys = load(con, Window()).rows["trace_key"]
+    told = """select trace_key, name, attributes['gen_ai.tool.name'] as tool, attributes['input.value'] as arguments,
+        attributes['cloud.region'] as region, attributes['server.region'] as peer_region, parent_span_id is null as root
+        from v_spans where start >= $start and start < $end order by trace_key, start, span_id"""
+    every = con.sql(told, params={"start": at(10), "end": at(30)}).pl()
+    whole = load_evidence_spans(con, at(10), at(30), at(0), 40)
+    assert every.height == 60
+    assert whole.select(every.columns).equals(every)
+    assert (whole["start_s"].min(), whole["start_s"].max()) == (pytest.approx(10.0), pytest.approx(29.007))
+    some = load_evidence_spans(con, at(10), at(30), at(0), 40, traces=keys[5:15])
+    assert some.equals(whole.filter(pl.col("trace_key").is_in(keys[5:15].implode())))
+    assert load_evidence_spans(con, at(10), at(30), at(0), 40, traces=keys[:0]).is_empty()
+
+
+def test_only_model_calls_with_a_hash_of_their_prompt_are_prompts() -> None:
+    con = store()
+    frame = requests(10)
+    insert(con, frame)
+    hashes = {"gen_ai.prompt.hash": [f"h{i % 3}" for i in range(10)]}
+    assert load_evidence_prompts(con, at(0), at(10), at(0), 10).is_empty()
+    insert_spans(con, spans_of(frame, "chat", "decode", 1.0, 50.0, role=ROLE["llm"], attributes=hashes),
+                 spans_of(frame, "step", "other", 0.0, 60.0, span_id=3, attributes=hashes))
+    found = load_evidence_prompts(con, at(0), at(10), at(0), 10)
+    assert found["prompt_hash"].to_list() == hashes["gen_ai.prompt.hash"]
+    assert found["duration_ms"].unique().to_list() == [50.0]

@@ -9,7 +9,7 @@ from analysis.case import Lookups
 from analysis.diagnose import Diagnosed, diagnose
 from analysis.finding import Finding
 from analysis.slo import Slo
-from analysis.window import Window, load, load_evidence_calls, load_evidence_spans, load_trace_ids
+from analysis.window import Window, load, load_evidence_calls, load_evidence_prompts, load_evidence_spans, load_trace_ids
 from tests.analysis.builders import calls_of, gauge, insert, insert_calls, insert_spans, store
 
 CHAT = Slo(ttft_ms=1500.0, e2e_ms=2500.0)
@@ -41,7 +41,8 @@ def run(
         trace_ids=lambda rows: load_trace_ids(con, rows),
         spender=lambda traces, stage: spender,
         calls=lambda period, origin: load_evidence_calls(con, period.start, period.end, origin),
-        spans=lambda period, origin, n: load_evidence_spans(con, period.start, period.end, origin, n),
+        spans=lambda period, origin, n, traces: load_evidence_spans(con, period.start, period.end, origin, n, traces=traces),
+        prompts=lambda period, origin, n: load_evidence_prompts(con, period.start, period.end, origin, n),
     )
     return diagnose(frame, slo, lookups, baseline=choose(con, frame, slo))
 
