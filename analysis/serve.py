@@ -174,7 +174,7 @@ async def _run(pipeline: Pipeline, settings: Settings, tokens: Tokens, certifica
 
 
 def _web_server(routes: Sequence[BaseRoute], certificates: Certificates | None, bound: socket.socket) -> tuple[_Server, asyncio.Task[None]]:
-    app = Starlette(routes=routes)
+    app = Starlette(routes=routes, exception_handlers={404: otlp_http.not_found})
     app.router.redirect_slashes = False
     config = uvicorn.Config(app, loop="none", http=GuardedProtocol, ws="none", lifespan="off", log_config=None, access_log=False,
                             server_header=False, timeout_graceful_shutdown=_GRACE_S, **(certificates.for_uvicorn() if certificates else {}))

@@ -11,7 +11,7 @@ import zstandard
 from google.protobuf.message import Message
 from starlette.endpoints import HTTPEndpoint
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from collector import auth, log_records, otlp_json, responses
@@ -80,14 +80,14 @@ class Receiver:
         return Endpoint
 
     async def _receive(self, signal: str | None, request: Request) -> Response:
-        media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        media = _media(request)
         origin = request.headers.get("origin", "")
         allowed = bool(origin) and (origin in self._settings.cors_origins or "*" in self._settings.cors_origins)
         if request.method == "OPTIONS" and allowed and signal:
             return Response(status_code=204, headers=_cors(origin))
         try:
             if signal is None:
-                raise NoSuchPath(f"nothing is received at {request.url.path[:100]!r}: send to {', '.join(f'/v1/{s}' for s in responses.SIGNALS)}")
+                raise _no_such_path(request)
             if request.method != "POST":
                 raise WrongMethod(f"{request.method} is not for /v1/{signal}: use POST")
             auth.check(request.headers.get("authorization"), self._token)
@@ -123,6 +123,22 @@ class Receiver:
             return otlp_json.to_protobuf(signal, body)
         async with self._converting:
             return await asyncio.to_thread(otlp_json.to_protobuf, signal, body)
+
+
+def _no_such_path(request: Request) -> NoSuchPath:
+    return NoSuchPath(f"nothing is received at {request.url.path[:100]!r}: send to {', '.join(f'/v1/{s}' for s in responses.SIGNALS)}")
+
+
+async def not_found(request: Request, error: Exception) -> Response:
+    """The application's answer where nothing is: in OTLP's words to a sender whose endpoint lacks the path, which posts to `/`."""
+    media = _media(request)
+    if request.method == "POST" and media in (PROTOBUF, JSON):
+        return _failed(_no_such_path(request), media)
+    return PlainTextResponse("Not Found", 404)
+
+
+def _media(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _cors(origin: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from collector.errors import BadPayload
 
 _ID_KEYS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
+_MAX_DEPTH = 100  # messages in messages: as many as protobuf's own parsers take
 REQUESTS: dict[str, Callable[[], Message]] = {
     "traces": ExportTraceServiceRequest, "metrics": ExportMetricsServiceRequest, "logs": ExportLogsServiceRequest}
 
@@ -43,7 +44,7 @@ def from_document(signal: str, document: Any) -> bytes:
             for key in _ID_KEYS:
                 if isinstance(holder.get(key), str):
                     holder[key] = base64.b64encode(bytes.fromhex(holder[key])).decode()
-        ParseDict(document, message, ignore_unknown_fields=True, max_recursion_depth=60)
+        ParseDict(document, message, ignore_unknown_fields=True, max_recursion_depth=_MAX_DEPTH)
         return bytes(message.SerializeToString())
     except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BadPayload(f"the body is not an OTLP/JSON {signal} request: {str(error)[:300]}") from error

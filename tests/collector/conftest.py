@@ -198,7 +198,7 @@ def collecting(path: Path, *, privacy: PrivacySettings | None = None, **settings
             grpc_port = grpc_server.add_insecure_port("127.0.0.1:0")
             await grpc_server.start()
             chosen = CollectorSettings(**{"max_body_mib": 1, "max_decompressed_mib": 1, **settings})
-            app = Starlette(routes=otlp_http.Receiver(pipeline.writer, chosen).routes())
+            app = Starlette(routes=otlp_http.Receiver(pipeline.writer, chosen).routes(), exception_handlers={404: otlp_http.not_found})
             config = uvicorn.Config(app, port=0, lifespan="off", log_config=None, ws="none", http=GuardedProtocol)
             http_server = uvicorn.Server(config)
             http_server.capture_signals = _no_signals  # type: ignore[method-assign]

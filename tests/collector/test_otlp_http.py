@@ -388,6 +388,15 @@ def test_another_path_is_404_and_another_method_405_in_the_encoding_of_the_reque
         assert method == "HEAD" or "use POST" in status_of(answer)[1]
 
 
+@pytest.mark.parametrize("path", ["/", "/traces", "//v1/traces", "/v1development/profiles"])
+def test_a_sender_whose_endpoint_lacks_the_path_hears_it_in_its_encoding(collector: Collector, path: str) -> None:
+    for form in (PROTOBUF, JSON):
+        answer = httpx.post(f"{collector.http}{path}", content=b"", headers=form, trust_env=False, verify=False)
+        assert (answer.status_code, answer.headers["content-type"]) == (404, form["content-type"])
+        assert "/v1/traces" in status_of(answer)[1]
+    assert httpx.get(f"{collector.http}{path}", trust_env=False, verify=False).text == "Not Found"
+
+
 @pytest.mark.parametrize("nested", [["aXb"], {"k": "aXb"}, {"aXb": 1}, [[{"k": ["aXb"]}]]], ids=str)
 @pytest.mark.parametrize("where", ["span", "event", "link", "resource"])
 def test_invalid_utf8_deep_inside_a_value_is_400_too(collector: Collector, nested: Any, where: str) -> None:

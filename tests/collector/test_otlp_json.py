@@ -70,6 +70,19 @@ def test_bytes_in_an_attribute_are_base64_as_in_protobuf() -> None:
     assert made.resource_spans[0].scope_spans[0].spans[0].attributes[0].value.bytes_value == b"\0\xff"
 
 
+@pytest.mark.parametrize("depth", [1, 40, 45])
+def test_json_may_be_nested_as_deeply_as_protobuf(depth: int) -> None:
+    value: dict[str, Any] = {"stringValue": "x"}
+    for _ in range(depth):
+        value = {"arrayValue": {"values": [value]}}
+    document = {"resourceSpans": [{"scopeSpans": [{"spans": [{"attributes": [{"key": "a", "value": value}]}]}]}]}
+    found = ExportTraceServiceRequest.FromString(otlp_json.to_protobuf("traces", json.dumps(document).encode()))
+    inner = found.resource_spans[0].scope_spans[0].spans[0].attributes[0].value
+    for _ in range(depth):
+        inner = inner.array_value.values[0]
+    assert inner.string_value == "x"
+
+
 @pytest.mark.parametrize("trace", ["xyz", "0af7651916cd43dd8448eb211c80319", "0x0af7651916cd43dd8448eb211c80319c"])
 def test_an_id_that_is_not_hex_is_refused(trace: str) -> None:
     with pytest.raises(BadPayload, match="OTLP/JSON"):
