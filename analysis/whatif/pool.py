@@ -146,8 +146,8 @@ def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
     replica = np.array([instances.index(name) if name in instances else -1 for name in names.to_list()], dtype=np.int64)
     rows = calls["row"].to_numpy().astype(np.int64)
     after, gap = _chains(facts, rows, arrival, arrival + e2e / 1000.0)
-    tokens = {name: calls[name].cast(pl.Int64).fill_null(0).to_numpy() for name in ("input_tokens", "output_tokens", "cached_tokens")}
-    cached = np.clip(tokens["cached_tokens"], 0, tokens["input_tokens"] - 1)
+    tokens = {name: calls[name].cast(pl.Int64).fill_null(0).to_numpy() for name in ("input_tokens", "output_tokens")}
+    cached = np.clip(_cached(calls), 0, tokens["input_tokens"] - 1)
     queue_s = np.nan_to_num(ms["queue_ms"]) / 1000.0
     made = Calls(
         arrival_s=np.where(after >= 0, gap, arrival), after=after, prompt_tokens=tokens["input_tokens"], cached_tokens=cached,
@@ -159,6 +159,20 @@ def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
     kv = _kv_tokens(facts, model, start, arrival + start.min(), queue_s, ttft_s, e2e_s, fresh, tokens["output_tokens"], len(instances))
     session = calls["session"].rank("dense").cast(pl.Int64).fill_null(0).to_numpy() - 1
     return Pool(model, rows, made, arrival, ttft_s, e2e_s, queue_s, instances, kv, running, session)
+
+
+def _cached(calls: pl.DataFrame) -> Ints:
+    """Cached tokens of each call; a response that does not name any had none.
+
+    Who leaves before the response is never told: there the call found as much as another one of its trace with as long a prompt, else the usual part of it.
+    """
+    heard = ~(pl.col("error").fill_null(False) | pl.col("engine_alone").fill_null(False))
+    told = pl.when(heard).then(pl.col("cached_tokens").fill_null(0)).otherwise(pl.col("cached_tokens")).cast(pl.Float64)
+    known = calls.select(told=told, input=pl.col("input_tokens").cast(pl.Float64)).drop_nulls().sum()
+    usual = known["told"].item() / max(known["input"].item(), 1.0)
+    same = told.max().over("trace_id", "input_tokens")
+    found: Ints = calls.select(pl.coalesce(told, same, usual * pl.col("input_tokens")).fill_null(0.0).round()).to_series().cast(pl.Int64).to_numpy()
+    return found
 
 
 def _chains(facts: Facts, rows: Ints, arrival: FloatArray, end: FloatArray) -> tuple[Ints, FloatArray]:

@@ -1,9 +1,10 @@
 """What would the requests have met with the fix in place? Replays the recorded arrivals through the calibrated engines, changed as the fix says.
 
 Per call the change is simulated with the fix minus simulated without; it is put on the recorded request, so what the simulator does not know (the
-application, the network) stays as recorded. Quantiles are then corrected by how far the identity replay is off, and their interval carries the
-spread of the refits, what steps a few per cent dearer or cheaper would do, the hold-out error, and a part of the size of the effect: the further
-from the recording, the less it vouches for.
+application, the network) stays as recorded. Requests whose call has no engine times (its span was lost) are left out of the
+figures after: they would keep their recorded times, and a few per cent of those are the tail of what a fix has emptied. Quantiles are then corrected by how
+far the identity replay is off, and their interval carries the spread of the refits, what steps a few per cent dearer or cheaper would do, the hold-out
+error, and a part of the size of the effect: the further from the recording, the less it vouches for.
 """
 
 from __future__ import annotations
@@ -92,21 +93,41 @@ def predict_simulated(
         answer.reasons["simulated"] = f"not simulated, so this is a bound that leaves the load as it was: {why}"
         return _with_engines(answer, engines)
     changes = [change(engine) for engine in engines]
-    before, identity, after = recorded(facts), _replayed(facts, engines, None, None), _replayed(facts, engines, changes, None)
-    draws = [(_replayed(facts, engines, None, k), _replayed(facts, engines, changes, k)) for k in range(len(engines[0].refits))]
-    shaken = [_replayed(facts, engines, changes, None, scale) for scale in (1.0 - shake, 1.0 + shake)]
+    before = _seen(facts, engines)
+    identity, after = _replayed(facts, engines, before, None), _replayed(facts, engines, before, changes)
+    draws = [(_replayed(facts, engines, before, None, k), _replayed(facts, engines, before, changes, k)) for k in range(len(engines[0].refits))]
+    shaken = [_replayed(facts, engines, before, changes, scale=scale) for scale in (1.0 - shake, 1.0 + shake)]
     percentiles = sorted({*PERCENTILES, facts.percentile})
     wider = worse if isinstance(worse, Mapping) else dict.fromkeys(METRICS, worse)
-    effects = [_effect(engines, before, identity, after, draws, shaken, metric, p, wider.get(metric, 0.0)) for metric in METRICS for p in percentiles]
+    effects = [_effect(engines, recorded(facts), before, identity, after, draws, shaken, metric, p, wider.get(metric, 0.0))
+               for metric in METRICS for p in percentiles]
     corrected = _corrected(before, identity, after)
-    rejected = np.isnan(after.e2e) & ~np.isnan(before.e2e)
+    rejected = (np.isnan(after.e2e) & ~np.isnan(before.e2e))[~np.isnan(before.e2e)]
     spent = dict(cost or {}) | _cost(engines, changes) | ({"rejected_ratio": float(rejected.mean())} if rejected.any() else {})
     answer = Prediction(
         fix=fix.id, title=fix.title, method="simulated", assumption=fix.assumption, parameters=dict(fix.parameters), requests=len(facts), effects=effects,
-        curves=curves(before, corrected), cost=spent, goodput_before=goodput_ratio(facts, before), goodput_after=_good_after(facts, corrected, rejected))
+        curves=curves(before, corrected), cost=spent, goodput_before=goodput_ratio(facts, recorded(facts)),
+        goodput_after=_good_after(facts, corrected, rejected))
+    unseen = int(np.isnan(before.e2e).sum())
+    if unseen:
+        answer.reasons["unseen"] = f"{unseen} of {len(facts)} requests have a model call without engine times and are left out of the figures after the fix"
     _with_engines(answer, engines)
     set_headline(answer, facts, _touched(identity, after), _backtest(engines, facts), "the hold-out has no such quantile")
     return answer
+
+
+def _seen(facts: Facts, engines: list[Engine]) -> Times:
+    """The recorded times of the requests that can be replayed: NaN where a call on the path went to one of these engines and no span of it is there."""
+    replayed = np.zeros(facts.calls.height, np.bool_)
+    for engine in engines:
+        replayed[engine.pool.rows] = True
+    models = [engine.pool.model for engine in engines]
+    theirs = facts.calls["model"].is_in([model for model in models if model is not None]).fill_null(None in models).to_numpy()
+    failed = facts.calls["error"].fill_null(False).to_numpy()
+    blind = facts.request_of[theirs & ~replayed & ~failed & facts.on_path]
+    told = np.ones(len(facts), np.bool_)
+    told[blind[blind >= 0]] = False
+    return Times(*(np.where(told, recorded(facts).of(metric), np.nan) for metric in METRICS))
 
 
 def _good_after(facts: Facts, corrected: Times, rejected: Bools) -> float | None:
@@ -115,8 +136,10 @@ def _good_after(facts: Facts, corrected: Times, rejected: Bools) -> float | None
     return None if good is None else good * float(1.0 - rejected.mean())
 
 
-def _replayed(facts: Facts, engines: list[Engine], changes: list[Change] | None, draw: int | None, scale: float = 1.0) -> Times:
-    """The requests' times with simulated calls in place of the recorded ones; the recording's own settings where there is no change."""
+def _replayed(
+    facts: Facts, engines: list[Engine], old: Times, changes: list[Change] | None, draw: int | None = None, scale: float = 1.0
+) -> Times:
+    """The requests' recorded times (`old`) with simulated calls in place of the recorded ones; the recording's own settings where there is no change."""
     n = facts.calls.height
     whole, first = np.zeros(n), np.zeros(n)
     token_ms = facts.call("tpot_ms").copy()
@@ -140,7 +163,6 @@ def _replayed(facts: Facts, engines: list[Engine], changes: list[Change] | None,
         requests = facts.request_of[rows[gone]]
         lost[requests[requests >= 0]] = True
     ttft_delta, e2e_delta = facts.per_request(whole, first)
-    old = recorded(facts)
     answering = facts.answering
     tpot = np.where((answering >= 0) & ~np.isnan(old.tpot), token_ms[answering], np.nan)
     times = Times(np.maximum(old.ttft + ttft_delta, 0.0), np.maximum(old.e2e + e2e_delta, 0.0), tpot)
@@ -155,16 +177,17 @@ def _quantile(times: Times, metric: str, q: float) -> float:
 
 
 def _effect(
-    engines: list[Engine], before: Times, identity: Times, after: Times, draws: list[tuple[Times, Times]], shaken: list[Times], metric: str,
+    engines: list[Engine], told: Times, before: Times, identity: Times, after: Times, draws: list[tuple[Times, Times]], shaken: list[Times], metric: str,
     percentile: float, worse: float,
 ) -> Effect:
+    """One quantile: before of all requests (`told`), after from those that were seen."""
     effect = blank(metric, percentile, *(int((~np.isnan(times.of(metric))).sum()) for times in (before, after)))
     if effect.reasons:
         return effect
     q = percentile / 100.0
     refused = next((engine.ttft_gate for engine in engines if engine.ttft_gate), None) if metric == "ttft" else None
     if refused is not None:
-        effect.before, effect.reasons = _quantile(before, metric, q), {"after": f"not available: {refused}"}
+        effect.before, effect.reasons = _quantile(told, metric, q), {"after": f"not available: {refused}"}
         return effect
     old, same, new = (_quantile(times, metric, q) for times in (before, identity, after))
     best = new * float(_correction(old, same, new))
@@ -174,7 +197,7 @@ def _effect(
     low, high = (_quantile(times, metric, q) for times in shaken)
     near = 0.5 * abs(float(np.log(high / low)))
     sd = float(np.sqrt(spread**2 + near**2 + (HOLDOUT_SHARE * holdout / Z90) ** 2 + (EFFECT_SHARE * np.log(new / same)) ** 2 + LEAST[metric] ** 2 + worse**2))
-    effect.before, effect.after = old, best
+    effect.before, effect.after = _quantile(told, metric, q), best
     effect.interval = (best * float(np.exp(-Z90 * sd)), best * float(np.exp(Z90 * sd)))
     return effect
 
@@ -212,7 +235,8 @@ def _touched(identity: Times, after: Times) -> float:
     for metric in ("ttft", "e2e"):
         old, new = identity.of(metric), after.of(metric)
         changed |= (np.isnan(old) != np.isnan(new)) | (np.abs(new - old) > TOUCHED * old)
-    return float(changed.mean()) if len(changed) else 0.0
+    seen = ~np.isnan(identity.e2e)
+    return float(changed[seen].mean()) if seen.any() else 0.0
 
 
 def _cost(engines: list[Engine], changes: list[Change]) -> dict[str, float]:

@@ -7,10 +7,9 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,8 +19,8 @@ from analysis import ask
 from analysis.report import Report, from_json
 from analysis.slo import parse_slo
 from analysis.whatif import fixes as whatifs
-from analysis.whatif.facts import load_facts
-from analysis.whatif.prediction import WhatIfError
+from analysis.whatif.facts import Facts, load_facts
+from analysis.whatif.prediction import Effect, WhatIfError
 from analysis.window import make_window
 from collector import store as stores
 from collector.config import Settings, load
@@ -235,31 +234,33 @@ def _whatifs(db: Path, truth: dict[str, Any]) -> list[WhatIf]:
     try:
         with store.reading() as con:
             window = make_window(now=datetime.now(UTC), from_=truth["onset"], to=truth["end"], baseline="none")
-            slo = parse_slo(truth["slo"])
-            for metric in ("ttft", "e2e"):
-                facts = load_facts(con, window, slo, metric)
-                for fix in (f for f in truth["fixes"] if f["fix"] != "restore"):
-                    naive = fault_baselines.naive_after(facts, fix)
-                    texts = {name: value if isinstance(value, str) else f"{value:g}" for name, value in fix["parameters"].items()}
-                    found += _asked(partial(whatifs.ask, facts, fix["fix"], texts), metric, fix, truth, naive)
+            facts = load_facts(con, window, parse_slo(truth["slo"]), "e2e")
+            for fix in (f for f in truth["fixes"] if f["fix"] != "restore"):
+                texts = {name: value if isinstance(value, str) else f"{value:g}" for name, value in fix["parameters"].items()}
+                found += _asked(facts, fix, texts, truth)
     finally:
         store.close()
     return found
 
 
-def _asked(call: Callable[[], Any], metric: str, fix: dict[str, Any], truth: dict[str, Any], naive: dict[float, float]) -> list[WhatIf]:
-    before, after = truth["latency"]["after"][f"{metric}_ms"], fix["latency"][f"{metric}_ms"]
-    if before is None or after is None:
-        return []
+def _asked(facts: Facts, fix: dict[str, Any], texts: dict[str, str], truth: dict[str, Any]) -> list[WhatIf]:
+    effects: dict[tuple[str, float], Effect] = {}
+    method = "none"
     try:
-        answer = call()
-        effects = {(e.metric, e.quantile): e for e in answer.effects}
+        answer = whatifs.ask(facts, fix["fix"], texts)
+        effects |= {(e.metric, e.quantile): e for e in answer.effects}
         method, why = answer.method, "; ".join(answer.reasons.values())[:200]
     except WhatIfError as error:
-        effects, method, why = {}, "none", str(error)[:200]
+        why = str(error)[:200]
     rows = []
-    for name, quantile in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
-        effect = effects.get((metric, quantile))
-        rows.append(WhatIf(fix["fix"], method, metric, quantile, before[name], after[name], effect.after if effect else None,
-                           effect.interval if effect else None, naive.get(quantile), why))
+    for metric in ("ttft", "e2e"):
+        before, after = truth["latency"]["after"][f"{metric}_ms"], fix["latency"][f"{metric}_ms"]
+        if before is None or after is None:
+            continue
+        naive = fault_baselines.naive_after(facts, fix) if metric == "e2e" else {}
+        for name, quantile in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+            effect = effects.get((metric, quantile))
+            told = "; ".join(effect.reasons.values())[:200] if effect and effect.reasons else why
+            rows.append(WhatIf(fix["fix"], method, metric, quantile, before[name], after[name], effect.after if effect else None,
+                               effect.interval if effect else None, naive.get(quantile), told))
     return rows

@@ -140,6 +140,20 @@ def test_calls_of_an_engine_that_name_no_model_are_those_of_its_others() -> None
     assert (why, [(pool.model, len(pool)) for pool in found]) == (None, [("m", 300)])
 
 
+def test_a_call_whose_client_left_found_in_the_cache_what_its_twin_did() -> None:
+    # Request k asks twice with the same prompt and gives the second up, so that nobody is told of its hits; every tenth asks with another prompt.
+    n = 400
+    given_up, other = np.arange(n) % 2 == 1, np.arange(n) % 20 == 1
+    both = calls(n, ttft_ms=100.0, ttft_engine_ms=100.0, prefill_ms=90.0, queue_ms=10.0, engine_e2e_ms=1000.0, error=given_up, request=np.arange(n) // 2,
+                 input_tokens=np.where(other, 800, 1000), cached_tokens=[None if k % 2 else 600.0 for k in range(n)], trace_id=[f"{k // 2}" for k in range(n)])
+    [pool], _ = pools(facts_of(both))
+    assert set(pool.calls.cached_tokens[~other]) == {600}
+    assert set(pool.calls.cached_tokens[other]) == {480}  # 600 of 1,000 tokens is the usual part
+    # A response that came and names no hits had none.
+    [heard], _ = pools(facts_of(both.with_columns(error=pl.lit(False))))
+    assert heard.calls.cached_tokens[1] == 0
+
+
 def traces(n: int, rows: list[tuple[str, str | None, str, str, float, float]]) -> Facts:
     """n requests with the spans (id, parent, stage, name, start ms, duration ms); `llm` is the model call, its first token 100 ms after its start."""
     llm = next(row for row in rows if row[0] == "llm")

@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from analysis.whatif import cap, context_limit, hardware, kv_size, load, max_sequences, prefix_cache, prompt_trim, replicas
@@ -76,6 +77,22 @@ def test_without_an_engine_replicas_are_refused() -> None:
     answer = replicas.predict(recorded(CAME, engine_e2e_ms=None, ttft_engine_ms=None, prefill_ms=None), replicas=2)
     assert answer.predicted is None
     assert "what-if not available" in answer.reasons["predicted"]
+
+
+def test_requests_whose_engine_span_was_lost_are_left_out_of_the_figures_after() -> None:
+    # One replica past its capacity for all, one call in twenty without a span of the engine: what those waited must not stay as the tail after the fix.
+    came = arrivals(400, rate=11.0, seed=3)
+    lost = np.arange(400) % 20 == 7
+    facts = recorded(came)
+    engines = ("engine_e2e_ms", "ttft_engine_ms", "prefill_ms", "queue_ms")
+    facts.calls = facts.calls.with_columns(pl.when(pl.Series(lost)).then(None).otherwise(pl.col(name)).alias(name) for name in engines)
+    answer = replicas.predict(facts, replicas=3)
+    assert answer.predicted is not None
+    assert answer.predicted.before == pytest.approx(truth(came), rel=1e-9)
+    assert answer.predicted.after == pytest.approx(truth(came, Setup(replicas=3, router=LEAST_LOAD)), rel=0.08)
+    assert answer.requests == 400
+    assert answer.reasons["unseen"].startswith("20 of 400 requests")
+    assert "rejected_ratio" not in answer.cost
 
 
 def test_kv_that_never_filled_is_no_fix(facts: Facts) -> None:
