@@ -91,9 +91,18 @@ class Calls:
         return np.where(self.has_engine, self.first_s + self.of("decode_ms") / 1e3, self.end_s)
 
     @functools.cached_property
+    def cached_tokens(self) -> FloatArray:
+        """Input tokens that a cache held, 0 where the caller was told of none. Who gave up was told nothing: the share of the answered calls is taken."""
+        cached, n_in = self.of("cached_tokens"), self.of("input_tokens")
+        untold = (self.of("error") == 1.0) & np.isnan(cached)
+        whole = float(np.nansum(n_in[~untold]))
+        share = float(np.nansum(cached[~untold])) / whole if whole > 0.0 else 0.0
+        return np.where(untold, share * np.nan_to_num(n_in), np.nan_to_num(cached))
+
+    @functools.cached_property
     def new_tokens(self) -> FloatArray:
         """Input tokens that no cache held; all input tokens where the caller was not told of a cache."""
-        return np.maximum(self.of("input_tokens") - np.nan_to_num(self.of("cached_tokens")), 0.0)
+        return np.maximum(self.of("input_tokens") - self.cached_tokens, 0.0)
 
     @functools.cached_property
     def token_ms(self) -> FloatArray:

@@ -192,4 +192,4 @@ def _told(calls: Calls) -> float:
 def _cached(calls: Calls) -> float | None:
     counted = known(calls.of("input_tokens"))
     total = float(calls.of("input_tokens")[counted].sum())
-    return float(np.nan_to_num(calls.of("cached_tokens")[counted]).sum()) / total if int(counted.sum()) >= MIN_CALLS and total > 0.0 else None
+    return float(calls.cached_tokens[counted].sum()) / total if int(counted.sum()) >= MIN_CALLS and total > 0.0 else None

@@ -73,7 +73,7 @@ def _side(rows: pl.DataFrame, column: str, engine_hits: float | None, told: bool
 
 
 def knock_on(case: Case, factor: str) -> dict[str, float]:
-    """Return what one factor of the engine's growing work (a field of `Demand`) added to the waiting and to the pace of tokens, per stage in ms."""
+    """Return what one factor of the engine's growing work (a field of `Demand`) added to the waiting and to the pace of reading and writing, in ms a stage."""
     found = demand(case)
     if found is None or not has_grown(found):
         return {}
@@ -81,10 +81,15 @@ def knock_on(case: Case, factor: str) -> dict[str, float]:
 
 
 def spread(case: Case, share: float) -> dict[str, float]:
-    """Return a share (0..1) of the excess that a busier engine makes: its queue, and decode that is slower rather than longer."""
-    parts = decode_parts(case)
+    """Return a share (0..1) of the excess that a busier engine makes: its queue, and prefill and decode that are slower rather than longer.
+
+    A step's token budget is shared: who reads beside others reads more slowly, as who writes does.
+    """
+    parts, read = decode_parts(case), reading(case)
     slower = parts["speed"] if parts is not None else 0.0
-    claims = {"queue": share * case.excess_ms("queue"), "decode": share * min(slower, case.excess_ms("decode"))}
+    slowly = read.speed_ms if read is not None and read.stage == "prefill" else 0.0
+    claims = {"queue": share * case.excess_ms("queue"), "prefill": share * min(slowly, case.excess_ms("prefill")),
+              "decode": share * min(slower, case.excess_ms("decode"))}
     return {stage: ms for stage, ms in claims.items() if ms > 0.0}
 
 

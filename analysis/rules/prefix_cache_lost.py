@@ -68,7 +68,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if (drop < MIN_DROP and recomputed < MIN_RECOMPUTED) or (case.baseline is None and found.hit_slow >= LOW_HITS):
         return RuledOut(what=RULE, figure=f"{say_ratio(max(now, 0.0))} of input tokens hit the cache, {say_ratio(before)} before") if hits else None
     z = _z(case.calls, case.calls_before)
-    claims = {found.stage: found.cache_ms, **knock_on(case, "cache")}
+    busier = knock_on(case, "cache")
+    claims = {**busier, found.stage: found.cache_ms + busier.get(found.stage, 0.0)}
     if not enough(case, claims) or (z is not None and z < MIN_Z):
         return None
     few = too_few_breaches(case)
@@ -84,7 +85,7 @@ def _z(now: Calls, before: Calls | None) -> float | None:
         counted = known(calls.of("input_tokens")) & (calls.of("input_tokens") > 0)
         if int(counted.sum()) < MIN_CALLS or not known(calls.of("cached_tokens")).any():
             return None
-        sides.append(np.minimum(1.0, np.nan_to_num(calls.of("cached_tokens")[counted]) / calls.of("input_tokens")[counted]))
+        sides.append(np.minimum(1.0, calls.cached_tokens[counted] / calls.of("input_tokens")[counted]))
     error = float(np.sqrt(sum(ratio.var() / len(ratio) for ratio in sides)))
     return float(sides[0].mean() - sides[1].mean()) / error if error > 0.0 else float("inf")
 

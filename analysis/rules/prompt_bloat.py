@@ -60,7 +60,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return RuledOut(what=RULE, figure=f"{found.input_slow:,.0f} input tokens in slow and {found.input_usual:,.0f} in {case.tail.reference} requests")
     sides = [rows["input_tokens"].drop_nulls().to_numpy().astype(np.float64) for rows in (case.slow, case.reference)]
     delta = cliffs_delta(sides[0], sides[1])
-    claims, work = {found.stage: found.input_ms, **knock_on(case, "input")}, demand(case)
+    busier, work = knock_on(case, "input"), demand(case)
+    claims = {**busier, found.stage: found.input_ms + busier.get(found.stage, 0.0)}
     if found.stage == "first_token" and work is not None and work.growth >= MIN_GROWTH:
         # Where no engine tells, the wait for what all have to read hides in the first token.
         claims["first_token"] += work.input * max(0.0, case.excess_ms("first_token") - found.input_ms)

@@ -64,3 +64,14 @@ def test_longer_prompts_of_everybody_count_beside_the_load_from_a_tenth_on(longe
     rows = requests(800, start_s=np.cumsum(np.where(late, 1.0 / 1.5, 1.0)), queue_ms=np.where(late, 600.0, 0.0), prefill_ms=0.2 * n_in, decode_ms=decode,
                     tpot_ms=decode / 100.0, output_tokens=101, input_tokens=n_in.astype(np.int64))
     assert causes(run(rows, slo=Slo(e2e_ms=2500.0))) == named
+
+
+def test_what_longer_prompts_add_to_the_reading_of_others_is_theirs() -> None:
+    n_in = np.random.default_rng(2).lognormal(7.0, 0.8, N) * np.where(LATE, 2.0, 1.0)
+    # All prompts twice as long, so each is read beside twice as much: 1.5 s more than its own tokens take.
+    spent = 0.2 * n_in + np.where(LATE, 1_500.0, 0.0)
+    found = run(requests(N, prefill_ms=spent, ttft_prefill_ms=spent, decode_ms=500.0, input_tokens=n_in.astype(int)), slo=TTFT)
+    assert causes(found) == ["prompt_bloat"]
+    evidence = the(found, "prompt_bloat").evidence
+    assert evidence["input_ms"] < 0.5 * evidence["share_of_excess"] * evidence["claims_ms"]["prefill"]
+    assert evidence["share_of_excess"] > 0.9
