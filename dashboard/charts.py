@@ -15,37 +15,41 @@ from analysis.heatmap import Heatmap
 from analysis.parts import Stages
 from analysis.series import Series
 from dashboard.box import Box
-from dashboard.plot import Spec, axis, layout, line, note, utc
+from dashboard.plot import Spec, axis, layout, legend, line, note, utc
 from dashboard.theme import Theme, in_order, say_added, say_ms, say_step, say_tick, ticks
 
 # Parts below this share of a waterfall's change are drawn together.
 _LEAST_PART: Final = 0.01
+# A stage stands below its group.
+_INDENT_PX: Final = 14
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def bullets(found: Stages, theme: Theme) -> Spec:
     """Stage budgets: one row per stage or group that took time, P50 solid, P95 lighter, P99 faint on a log axis, the budget as a tick."""
     rows = shown_rows(found.stages)
-    names = [row_name(row) for row in rows]
+    names = [row.stage or row.group for row in rows]
     # What has no time at a percentile starts and ends at the axis' left edge.
     floor = _floor([value for row in rows for value in (row.p50_ms, row.p95_ms, row.p99_ms, row.budget_ms) if value and value >= 0.05])
     data: list[Spec] = []
-    for name, opacity, width in (("p99_ms", 0.25, 0.34), ("p95_ms", 0.5, 0.44), ("p50_ms", 1.0, 0.62)):
+    for name, opacity, width in (("p99_ms", 0.25, 0.28), ("p95_ms", 0.5, 0.36), ("p50_ms", 1.0, 0.48)):
         lengths = [max(getattr(row, name) or 0.0, floor) - floor for row in rows]
         data.append({
             "type": "bar", "orientation": "h", "y": list(range(len(rows))), "x": lengths, "base": [floor] * len(rows), "width": width,
             "marker": {"color": [_row_colour(row, theme) for row in rows], "opacity": opacity},
             "name": name[:-3].upper(), "hovertext": [f"{names[i]} {name[:-3].upper()} {say_ms(getattr(rows[i], name))}" for i in range(len(rows))],
             "hoverinfo": "text", "showlegend": False})
-    shapes = [line(row.budget_ms, row.budget_ms, i - 0.45, i + 0.45, theme.ink, 3) for i, row in enumerate(rows) if row.budget_ms]
-    notes = [note(1.0, i, _against_budget(row, theme), theme, xref="paper", xanchor="left", xshift=8) for i, row in enumerate(rows)]
-    shape = layout(theme, height=70 + 34 * max(len(rows), 1), left=124, right=176)
+    shapes = [line(row.budget_ms, row.budget_ms, i - 0.3, i + 0.3, theme.ink, 3) for i, row in enumerate(rows) if row.budget_ms]
+    # Name and numbers stand above the bar: beside it they left a phone no room for it.
+    notes = [note(x, i - 0.3, words, theme, xref="paper", xanchor=side, xshift=indent, yshift=10) for i, row in enumerate(rows)
+             for x, words, side, indent in ((0.0, names[i], "left", _INDENT_PX if row.stage else 0), (1.0, _against_budget(row, theme), "right", 0))]
+    shape = layout(theme, height=70 + 46 * max(len(rows), 1), left=20, right=20, top=18)
     highest = max([value for row in rows for value in (row.p99_ms, row.p95_ms, row.tail_ms, row.budget_ms) if value] or [1000.0])
     marks = [ms for ms in (0.1, 1.0, 10.0, 100.0, 1_000.0, 10_000.0, 100_000.0) if floor <= ms <= highest * 1.3]
     shape |= {
         "barmode": "overlay", "shapes": shapes, "annotations": notes,
         "xaxis": axis(theme, type="log", range=[math.log10(floor), math.log10(highest * 1.25)], tickvals=marks, ticktext=[say_tick(ms) for ms in marks]),
-        "yaxis": axis(theme, tickvals=list(range(len(rows))), ticktext=names, range=[len(rows) - 0.5, -0.5], showgrid=False)}
+        "yaxis": axis(theme, showticklabels=False, range=[len(rows) - 0.6, -0.6], showgrid=False)}
     return {"data": data, "layout": shape}
 
 
@@ -54,11 +58,6 @@ def shown_rows(rows: list[StageRow]) -> list[StageRow]:
     took = [row for row in rows if row.group != LATER and max(row.p99_ms or 0.0, row.p95_ms or 0.0, row.p50_ms or 0.0, row.tail_ms or 0.0) > 0.0]
     members = {row.group: [other for other in took if other.group == row.group and other.stage] for row in took}
     return [row for row in took if row.stage is None or len(members[row.group]) > 1]
-
-
-def row_name(row: StageRow) -> str:
-    """Return a row's name: groups as they are, stages indented below them."""
-    return f"   {row.stage}" if row.stage else row.group
 
 
 def waterfall(found: Stages, theme: Theme) -> Spec:
@@ -114,7 +113,7 @@ def heat(found: Heatmap, theme: Theme, course: Series | None = None, box: Box | 
             data.append(_percentile_line(course, name, edges, colour, dash, width))
     shape = layout(theme, height=380, left=62, right=10)
     shape |= {
-        "dragmode": "select", "showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.1, "font": {"color": theme.ink, "size": 12}},
+        "dragmode": "select", "showlegend": True, "legend": legend(theme, 1.1),
         "xaxis": axis(theme, type="date", showgrid=False, tickformat="%H:%M:%S" if found.step_s < 60 else "%H:%M\n%b %-d",
                        range=[start.isoformat(), (start + step * max(columns, 1)).isoformat()]),
         "yaxis": axis(theme, tickvals=marks, ticktext=[say_tick(ms) for ms in found.labels_ms], range=[0, len(found.counts)], showgrid=False), "shapes": []}

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from analysis.compare import MetricChange, StageChange
 from analysis.series import Series
-from dashboard.plot import Spec, axis, layout, line, note
+from dashboard.plot import Spec, axis, layout, legend, line, note
 from dashboard.theme import Theme, in_order, say_added, say_ms, say_step, say_tick, ticks
 
 Span = tuple[datetime, datetime]
@@ -26,7 +26,7 @@ def picker(course: Series, before: Span | None, after: Span | None, theme: Theme
     marks = ticks(top)
     shape |= {
         "dragmode": "select", "selectdirection": "h", "shapes": [], "annotations": [], "showlegend": True,
-        "legend": {"orientation": "h", "x": 0, "y": 1.16, "font": {"color": theme.ink, "size": 12}},
+        "legend": legend(theme, 1.16),
         "xaxis": axis(theme, type="date", showgrid=False),
         "yaxis": axis(theme, tickvals=marks, ticktext=[say_tick(mark) for mark in marks], range=[0, top * 1.1])}
     for name, span, dash in (("A before", before, "dot"), ("B after", after, "solid")):
@@ -65,7 +65,7 @@ def shift(metrics: list[MetricChange], theme: Theme) -> Spec:
     shape = layout(theme, height=90 + 34 * max(len(rows), 1), left=84, right=96, top=26)
     reach = min(max(extent), 2000.0) * 1.1
     shape |= {
-        "showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.12, "font": {"color": theme.ink, "size": 12}},
+        "showlegend": True, "legend": legend(theme, 1.12),
         "xaxis": axis(theme, range=[-min(reach, 110.0), reach], ticksuffix=" %"), "shapes": [line(0, 0, 0, 1, theme.ink, 1.2, yref="paper")],
         "annotations": [note(1.0, i, say_added(change.difference_ms or 0.0), theme, xref="paper", xanchor="left", xshift=8)
                         for i, (_, change) in enumerate(rows)],
@@ -89,7 +89,7 @@ def stage_changes(stages: list[StageChange], theme: Theme) -> Spec:
         for name, field, shape in (("mean of all requests", "difference_ms", ""), ("around the SLO percentile", "tail_difference_ms", "/"))]
     values = [0.0, *(getattr(rows[stage], field) for stage in shown for field in ("difference_ms", "tail_difference_ms"))]
     low, high = min(values), max(values)
-    room = 0.22 * ((high - low) or 1.0)
+    room = 0.28 * ((high - low) or 1.0)
     shape = layout(theme, height=90 + 44 * max(len(shown), 1), left=104, right=20, top=26)
     shape |= {
         "barmode": "group",

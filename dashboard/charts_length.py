@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from dashboard.plot import Spec, axis, label, layout
+from dashboard.plot import Spec, axis, label, layout, legend
 from dashboard.theme import Theme, say_ratio
 
 _LEVELS: Final = (("p10_coverage", 0.1), ("p90_coverage", 0.9), ("p99_coverage", 0.99))
@@ -23,11 +23,10 @@ def calibration(routes: Sequence[Mapping[str, Any]], theme: Theme) -> Spec:
             "type": "scatter", "mode": "lines+markers", "name": name, "x": [level for _, level in _LEVELS], "y": [route["scores"][key] for key, _ in _LEVELS],
             "line": {"color": theme.accent, "width": 1.2}, "marker": {"size": 9, "symbol": _MARKS[i], "color": theme.accent}, "hoverinfo": "text",
             "hovertext": [f"{name}: {say_ratio(route['scores'][key])} at most P{100 * level:g}, n {route['scores']['rows']:,}" for key, level in _LEVELS]})
-    marks = [0.0, 0.1, 0.5, 0.9, 1.0]
-    words = ["0 %", "10 %", "50 %", "90 %", "100 %"]
+    marks, words = [0.1, 0.5, 0.9], ["10 %", "50 %", "90 %"]
     shape = layout(theme, height=340, left=58, right=16, top=16)
     shape |= {
-        "showlegend": True, "legend": {"x": 0.02, "y": 0.98, "font": {"color": theme.ink, "size": 12}},
+        "showlegend": True, "legend": legend(theme, 0.98, 0.02, orientation="v"),
         "xaxis": axis(theme, range=[0, 1.02], tickvals=marks, ticktext=words, title={"text": "promised share", "font": {"size": 12, "color": theme.muted}}),
         "yaxis": axis(theme, range=[0, 1.03], tickvals=marks, ticktext=words, title={"text": "kept share", "font": {"size": 12, "color": theme.muted}})}
     return {"data": data, "layout": shape}

@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from analysis.whatif.prediction import Curve
-from dashboard.plot import Spec, axis, layout, line, note
+from dashboard.plot import Spec, axis, layout, legend, line, note
 from dashboard.theme import Theme, say_ms, say_tick
 
 _SHARES: Final = ((1.0, "all"), (0.5, "50 %"), (0.1, "10 %"), (0.05, "5 %"), (0.01, "1 %"), (0.001, "0.1 %"), (0.0001, "0.01 %"))
@@ -30,12 +30,12 @@ def exceedance(curve: Curve, limit_ms: float | None, percentile: float, theme: T
     marks = [ms for ms in _TICKS if low <= ms <= high * 1.02]
     shape = layout(theme, height=390, left=58, right=16, top=30)
     shape |= {
-        "showlegend": True, "legend": {"orientation": "h", "x": 0, "y": 1.1, "font": {"color": theme.ink, "size": 12}},
+        "showlegend": True, "legend": legend(theme, 1.1),
         "xaxis": axis(theme, type="log", range=[math.log10(low), math.log10(high * 1.1)], tickvals=marks, ticktext=[say_tick(ms) for ms in marks]),
         "yaxis": axis(theme, type="log", range=[math.log10(least * 0.9), 0.04], tickvals=[share for share, _ in shares],
                       ticktext=[name for _, name in shares], title={"text": "share of requests slower", "font": {"size": 12, "color": theme.muted}}),
         "shapes": [line(0, 1, judged, judged, theme.muted, 1, dash="dot", xref="paper")] if judged >= least else [], "annotations": []}
     if limit_ms:
         shape["shapes"].append(line(limit_ms, limit_ms, 0, 1, theme.ink, 1.5, dash="dash", yref="paper"))
-        shape["annotations"].append(note(math.log10(limit_ms), 1.0, f"limit {say_tick(limit_ms)}", theme, yref="paper", yshift=10))
+        shape["annotations"].append(note(math.log10(limit_ms), 1.0, f"limit {say_tick(limit_ms)}", theme, yref="paper", yshift=1) | {"yanchor": "bottom"})
     return {"data": data, "layout": shape}

@@ -18,7 +18,8 @@ _SIDES: Final = ("_slow", "_reference", "_now", "_before", "_tail", "_usual")
 _INTERVAL: Final = "_interval"
 _UNITS: Final = {"_tokens": "tokens", "_rps": "requests/s", "_tps": "tokens/s", "_per_minute": "a minute"}
 _N: Final = {"n": "requests judged", "n_breaching": "over the limit", "n_tail": "slow ones", "n_reference": "compared with",
-                   "z": "standard deviations (z)", "claims_ms": "time laid to it, by stage", "source": "told by"}
+                   "z": "standard deviations (z)", "claims_ms": "time laid to it, by stage", "source": "told by",
+                   "cache_ms": "added by lost cache hits", "input_ms": "added by longer input", "speed_ms": "added by slower work"}
 
 
 def rows(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:

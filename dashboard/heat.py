@@ -19,7 +19,7 @@ def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
     box = state.box()
     ui.put(f"<h2>{metric.upper()} of successful requests over time</h2>")
     if not found.counts:
-        ui.put(f"<p>{ui.sentence(found.reasons.get('counts', ''))}</p>")
+        ui.put(f"<p>{ui.begun(ui.sentence(found.reasons.get('counts', '')))}.</p>")
         return box
     key = f"heat-{metric}"
     st.plotly_chart(

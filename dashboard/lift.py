@@ -23,6 +23,8 @@ def table(found: Cohorts) -> str:
 def headline(found: Cohorts) -> str:
     """What is most common among them, in a sentence, as safe HTML."""
     these = f"{ui.begun(ui.text(found.selection, 200))}, n {found.n_slow:,}"
+    if not found.n_slow:
+        return "No request to hold against the others"
     if not found.cohorts:
         return f"{these}: what do they share?"
     first = found.cohorts[0]

@@ -53,8 +53,14 @@ def layout(theme: Theme, *, height: int, left: int, right: int, top: int = 12) -
 
 def axis(theme: Theme, **more: Any) -> Spec:
     """An axis in the theme's colours."""
-    plain: Spec = {"gridcolor": theme.line, "linecolor": theme.line, "zeroline": False, "tickfont": {"color": theme.muted, "size": 12}, "automargin": False}
+    plain: Spec = {"gridcolor": theme.line, "linecolor": theme.line, "zeroline": False, "tickfont": {"color": theme.muted, "size": 12}, "tickangle": 0,
+                   "automargin": False}
     return plain | more
+
+
+def legend(theme: Theme, y: float, x: float = 0.0, **more: Any) -> Spec:
+    """A legend at a place of the figure that covers nothing."""
+    return {"orientation": "h", "x": x, "y": y, "font": {"color": theme.ink, "size": 12}, "bgcolor": "rgba(0,0,0,0)"} | more
 
 
 def line(x0: float | None, x1: float | None, y0: float, y1: float, colour: str, width: float, *, dash: str = "solid", xref: str = "x",

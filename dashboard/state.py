@@ -212,9 +212,15 @@ def show_around(time: datetime, length: timedelta) -> None:
     st.session_state["from"], st.session_state["to"] = rfc3339(time - length), rfc3339(time + timedelta(seconds=1))
 
 
-def failed_first() -> bool:
-    """Whether the list of requests begins with those that failed, drawn as a choice."""
-    return st.segmented_control("Requests", [SLOWEST, FAILED], key="show", bind="query-params", default=SLOWEST, required=True,
+def failed_first_of(query: Mapping[str, str], *, failing: bool) -> bool:
+    """Whether the list of requests begins with those that failed: what the address says, else where requests are `failing`."""
+    said = query.get("show")
+    return said == FAILED if said in (SLOWEST, FAILED) else failing
+
+
+def failed_first(*, failing: bool) -> bool:
+    """The same, drawn as a choice."""
+    return st.segmented_control("Requests", [SLOWEST, FAILED], key="show", bind="query-params", default=FAILED if failing else SLOWEST, required=True,
                                 label_visibility="collapsed") == FAILED
 
 

@@ -203,6 +203,7 @@ _CSS: Final = """
 .ov .ov-end{text-align:right;white-space:nowrap}
 .ov pre{background:VAR_SURFACE;border:1px solid VAR_LINE;border-radius:6px;padding:10px 12px;font-size:.82rem;overflow-x:auto;white-space:pre;color:VAR_INK}
 .ov .ov-cols{display:grid;grid-template-columns:repeat(auto-fit,minmax(260px,1fr));gap:4px 28px}
+.stApp a:focus-visible,.ov summary:focus-visible,.ov [tabindex]:focus-visible{outline:2px solid VAR_ACCENT;outline-offset:2px;border-radius:4px}
 .ov img{vertical-align:middle;margin-left:6px}
 .ov .ov-live{text-align:right;font-size:.78rem;color:VAR_MUTED;margin:0}
 .ov .ov-wide{display:grid;grid-template-columns:minmax(0,2.4fr) minmax(240px,1fr);gap:4px 28px}
@@ -251,7 +252,13 @@ _CSS: Final = """
 @media (max-width:640px){.st-key-filters{display:grid;grid-template-columns:repeat(2,minmax(0,1fr))}.st-key-filters>*{width:auto}
 .st-key-filters>.st-key-since{grid-column:1/-1}.ov-box{padding:12px 14px}.ov-box h1{font-size:1.25rem}
 .ov .ov-strip{grid-template-columns:64px minmax(0,1fr) 64px;gap:6px}
-.ov table td,.ov th{padding:6px 5px}.ov .ov-under .ov-facts{padding-left:14px}.ov .ov-hide{display:none}.ov .ov-facts{grid-template-columns:1fr}}
+.ov table td,.ov th{padding:6px 5px}.ov td{overflow-wrap:anywhere}
+.ov .ov-cards thead{position:absolute;clip-path:inset(50%);width:1px;height:1px;overflow:hidden}
+.ov .ov-cards tr{display:grid;grid-template-columns:repeat(4,minmax(0,1fr));gap:4px 10px;padding:8px 0;border-bottom:1px solid VAR_LINE}
+.ov .ov-cards td,.ov .ov-cards table td{display:block;border:0;padding:0;text-align:left}
+.ov .ov-cards td:first-child,.ov .ov-cards td:has(img,.ov-share,.ov-long){grid-column:1/-1}.ov .ov-cards td:empty{display:none}
+.ov .ov-cards td:not(:first-child)::before{content:attr(data-of);display:block;color:VAR_MUTED;font-size:.78rem}.ov .ov-cards img{margin-left:0}
+.ov .ov-under .ov-facts{padding-left:14px}.ov .ov-hide{display:none}.ov .ov-facts{grid-template-columns:1fr}}
 """
 
 

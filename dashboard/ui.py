@@ -21,6 +21,8 @@ from dashboard.theme import Theme, in_order, say_ms
 
 _LONGEST_SENTENCE: Final = 2000
 _ASK_AGAIN_S: Final = 3
+# Columns that stand side by side on a phone.
+_MOST_NARROW: Final = 3
 # Hebrew, Arabic and their neighbours, with what joins the words of a name.
 _LETTERS: Final = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc"
 _RIGHT_TO_LEFT: Final = re.compile(f"[{_LETTERS}](?:[{_LETTERS} /._-]*[{_LETTERS}])?")
@@ -67,10 +69,14 @@ def chip(stage: str, theme: Theme) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str = "") -> str:
-    """Return a table of safe HTML cells; the first column is left-aligned."""
+    """Return a table of safe HTML cells; the first column is left-aligned. On a phone each row of a wide one is a card, its cells under their column's name."""
     top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<div class="ov-scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>' + (f"<small>{caption}</small>" if caption else "")
+    names = [cell.replace('"', "&quot;") for cell in head]
+    body = "".join(
+        "<tr>" + "".join(f'<td data-of="{name}">{cell}</td>' for name, cell in zip(names, row, strict=True)) + "</tr>" for row in rows)
+    wide = " ov-cards" if len(head) > _MOST_NARROW else ""
+    return (f'<div class="ov-scroll{wide}"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+            + (f"<small>{caption}</small>" if caption else ""))
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> str:

@@ -23,6 +23,8 @@ _DEEPEST_FOLD: Final = 64
 _NAME_LENGTH: Final = 60
 # A gap between a client's span and the engine's below a thousandth of the request is a line of nothing.
 _LEAST_GAP: Final = 0.001
+# A smaller part of the request is not nothing.
+_LEAST_SHARE: Final = 0.005
 # Pieces of the path that are a pixel of a wide screen apart, or less, are drawn as one.
 _LEAST_APART: Final = 0.0007
 
@@ -153,12 +155,16 @@ def _ink(run: Run, total: float, theme: Theme) -> str:
 def _row(span: TraceSpan, pieces: Sequence[PathPiece], trace: Trace, total: float, theme: Theme, token: str) -> str:
     bars = [f'<i class="ov-off" style="{_span(span.start_ms, span.duration_ms, total)};background:{theme.stage(span.stage)}"></i>']
     bars += [_ink(run, total, theme) for run in runs(pieces, _LEAST_APART * total)]
-    share = f" · {100.0 * span.path_ms / trace.e2e_ms:.0f} %" if span.path_ms > 0.0 and trace.e2e_ms > 0.0 else ""
+    share = _share(span.path_ms / trace.e2e_ms) if span.path_ms > 0.0 and trace.e2e_ms > 0.0 else ""
     name = ui.text(span.name, _NAME_LENGTH)
     shown = f"<b>{name}</b>" if span.path_ms > 0.0 else name
     return (f'<div class="ov-row"><span class="ov-name" style="padding-left:{min(span.depth, _DEEPEST) * 11}px" title="{_told(span)}">'
             f"{'✗ ' if span.error else ''}{shown}</span><div class=\"ov-lane\">{''.join(bars)}{token}"
             f"{_label(span.start_ms, span.duration_ms, total, say_ms(span.duration_ms) + share)}</div></div>")
+
+
+def _share(ratio: float) -> str:
+    return f" · {100.0 * ratio:.0f} %" if ratio >= _LEAST_SHARE else " · &lt; 1 %"
 
 
 def _first_token(ttft_ms: float, total: float) -> str:

@@ -42,7 +42,8 @@ def draw() -> None:
     if box is not None:
         heat.chosen(box, metric)
     heat.shared(asked, metric, box)
-    nav.links_with(("traces", "Requests in the box" if box else "Slowest requests", {"metric": metric.upper()} | ({"box": box.text()} if box else {})))
+    page, label, more = ("traces", "Requests in the box", {"box": box.text()}) if box else nav.requests_of(report)
+    nav.links_with((page, label, {"metric": metric.upper()} | more))
     ui.put(states.footer(report))
 
 
@@ -89,7 +90,7 @@ def _budgets(found: Stages, theme: Theme) -> None:
     st.plotly_chart(plot.figure(charts.bullets(found, theme)), theme=None, config=plot.CONFIG, key="bullets", alt=f"Stage budgets: {ui.text(spoken, 400)}")
     later = [row for row in found.stages if row.group == LATER and (row.p95_ms or 0.0) > 0.05]
     behind = "; behind the first token: " + ", ".join(f"{row.stage} P95 {say_ms(row.p95_ms)}" for row in later) if later else ""
-    ui.put(f"<small>n {found.n:,}; P50 solid, P95 lighter, P99 faint, log scale; tick = budget; right: slow mean / budget. Stage percentiles do not add up, "
+    ui.put(f"<small>n {found.n:,}; P50 solid, P95 lighter, P99 faint, log scale; line = budget; right: slow mean / budget. Stage percentiles do not add up, "
            f"means do. {'No time in ' + ', '.join(idle) + '. ' if idle else ''}Source /api/v1/stages{behind}</small>")
 
 

@@ -79,16 +79,20 @@ def range_text(start: datetime, end: datetime) -> str:
 
 def headline(found: Comparison) -> tuple[str, list[str]]:
     """The comparison's own sentence, as safe HTML."""
-    at = f"The change began at {say_time(found.change_at, date=True)}." if found.change_at else ui.sentence(found.reasons.get("change_at", ""))
+    at = f"The change began at {say_time(found.change_at, date=True)}." if found.change_at else _begun(found.reasons.get("change_at"))
     new = "; ".join(f"{ui.text(change.what)} <b>{ui.text(change.after)}</b>" for change in found.changed)
     return f"{_GLYPH[found.outcome]} {ui.sentence(found.sentence)}", [at, f"New then: {new}" if new else ""]
+
+
+def _begun(words: str | None) -> str:
+    return f"{ui.begun(ui.sentence(words))}." if words else ""
 
 
 def sides(found: Comparison) -> str:
     """Both windows in numbers."""
     head = ["", "window", "requests", "rate", "goodput", "errors"]
-    rows = [[f"<b>{name}</b>", ui.text(side.asked, 90) + f"<small>{say_span(side.start, side.end)}</small>", f"{side.requests:,}",
-             f"{side.rps:.2f} /s" if side.rps is not None else "–", say_ratio(side.goodput_ratio), say_ratio(side.error_ratio)]
+    rows = [[f"<b>{name}</b>", f"<span class=ov-long>{ui.text(side.asked, 90)}</span><small>{say_span(side.start, side.end)}</small>",
+             f"{side.requests:,}", f"{side.rps:.2f} /s" if side.rps is not None else "–", say_ratio(side.goodput_ratio), say_ratio(side.error_ratio)]
             for name, side in (("A before", found.before), ("B after", found.after))]
     rows.append(["<b>B − A</b>", "", "", "", _ratio(found.goodput), _ratio(found.errors)])
     return ui.table(head, rows)
@@ -108,7 +112,7 @@ def quantiles(found: Comparison) -> str:
             rows.append([f"{metric.metric.upper()} P{change.quantile:g}", say_ms(change.before_ms), say_ms(change.after_ms),
                          f"{say_added(change.difference_ms or 0.0)}<small>{certain}</small>", rest])
     return ui.table(["", "A", "B", "B − A", "with the same traffic"], rows, caption="Beyond chance: at least 5 %, and outside an interval that is widened for "
-                    "all that is asked here; it is wider than the 95 % of the chart.")
+                    "all that is asked here; it is wider than the 95 % of the chart.") if rows else ""
 
 
 def came_and_went(found: Comparison) -> str:

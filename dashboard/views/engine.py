@@ -115,7 +115,7 @@ def room(view: EngineView) -> str:
         unit, limit = ui.text(part.unit), f"{part.metric.upper()} P{part.percentile:g} over {say_ms(part.limit_ms)}"
         if part.breaks_between is None:
             seen = f"; seen up to {plain(part.seen_up_to)}" if part.seen_up_to is not None else ""
-            breaks = f"<small>{ui.sentence(next(iter(part.reasons.values()), 'not reached'))}{seen}</small>"
+            breaks = f"<small class=ov-long>{ui.sentence(next(iter(part.reasons.values()), 'not reached'))}{seen}</small>"
         else:
             breaks = f"{plain(part.breaks_between[0])} to {plain(part.breaks_between[1])} {unit}<small>{limit}</small>"
         usual = f"{plain(part.usual)} {unit}" if part.usual is not None else "–"
@@ -125,7 +125,7 @@ def room(view: EngineView) -> str:
     for knee in view.knees:
         if knee.at is None:
             why = ui.sentence(next(iter(knee.reasons.values()), ""))
-            knees.append([knee.metric.upper(), f"<small>{why}</small>", "", "", f'<span class="ov-n">{knee.n:,}</span>'])
+            knees.append([knee.metric.upper(), f"<small class=ov-long>{why}</small>", "", "", f'<span class="ov-n">{knee.n:,}</span>'])
             continue
         interval = f"<small>{plain(knee.interval[0])} to {plain(knee.interval[1])}</small>" if knee.interval else ""
         cost = f"{say_ms(knee.slope_before_ms)} → {say_ms(knee.slope_after_ms)}"

@@ -6,6 +6,7 @@ import io
 import os
 import zipfile
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from analysis.lengths import State
 from analysis.report import Report
 from dashboard import charts_length, data, downloads, nav, plot, state, ui
 from dashboard.launch import ARTIFACT_VARIABLE
-from dashboard.theme import say_ratio, theme_of
+from dashboard.theme import say_ratio, say_span, theme_of
 from models.artifact import Artifact
 from models.errors import ArtifactError
 
@@ -131,8 +132,16 @@ def facts(artifact: Artifact, lengths: list[str]) -> str:
     edges = " and ".join(f"{edge:,.0f}" for edge in manifest["bucket_edges"])
     return "<h2>The artifact</h2>" + ui.facts([
         ("Version", f"<code>{ui.text(artifact.version)}</code>"), ("Folder", ui.text(Path(artifact.folder).name, 200)), ("Requests", counted),
-        ("Learned from", ui.text(f"{training.get('start', '')} to {training.get('end', '')}")), ("Buckets S, M, L", f"split at {edges} tokens"),
+        ("Learned from", ui.text(_span(training.get("start"), training.get("end")))), ("Buckets S, M, L", f"split at {edges} tokens"),
         ("Quantiles", ui.text(", ".join(manifest["quantiles"]))), ("Output lengths now", "; ".join(map(ui.sentence, lengths)))])
+
+
+def _span(start: object, end: object) -> str:
+    """Two times as they stand in a manifest, as the other times of the pages."""
+    try:
+        return say_span(datetime.fromisoformat(str(start)), datetime.fromisoformat(str(end)))
+    except ValueError:
+        return f"{start or '–'} to {end or '–'}"
 
 
 def words(scored: list[Mapping[str, Any]]) -> str:

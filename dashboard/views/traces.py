@@ -33,7 +33,7 @@ def draw() -> None:
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
     with st.container(horizontal=True, gap="medium"):
         metric = state.metric(_METRICS, report.verdict.metric)
-        failed = bool(report.errors.ratio) and state.failed_first()
+        failed = bool(report.errors.ratio) and state.failed_first(failing=report.verdict.status == "failing")
     chosen = state.box()
     data.ahead(lambda: data.series(asked, metric), lambda: data.heatmap(asked, metric))
     listed = _listed(asked, metric, chosen, failed=failed)
@@ -41,7 +41,7 @@ def draw() -> None:
     ui.put(_box(listed, report, metric, failed=failed))
     nav.links(("budget", "Which stage makes them slow"), ("verdict", "Back to the verdict"), ("findings", "Why"))
     box = heat.draw(asked, metric, theme)
-    _table(listed, metric, box)
+    _table(listed, metric, box, failed=failed)
     if box is not None:
         heat.shared(asked, metric, box)
     trace_id = state.chosen_trace() or (listed.rows[0].trace_id if listed.rows else None)
@@ -70,7 +70,7 @@ def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[C
 
 def _wanted(report: Report, query: Mapping[str, str]) -> tuple[str, Box | None, bool]:
     """What an address asks for: the metric, the box, and whether those that failed come first."""
-    failed = bool(report.errors.ratio) and query.get("show") == state.FAILED
+    failed = bool(report.errors.ratio) and state.failed_first_of(query, failing=report.verdict.status == "failing")
     return state.metric_of(query, _METRICS, report.verdict.metric), Box.read(query.get("box", "")), failed
 
 
@@ -113,21 +113,22 @@ def _listed(asked: data.Asked, metric: str, box: Box | None, *, failed: bool = F
     return data.requests(tuple(sorted(narrowed.items())), sort, MOST_ROWS, metric, box.min_ms, box.max_ms)
 
 
-def _table(listed: RequestList, metric: str, box: Box | None) -> None:
+def _table(listed: RequestList, metric: str, box: Box | None, *, failed: bool) -> None:
     if box is not None:
         heat.chosen(box, metric, listed.total)
     ids, cells = [row.trace_id for row in listed.rows], columns(listed, metric)
     slowest = max((row.e2e_ms for row in listed.rows), default=1.0) / 1000.0
     st.dataframe(
         cells, key=_TABLE, height=300, hide_index=True, on_select=lambda: state.choose_trace(ids, _TABLE), selection_mode="single-row",
-        alt=f"{len(ids)} requests, slowest first; choose a row to see its spans",
+        alt=f"{len(ids)} requests, {'failed' if failed else 'slowest'} first; choose a row to see its spans",
         column_config={
             **{name: st.column_config.ProgressColumn(name, format="%.2f s", min_value=0.0, max_value=slowest) for name in ("E2E", "TTFT")},
             "start": st.column_config.DatetimeColumn("start (UTC)", format="HH:mm:ss.SSS", timezone="UTC"),
             "stages": st.column_config.BarChartColumn(
                 "stages to the first token" if metric == "ttft" else "stages", help=f"ms in {', '.join(taken(listed, metric))}", y_min=0.0),
-            "ms in it": st.column_config.NumberColumn("in that stage", format="%.0f ms"), "tokens out": st.column_config.NumberColumn("tokens out")})
-    downloads.as_csv("These requests", "requests", cells)
+            "in that stage": st.column_config.NumberColumn(format="%.2f s"), "tokens out": st.column_config.NumberColumn("tokens out")})
+    units = {**dict.fromkeys(("E2E", "TTFT", "in that stage"), "s"), "stages": f"ms in {', '.join(taken(listed, metric))}"}
+    downloads.as_csv("These requests", "requests", {f"{name} ({units[name]})" if name in units else name: column for name, column in cells.items()})
 
 
 def columns(listed: RequestList, metric: str) -> dict[str, list[Any]]:
@@ -139,7 +140,8 @@ def columns(listed: RequestList, metric: str) -> dict[str, list[Any]]:
         "start": [row.start for row in rows], "E2E": [row.e2e_ms / 1000.0 for row in rows],
         "TTFT": [None if row.ttft_ms is None else row.ttft_ms / 1000.0 for row in rows], "slowest stage": slowest,
         "stages": [[time.get(stage, 0.0) for stage in stages] for time in times],
-        "ms in it": [time[stage] if stage else None for time, stage in zip(times, slowest, strict=True)], "tokens out": [row.output_tokens for row in rows],
+        "in that stage": [time[stage] / 1000.0 if stage else None for time, stage in zip(times, slowest, strict=True)],
+        "tokens out": [row.output_tokens for row in rows],
         "service": [printable(row.service) for row in rows], "route": [printable(row.route) if row.route else "" for row in rows],
         "model": [printable(row.model) if row.model else "" for row in rows],
         "status": ["ok" if row.status == "ok" else f"✗ {printable(row.error_type) if row.error_type else 'error'}" for row in rows],

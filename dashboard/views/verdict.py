@@ -199,7 +199,7 @@ def _stats(report: Report, metric: str) -> Percentiles:
 def _measured(report: Report, metric: str) -> tuple[str, str]:
     """A metric with what measured it, and how many values there are."""
     stats = _stats(report, metric)
-    return (f"<b>{metric.upper()}</b><small>{ui.text(stats.source or stats.reasons.get('p50', 'not measured'), 90)}</small>",
+    return (f"<b>{metric.upper()}</b><small>{ui.text(stats.source or stats.reasons.get('p50', 'not measured'), 200)}</small>",
             f'<span class="ov-n">{stats.n:,}</span>')
 
 
@@ -209,7 +209,7 @@ def _score(stats: Percentiles, name: str, limit: float | None) -> str:
         why = stats.reasons.get(name.lower(), "")
         # Too few, or a reason that stands beside the metric's name and among the checks.
         said = f"only {say_count(stats.n, 'request')}" if "at least" in why else "not given"
-        return f'<span class="ov-muted" title="{ui.text(why, 200)}">{said}</span>'
+        return f'<span class="ov-muted ov-n" title="{ui.text(why, 200)}">{said}</span>'
     interval: tuple[float, float] | None = getattr(stats, f"{name.lower()}_interval")
     over = limit is not None and value > limit
     number = f'<span class="ov-num{" ov-over" if over else ""}">{"▲ " if over else ""}{say_ms(value)}</span>'

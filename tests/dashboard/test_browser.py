@@ -238,15 +238,20 @@ def test_every_page_of_every_data_set_is_drawn_in_silence_light_and_dark(servers
     seen.silent()
 
 
+_PHONE = 390
+
+
 def _fits(seen: Watched, page: str) -> None:
     """A page is as wide as a phone or a large screen, and what is wider scrolls inside of it."""
-    for width in (390, 1920, 1280):
+    for width in (_PHONE, 1920, 1280):
         seen.page.set_viewport_size({"width": width, "height": 900})
         seen.page.wait_for_function("w => document.scrollingElement.clientWidth === w", arg=width)
         # What is wider now may still be shrinking: what counts is that it ends inside.
         seen.page.wait_for_function("""w => [...document.querySelectorAll('[data-testid=stMain] .ov *')]
             .filter(e => !e.closest('.ov-scroll, .ov-rows, .ov-bar, pre')).every(e => e.getBoundingClientRect().right <= w + 1)
             && document.querySelector('[data-testid=stMain]').scrollWidth <= w""", arg=width)
+        if width == _PHONE:  # every column is in sight, whatever it is called
+            seen.page.wait_for_function("[...document.querySelectorAll('.ov-scroll')].every(e => e.scrollWidth <= e.clientWidth)")
         sizes = seen.page.evaluate("[...document.querySelectorAll('.ov p, .ov td, .ov dd, .ov small')].map(e => parseFloat(getComputedStyle(e).fontSize))")
         assert min(sizes) >= 12, page
 
@@ -365,6 +370,8 @@ def test_every_control_is_reached_with_the_keyboard(servers: dict[str, Site], op
     reached = set()
     for _ in range(24):
         seen.page.keyboard.press("Tab")
+        if seen.page.evaluate("document.activeElement.tagName") in ("A", "SUMMARY"):
+            assert seen.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
         reached.add(seen.page.evaluate("(e => (e.getAttribute('aria-label') || e.innerText || '').trim())(document.activeElement)"))
     for name in ("Budget", "Traces", "SLO"):
         assert any(name in found for found in reached), (name, reached)

@@ -64,8 +64,9 @@ def test_a_stage_that_gave_time_back_goes_down_and_is_hatched(found: Stages) -> 
 
 def test_bullets_mark_what_is_over_with_a_glyph_and_skip_idle_groups(found: Stages) -> None:
     spec = charts.bullets(found, LIGHT)
-    assert spec["layout"]["yaxis"]["ticktext"] == ["model", "   queue", "   prefill", "other"]
-    notes = [note["text"] for note in spec["layout"]["annotations"]]
+    names, notes = ([note["text"] for note in spec["layout"]["annotations"][side::2]] for side in (0, 1))
+    assert names == ["model", "queue", "prefill", "other"]
+    assert [note["xshift"] > 0 for note in spec["layout"]["annotations"][::2]] == [False, True, True, False]  # stages stand below their group
     assert "▲" in notes[0]
     assert LIGHT.over in notes[0]
     assert not any(LIGHT.over in note for note in notes[1:])
@@ -76,7 +77,7 @@ def test_bullets_of_nothing_are_an_empty_chart(found: Stages) -> None:
     import msgspec
 
     spec = charts.bullets(msgspec.structs.replace(found, stages=[]), LIGHT)
-    assert spec["layout"]["yaxis"]["ticktext"] == []
+    assert spec["layout"]["annotations"] == []
 
 
 @LOOKS

@@ -197,7 +197,7 @@ def test_the_budget_page_draws_sums_that_are_the_apis(demo: FakeApi, monkeypatch
     assert f"{shared.selection}, n {shared.n_slow:,}: ".lower() in plain(app).lower()
     assert waterfall["data"][0]["y"][-1] == stages.slow_ms
     assert "1 of 5 groups over budget" in plain(app)
-    assert len(bullets["layout"]["annotations"]) == 4
+    assert len(bullets["layout"]["annotations"]) == 2 * 4
     assert sum(map(sum, heat["data"][0]["customdata"])) == 1499
 
 
@@ -322,8 +322,9 @@ def test_a_failing_window_leads_to_its_failed_requests(monkeypatch: pytest.Monke
     _, serving = api_over(requests(150, other_ms=100.0, error=late, error_type=["quota" if bad else None for bad in late]))
     with serving as api:
         verdict = shown(api, monkeypatch, "verdict", **WINDOW)
-        traces = shown(api, monkeypatch, "traces", show="failed", **WINDOW)
-        assert "Slowest" in plain(shown(api, monkeypatch, "traces", **WINDOW))
+        traces = shown(api, monkeypatch, "traces", **WINDOW)
+        assert plain(shown(api, monkeypatch, "traces", show="failed", **WINDOW)) == plain(traces)
+        assert "Slowest" in plain(shown(api, monkeypatch, "traces", show="slowest", **WINDOW))
     assert "Since 2026-11-20" in " ".join(plain(verdict).split())
     assert "no new version or model" in plain(verdict)
     (link,) = [link for link in verdict.get("page_link") if link.proto.label == "Failed requests"]

@@ -80,3 +80,10 @@ def test_a_box_is_red_only_when_it_is_told() -> None:
 def test_facts_without_an_answer_are_left_out() -> None:
     assert ui.facts([("Since", ""), ("Owner", "app")]).count("<dt>") == 1
     assert ui.facts([("Since", "")]) == ""
+
+
+def test_a_wide_table_tells_each_cell_its_column_for_phones() -> None:
+    wide, narrow = (ui.table(['a "b"', *"cde"[:more]], [["1", *"234"[:more]]]) for more in (3, 2))
+    assert re.findall(r'<td data-of="([^"]*)">', wide) == ["a &quot;b&quot;", "c", "d", "e"]
+    assert "ov-cards" in wide
+    assert "ov-cards" not in narrow

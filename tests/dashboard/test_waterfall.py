@@ -33,6 +33,12 @@ def test_the_critical_path_is_inked_and_adds_up_to_the_whole(look: Theme) -> Non
     assert "first token 600 ms" in html
 
 
+def test_a_short_part_of_the_path_is_not_nothing() -> None:
+    trace = a_trace()
+    short = msgspec.structs.replace(trace.spans[-1], path_ms=0.004 * trace.e2e_ms)
+    assert "· &lt; 1 %" in drawn(msgspec.structs.replace(trace, spans=[*trace.spans[:-1], short]))
+
+
 def test_a_trace_without_a_first_token_marks_none() -> None:
     assert "ov-token" not in drawn(msgspec.structs.replace(a_trace(), ttft_ms=None))
 
