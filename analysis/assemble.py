@@ -37,9 +37,7 @@ def assemble(spans: pa.Table) -> Assembled:
     if not spans.num_rows:
         return _nothing(spans)
     batch = _Batch(spans)
-    batch.join_doubles()
-    batch.join_engines()
-    batch.nest_prefills()
+    batch.join()
     batch.walk()
     calls = _Calls(batch)
     return Assembled(_requests(batch, calls), calls.table(), _covered(spans))
@@ -48,9 +46,7 @@ def assemble(spans: pa.Table) -> Assembled:
 def walk_trace(spans: pa.Table) -> tuple[pa.Table, Paths]:
     """The spans of one request (repeats dropped, in the order of the paths' rows) and its critical path, for the waterfall."""
     batch = _Batch(_once(spans.combine_chunks()))
-    batch.join_doubles()
-    batch.join_engines()
-    batch.nest_prefills()
+    batch.join()
     return batch.spans, batch.walk()
 
 
@@ -120,6 +116,13 @@ class _Batch:
         self.start: Ints = _ints(spans, "start_ns")
         self.end: Ints = self.start + _ints(spans, "duration_ns")
 
+    def join(self) -> None:
+        """Bring together what tells of one call or request."""
+        self.lift_streams()
+        self.join_doubles()
+        self.join_engines()
+        self.nest_prefills()
+
     def join_doubles(self) -> None:
         """Put the spans of one call, reported by several instrumentations, under one another."""
         s = self.spans
@@ -136,6 +139,18 @@ class _Batch:
         if (np.diff(self.trace) < 0).any():
             self._sort()
         self.spans = doubles.share(self.spans, self.parent, self.role, self.start, self.end)
+
+    def lift_streams(self) -> None:
+        """Put what a server did beside the HTTP span of its client that ended when the headers came, while the answer streamed on."""
+        s = self.spans
+        rows = np.flatnonzero((self.parent >= 0) & ((_ints(s, "kind") == _SERVER) | (self.role == cp.ENGINE)))
+        sent = self.parent[rows]
+        rows, sent = rows[self.parent[sent] >= 0], sent[self.parent[sent] >= 0]
+        around, took = self.parent[sent], self.end - self.start
+        http = (self.role[sent] == cp.PLAIN) & (_ints(s, "stage")[sent] == cp.NETWORK) & (_numpy(s, "status")[sent] != _ERROR)
+        # Longer than the span that it is in: two clocks that differ do not make that.
+        streamed = http & (took[rows] > took[sent]) & (took[rows] <= took[around])
+        self.parent[rows[streamed]] = around[streamed]
 
     def join_engines(self) -> None:
         """Put engine spans under their client calls, also across traces, and bring the rows of each resulting request together."""

@@ -50,8 +50,8 @@ _WORDS = tuple((stage, re.compile(rf"(?:^|[^a-z0-9])(?:{pattern})(?:$|[^a-z0-9])
 _WORD_BEGINS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _HTTP_PHASES = re.compile(r"http\.(?:getconn|dns|connect|tls|send|headers|receive)")
 _HTTP_NOISE = re.compile(r"\S+ \S+ (?:http|websocket) (?:send|receive)")
-# A route named after its method (`POST /chat`) says nothing about the stage.
-_HTTP_METHOD = re.compile(r"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT|HTTP)(?:\s|$)")
+# A route named after its method (`POST /chat`, Next.js' `fetch POST https://...`) says nothing about the stage.
+_HTTP_METHOD = re.compile(r"(?:fetch |HTTP )?(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT|HTTP)(?:\s|$)")
 _WRITE_VERBS = frozenset({"insert", "update", "upsert", "delete", "replace", "merge", "create", "drop", "alter", "commit", "set", "put", "add"})
 
 

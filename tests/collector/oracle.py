@@ -422,7 +422,7 @@ def _name_says(name: str, scope: str) -> Iterator[tuple[int, str, str]]:
         yield FOLDED, "folded", "other"
     elif name in {f"http.{p}" for p in ("getconn", "dns", "connect", "tls", "send", "headers", "receive")}:
         yield NAME, "plain", "network"
-    elif re.split(r"\s", name)[0] not in _METHODS:
+    elif re.split(r"\s", name.removeprefix("fetch ").removeprefix("HTTP "))[0] not in _METHODS:
         for stage, words in _STAGE_WORDS.items():
             parted = name if stage == "tool" else re.sub("([a-z0-9])([A-Z])", r"\1_\2", name)
             if any(re.search(rf"[^a-z0-9]{word}[^a-z0-9]", f" {parted.lower()} ") for word in words.split()):

@@ -89,6 +89,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "http of today": (
         {"name": "GET", "kind": CLIENT}, {"http.request.method": "GET", "http.response.status_code": 200, "http.request.resend_count": 2},
         {"is": ("plain", "network"), "http_status": 200, "attempts": 3}),
+    "next.js' fetch": ({"name": "fetch POST http://h/v1", "kind": CLIENT}, {"http.method": "POST"}, {"is": ("plain", "network")}),
     "a message that is waited for": ({"kind": 5}, {"messaging.operation.type": "receive"}, {"is": ("plain", "queue")}),
     "langgraph's router": ({"name": "tools_condition", "scope": "openinference.instrumentation.langchain"}, {"openinference.span.kind": "CHAIN"},
                            {"is": ("plain", "other")}),
