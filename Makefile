@@ -77,16 +77,14 @@ $(VENV)/.runtime: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "installing the locked dependencies (about a minute)"
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m analysis.critical_path && $(BIN)/python -m collector.normalize
-	$(BIN)/python -m analysis.whatif.engine
+	$(BIN)/python -m analysis.warm
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.lock pyproject.toml | $(BIN)/python
 	@echo "installing the locked dependencies with the developer tools (about a minute)"
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m analysis.critical_path && $(BIN)/python -m collector.normalize
-	$(BIN)/python -m analysis.whatif.engine
+	$(BIN)/python -m analysis.warm
 	@touch $@
 
 # The browser tests drive the system's Chromium. It is installed where that is allowed; tests that need it fail without it when CI=true.

@@ -19,6 +19,7 @@ from analysis import critical_path as cp
 from analysis.critical_path import Bools, Forest, Ints, Paths
 from analysis.doubles import is_below
 from collector import readers, samplers
+from collector.compiled import read_only
 from collector.pipeline import Assembled
 from collector.stages import STAGES as STAGE_NAMES
 
@@ -271,7 +272,7 @@ class _Batch:
 
 def _parent_rows(bounds: Ints, span_id: Any, parent_id: Any) -> Ints:
     """Row of each span's parent within its trace, -1 if it has none or it is not there. Rows of a trace are sorted by span id."""
-    return cp.find_parents(bounds.astype(np.int64), span_id, parent_id)  # type: ignore[no-any-return]
+    return cp.find_parents(*map(read_only, (bounds, span_id, parent_id)))  # type: ignore[no-any-return]
 
 
 def _join_by_id(engines: Ints, clients: Ints, response: Ints, parent: Ints, trace: Ints, start: Ints, end: Ints) -> None:

@@ -10,12 +10,12 @@ Pure functions on arrays. "Row" is an index into the span arrays; the rows of on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from collector.compiled import njit
+from collector.compiled import njit, read_only
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
@@ -102,6 +102,7 @@ class Paths:
 
 def critical_paths(forest: Forest) -> Paths:
     """The critical path of every trace of the forest; sum of (piece_to - piece_from) per trace == end - start of its root."""
+    forest = Forest(**{f.name: read_only(getattr(forest, f.name)) for f in fields(forest)})
     parent = forest.parent.copy()
     n = len(parent)
     inferred = np.zeros(n, dtype=np.bool_)
@@ -518,16 +519,3 @@ def find_parents(bounds, span_id, parent_id):
             if low < b and span_id[low] == wanted and low != i:
                 out[i] = low
     return out
-
-
-def warm() -> None:
-    """Compile the kernels (some seconds, once per machine and version; then they come from the cache)."""
-    one = np.zeros(1, dtype=np.int64)
-    absent = np.full(1, -1, dtype=np.int64)
-    parent = find_parents(np.array([0, 1]), np.ones(1, dtype=np.uint64), np.zeros(1, dtype=np.uint64))
-    yes = np.ones(1, dtype=np.bool_)
-    critical_paths(Forest(np.array([0, 1]), parent, yes, one, one + 1, one, one, one, one, yes, yes, yes, absent, absent, absent, absent))
-
-
-if __name__ == "__main__":
-    warm()

@@ -24,9 +24,10 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
-from analysis import api, critical_path, lengths
+from analysis import api, lengths
 from analysis.assemble import assemble
 from analysis.lengths import Lengths
+from analysis.warm import warm
 from analysis.whatif.worker import Worker
 from collector import erase_http, footprint, otlp_grpc, otlp_http, scrape, tracing
 from collector.auth import Tokens
@@ -85,7 +86,7 @@ async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None],
     scraped = scrape.targets(settings.scrape, scrape_urls)
     store = open_store(Path(collector.db), create=True, memory_limit=collector.memory_limit)
     pipeline = Pipeline(store, collector, settings.privacy, watched.assemble if watched else assemble, settings.words)
-    threading.Thread(target=_warm, name="overrun-warm", daemon=True).start()
+    threading.Thread(target=_warm, args=(settings,), name="overrun-warm", daemon=True).start()
     try:
         with _signals(stop), Retention(store, pipeline.writer, settings.retention).running():
             await _run(pipeline, settings, tokens, certificates, on_ready, stop, scraped, watched)
@@ -93,9 +94,12 @@ async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None],
         await asyncio.to_thread(pipeline.close)
 
 
-def _warm() -> None:
-    """Compile (or load) the kernels, which takes seconds: the first quiet trace is to find them ready."""
-    critical_path.warm()
+def _warm(settings: Settings) -> None:
+    """Compile (or load) the kernels, which takes seconds: what arrives is to find them ready."""
+    try:
+        warm(settings)
+    except Exception:  # the thread's edge: what arrives compiles what it needs
+        log.exception("the kernels could not be made ready: the first traces will wait for them")
     footprint.settle()
 
 

@@ -22,6 +22,7 @@ def _cache_folder() -> str:
 # Must be set before numba is imported; a read-only installation then still works.
 os.environ.setdefault("NUMBA_CACHE_DIR", _cache_folder())
 
+import numpy as np
 from numba import njit
 
 # For loops that make no arrays: without counting references to those they are given, which cost half of the time of short functions (numba 0.65 has
@@ -29,4 +30,11 @@ from numba import njit
 lean: Any = functools.partial(njit, cache=True, nogil=True, _nrt=False)
 inlined: Any = functools.partial(lean, forceinline=True)
 
-__all__ = ["inlined", "lean", "njit"]
+__all__ = ["inlined", "lean", "njit", "read_only"]
+
+
+def read_only(array: np.ndarray[Any, Any]) -> Any:
+    """The array for a kernel that only reads it. Arrow's memory may not be written to and numpy's may: two types, each of which is compiled for."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from collector import packing, privacy, quarantine, readers, stages, wire
 from collector.decode import ARRAY, Attributes, Bools, Ints, RawSpans, Source, decode_spans, nested, to_ns
@@ -917,15 +919,23 @@ def clean_attributes(attributes: Iterable[tuple[str, Any]], rules: Rules) -> lis
     return list(out.items())
 
 
-def warm() -> None:
-    """Load and compile what the first body would otherwise wait for (some seconds, once per machine and version; then it comes from a cache)."""
+def example_body() -> bytes:
+    """An export request with the trace of a request that is served now and its model call, with attributes of every kind."""
     request = ExportTraceServiceRequest()
-    span = request.resource_spans.add().scope_spans.add().spans.add(trace_id=b"\1" * 16, span_id=b"\1" * 8, start_time_unix_nano=1, end_time_unix_nano=2)
+    now_ns = time.time_ns()
+    spans = request.resource_spans.add().scope_spans.add().spans
+    trace_id, times = b"\1" * 16, {"start_time_unix_nano": now_ns, "end_time_unix_nano": now_ns + 9}
+    served = spans.add(trace_id=trace_id, span_id=b"\1" * 8, name="POST /chat", kind=Span.SPAN_KIND_SERVER, **times)
+    call = spans.add(trace_id=trace_id, span_id=b"\2" * 8, parent_span_id=b"\1" * 8, name="chat", **times)
     values = [AnyValue(string_value="a"), AnyValue(int_value=1), AnyValue(double_value=0.5), AnyValue(bool_value=True), AnyValue()]
-    for owner in (span, span.events.add(), span.links.add()):
+    for owner in (served, served.events.add(), served.links.add()):
         owner.attributes.extend(KeyValue(key=f"k{i}", value=value) for i, value in enumerate(values))
-    normalize(decode_spans([request.SerializeToString()]), Rules())
+    texts = {"gen_ai.operation.name": "chat", "gen_ai.response.id": "1"}
+    call.attributes.extend(KeyValue(key=key, value=AnyValue(string_value=text)) for key, text in texts.items())
+    body: bytes = request.SerializeToString()
+    return body
 
 
-if __name__ == "__main__":
-    warm()
+def warm() -> None:
+    """Load what the first body would otherwise wait for, compiled if need be (seconds, once per machine and version)."""
+    normalize(decode_spans([example_body()]), Rules())

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from collector.compiled import njit
+from collector.compiled import njit, read_only
 from collector.wire import BOOL, DOUBLE, INT, NOTHING, OTHER, STRING
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -37,10 +37,9 @@ _ODD_POWERS = _odd_powers(MOST)
 def text_buffers(column: pa.StringArray) -> tuple[Any, Any]:
     """Offsets (n + 1) and bytes of a text column, as they lie in memory."""
     _, offsets, data = column.buffers()
-    if offsets is None:
-        offsets = bytes(4 * (len(column) + 1))
-    text = data if data is not None and data.size else b"\0"
-    return np.frombuffer(offsets, dtype=np.int32)[column.offset : column.offset + len(column) + 1], np.frombuffer(text, dtype=np.uint8)
+    ends = np.frombuffer(bytes(4 * (len(column) + 1)) if offsets is None else offsets, dtype=np.int32)
+    text = np.frombuffer(data if data is not None and data.size else b"\0", dtype=np.uint8)
+    return read_only(ends[column.offset : column.offset + len(column) + 1]), read_only(text)
 
 
 @njit(cache=True, nogil=True)

@@ -121,11 +121,13 @@ def is_sentence(text: str) -> bool:
     return said or _UNSPACED.search(text) is not None
 
 
+@functools.lru_cache(maxsize=8_192)
 def allows_long(key: str) -> bool:
     """Whether text under this key may be longer than MAX_UNKNOWN_TEXT."""
     return key in _LONG_ALLOWED or _words(key)[-2:] == ["user", "agent"]
 
 
+@functools.lru_cache(maxsize=8_192)
 def allows_words(key: str) -> bool:
     """Whether text under this key may be a sentence."""
     return allows_long(key) and not key.endswith("type")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from collector.compiled import njit
+from collector.compiled import njit, read_only
 from collector.decode import Ints, Words
 from collector.known import SEED, KnownTraces, spot_of
 
@@ -61,7 +61,7 @@ class QuietTraces:
 
     def note(self, trace_hi: Words, trace_lo: Words, start_ns: Ints, batch: int, now_s: float) -> None:
         """Spans of these traces were stored in commit `batch`."""
-        first, start = _distinct(trace_hi, trace_lo, start_ns)
+        first, start = _distinct(*map(read_only, (trace_hi, trace_lo, start_ns)))
         hi, lo = trace_hi[first], trace_lo[first]
         # Traces from the future (a broken clock) are never new: one of them would make all others old.
         until_ns = self._clock() + LOOK_BACK_NS

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from collector.compiled import njit
+from collector.compiled import njit, read_only
 from collector.decode import Ints, Words
 from collector.known import SEED, spot_of
 from collector.layout import MAX_SHAPES, SHAPE_SCHEMA, SPAN_COLUMNS, VALUE_COLUMNS, New
@@ -107,8 +107,8 @@ class Recent:
 
 def arranged(spans: pa.Table, trace_hi: Words, trace_lo: Words) -> pa.Table:
     """The rows of these traces, trace after trace, by span id; equal ids stay in their order."""
-    hi, lo, span_id = (spans.column(name).to_numpy() for name in ("trace_hi", "trace_lo", "span_id"))
-    return spans.take(pa.array(_arranged(hi, lo, span_id, trace_hi, trace_lo, SEED)))
+    hi, lo, span_id = (read_only(spans.column(name).to_numpy()) for name in ("trace_hi", "trace_lo", "span_id"))
+    return spans.take(pa.array(_arranged(hi, lo, span_id, read_only(trace_hi), read_only(trace_lo), SEED)))
 
 
 @njit(cache=True, nogil=True)

@@ -45,9 +45,10 @@ log = logging.getLogger("overrun.collector")
 T = TypeVar("T")
 TRACES, METRICS, LOGS = 1, 2, 3
 HASH_AGE_NS = 24 * 3600 * 10**9
-# Bodies that wait may wait this share of the last commit's time longer, for others to come: senders with one request in flight answer an
-# acknowledgement with their next body within a few milliseconds, and a commit's cost is half its own and half its spans'.
-LINGER_RATIO = 0.25
+# Bodies that wait may wait as long again as the last commit took, for as many others as then came: a commit of two bodies costs little more than one of a
+# single body. Senders that answer an acknowledgement with their next body come within milliseconds, those that send by the clock take most of that time.
+LINGER_RATIO = 1.0
+LINGER_MAX_S = 0.1
 # Hashes are kept in memory (about 100 bytes each): this many of the newest, even if that is less than a day's.
 MAX_HASHES = 500_000
 # Traces that wait to be assembled: beyond it senders are refused, or memory (400 bytes each) and the time that the end takes would grow without bound.
@@ -260,7 +261,7 @@ class Writer:
                     self._commit(bodies)
                 now = time.monotonic()
                 with self._wake:
-                    self._expected, self._linger_until = len(bodies) + len(self._bodies), now + (now - began) * LINGER_RATIO
+                    self._expected, self._linger_until = len(bodies) + len(self._bodies), now + min((now - began) * LINGER_RATIO, LINGER_MAX_S)
 
     def _linger(self) -> None:
         """Wait a little for the senders that have just been answered, if others wait already: one commit of 16 bodies costs half of two of 8."""

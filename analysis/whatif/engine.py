@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from analysis.whatif.batching import RECORDED, Asked, Fate, Law, at_rest, run
+from collector.compiled import read_only
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -123,8 +124,8 @@ def simulate(calls: Calls, setup: Setup, costs: Costs) -> Run:
     speed = np.ones(setup.replicas)
     given = np.asarray(setup.speed, dtype=np.float64)[: setup.replicas]
     speed[: len(given)] = given
-    asked = Asked(order, calls.arrival_s, calls.after, calls.prompt_tokens, calls.cached_tokens, calls.output_tokens, calls.replica, calls.pool_from,
-                  calls.pool_to, calls.weight, calls.gated)
+    asked = Asked(*map(read_only, (order, calls.arrival_s, calls.after, calls.prompt_tokens, calls.cached_tokens, calls.output_tokens, calls.replica,
+                                   calls.pool_from, calls.pool_to, calls.weight, calls.gated)))
     law = Law(setup.prefill_first, max(1, setup.token_budget), min(max(1, setup.max_sequences), n), setup.kv_tokens, setup.block, setup.router,
               setup.gate_limit, setup.gate_rejects, float(setup.tokens_per_step), costs.prefill_token, costs.attention, costs.step, costs.kv_token,
               costs.sequence, speed)
@@ -138,7 +139,3 @@ def warm() -> None:
     """Compile the kernels (some seconds, once per machine and version; then they come from the cache)."""
     one, zero = np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
     simulate(Calls(np.zeros(1), -one, one, zero, one, -one, zero, one, np.ones(1), np.zeros(1, np.bool_)), Setup(), Costs(1.0, 1.0, 1.0, 1.0, 1.0))
-
-
-if __name__ == "__main__":
-    warm()

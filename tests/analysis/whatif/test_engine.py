@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from analysis.whatif import batching
 from analysis.whatif.batching import LEAST_LOAD, ROUND_ROBIN
 from analysis.whatif.engine import Calls, Costs, Setup, simulate
 from tests.analysis.whatif.slow_engine import run
@@ -113,3 +114,13 @@ def test_several_tokens_a_step_end_sooner() -> None:
     plain, quick = simulate(calls, Setup(), COSTS), simulate(calls, Setup(tokens_per_step=2.5), COSTS)
     ratio = (quick.end_s - quick.first_s) / (plain.end_s - plain.first_s)
     assert ratio[0] == pytest.approx(1 / 2.5, rel=0.02)
+
+
+def test_the_engine_is_not_compiled_again_for_arrows_memory() -> None:
+    calls = arrivals(5)
+    simulate(calls, Setup(), COSTS)
+    before = list(batching.run.signatures)
+    prompts = calls.prompt_tokens.copy()
+    prompts.flags.writeable = False
+    simulate(replace(calls, prompt_tokens=prompts), Setup(), COSTS)
+    assert batching.run.signatures == before

@@ -1,0 +1,40 @@
+"""Are all kernels compiled? Compiling takes seconds, once per machine and version; then they come from a cache.
+
+A kernel is compiled for the exact types that it is called with (memory that may be written to is another type), so one small trace goes the way of all
+others instead of kernels being called with made-up arguments.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from analysis.assemble import assemble
+from analysis.whatif import engine
+from collector.config import Settings
+from collector.normalize import example_body
+from collector.pipeline import Pipeline
+from collector.store import open_store
+from collector.writer import TRACES
+
+
+def warm(settings: Settings) -> None:
+    """Compile what arriving telemetry meets, from its bytes to its request row, in a store that is thrown away.
+
+    Raises:
+        CollectorError: no temporary store can be made.
+    """
+    with tempfile.TemporaryDirectory(prefix="overrun-warm-", ignore_cleanup_errors=True) as folder:
+        store = open_store(Path(folder) / "warm.db", create=True)
+        pipeline = Pipeline(store, replace(settings.collector, decoder="fast"), settings.privacy, assemble, settings.words)
+        try:
+            pipeline.writer.submit(TRACES, example_body()).result()
+            pipeline.drain()
+        finally:
+            pipeline.close()
+
+
+if __name__ == "__main__":
+    warm(Settings())
+    engine.warm()
