@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis import critical_path as cp
-from analysis.critical_path import Ints
+from analysis.critical_path import Bools, Ints
 
 # Measured on LangGraph with both instrumentations, 4 pairs: overlap 100 %, starts 2 to 15 ms apart.
 MIN_OVERLAP = 0.95
@@ -54,6 +54,32 @@ def pairs_by_tokens(rows: Ints, process: Ints, scope: Ints, tokens: tuple[Ints, 
         if len(group) > 1:
             groups.append([int(order[k]) for k in group])
     return groups
+
+
+def pairs_by_time(rows: Ints, process: Ints, scope: Ints, untold: Bools, root: Bools, response: Ints, start: Ints, end: Ints) -> list[list[int]]:
+    """Pairs of rows of one process and two scopes that began and ended together, of which one does not count its tokens and one is a trace's root.
+
+    A stream whose usage nobody asked for has no count; `untold` and `root` are per row of the columns, response ids as for `pairs_by_tokens`.
+    """
+    many = _several_scopes(rows, process, scope)
+    if not untold[many].any():
+        return []
+    order = many[np.lexsort((start[many], process[many]))].tolist()
+    taken: set[int] = set()
+    pairs = []
+    for k, one in enumerate(order):
+        latest = start[one] + (end[one] - start[one]) * (1.0 - MIN_OVERLAP)
+        for other in order[k + 1 :] if one not in taken else ():
+            if process[other] != process[one] or start[other] > latest:
+                break
+            alike = scope[other] != scope[one] and (untold[one] or untold[other]) and (root[one] or root[other])
+            known = -1 not in (response[one], response[other]) and response[one] != response[other]
+            together = min(end[one], end[other]) - start[other] >= MIN_OVERLAP * (max(end[one], end[other]) - start[one])
+            if alike and not known and together and other not in taken:
+                taken |= {one, other}
+                pairs.append([one, other])
+                break
+    return pairs
 
 
 def pairs_by_id(rows: Ints, response: Ints, start: Ints, end: Ints) -> list[list[int]]:

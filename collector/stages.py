@@ -42,7 +42,7 @@ _WORD_RULES = (
     ("retrieval", r"retriev(?:e|al|er)|rerank(?:er|ing)?|vector|vector_search|search|embed(?:ding|dings)?|fetch_docs|similarity_search|knn"),
     ("prompt", r"prompt|template|tokeni[sz]e|render|format_messages|build_prompt"),
     ("queue", r"queue|queued|wait|waiting|admission|backoff|retry[ _.-]sleep|semaphore|throttle|rate[ _-]?limit(?:er|ing)?"),
-    ("post", r"post|postprocess|post_process(?:ing)?|parser?|citations?|persist|serialization|evaluat(?:e|ion|or)|stream_to_client|output|format(?:ting|ter)?"),
+    ("post", r"post|post_?process(?:ing)?|parser?|citations?|persist|serialization|evaluat(?:e|ion|or)|stream_to_client|output|format(?:ting|ter)?"),
     ("tool", r"tool|tools|tool_call|function_call"),
 )
 _WORDS = tuple((stage, re.compile(rf"(?:^|[^a-z0-9])(?:{pattern})(?:$|[^a-z0-9])", re.IGNORECASE)) for stage, pattern in _WORD_RULES)

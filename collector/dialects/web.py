@@ -12,6 +12,7 @@ DIALECT = Dialect(
         Field("http_status", "http.status_code", "status", rank=1),
         Field("route", "http.route"),
         Field("route", "http.target", "path", rank=8),
+        Field("route", "url.path", "path", rank=9),
         Field("operation", "db.operation.name", rank=5),
         Field("operation", "db.operation", rank=6),
         Field("operation", "mcp.method.name", rank=7),
@@ -19,6 +20,7 @@ DIALECT = Dialect(
     marks=(
         Mark("asgi.event.type", "folded", "other"),
         Mark("mcp.method.name", "plain", "tool", frozenset({"tools/call"})),
+        Mark("mcp.method.name", "plain", "network", frozenset({"initialize", "ping", "tools/list", "resources/list", "prompts/list"})),
         Mark("mcp.method.name", "plain", "retrieval", frozenset({"resources/read"})),
         Mark("mcp.method.name", "plain", "prompt", frozenset({"prompts/get"})),
         Mark("messaging.operation.type", "plain", "queue", frozenset({"receive"})),

@@ -35,7 +35,6 @@ def test_a_call_reported_again_in_a_trace_of_its_own_is_one_call_of_the_request(
     {"scope": OUTER},  # one instrumentation reports a call once: two judges, best of two
     {"out": 11},  # another answer
     {"service": "other"},  # another process
-    {"out": None},  # nothing to tell it by
 ])
 def test_calls_that_are_only_alike_are_two_calls(other: dict[str, Any]) -> None:
     assert counted(root(1000), chat(2, 100, 700, scope=OUTER), twin(9, 110, 695, **other)) == (2, 2)
@@ -52,6 +51,29 @@ def test_a_failed_call_reported_twice_failed_once() -> None:
     assert (len(requests), [c["error"] for c in calls]) == (1, [True])
     # A failure and a success that tells no tokens are not the same.
     assert counted(root(1000), chat(2, 100, 110, scope=OUTER, **failed), twin(9, 101, 109, ttft=None, out=None))[1] == 2
+
+
+def twins(*offsets: float, out: int | None = None) -> list[Made]:
+    """A call per offset that LangChain tells of, and the client library alone in a trace of its own; at the end there is no count."""
+    return [made for k, at in enumerate(offsets) for made in (
+        chat(20 + k, 100 + at, 700 + at, scope=OUTER, out=out), twin(40 + k, 110 + at, 695 + at, out=None, trace=10 + k))]
+
+
+@pytest.mark.parametrize("out", [None, 10])
+def test_a_call_that_nobody_counted_is_told_twice_if_both_began_and_ended_together(out: int | None) -> None:
+    [request], [call] = assembled(root(1000), *twins(0, out=out))
+    assert (call["ttft_client_ns"], call["output_tokens"], request["ttft_ns"]) == (pytest.approx(60e6, abs=10e6), out, 160e6)
+    assert counted(root(1000), *twins(0, 3, 200, out=out)) == (1, 3)
+
+
+@pytest.mark.parametrize(("start", "end"), [(110, 600), (200, 695), (50, 695), (110, 800)])
+def test_calls_that_nobody_counted_and_that_only_overlap_are_two(start: float, end: float) -> None:
+    assert counted(root(1000), chat(2, 100, 700, scope=OUTER, out=None), twin(9, start, end, out=None))[1] == 2
+
+
+def test_calls_that_nobody_counted_are_two_where_each_belongs_to_a_request() -> None:
+    other = [Made(8, "POST /other", 0, 1000, kind=SERVER, trace=2), chat(9, 110, 695, 8, ttft=50, out=None, trace=2, scope=INNER)]
+    assert counted(root(1000), chat(2, 100, 700, scope=OUTER, out=None), *other)[1] == 2
 
 
 def test_calls_with_other_response_ids_are_two_calls() -> None:

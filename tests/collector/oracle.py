@@ -374,7 +374,7 @@ _STAGE_WORDS = {
     "prompt": "prompt template tokenize tokenise render format_messages build_prompt",
     "queue": "queue queued wait waiting admission backoff retry_sleep retry.sleep semaphore throttle rate_limit rate.limit ratelimit rate_limiter rate.limiter"
     " ratelimiter rate_limiting rate.limiting ratelimiting",
-    "post": "post postprocess post_process post_processing parse parser citation citations persist serialization evaluate evaluation evaluator"
+    "post": "post postprocess postprocessing post_process post_processing parse parser citation citations persist serialization evaluate evaluation evaluator"
     " stream_to_client output format formatter formatting",
     "tool": "tool tools tool_call function_call"}
 _STAGES = (*_STAGE_WORDS, "network", "gateway", "kv_transfer", "prefill", "decode", "other", "first_token", "generation")

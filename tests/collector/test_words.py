@@ -80,6 +80,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "a chat about a tool": ({}, {"gen_ai.tool.name": "weather", "gen_ai.operation.name": "chat"}, {"is": ("llm", "generation")}),
     "mcp": ({"kind": CLIENT}, {"mcp.method.name": "tools/call", "gen_ai.tool.name": "weather"}, {"is": ("plain", "tool"), "operation": "tools/call"}),
     "mcp resource": ({"kind": CLIENT}, {"mcp.method.name": "resources/read"}, {"is": ("plain", "retrieval")}),
+    "mcp's list of tools": ({"name": "tools/list", "kind": CLIENT}, {"mcp.method.name": "tools/list"}, {"is": ("plain", "network")}),
+    "a path without a route": ({"name": "POST", "kind": SERVER}, {"http.request.method": "POST", "url.path": "/chat"}, {"route": "/chat"}),
     "qdrant search": ({"name": "qdrant.query_points", "kind": CLIENT}, {"db.system": "Qdrant", "db.vector.query.top_k": 5}, {"is": ("plain", "retrieval")}),
     "pinecone write": ({"name": "pinecone.upsert", "kind": CLIENT}, {"db.system": "Pinecone"}, {"is": ("write", "post")}),
     "chroma": ({"name": "chroma.collection.query", "kind": CLIENT}, {}, {"is": ("plain", "retrieval")}),
