@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from analysis.errors import WindowError
 from analysis.window import (
+    FIRST_TOKEN_PATH,
     Window,
     count,
     load,
@@ -195,3 +196,16 @@ def test_only_model_calls_with_a_hash_of_their_prompt_are_prompts() -> None:
     found = load_evidence_prompts(con, at(0), at(10), at(0), 10)
     assert found["prompt_hash"].to_list() == hashes["gen_ai.prompt.hash"]
     assert found["duration_ms"].unique().to_list() == [50.0]
+
+
+def test_columns_read_later_belong_to_their_rows_however_many_row_groups_there_are() -> None:
+    con = store()
+    insert(con, requests(1, prefill_ms=1.0, ttft_prefill_ms=1.0))
+    # DuckDB's row groups hold 122,880 rows and are read by several threads.
+    con.execute("""insert into requests by name select r.* replace ((i + 1)::ubigint as trace_lo, start_ns + i * 1000 as start_ns, 1000000 * i as e2e_ns,
+        1000000 * i as prefill_ns, 1000000 * i as ttft_ns, 1000000 * i as ttft_prefill_ns) from requests r, range(1, 400000) t(i)""")
+    con.begin()
+    for _ in range(3):
+        frame = load(con, Window(), without=FIRST_TOKEN_PATH).having(["ttft_prefill_ms"])
+        assert frame.rows["ttft_prefill_ms"].equals(frame.rows["ttft_ms"], check_names=False)
+        assert frame.order is None
