@@ -180,6 +180,15 @@ class _Facts:
         return f"limits of {theirs}" if len(own) < len(given) else f"a limit of {say_ms(self.limit_ms)}, or {theirs}"
 
     @functools.cached_property
+    def over(self) -> bool:
+        """Whether the SLO is broken: jointly or in one metric, by more than chance."""
+        target = self.slo.goodput_target
+        judged, order = self.judged, self.frame.order
+        sides = [((judged.good | judged.bad) & ~self.left, judged.good), *((judged.known[m], ~judged.misses[m]) for m in judged.known)]
+        ordered = (met[known] if order is None else met[order][known[order]] for known, met in sides)
+        return any(clearly_below(met, target) for met in ordered) or _over_since(self)
+
+    @functools.cached_property
     def observed_ms(self) -> float:
         return quantile(self.values, self.slo.percentile / 100.0)
 
@@ -222,7 +231,7 @@ def diagnose(
         facts.tail.tail_index,
     )
     held = budget_rows(facts.times, facts.budgets, facts.breaching, slo.percentile) if facts.budgets.own else []
-    over = _over(facts)
+    over = facts.over
     about, why_none = (None, None) if with_findings else _fitting(facts, known)
     if not over and not ((with_findings or about) and _worse(facts)):
         return Diagnosed(_within(facts), good, facts.baseline, rows, [], _checklist(facts), {}, budgets=held)
@@ -423,11 +432,12 @@ def _tails(
 ) -> tuple[Tail, Tail]:
     """Return what the requests around the SLO percentile, and those over the limit since the onset, spent beyond the baseline's."""
     against = None if base is None else (base[f"{metric}_ms"].to_numpy(), stage_times(base, path_of(metric)))
-    tail = attribute(values, times, slo.percentile, limit_ms=limits_ms, baseline=against)
+    ordered = np.sort(values)
+    tail = attribute(values, times, slo.percentile, limit_ms=limits_ms, baseline=against, ordered=ordered)
     if tail is None:
         raise AssertionError("a metric is judged only where requests carry it")
     slow = np.flatnonzero((values > limits_ms) & since)
-    return tail, attribute_slow(values, times, slow, int(since.sum()), limit_ms=limits_ms, baseline=against) if len(slow) else tail
+    return tail, attribute_slow(values, times, slow, int(since.sum()), limit_ms=limits_ms, baseline=against, ordered=ordered) if len(slow) else tail
 
 
 def _against_earlier(facts: _Facts) -> _Facts | None:
@@ -480,7 +490,7 @@ def _baseline_rows(
         return (rows, named) if rows.height >= needed else (None, named)
     if frame.window.baseline != "auto" or onset is None or frame.start is None:
         return None, None
-    rows = ok.filter(pl.col("start_us") < to_us(onset))
+    rows, _ = incident.parted(ok, to_us(onset))
     if rows.height < needed:
         return None, None
     choice = "auto: before the onset"
@@ -491,15 +501,6 @@ def _named_baseline(chosen: Chosen | None) -> Baseline | None:
     if chosen is None or chosen.frame.start is None or chosen.frame.end is None:
         return None
     return Baseline(choice=chosen.choice, start=chosen.frame.start, end=chosen.frame.end, requests=chosen.frame.rows.height)
-
-
-def _over(facts: _Facts) -> bool:
-    """Say whether the SLO is broken: jointly or in one metric, by more than chance."""
-    judged, target = facts.judged, facts.slo.goodput_target
-    sides = [((judged.good | judged.bad) & ~facts.left, judged.good), *((judged.known[m], ~judged.misses[m]) for m in judged.known)]
-    order = facts.frame.order
-    ordered = (met[known] if order is None else met[order][known[order]] for known, met in sides)
-    return any(clearly_below(met, target) for met in ordered) or _over_since(facts)
 
 
 def _over_since(facts: _Facts) -> bool:
@@ -816,7 +817,7 @@ def _owner(ok: pl.DataFrame, stage: str) -> Owner:
 def _checklist(facts: _Facts) -> list[Step]:
     tokens = facts.ok["output_tokens"].drop_nulls().to_numpy()
     share = facts.excess.share("decode") + facts.excess.share("generation")
-    return checklist(facts.frame, facts.slo, (tokens, share if _over(facts) else None))
+    return checklist(facts.frame, facts.slo, (tokens, share if facts.over else None))
 
 
 def _limited(slo: Slo) -> str:

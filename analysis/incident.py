@@ -126,6 +126,15 @@ def in_time(start_us: IntArray, values: npt.NDArray[Any]) -> tuple[IntArray, npt
     return start_us[order], values[order]
 
 
+def parted(rows: pl.DataFrame, at_us: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the rows that start before a moment and the others; where they stand in order of start nothing is copied."""
+    starts = rows["start_us"].to_numpy()
+    if bool((starts[1:] >= starts[:-1]).all()):
+        first = int(np.searchsorted(starts, at_us))
+        return rows.head(first), rows[first:]
+    return rows.filter(pl.col("start_us") < at_us), rows.filter(pl.col("start_us") >= at_us)
+
+
 def _splits(hits: IntArray, first: int, last: int, least_gain: float, most: int) -> Iterator[int]:
     """Yield change points of [first, last), best first within each piece; `hits` is the running count with a leading 0."""
     n = last - first
@@ -218,8 +227,8 @@ def changed(rows: pl.DataFrame, since: datetime | None, base: pl.DataFrame | Non
     rows = rows.select(_MAY_CHANGE)
     onset_us = to_us(since)
     lead_us = int(min(_LEAD_S * 1e6, _LEAD_PART * max(0, onset_us - int(rows["start_us"].to_numpy().min(initial=onset_us)))))
-    settled, recent = rows.filter(pl.col("start_us") < onset_us - lead_us), rows.filter(pl.col("start_us") >= onset_us - lead_us)
-    before, after = rows.filter(pl.col("start_us") < to_us(since)), rows.filter(pl.col("start_us") >= to_us(since))
+    settled, recent = parted(rows, onset_us - lead_us)
+    before, after = parted(rows, onset_us)
     if before.height < MIN_MIX and base is not None:
         before = base
     usual = settled if settled.height >= MIN_MIX else before

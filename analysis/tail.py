@@ -71,6 +71,7 @@ def attribute(
     *,
     limit_ms: float | FloatArray | None = None,
     baseline: tuple[FloatArray, StageTimes] | None = None,
+    ordered: FloatArray | None = None,
 ) -> Tail | None:
     """Compare slow with typical (and with baseline or healthy) requests, stage by stage.
 
@@ -80,12 +81,13 @@ def attribute(
         percentile: the SLO percentile (0..100) around which the tail is taken.
         limit_ms: the metric's limit, or one per request; where the typical request breaks it, the reference is the requests within it.
         baseline: values and stage times of the baseline window.
+        ordered: the values in order, where the caller has sorted them.
 
     Returns None for no request.
     """
     if len(values) == 0:
         return None
-    ordered = np.sort(values)
+    ordered = np.sort(values) if ordered is None else ordered
     tail_index, middle = _ranks(values, ordered, percentile - TAIL_POINTS, percentile + TAIL_POINTS), _ranks(values, ordered, *TYPICAL)
     typical, tail = _means(times, middle), _means(times, tail_index)
     reference, index, means, noise = "typical", middle, typical, None
@@ -122,15 +124,16 @@ def attribute_slow(
     *,
     limit_ms: float | FloatArray,
     baseline: tuple[FloatArray, StageTimes] | None = None,
+    ordered: FloatArray | None = None,
 ) -> Tail:
     """Compare all slow requests (`slow`, indices, at least one) with as slow a part of the baseline: the excess that causes compete for.
 
     `judged` is how many requests the slow ones are among. With a baseline the reference is its slowest len(slow)/judged, so that what is
     always slow does not count as a change, whatever share of requests is slow. Without one it is the typical requests, or those within the
-    limit where the typical one breaks it.
+    limit where the typical one breaks it. `ordered` are the values in order, where the caller has sorted them.
     """
     share = 100.0 * len(slow) / max(judged, 1)
-    ordered = np.sort(values)
+    ordered = np.sort(values) if ordered is None else ordered
     middle = _ranks(values, ordered, *TYPICAL)
     typical, tail = _means(times, middle), _means(times, slow)
     reference, index, means, noise = "typical", middle, typical, None

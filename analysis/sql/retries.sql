@@ -1,7 +1,8 @@
 -- What did model calls that did not serve their request cost? One row over the calls of the window. Milliseconds, tokens.
 -- A failed call is a wasted attempt when a later call of the same model in its trace took its place; waited = it ended by a time limit or a cancel.
-with passed as (
-    select * from v_llm_calls
+with passed as not materialized (
+    select trace_key, model, start, e2e_ms, input_tokens, output_tokens, error, error_type, http_status
+    from v_llm_calls
     where asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)),
 ranked as (
     select *, start < max(start) over (partition by trace_key, model) as replaced
