@@ -42,9 +42,10 @@ def attempts(calls: Calls) -> Attempts:
     failed = np.zeros(len(calls), dtype=np.bool_)
     after = np.full(len(calls), np.nan)
     # What only the engine told of a call that failed is no question asked again: it may have run beside the one that answered.
-    known = frame.filter(pl.col("input_tokens").is_not_null() & ~pl.col("error").fill_null(False))
-    for keys in (["trace_key", "model", "input_tokens"], ["session", "model", "input_tokens"]):
-        chosen = known.drop_nulls(keys[0]).sort("start_s").with_columns(
+    known = pl.col("input_tokens").is_not_null() & ~pl.col("error").fill_null(False)
+    several = frame.filter(pl.col("trace_key").is_duplicated())  # a call alone in its trace repeats nothing there, and most are
+    for among, keys in ((several, ["trace_key", "model", "input_tokens"]), (frame, ["session", "model", "input_tokens"])):
+        chosen = among.filter(known).drop_nulls(keys[0]).sort("start_s").with_columns(
             gap=pl.col("start_s").diff().over(keys), lost=pl.col("refused").shift(1).over(keys))
         hits = chosen.filter(pl.col("gap") <= AGAIN_WITHIN_S)
         rows = hits["row"].to_numpy()
@@ -52,7 +53,7 @@ def attempts(calls: Calls) -> Attempts:
         failed[rows] |= hits["lost"].fill_null(False).to_numpy()
         after[rows] = np.fmin(after[rows], hits["gap"].to_numpy() * 1e3)
     # A call that failed says nothing of its tokens: the next one of the request repeats it.
-    chosen = frame.sort("start_s").with_columns(
+    chosen = several.sort("start_s").with_columns(
         gap=pl.col("start_s").diff().over("trace_key"), lost=pl.col("error").shift(1).over("trace_key"), no=pl.col("refused").shift(1).over("trace_key"))
     hits = chosen.filter(pl.col("lost").fill_null(False) & (pl.col("gap") <= AGAIN_WITHIN_S))
     rows = hits["row"].to_numpy()

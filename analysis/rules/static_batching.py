@@ -49,11 +49,12 @@ def diagnose(case: Case) -> Diagnosis | None:
     for engine in np.unique(calls.engine[chosen]):
         mine = np.flatnonzero(chosen & (calls.engine == engine))
         mine = mine[np.argsort(calls.last_s[mine], kind="stable")]
-        for group in np.split(mine, np.flatnonzero(np.diff(calls.last_s[mine]) > TOGETHER_S) + 1):
-            tokens = calls.of("output_tokens")[group]
-            if len(group) >= 2 and tokens.max() >= MIN_SPREAD * max(float(tokens.min()), 1.0):
-                together += len(group)
-                sizes.append(len(group))
+        first = np.append(0, np.flatnonzero(np.diff(calls.last_s[mine]) > TOGETHER_S) + 1)
+        n, tokens = np.diff(first, append=len(mine)), calls.of("output_tokens")[mine]
+        shortest, longest = np.minimum.reduceat(tokens, first), np.maximum.reduceat(tokens, first)
+        fixed = n[(n >= 2) & (longest >= MIN_SPREAD * np.maximum(shortest, 1.0))]
+        together += int(fixed.sum())
+        sizes += fixed.tolist()
     share = together / int(chosen.sum())
     if share < MIN_TOGETHER:
         return None
