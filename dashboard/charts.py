@@ -113,7 +113,7 @@ def heat(found: Heatmap, theme: Theme, course: Series | None = None, box: Box | 
             data.append(_percentile_line(course, name, edges, colour, dash, width))
     shape = layout(theme, height=380, left=62, right=10)
     shape |= {
-        "dragmode": "select", "showlegend": True, "legend": legend(theme, 1.1),
+        "dragmode": "select", "showlegend": True, "legend": legend(theme),
         "xaxis": axis(theme, type="date", showgrid=False, tickformat="%H:%M:%S" if found.step_s < 60 else "%H:%M\n%b %-d",
                        range=[start.isoformat(), (start + step * max(columns, 1)).isoformat()]),
         "yaxis": axis(theme, tickvals=marks, ticktext=[say_tick(ms) for ms in found.labels_ms], range=[0, len(found.counts)], showgrid=False), "shapes": []}

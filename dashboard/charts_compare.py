@@ -26,7 +26,7 @@ def picker(course: Series, before: Span | None, after: Span | None, theme: Theme
     marks = ticks(top)
     shape |= {
         "dragmode": "select", "selectdirection": "h", "shapes": [], "annotations": [], "showlegend": True,
-        "legend": legend(theme, 1.16),
+        "legend": legend(theme),
         "xaxis": axis(theme, type="date", showgrid=False),
         "yaxis": axis(theme, tickvals=marks, ticktext=[say_tick(mark) for mark in marks], range=[0, top * 1.1])}
     for name, span, dash in (("A before", before, "dot"), ("B after", after, "solid")):
@@ -58,6 +58,8 @@ def shift(metrics: list[MetricChange], theme: Theme) -> Spec:
             between = f" ({say_added(interval[0])} to {say_added(interval[1])})" if interval else ""
             words.append("" if value is None else f"{name}: {say_added(value)}{between}")
             extent += [abs(part) for part in ([value / base] if value is not None else []) + ([side / base for side in interval] if interval else [])]
+        if all(value is None for value in values):
+            continue
         data.append({
             "type": "scatter", "mode": "markers", "name": name, "x": values, "y": [i + (0.0 if filled else 0.28) for i in range(len(rows))],
             "marker": {"color": theme.accent, "size": 10, "symbol": "circle" if filled else "circle-open"}, "hoverinfo": "text", "hovertext": words,
@@ -65,7 +67,7 @@ def shift(metrics: list[MetricChange], theme: Theme) -> Spec:
     shape = layout(theme, height=90 + 34 * max(len(rows), 1), left=84, right=96, top=26)
     reach = min(max(extent), 2000.0) * 1.1
     shape |= {
-        "showlegend": True, "legend": legend(theme, 1.12),
+        "showlegend": True, "legend": legend(theme),
         "xaxis": axis(theme, range=[-min(reach, 110.0), reach], ticksuffix=" %"), "shapes": [line(0, 0, 0, 1, theme.ink, 1.2, yref="paper")],
         "annotations": [note(1.0, i, say_added(change.difference_ms or 0.0), theme, xref="paper", xanchor="left", xshift=8)
                         for i, (_, change) in enumerate(rows)],

@@ -26,7 +26,7 @@ def calibration(routes: Sequence[Mapping[str, Any]], theme: Theme) -> Spec:
     marks, words = [0.1, 0.5, 0.9], ["10 %", "50 %", "90 %"]
     shape = layout(theme, height=340, left=58, right=16, top=16)
     shape |= {
-        "showlegend": True, "legend": legend(theme, 0.98, 0.02, orientation="v"),
+        "showlegend": True, "legend": legend(theme, x=0.02, y=0.98, yanchor="top", orientation="v"),
         "xaxis": axis(theme, range=[0, 1.02], tickvals=marks, ticktext=words, title={"text": "promised share", "font": {"size": 12, "color": theme.muted}}),
         "yaxis": axis(theme, range=[0, 1.03], tickvals=marks, ticktext=words, title={"text": "kept share", "font": {"size": 12, "color": theme.muted}})}
     return {"data": data, "layout": shape}

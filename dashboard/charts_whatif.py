@@ -30,7 +30,7 @@ def exceedance(curve: Curve, limit_ms: float | None, percentile: float, theme: T
     marks = [ms for ms in _TICKS if low <= ms <= high * 1.02]
     shape = layout(theme, height=390, left=58, right=16, top=30)
     shape |= {
-        "showlegend": True, "legend": legend(theme, 1.1),
+        "showlegend": True, "legend": legend(theme, y=1.06),
         "xaxis": axis(theme, type="log", range=[math.log10(low), math.log10(high * 1.1)], tickvals=marks, ticktext=[say_tick(ms) for ms in marks]),
         "yaxis": axis(theme, type="log", range=[math.log10(least * 0.9), 0.04], tickvals=[share for share, _ in shares],
                       ticktext=[name for _, name in shares], title={"text": "share of requests slower", "font": {"size": 12, "color": theme.muted}}),

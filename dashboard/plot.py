@@ -58,9 +58,10 @@ def axis(theme: Theme, **more: Any) -> Spec:
     return plain | more
 
 
-def legend(theme: Theme, y: float, x: float = 0.0, **more: Any) -> Spec:
-    """A legend at a place of the figure that covers nothing."""
-    return {"orientation": "h", "x": x, "y": y, "font": {"color": theme.ink, "size": 12}, "bgcolor": "rgba(0,0,0,0)"} | more
+def legend(theme: Theme, **more: Any) -> Spec:
+    """A legend above the figure, which makes room for however many lines it takes; it covers nothing."""
+    placed: Spec = {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "font": {"color": theme.ink, "size": 12}, "bgcolor": "rgba(0,0,0,0)"}
+    return placed | more
 
 
 def line(x0: float | None, x1: float | None, y0: float, y1: float, colour: str, width: float, *, dash: str = "solid", xref: str = "x",

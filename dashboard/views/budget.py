@@ -17,6 +17,8 @@ from dashboard.theme import Theme, say_added, say_ms, theme_of
 
 # Below it a difference is written as 0 ms.
 _LEAST_GAP_MS: Final = 0.05
+# Verdicts that hold no latency against a budget.
+_UNJUDGED: Final = ("failing", "traffic_lost", "not_enough_data", "no_data")
 
 
 def draw() -> None:
@@ -28,7 +30,7 @@ def draw() -> None:
     metric = state.metric(list(report.slo.limits()), report.verdict.metric)
     data.ahead(*needs(asked, report, {"metric": metric}))
     found = data.stages(asked, metric, report)
-    ui.put(_box(found))
+    ui.put(_box(found, report))
     nav.links_with(("verdict", "Back to the verdict", {}), ("findings", "Why", {}), nav.requests_of(report))
     if found.parts:
         left, right = st.columns(2, gap="large")
@@ -49,7 +51,7 @@ def draw() -> None:
 
 def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
     """The page's first box, before the rest is there."""
-    return _box(data.stages(asked, state.metric_of(query, list(report.slo.limits()), report.verdict.metric), report))
+    return _box(data.stages(asked, state.metric_of(query, list(report.slo.limits()), report.verdict.metric), report), report)
 
 
 def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
@@ -59,10 +61,11 @@ def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[C
             lambda: heat.others(asked, metric, Box.read(query.get("box", "")))]
 
 
-def headline(found: Stages) -> tuple[str, list[str]]:
+def headline(found: Stages, report: Report) -> tuple[str, list[str]]:
     """What the page finds, as safe HTML: a headline and what stands below it."""
     if not found.parts or found.slow_ms is None or found.typical_ms is None:
-        return "No stage can be judged", [ui.begun(ui.sentence(found.reasons.get("parts", ""))) + "."]
+        unjudged = report.verdict.status in _UNJUDGED
+        return "No stage can be judged", [ui.sentence(report.verdict.sentence) if unjudged else ui.begun(ui.sentence(found.reasons.get("parts", ""))) + "."]
     metric, groups = (found.metric or "").upper(), [row for row in found.stages if row.stage is None and row.budget_ms is not None]
     over = [row for row in groups if row.over]
     names = ", ".join(f"{ui.text(row.group)} {say_ms(row.tail_ms)} of {say_ms(row.budget_ms)}" for row in over)
@@ -78,8 +81,8 @@ def headline(found: Stages) -> tuple[str, list[str]]:
     return first, [second]
 
 
-def _box(found: Stages) -> str:
-    return ui.box(*headline(found), bad=any(row.over for row in found.stages))
+def _box(found: Stages, report: Report) -> str:
+    return ui.box(*headline(found, report), bad=any(row.over for row in found.stages))
 
 
 def _budgets(found: Stages, theme: Theme) -> None:
