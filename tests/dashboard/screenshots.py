@@ -28,6 +28,8 @@ from tests.conftest import ROOT, ServerProcess
 
 OUT = ROOT / "docs" / "screenshots"
 WIDTH = 1280
+# Of a picture's 256 colours, so many are its most frequent ones.
+FREQUENT = 224
 # What each page shows beside the window: a fix that is arithmetic, so that no engine has to be fitted first.
 MORE = {"whatif": {"fix": "clip", "p_stage": "prefill", "p_limit_ms": "300"}}
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
@@ -111,12 +113,18 @@ def draw(context: Any, url: str, to: Path) -> None:
 
 
 def in_few_colours(pixels: np.ndarray) -> Image.Image:
-    """The picture in its 256 most frequent colours, every other pixel (the edges of letters) in the nearest of them: no surface changes its tint."""
+    """The picture in 256 colours: the most frequent ones, so that no surface changes its tint, then those that miss the most by them, so that a short bar
+    keeps the colour of its stage; every other pixel (the edges of letters) has the nearest."""
     packed = pixels.astype(np.int64) @ np.array([65536, 256, 1])
     colours, place, count = np.unique(packed, return_inverse=True, return_counts=True)
-    kept = np.argsort(-count)[:256]
     parts = np.stack([colours >> 16, colours >> 8 & 255, colours & 255], axis=1)
-    nearest = np.argmin(((parts[:, None, :] - parts[kept][None, :, :]) ** 2).sum(axis=2), axis=1)
+    off, nearest, kept = np.full(len(colours), np.iinfo(np.int64).max), np.zeros(len(colours), np.int64), []
+    while len(kept) < min(256, len(colours)):
+        chosen = int(np.argmax(count * (off > 0) if len(kept) < FREQUENT else count * off))
+        distance = ((parts - parts[chosen]) ** 2).sum(axis=1)
+        nearest[distance < off] = len(kept)
+        off = np.minimum(off, distance)
+        kept.append(chosen)
     picture = Image.fromarray(nearest[place].reshape(pixels.shape[:2]).astype(np.uint8), mode="P")
     picture.putpalette(parts[kept].astype(np.uint8).tobytes())
     return picture
