@@ -29,6 +29,8 @@ _ERROR, _SERVER, _CONSUMER = 2, 2, 5
 # OTLP span flags: bit 8 says that bit 9 ("the parent is in another process") is known.
 _HAS_REMOTE, _IS_REMOTE = 0x100, 0x200
 _HTTP_ERROR = 400
+# From one engine's last token of a prefill to the other's first look at the request: the cache is sent meanwhile.
+MAX_HANDOVER_NS = 30_000_000_000
 _ROOT_TEXT = ("workload", "tenant", "session", "user_hash")
 
 
@@ -167,6 +169,34 @@ class _Batch:
             if (np.diff(self.trace) < 0).any():
                 self._sort()
         self._join_places()
+        self._join_halves()
+
+    def _join_halves(self) -> None:
+        """Make one request of an engine's that only prefills and, after it, another's that decodes, each in a trace of its own under one request id (vLLM).
+
+        No span is around both: the decoding one begins where the prefilling one does, and its first token comes that much later.
+        """
+        rows = np.flatnonzero((self.role == cp.ENGINE) & (self.parent < 0) & self.spans.column("response_id").is_valid().to_numpy())
+        name = _codes_at(rows, self.spans.column("response_id"))
+        rows = rows[np.bincount(name[rows], minlength=1)[name[rows]] > 1]
+        if not len(rows):
+            return
+        only = self._only_prefills(rows)
+        start, ttft = self.start.copy(), _ints(self.spans, "ttft_ns")
+        later: dict[int, int] = {}
+        for row in rows[only].tolist():
+            others = rows[~only & (name[rows] == name[row]) & (self.trace[rows] != self.trace[row])].tolist()
+            if len(others) != 1 or not self.start[row] <= self.start[others[0]] <= self.end[row] + MAX_HANDOVER_NS:
+                continue
+            [decodes] = others
+            if ttft[decodes] >= 0:
+                later[decodes] = int(ttft[decodes] + self.start[decodes] - self.start[row])
+            start[decodes] = self.start[row]
+            self.trace[self.trace == self.trace[row]] = self.trace[decodes]
+            self.parent[row] = decodes
+        self.start, self.spans = start, doubles.replaced(self.spans, "ttft_ns", later)
+        if (np.diff(self.trace) < 0).any():
+            self._sort()
 
     def _join_places(self) -> None:
         """Put an engine that only prefills under the one that it meets and that decodes, also across traces (SGLang's bootstrap room)."""

@@ -185,7 +185,7 @@ def _filled(spans: pa.Table, name: str, pairs: list[tuple[int, int]]) -> pa.Tabl
         value = told.get(giver, column[giver].as_py())
         if value is not None and taker not in told and not column[taker].is_valid:
             told[taker] = value
-    return _replaced(spans, name, told)
+    return replaced(spans, name, told)
 
 
 def _first_tokens(spans: pa.Table, pairs: list[tuple[int, int]], start: Ints, end: Ints) -> pa.Table:
@@ -200,10 +200,11 @@ def _first_tokens(spans: pa.Table, pairs: list[tuple[int, int]], start: Ints, en
         own = int(start[giver] + value - start[taker])
         if 0 <= own <= end[taker] - start[taker]:
             told[taker], sources[taker] = own, sources.get(giver, source[giver].as_py())
-    return _replaced(_replaced(spans, "ttft_ns", told), "ttft_source", sources)
+    return replaced(replaced(spans, "ttft_ns", told), "ttft_source", sources)
 
 
-def _replaced(spans: pa.Table, name: str, values: dict[int, Any]) -> pa.Table:
+def replaced(spans: pa.Table, name: str, values: dict[int, Any]) -> pa.Table:
+    """The spans, with these values (by row) in a column."""
     if not values:
         return spans
     column = spans.column(name).combine_chunks()

@@ -408,6 +408,28 @@ def test_the_room_in_which_two_engines_meet_is_no_request_and_names_none() -> No
     assert (request["route"], request["engine_only"], request["llm_calls"], call["route"], call["span_id"]) == (None, True, 1, None, 7)
 
 
+def half(id: int, start: float, end: float, out: int, *, queue: float, prefill: float, request_id: str = "chatcmpl-1") -> Made:
+    """An engine's request in a trace of its own."""
+    times = {"e2e": end - start, "time_to_first_token": queue + prefill, "time_in_queue": queue, "time_in_model_prefill": prefill,
+             "time_in_model_decode": end - start - queue - prefill}
+    told = {f"gen_ai.latency.{name}": ms / 1000 for name, ms in times.items()} | {"gen_ai.request.id": request_id, "gen_ai.usage.completion_tokens": out}
+    return Made(id, "llm_request", start, end, 0, SERVER, told, service=f"vllm-{id}", scope="vllm", trace=id)
+
+
+def test_engines_that_share_a_request_one_after_the_other_are_one_request_without_a_client() -> None:
+    [request], [call] = assembled(half(1, 0, 300, 1, queue=100, prefill=200), half(2, 310, 1000, 10, queue=10, prefill=20))
+    assert (request["e2e_ns"], request["ttft_ns"], request["llm_calls"], call["output_tokens"]) == (1000e6, 340e6, 1, 10)
+    assert {k: v for k, v in stages_ms(request).items() if v} == {"queue": 110, "prefill": 220, "decode": 660, "other": 10}
+    assert (call["queue_ns"], call["prefill_ns"], call["ttft_ns"]) == (10e6, 20e6, 340e6)
+
+
+@pytest.mark.parametrize("other", [
+    half(2, 310, 1000, 10, queue=10, prefill=20, request_id="chatcmpl-2"), half(2, 310, 1000, 1, queue=10, prefill=20),
+    half(2, 60_000, 61_000, 10, queue=10, prefill=20)])
+def test_engines_requests_under_other_ids_of_one_kind_or_at_other_times_are_two(other: Made) -> None:
+    assert len(assembled(half(1, 0, 300, 1, queue=100, prefill=200), other)[0]) == 2
+
+
 def fetched(id: int, start: float, end: float, parent: int, **more: Any) -> Made:
     return Made(id, "POST", start, end, parent, CLIENT, {"http.request.method": "POST", "http.response.status_code": 200}, **more)
 
