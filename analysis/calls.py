@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -51,6 +52,11 @@ class Calls:
     def of_requests(self, keys: pl.Series) -> Calls:
         """Return the calls of these requests (`trace_key`)."""
         return Calls(self.frame.filter(pl.col("trace_key").is_in(keys.implode())))
+
+    def to_models(self, names: Collection[str]) -> Calls:
+        """Return the calls to these models and those of which an engine tells; all calls where no model is given, or nothing is left out."""
+        mask = self.has_engine | self.frame["model"].is_in(list(names)).fill_null(value=True).to_numpy()
+        return self.where(mask) if names and not mask.all() else self
 
     def mean(self, name: str) -> float | None:
         """Return the mean of the known values, None below `MIN_CALLS` of them."""

@@ -106,6 +106,12 @@ class Case:
         return None if self.baseline is None else Calls(self.lookups.calls(self.baseline, self.origin))
 
     @functools.cached_property
+    def served(self) -> tuple[Calls, Calls | None]:
+        """The calls of the period and of the baseline to models of which an engine tells, all calls where none does: what goes to others is no work of it."""
+        told = {name for side in (self.calls, self.calls_before) if side is not None for name in side.where(side.has_engine).names("model")}
+        return self.calls.to_models(told), None if self.calls_before is None else self.calls_before.to_models(told)
+
+    @functools.cached_property
     def mine(self) -> Calls:
         """The calls of the judged requests in the period (those that the window's filter keeps)."""
         return self.calls.of_requests(self.rows["trace_key"])

@@ -3,6 +3,7 @@
 Work per second = calls/s x (new input tokens x cost of one + output tokens x cost of one). Growth is a product, so it is split on the log
 scale: ln(work now / before) = ln(rate ratio) + ln(work per call ratio), and the latter in proportion to what each part of the call added. A call is
 compared with calls of its own kind (workload, route): a batch job that begins beside the chat makes nobody's prompts longer, it is more that arrives.
+Calls to other models than the engine's (a guardrail at a provider) are none of its work.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Hits(NamedTuple):
 
 def demand(case: Case) -> Demand | None:
     """Compare the judged period with the baseline; None without one, or where either has too few calls with token counts."""
-    now, before = case.calls, case.calls_before
+    now, before = case.served
     if before is None or case.baseline is None or min(len(now), len(before)) < MIN_CALLS:
         return None
     means = [_means(side) for side in (before, now)]
@@ -171,7 +172,7 @@ def slope(x: FloatArray, y: FloatArray) -> float:
 
 def hit_ratio(case: Case) -> Hits | None:
     """Return the cached share of input tokens before and now: from the calls' own counts, else from the engine's counters."""
-    now, before = case.calls, case.calls_before
+    now, before = case.served
     if before is not None:
         sides = [_cached(side) for side in (before, now)]
         # A call without the attribute had nothing in the cache, where other calls say that they had.

@@ -12,3 +12,12 @@ def test_a_call_that_was_given_up_counts_with_the_cached_share_of_the_answered_o
     # 3,000 of 5,000 input tokens of answered calls were cached, so 1,200 of 2,000; an answer that tells of no cached token had none.
     assert calls.cached_tokens.tolist() == [900.0, 2_100.0, 0.0, 1_200.0, 0.0]
     assert calls.new_tokens[:4].tolist() == [100.0, 900.0, 1_000.0, 800.0]
+
+
+def test_what_goes_to_models_of_which_no_engine_tells_is_left_out_where_one_does() -> None:
+    frame = pl.DataFrame({"model": ["llama", "llama", None, "gpt"], "prefill_ms": [50.0, None, 50.0, None], "decode_ms": [900.0, None, 900.0, None]})
+    calls = Calls(frame)
+    # The second was given up before its engine told; a span of the engine that names no model is the engine's all the same.
+    assert calls.to_models(calls.where(calls.has_engine).names("model")).frame["model"].to_list() == ["llama", "llama", None]
+    assert calls.to_models([]) is calls
+    assert calls.to_models(["llama", "gpt"]) is calls
