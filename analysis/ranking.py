@@ -73,7 +73,9 @@ def rank(case: Case, found: list[Diagnosis]) -> tuple[list[Diagnosis], list[Rule
             followed.append(RuledOut(what=one.finding.rule, figure=f"it follows from {behind.finding.rule}: {one.because}"))
             together += part  # the chain explains it, by its first link
             continue
-        if causes and part < one.least and (one.dominates < MIN_DOMINATED or part <= 0.0):
+        # What made requests slow alone in a stage of which a cause is named was that cause.
+        named = any(cause.finding.stage == one.finding.stage for cause in causes)
+        if causes and part < one.least and (one.dominates < MIN_DOMINATED or named or part <= 0.0):
             figure = f"of the {say_ms(sum(one.claims_ms.values()))} that it could explain, {say_ratio(part)} of the excess is not explained by "
             followed.append(RuledOut(what=one.finding.rule, figure=figure + causes[0].finding.rule))
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,3 +47,11 @@ def test_what_brings_another_cause_goes_before_it_where_it_explains_nearly_as_mu
 def test_an_amplifier_follows_the_cause_that_feeds_it(first_ms: float, named: list[str]) -> None:
     """The first link explains a third of the excess and the storm most of the rest: together enough to name the first link."""
     assert ranked(cause("storm", 600.0, amplifier=True), cause("first", first_ms))[0] == named
+
+
+@pytest.mark.parametrize(("stage", "named"), [("decode", ["first", "few"]), ("queue", ["first"])])
+def test_a_cause_that_struck_few_requests_hard_is_listed_unless_its_stage_has_one(stage: str, named: list[str]) -> None:
+    few = cause("few", 0.0, dominates=0.2)
+    few.finding.stage = stage
+    few = replace(few, claims_ms={"queue": 50.0, "decode": 100.0})
+    assert ranked(cause("first", 700.0), few)[0] == named
