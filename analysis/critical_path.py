@@ -279,6 +279,7 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
     bearing = np.full(n, -1, dtype=np.int64)
     tokens_below = np.zeros(n, dtype=np.bool_)
     engine_below = np.zeros(n, dtype=np.bool_)
+    served = np.zeros(n, dtype=np.bool_)
     last_call_end = np.full(len(root), -1, dtype=np.int64)
     trace_of = np.empty(n, dtype=np.int64)
     for t in range(len(root)):
@@ -292,6 +293,7 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
         if p >= 0:
             tokens_below[p] = tokens_below[p] or tokens_below[i] or (role[i] == LLM and has_tokens[i])
             engine_below[p] = engine_below[p] or engine_below[i] or role[i] == ENGINE
+            served[p] = served[p] or kind[i] == _SERVER
             if role[i] == PHASE:
                 e = p
                 while e >= 0 and role[e] != ENGINE:
@@ -302,14 +304,12 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
         i = topological[x]
         p = parent[i]
         if p < 0:
-            # The root's own time is nobody's stage, unless the root is the model call itself.
-            if role[i] == LLM and tokens_below[i]:
-                role[i] = CONTAINER
-            if role[i] == LLM or role[i] == ENGINE:
+            # The root's own time is nobody's stage, unless the root is the model call itself or waits for who makes it.
+            if (role[i] == LLM and not tokens_below[i]) or role[i] == ENGINE:
                 call[i] = i
             else:
+                stage[i] = NETWORK if role[i] == LLM and served[i] else OTHER
                 role[i] = CONTAINER
-                stage[i] = OTHER
             continue
         if role[p] == FOLDED and parent[p] >= 0:
             p = parent[p]
@@ -324,7 +324,8 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
             call[i] = above
         elif role[i] == LLM:
             if tokens_below[i]:
-                role[i], stage[i] = CONTAINER, OTHER
+                # Around a gateway that makes the call it is the way there and back.
+                role[i], stage[i] = CONTAINER, NETWORK if served[i] else OTHER
                 call[i] = above
             elif above >= 0:
                 role[i] = FOLDED

@@ -175,13 +175,18 @@ def _settle(nodes: Sequence[Node], root: Node) -> None:
             if at is not None:
                 at.has_phases = True
     if root.role == cp.LLM and id(root) in wrappers:
-        root.role = cp.CONTAINER
-    if root.role in (cp.LLM, cp.ENGINE):
+        root.role, root.stage = cp.CONTAINER, _around(root)
+    elif root.role in (cp.LLM, cp.ENGINE):
         root.call = root
     else:
         root.role, root.stage = cp.CONTAINER, cp.OTHER
     for child in root.children:
         _settle_below(child, wrappers, to_engine, last_call_end)
+
+
+def _around(wrapper: Node) -> int:
+    """The stage of what a call spends around the one that it holds: the network where a server makes that."""
+    return cp.NETWORK if any(child.kind == SERVER for child in wrapper.children) else cp.OTHER
 
 
 def _settle_below(node: Node, wrappers: set[int], to_engine: set[int], last_call_end: int) -> None:
@@ -196,7 +201,7 @@ def _settle_below(node: Node, wrappers: set[int], to_engine: set[int], last_call
         node.off = True
     elif node.role == cp.LLM:
         if id(node) in wrappers:
-            node.role, node.stage = cp.CONTAINER, cp.OTHER
+            node.role, node.stage = cp.CONTAINER, _around(node)
         elif above.call is not None:
             node.role, node.off = cp.FOLDED, True
         else:

@@ -55,6 +55,15 @@ def root(end: float, name: str = "POST /chat", **more: Any) -> Made:
     return Made(1, name, 0, end, kind=SERVER, attributes={"http.route": "/chat", **more.pop("attributes", {})}, **more)
 
 
+# --- the way to a gateway ---
+
+
+def test_what_a_call_spends_around_the_gateway_that_makes_it_is_the_network() -> None:
+    gateway = Made(3, "POST /v1/chat/completions", 150, 850, parent=2, kind=SERVER, service="gateway")
+    request = request_of(root(1000), chat(2, 100, 900), gateway, chat(4, 200, 800, parent=3, ttft=100, service="gateway"))
+    assert stages_ms(request) == {"other": 300, "network": 100, "first_token": 100, "decode": 500}
+
+
 # --- which token answers ---
 
 
@@ -359,7 +368,8 @@ def test_the_order_of_arrival_changes_nothing() -> None:
             for i in range(0, len(order), at_once):
                 send(one, [body(*order[i : i + at_once])])
             rows = held(one)
-            found.append((rows.requests, rows.calls))
+            # Where a row is stored does follow the order.
+            found.append(([{**request, "row_key": 0} for request in rows.requests], rows.calls))
     assert len(found[0][0]) == 1
     assert found[0][0][0]["start"] == T0_NS // 1000
     assert all(f == found[0] for f in found)
