@@ -55,7 +55,12 @@ class Law(NamedTuple):
     step: float
     kv_token: float
     sequence: float
+    knee: int
+    knee_s: float
     speed: Array
+    born: Array
+    cold: float
+    warm_s: float
 
 
 class State(NamedTuple):
@@ -210,8 +215,8 @@ def _pop(keys, rows, size):
 
 
 @inlined
-def _route(i, asked, law, s):
-    """The replica for a call: where it ran, the next in turn, or the one with the least load among those that may serve it."""
+def _route(i, t, asked, law, s):
+    """The replica for a call: where it ran, the next in turn, or the one with the least load among those that are there and may serve it."""
     if law.router == RECORDED and asked.recorded[i] >= 0 and asked.recorded[i] < len(s.load):
         return asked.recorded[i]
     a, b = max(0, asked.pool_from[i]), min(len(s.load), asked.pool_to[i])
@@ -220,14 +225,16 @@ def _route(i, asked, law, s):
     width = b - a
     first = a + s.turn[a] % width
     s.turn[a] += 1
-    if law.router == ROUND_ROBIN:
-        return first
-    best = first
-    for k in range(1, width):
+    best = -1
+    for k in range(width):
         r = a + (first - a + k) % width
-        if s.load[r] < s.load[best]:
+        if law.born[r] > t:
+            continue
+        if law.router == ROUND_ROBIN:
+            return r
+        if best < 0 or s.load[r] < s.load[best]:
             best = r
-    return best
+    return best if best >= 0 else first
 
 
 @inlined
@@ -242,7 +249,7 @@ def _arrive(i, t, asked, law, s, fate):
                 s.counts[HELD_TAIL] += 1
             return -1
         s.counts[INSIDE] += 1
-    r = _route(i, asked, law, s)
+    r = _route(i, t, asked, law, s)
     fate.replica[i] = r
     s.load[r] += asked.weight[i]
     s.left[i] = max(1, asked.prompt[i] - asked.cached[i])
@@ -416,7 +423,11 @@ def _start(r, t, law, s, fate):
         return
     compute = law.prefill_token * (tokens + batch * law.tokens_per_step) + law.attention * work
     memory = law.step + law.kv_token * (s.kv_read[r] if batch > 0 else 0.0)
-    s.busy_until[r] = t + law.speed[r] * (max(compute, memory) + law.sequence * (batch + s.reading_n[r]))
+    host = law.sequence * (batch + s.reading_n[r]) + (law.knee_s if batch > law.knee else 0.0)
+    pace = law.speed[r]
+    if law.cold > 0.0:
+        pace *= 1.0 + law.cold * 2.0 ** (-(t - law.born[r]) / law.warm_s)
+    s.busy_until[r] = t + pace * (max(compute, memory) + host)
 
 
 @inlined

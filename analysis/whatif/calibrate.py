@@ -22,7 +22,7 @@ from analysis.whatif.engine import Bools, Costs, Ints, Run, Setup, simulate
 from analysis.whatif.facts import SEED
 from analysis.whatif.limits import with_limits
 from analysis.whatif.pool import Pool
-from analysis.whatif.regress import regression
+from analysis.whatif.regress import knee, regression
 from analysis.whatif.simplex import minimise
 
 # Evaluations of the replay: from each start, each alternative setting, last search, polish on the whole recording, hold-out, each refit. In tests
@@ -46,6 +46,15 @@ _QUANTILES: Final = np.array([0.5, 0.75, 0.9, 0.95, 0.99])
 _LEAST_S: Final = 1e-4
 # Slowest replica's step over the quickest's from which they are no equals; own default, above what the noise of medians makes.
 UNEVEN: Final = 1.2
+# Calls of a new replica that show whether it is slow at first, and those of the others that its pace is compared with; own defaults.
+_EARLY, _OTHERS = 10, 50
+# Half-lives in seconds and factors from which the search for a new replica's way to its pace begins, and its evaluations.
+_WARM_S, _COLD = (10.0, 30.0, 90.0, 270.0), (0.5, 1.5, 5.0)
+_WARMING: Final = 60
+# A regression on mean batches sees less of a jump than there is: by how much more is tried as well; own default.
+_SMEARED: Final = 1.6
+# Batch sizes that are tried as a knee, and how many on either side of the best in the end.
+_SIZES, _BESIDE = 24, 3
 # Weight of the quantiles when a first fit does not pass the gate; own default.
 _INSIST: Final = 5.0
 # Pulls coefficients that the data does not settle towards those of the regression, too weakly to move the others: past capacity the replay alone
@@ -115,16 +124,21 @@ def fit(
     rng = np.random.default_rng(SEED)
     every = np.arange(len(pool)) if rows is None else rows
     part, inside = _stretch(pool, every, round(STRETCH * effort))
+    # A step costs what it costs on replicas that are warm; how the others came to that is told apart.
+    cold = _joined(part)
+    whole, inside = inside, inside[~cold[inside]]
     search = _Search(part, inside, effort)
     setup, at = search.settings(progress) if setup is None else (setup, search.from_starts(Replay(part, inside), setup, FIRST)[0])
     for _ in range(2):
-        setup = replace(setup, speed=_speeds(part, setup, costs_of(at)))
+        setup = replace(setup, speed=_speeds(part, setup, costs_of(at), ~cold))
         at, _ = search.minimise(Replay(part, inside), setup, at, 0.25, LAST)
         # Costs that were fitted as if all replicas were alike have taken a part of a slow one's time: with its speed known it is told apart once more.
         if max(setup.speed) < UNEVEN * min(setup.speed):
             break
     if part is not pool:
-        at, _ = search.minimise(Replay(pool, every), setup, at, 0.1, POLISH)
+        at, _ = search.minimise(Replay(pool, every[~_joined(pool)[every]]), setup, at, 0.1, POLISH)
+    if cold.any():
+        setup = _warming(part, whole[cold[whole]], setup, costs_of(at))
     if _gate(errors(pool, simulate(pool.calls, setup, costs_of(at)), every), _E2E + _TTFT):
         at = search.insist(setup, at)
     progress(0.6)
@@ -220,7 +234,31 @@ class _Search:
             if found < BETTER * worth:
                 setup, at, worth = other, near, found
         progress(0.5)
-        return setup, at
+        return self._bent(setup, at, worth)
+
+    def _bent(self, setup: Setup, at: FloatArray, worth: float) -> tuple[Setup, FloatArray]:
+        """The setup with a batch size above which steps take longer, where that lowers the error clearly."""
+        found = knee(self._pool, np.unique(self._rows))
+        if found is None:
+            return setup, at
+        least, most, more_s, read = found
+        start = np.maximum(_log(read), self._starts[0] - np.log(10.0))
+        # Mean batches smear a jump: where it lies is seen in the replay alone.
+        sizes = np.unique(np.geomspace(least, most, _SIZES).round().astype(np.int64)).tolist()
+        jump = min((replace(setup, knee=size, knee_s=more_s) for size in sizes), key=lambda one: self._replay.error(one, costs_of(start)))
+        tried = [(replace(jump, knee_s=more_s * more), one) for more in (1.0, _SMEARED) for one in (at, start)]
+        bent, near, error = min(((one, *self.minimise(self._replay, one, point, 0.4, ALTERNATIVE)) for one, point in tried), key=lambda one: one[2])
+        if error >= BETTER * worth:
+            return setup, at
+
+        def both(point: FloatArray) -> tuple[Setup, Costs]:
+            return replace(bent, knee_s=float(np.exp(point[-1]))), costs_of(point[:-1])
+
+        widths, evaluations = np.full(len(near) + 1, 0.25), max(LEAST_EVALUATIONS, round(LAST * self._effort))
+        point, _ = minimise(lambda point: self._replay.error(*both(point)), np.append(near, np.log(bent.knee_s)), widths, evaluations)
+        bent, costs = both(point)
+        beside = [replace(bent, knee=max(1, bent.knee + shift)) for shift in range(-_BESIDE, _BESIDE + 1)]
+        return min(beside, key=lambda one: self._replay.error(one, costs)), point[:-1]
 
 
 def _schedulers(pool: Pool) -> Iterator[Callable[[Setup], Setup]]:
@@ -248,13 +286,45 @@ def _log(costs: Costs) -> FloatArray:
     return at
 
 
-def _speeds(pool: Pool, setup: Setup, costs: Costs) -> tuple[float, ...]:
-    """How much longer each replica's steps take than the median replica's: as set, times the median ratio of recorded to simulated decode time."""
+def _joined(pool: Pool) -> Bools:
+    """The calls of replicas that joined during the recording and wrote their first answers slowly; none where no new one is slow at first."""
+    none, replica = np.zeros(len(pool), np.bool_), pool.calls.replica
+    born = np.array(pool.born_s)
+    if not np.isfinite(born).any():
+        return none
+    new: Bools = (replica >= 0) & np.isfinite(born[np.maximum(replica, 0)])
+    writes = pool.calls.output_tokens > 1
+    token_s = (pool.e2e_s - pool.ttft_s) / np.maximum(pool.calls.output_tokens - 1, 1)
+    first = np.zeros(len(pool), np.bool_)
+    for r in np.flatnonzero(np.isfinite(born)):
+        mine = np.flatnonzero(writes & (replica == r))
+        first[mine[np.argsort(pool.arrived_s[mine], kind="stable")[:_EARLY]]] = True
+    others = writes & ~new
+    if int(first.sum()) < _EARLY or int(others.sum()) < _OTHERS or not np.median(token_s[first]) > UNEVEN * np.median(token_s[others]):
+        return none
+    return new
+
+
+def _warming(pool: Pool, rows: Ints, setup: Setup, costs: Costs) -> Setup:
+    """The setup with how cold new replicas (calls `rows`) were and how soon they were warm, so that the replay gives their calls."""
+    replay = Replay(pool, rows)
+
+    def made(point: FloatArray) -> Setup:
+        return replace(setup, cold=float(np.exp(point[0])), warm_s=float(np.exp(point[1])))
+
+    starts = [np.log(np.array([factor, seconds])) for factor in _COLD for seconds in _WARM_S]
+    start = min(starts, key=lambda point: replay.error(made(point), costs))
+    return made(minimise(lambda point: replay.error(made(point), costs), start, np.array([0.4, 0.4]), _WARMING)[0])
+
+
+def _speeds(pool: Pool, setup: Setup, costs: Costs, among: Bools) -> tuple[float, ...]:
+    """How much longer each replica's steps take than the median replica's: as set, times the median ratio of recorded to simulated decode time of the
+    calls `among`."""
     if setup.replicas == 1:
         return (1.0,)
     run = simulate(pool.calls, setup, costs)
     ours, true = run.end_s - run.first_s, pool.e2e_s - pool.ttft_s
-    known = (pool.calls.output_tokens > 1) & (ours > 0.0) & (true > 0.0)
+    known = among & (pool.calls.output_tokens > 1) & (ours > 0.0) & (true > 0.0)
     factor = np.ones(setup.replicas)
     factor[: len(setup.speed)] = setup.speed[: setup.replicas]
     for r in range(setup.replicas):

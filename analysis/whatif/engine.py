@@ -7,7 +7,8 @@ A step takes
 
     max(prefill_token x (prompt tokens + batch) + attention x sum(chunk x context), step + kv_token x KV tokens) + sequence x batch
 
-seconds: the compute bound and the memory bound of a roofline, and what the host spends per sequence.
+seconds: the compute bound and the memory bound of a roofline, and what the host spends per sequence. Above `knee` sequences it spends `knee_s` more (recorded
+graphs end at a largest batch), and a new replica takes longer until it is warm.
 Times are seconds.
 """
 
@@ -55,7 +56,8 @@ class Calls:
 @dataclass(frozen=True, slots=True)
 class Setup:
     """The engine's settings. `kv_tokens` is per replica; `tokens_per_step` > 1 with speculative decoding; `gate_limit` calls in flight at most
-    (0: no gate), others wait before the engine or, with `gate_rejects`, are turned away. `speed` multiplies a replica's step times.
+    (0: no gate), others wait before the engine or, with `gate_rejects`, are turned away. `speed` multiplies a replica's step times. A decoding step of more
+    than `knee` sequences takes `knee_s` longer. A replica born at `born_s` (-inf: long ago) takes 1 + `cold` times as long then; `cold` halves every `warm_s`.
     """
 
     replicas: int = 1
@@ -69,6 +71,11 @@ class Setup:
     gate_rejects: bool = False
     tokens_per_step: float = 1.0
     speed: tuple[float, ...] = (1.0,)
+    knee: int = 1 << 40
+    knee_s: float = 0.0
+    born_s: tuple[float, ...] = ()
+    cold: float = 0.0
+    warm_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +131,13 @@ def simulate(calls: Calls, setup: Setup, costs: Costs) -> Run:
     speed = np.ones(setup.replicas)
     given = np.asarray(setup.speed, dtype=np.float64)[: setup.replicas]
     speed[: len(given)] = given
+    born = np.full(setup.replicas, -np.inf)
+    born[: len(setup.born_s)] = setup.born_s[: setup.replicas]
     asked = Asked(*map(read_only, (order, calls.arrival_s, calls.after, calls.prompt_tokens, calls.cached_tokens, calls.output_tokens, calls.replica,
                                    calls.pool_from, calls.pool_to, calls.weight, calls.gated)))
     law = Law(setup.prefill_first, max(1, setup.token_budget), min(max(1, setup.max_sequences), n), setup.kv_tokens, setup.block, setup.router,
               setup.gate_limit, setup.gate_rejects, float(setup.tokens_per_step), costs.prefill_token, costs.attention, costs.step, costs.kv_token,
-              costs.sequence, speed)
+              costs.sequence, setup.knee, setup.knee_s, speed, born, setup.cold, setup.warm_s)
     times = np.full((4, n), np.nan)
     fate = Fate(times[0], times[1], times[2], times[3], np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=np.int64))
     run(asked, law, at_rest(asked, law), fate)

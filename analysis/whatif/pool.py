@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -10,6 +11,7 @@ import polars as pl
 
 from analysis.finding import say_ratio
 from analysis.latency import FloatArray
+from analysis.whatif.batching import LEAST_LOAD, RECORDED
 from analysis.whatif.engine import Calls, Ints, Setup
 from analysis.whatif.facts import Facts
 
@@ -22,6 +24,11 @@ UNLIMITED_KV: Final = 1 << 40
 MOST_REPLICAS: Final = 256
 # The default of vLLM's max_num_seqs; taken where no limit was ever met.
 DEFAULT_SEQUENCES: Final = 1024
+# Calls per replica that come before the first one of a new one: one that was there is passed over so often once in e^10 times; own default.
+CALLS_AHEAD: Final = 10
+# Share of the calls that went to a replica with fewest in flight from which a router is taken to look for it; own default. In turn, with one of two replicas
+# half as quick again, it is two thirds.
+_BALANCES: Final = 0.8
 # KV usage samples below this say more about rounding than about capacity.
 _LEAST_USAGE: Final = 0.2
 
@@ -31,7 +38,8 @@ class Pool:
     """Calls of one model on equal replicas, with what was recorded of them (seconds, arrays of shape (n,)).
 
     `rows` are the rows in `facts.calls`; `arrived_s` when each reached the engine, `ttft_s` and `e2e_s` are the engine's, from then on. `kv_tokens` is a
-    replica's capacity where gauges tell it, `most_running` the most calls seen in a replica at once.
+    replica's capacity where gauges tell it, `most_running` the most calls seen in a replica at once. `born_s` is when each replica was first seen, -inf for
+    those that were there from the beginning.
     `session` numbers the conversations, -1 where none is told.
     """
 
@@ -43,6 +51,7 @@ class Pool:
     e2e_s: FloatArray
     queue_s: FloatArray
     instances: tuple[str, ...]
+    born_s: tuple[float, ...]
     kv_tokens: int | None
     most_running: int
     session: Ints
@@ -61,6 +70,20 @@ class Pool:
         """How many engines were seen."""
         return max(1, len(self.instances))
 
+    @cached_property
+    def router(self) -> int:
+        """How calls seem to be shared out: to the replica with fewest in flight, or in a way that only the recording tells."""
+        replica, known = self.calls.replica, self.calls.replica >= 0
+        if self.replicas < 2 or not known.any():
+            return RECORDED
+        in_flight = np.zeros((len(self), self.replicas))
+        for r in range(self.replicas):
+            begun, ended = np.sort(self.arrived_s[replica == r]), np.sort(self.ended_s[replica == r])
+            in_flight[:, r] = np.searchsorted(begun, self.arrived_s) - np.searchsorted(ended, self.arrived_s, side="right")
+            in_flight[self.arrived_s < self.born_s[r], r] = np.inf
+        own = in_flight[np.arange(len(self)), np.maximum(replica, 0)]
+        return LEAST_LOAD if float((own <= in_flight.min(axis=1))[known].mean()) >= _BALANCES else RECORDED
+
     def take(self, rows: Ints) -> Pool:
         """Some of the calls, as if the others had never come; what followed a call that is not among them arrives when it did."""
         place = np.full(len(self), -1, dtype=np.int64)
@@ -76,7 +99,7 @@ class Pool:
     def setup(self) -> Setup:
         """The settings to begin the search with."""
         return Setup(replicas=self.replicas, kv_tokens=self.kv_tokens or UNLIMITED_KV, max_sequences=max(DEFAULT_SEQUENCES, self.most_running),
-                     speed=(1.0,) * self.replicas)
+                     speed=(1.0,) * self.replicas, born_s=self.born_s)
 
 
 def pools(facts: Facts) -> tuple[list[Pool], str | None]:
@@ -158,7 +181,14 @@ def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
     fresh = tokens["input_tokens"] - cached
     kv = _kv_tokens(facts, model, start, arrival + start.min(), queue_s, ttft_s, e2e_s, fresh, tokens["output_tokens"], len(instances))
     session = calls["session"].rank("dense").cast(pl.Int64).fill_null(0).to_numpy() - 1
-    return Pool(model, rows, made, arrival, ttft_s, e2e_s, queue_s, instances, kv, running, session)
+    return Pool(model, rows, made, arrival, ttft_s, e2e_s, queue_s, instances, _born(arrival, replica, len(instances)), kv, running, session)
+
+
+def _born(arrival: FloatArray, replica: Ints, replicas: int) -> tuple[float, ...]:
+    """When each replica got its first call, -inf for those that may have been there before the first call of all."""
+    order = np.sort(arrival)
+    first = [float(arrival[replica == r].min()) if (replica == r).any() else -np.inf for r in range(replicas)]
+    return tuple(at if np.searchsorted(order, at) >= CALLS_AHEAD * replicas else -np.inf for at in first)
 
 
 def _cached(calls: pl.DataFrame) -> Ints:

@@ -6,6 +6,8 @@ a call's own span says when it was in a batch but not how the batches were cut.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from analysis.latency import FloatArray
@@ -13,6 +15,10 @@ from analysis.whatif.engine import Costs, Ints
 from analysis.whatif.pool import Pool
 
 _LEAST: float = 1e-12
+# Batch sizes that are tried as a knee, the calls that must lie on either side of one, and the least that it adds to a step, as a part of it; own defaults.
+_KNEES: Final = np.linspace(0.05, 0.95, 19)
+_LEAST_SIDE: Final = 30
+_LEAST_JUMP: Final = 0.25
 
 
 def regression(pool: Pool, among: Ints) -> Costs | None:
@@ -21,6 +27,49 @@ def regression(pool: Pool, among: Ints) -> Costs | None:
     decode_i = step x (n_i - 1) + prefill_token x (prompt tokens read meanwhile) + sequence x (n_i - 1) x (mean batch) + kv_token x (n_i - 1) x (mean
     KV), none below 0, weighted by 1 / decode_i.
     """
+    seen = _decoding(pool, among)
+    if seen is None:
+        return None
+    x, y = seen
+    step, prefill, sequence, kv_token = _least_squares(x / y[:, None], np.ones(len(y)))
+    return _costs(pool, step, prefill, sequence, kv_token)
+
+
+def knee(pool: Pool, among: Ints) -> tuple[float, float, float, Costs] | None:
+    """Return between which batch sizes (mean over a call's decoding) steps begin to take so many seconds longer, with the other coefficients; None where no
+    jump shows.
+
+    The same least squares with one more column, (n_i - 1) x [mean batch > k], for the k that leaves least error.
+    """
+    seen = _decoding(pool, among)
+    if seen is None:
+        return None
+    x, y = seen
+    batch = x[:, 2] / x[:, 0]
+    tried = []
+    for k in np.unique(np.quantile(batch, _KNEES)):
+        above = batch > k
+        if min(int(above.sum()), int((~above).sum())) < _LEAST_SIDE:
+            continue
+        columns = np.column_stack([x, x[:, 0] * above])
+        found = _least_squares(columns / y[:, None], np.ones(len(y)))
+        tried.append((float(((columns @ found / y - 1.0) ** 2).sum()), found))
+    if not tried:
+        return None
+    _, (step, prefill, sequence, kv_token, jump) = min(tried, key=lambda one: one[0])
+    if jump < _LEAST_JUMP * max(step, 1e-3):
+        return None
+    low, high = np.quantile(batch, _KNEES[[0, -1]])
+    return max(1.0, float(low)), max(1.0, float(high)), float(jump), _costs(pool, step, prefill, sequence, kv_token)
+
+
+def _costs(pool: Pool, step: float, prefill: float, sequence: float, kv_token: float) -> Costs:
+    return Costs(max(prefill, _LEAST), max(0.05 * prefill / max(1.0, float(pool.calls.prompt_tokens.mean())), _LEAST), max(step, _LEAST),
+                 max(kv_token, _LEAST), max(sequence, _LEAST), 0.3 * max(step, 1e-3))
+
+
+def _decoding(pool: Pool, among: Ints) -> tuple[FloatArray, FloatArray] | None:
+    """Steps, prompt tokens read meanwhile, steps x mean batch and steps x mean KV of each call that decodes (rows), and its decode time in seconds."""
     calls = pool.calls
     decoding = among[((calls.output_tokens > 1) & (pool.e2e_s > pool.ttft_s))[among]]
     if len(decoding) < 30:
@@ -40,10 +89,7 @@ def regression(pool: Pool, among: Ints) -> Costs | None:
         steps = calls.output_tokens[rows] - 1.0
         columns.append(np.column_stack([steps, read, steps * batch, steps * kv]))
         target.append(took)
-    x, y = np.concatenate(columns), np.concatenate(target)
-    step, prefill, sequence, kv_token = _least_squares(x / y[:, None], np.ones(len(y)))
-    return Costs(max(prefill, _LEAST), max(0.05 * prefill / max(1.0, float(calls.prompt_tokens.mean())), _LEAST), max(step, _LEAST),
-                 max(kv_token, _LEAST), max(sequence, _LEAST), 0.3 * max(step, 1e-3))
+    return np.concatenate(columns), np.concatenate(target)
 
 
 def ramp(begin: FloatArray, end: FloatArray, amount: FloatArray, at: FloatArray) -> FloatArray:

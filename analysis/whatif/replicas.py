@@ -34,7 +34,7 @@ def predict(
 
     def change(engine: Engine) -> Change:
         rule = LEAST_LOAD if router == "least_load" else ROUND_ROBIN
-        setup = replace(engine.setup, replicas=replicas, router=rule, speed=engine.setup.speed[:replicas])
+        setup = replace(engine.setup, replicas=replicas, router=rule, speed=engine.setup.speed[:replicas], born_s=())
         return Change(engine.pool.calls, setup, cost={"replicas_factor": replicas / engine.setup.replicas})
 
     seen = max((engine.setup.replicas for engine in facts.engines[0]), default=replicas)

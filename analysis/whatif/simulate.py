@@ -1,5 +1,6 @@
 """What would the requests have met with the fix in place? Replays the recorded arrivals through the calibrated engines, changed as the fix says.
 
+Calls go to the replica that they went to, or, where the recording's router looked for the fewest in flight, to the one that it would choose now.
 Per call the change is simulated with the fix minus simulated without; it is put on the recorded request, so what the simulator does not know (the
 application, the network) stays as recorded. Requests whose call has no engine times (its span was lost) are left out of the
 figures after: they would keep their recorded times, and a few per cent of those are the tail of what a fix has emptied. Quantiles are then corrected by how
@@ -16,6 +17,7 @@ from typing import Final
 import numpy as np
 
 from analysis.latency import FloatArray, sorted_quantile
+from analysis.whatif.batching import RECORDED
 from analysis.whatif.calibrate import Engine
 from analysis.whatif.engine import Calls, Costs, Setup, simulate
 from analysis.whatif.facts import Bools, Facts
@@ -146,6 +148,8 @@ def _replayed(
     lost = np.zeros(len(facts), np.bool_)
     for at, engine in enumerate(engines):
         change = Change(engine.pool.calls, engine.setup) if changes is None else changes[at]
+        if change.setup.router == RECORDED and engine.pool.router != RECORDED:
+            change = replace(change, setup=replace(change.setup, router=engine.pool.router))
         costs = change.costs(engine.costs if draw is None else engine.refits[draw]).scaled(scale)
         run = simulate(change.calls, change.setup, costs)
         pool, rows = engine.pool, engine.pool.rows

@@ -1,23 +1,26 @@
-"""What if new replicas were warm before they took traffic? Calls in an instance's first minute wait as its warm neighbours did; resampled.
+"""What if new replicas were warm before they took traffic? Simulated with every replica at its own pace from its first call on.
 
-An instance is new when its first call comes a minute or more after the first call of the window.
+How cold a new engine is at first and how soon it is warm are fitted to its calls. Without engine times, calls in an instance's first minute take the first
+token and the time per token of calls that met a warm one then; resampled. An instance is new when many calls of the window went elsewhere before its first.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Final
 
 import numpy as np
 import polars as pl
 from msgspec import Meta
 
+from analysis.whatif.calibrate import Engine
 from analysis.whatif.draws import POOL, Neighbours
 from analysis.whatif.facts import SEED, Facts
+from analysis.whatif.pool import CALLS_AHEAD
 from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from analysis.whatif.simulate import Change, predict_simulated
 
 DRAWS: Final = 8
-# Calls per instance that come before the first one of a new one: one that was there is passed over so often once in e^10 times; own default.
-CALLS_AHEAD: Final = 10
 
 
 def predict(
@@ -35,7 +38,9 @@ def predict(
     ahead = np.searchsorted(np.sort(start[known]), first, side="left")
     fresh = known & (ahead >= CALLS_AHEAD * named["name"].n_unique())
     cold = fresh & (start - first < warm_up_s)
-    wait, e2e = facts.call("ttft_ms"), facts.call("e2e_ms")
+    if cold.any() and any(engine.setup.cold > 0.0 for engine in facts.engines[0]) and facts.engines[1] is None:
+        return predict_simulated(facts, fix, _warm, cost={"cold_ratio_now": float(cold.mean())})
+    wait, e2e, tokens = facts.call("ttft_ms"), facts.call("e2e_ms"), facts.call("output_tokens")
     seen = np.where(np.isnan(wait), e2e, wait)
     warm = known & ~cold & ~np.isnan(seen) & ~facts.calls["error"].fill_null(False).to_numpy()
     if not cold.any() or int(warm.sum()) < POOL:
@@ -46,12 +51,25 @@ def predict(
             f"no instance appeared after the window began (service.instance.id), or fewer than {POOL} calls met a warm one",
         )
     rows, rng, others, old = np.flatnonzero(cold), np.random.default_rng(SEED), Neighbours(facts, warm), recorded(facts)
+    steps = np.maximum(np.nan_to_num(tokens, nan=1.0) - 1.0, 0.0)
+    token_ms = np.where(steps > 0.0, (e2e - seen) / np.maximum(steps, 1.0), np.nan)
 
     def outcome() -> Times:
-        new = seen.copy()
-        new[rows] = np.minimum(seen[rows], seen[others.draw(rows, rng)])
-        ttft_delta, e2e_delta = facts.per_request(new - seen)
-        return Times(old.ttft + ttft_delta, old.e2e + e2e_delta, old.tpot)
+        drawn = others.draw(rows, rng)
+        first, whole = seen.copy(), e2e.copy()
+        first[rows] = np.minimum(seen[rows], seen[drawn])
+        whole[rows] = first[rows] + np.fmin((e2e - seen)[rows], steps[rows] * token_ms[drawn])
+        ttft_delta, e2e_delta = facts.per_request(whole - e2e, first - seen)
+        moved = np.full(len(seen), -1, dtype=np.int64)
+        moved[rows] = drawn
+        at = moved[facts.answering]
+        tpot = np.where((facts.answering >= 0) & (at >= 0), np.fmin(old.tpot, token_ms[at]), old.tpot)
+        return Times(old.ttft + ttft_delta, old.e2e + e2e_delta, tpot)
 
     outcomes = [outcome() for _ in range(DRAWS)]
     return predict_times(facts, fix, outcomes[0], method="resampled", draws=outcomes[1:], cost={"cold_ratio_now": float(cold.mean())})
+
+
+def _warm(engine: Engine) -> Change:
+    """The engine with no replica cold; a router that looks for the least load gives those that were more."""
+    return Change(engine.pool.calls, replace(engine.setup, cold=0.0, router=engine.pool.router))

@@ -34,6 +34,32 @@ def test_one_call_takes_its_prompt_in_chunks_and_a_step_per_further_token() -> N
     assert done.e2e_s[0] == pytest.approx(first + 2 * 0.00805 + 1e-7 * 601)
 
 
+def test_steps_above_the_knee_take_longer() -> None:
+    # The second prompt is read while the first call has its second token: then both decode for two steps, which take 7 ms more above a knee of one.
+    two = replace(arrivals(2), arrival_s=np.array([2.0, 2.0]), prompt_tokens=np.array([50, 50]), cached_tokens=np.zeros(2, np.int64),
+                  output_tokens=np.array([4, 6]))
+    bare, bent = simulate(two, Setup(), COSTS), simulate(two, Setup(knee=1, knee_s=0.007), COSTS)
+    assert bent.ttft_s.tolist() == bare.ttft_s.tolist()
+    assert (bent.end_s - bare.end_s).tolist() == pytest.approx([0.014, 0.014])
+    assert simulate(two, Setup(knee=2, knee_s=0.007), COSTS).end_s.tolist() == bare.end_s.tolist()
+
+
+def test_a_new_replica_is_cold_and_half_as_cold_later() -> None:
+    # A prompt of one chunk and one token: a step that takes three times as long at birth and twice as long a half-life later.
+    warm = simulate(one(200, 1), Setup(), COSTS).ttft_s[0]
+    for born_s, times in ((2.0, 3.0), (-28.0, 2.0), (-np.inf, 1.0)):
+        cold = simulate(one(200, 1), Setup(born_s=(born_s,), cold=2.0, warm_s=30.0), COSTS)
+        assert cold.ttft_s[0] == pytest.approx(times * warm, rel=1e-6)
+
+
+@pytest.mark.parametrize("router", [LEAST_LOAD, ROUND_ROBIN])
+def test_no_call_goes_to_a_replica_before_it_is_born(router: int) -> None:
+    calls = arrivals(200)
+    done = simulate(calls, Setup(replicas=2, router=router, born_s=(-np.inf, 15.0)), COSTS)
+    assert set(done.replica[calls.arrival_s < 15.0]) == {0}
+    assert set(done.replica[calls.arrival_s >= 15.0]) == {0, 1}
+
+
 def test_front_end_time_is_before_the_first_token() -> None:
     bare, with_call = simulate(one(300, 3), Setup(), COSTS), simulate(one(300, 3), Setup(), replace(COSTS, call=0.5))
     assert with_call.ttft_s[0] - bare.ttft_s[0] == pytest.approx(0.5)

@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.whatif import admission, cancellation, eject, replicas, retries, routing, speculation, tenant_quota
-from analysis.whatif.batching import LEAST_LOAD, ROUND_ROBIN
+from analysis.whatif import admission, cancellation, eject, max_sequences, replicas, retries, routing, speculation, tenant_quota, warm_pool
+from analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
 from analysis.whatif.engine import Setup, simulate
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Prediction
@@ -63,6 +63,38 @@ def test_the_more_replicas_are_added_the_less_is_sure(two: Facts) -> None:
 
     # Two doublings: 0.1 of the logarithm beside the rest, 1.645 standard deviations on either side.
     assert width(replicas.predict(two, replicas=8)) > np.exp(2 * 1.645 * 2 * 0.05)
+
+
+def test_the_knee_of_the_batch_is_found_and_a_limit_below_it_pays() -> None:
+    # Above twelve sequences a step takes 20 ms more, so that batches grow by themselves; with twelve seats the engine keeps its pace.
+    came, bent = arrivals(500, rate=4.5, seed=4), Setup(knee=12, knee_s=0.02)
+    facts = recorded(came, bent)
+    [engine], why = facts.engines
+    assert why is None
+    assert abs(engine.setup.knee - 12) <= 2
+    answer = max_sequences.predict(facts, sequences=12)
+    assert answer.predicted is not None
+    true = float(np.quantile(simulate(came, replace(bent, max_sequences=12), COSTS).e2e_s, 0.95) * 1000.0)
+    assert true < 0.8 * answer.predicted.before
+    assert answer.predicted.after == pytest.approx(true, rel=0.2)
+
+
+def test_a_cold_replica_is_simulated_warm() -> None:
+    # The second of two replicas joins after 25 s, six times as slow at first; a router sends calls to the one with fewest in flight.
+    came, cold = replace(arrivals(600, rate=9.0, seed=5), replica=np.full(600, -1)), Setup(
+        replicas=2, router=LEAST_LOAD, born_s=(-np.inf, 25.0), cold=5.0, warm_s=15.0)
+    facts = recorded(came, cold)
+    answer = warm_pool.predict(facts)
+    assert answer.method == "simulated"
+    assert answer.predicted is not None
+    true = float(np.quantile(simulate(came, replace(cold, cold=0.0), COSTS).e2e_s, 0.95) * 1000.0)
+    assert answer.predicted.after == pytest.approx(true, rel=0.1)
+    assert answer.predicted.after < 0.9 * answer.predicted.before
+    assert facts.engines[0][0].pool.router == LEAST_LOAD
+
+
+def test_a_router_in_turn_is_not_taken_for_one_that_balances(two: Facts) -> None:
+    assert two.engines[0][0].pool.router == RECORDED
 
 
 def test_admission_refuses_some_and_serves_the_rest_sooner(two: Facts) -> None:

@@ -45,7 +45,7 @@ def pool(prompt: np.ndarray, cached: np.ndarray) -> Pool:
     calls = Calls(ARRIVED, none, prompt, cached, OUTPUT.astype(np.int64), np.zeros(N, dtype=np.int64), np.zeros(N, dtype=np.int64),
                   np.ones(N, dtype=np.int64), np.ones(N), np.zeros(N, np.bool_))
     ms = np.full(N, 0.001)
-    return Pool("m", np.arange(N), calls, ARRIVED, ms, ms, 0.0 * ms, ("a",), None, 1, SESSION.astype(np.int64))
+    return Pool("m", np.arange(N), calls, ARRIVED, ms, ms, 0.0 * ms, ("a",), (-np.inf,), None, 1, SESSION.astype(np.int64))
 
 
 @pytest.mark.parametrize(("now", "other"), [(30_000, 60_000), (60_000, 30_000), (60_000, 120_000)])
