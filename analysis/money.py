@@ -159,18 +159,19 @@ def _throughput(frame: RequestFrame) -> Cost:
     return out
 
 
-def saved_per_1000_requests(calls: pl.DataFrame, requests: int, prices: Prices, share: float) -> float | None:
-    """Return what it saves per 1,000 requests to leave out this share (0..1) of the output tokens, None where a model has no price or no call counts.
+def saved_per_1000_requests(calls: pl.DataFrame, requests: int, prices: Prices, share: float, input_share: float = 0.0) -> float | None:
+    """Return what it saves per 1,000 requests to leave out these shares (0..1) of the output and of the input tokens, None where a model has no price or no
+    call counts.
 
-    `calls` are the model calls of the requests, with `model` and `output_tokens`.
+    `calls` are the model calls of the requests, with `model`, `input_tokens` and `output_tokens`. Input counts as not cached.
     """
     total = 0.0
-    for model, tokens in calls.group_by("model").agg(pl.col("output_tokens").sum()).iter_rows():
+    for model, read, written in calls.group_by("model").agg(pl.col("input_tokens", "output_tokens").sum()).iter_rows():
         price = prices.of(model)
         if price is None:
             return None
-        total += price.of(0.0, 0.0, float(tokens))
-    return 1000.0 * share * total / requests if requests and total else None
+        total += price.of(input_share * float(read), 0.0, share * float(written))
+    return 1000.0 * total / requests if requests and total else None
 
 
 def say_cost(spent: Cost | None) -> str:

@@ -15,6 +15,11 @@ from analysis.whatif.facts import Facts, load_facts
 from analysis.whatif.prediction import METRICS, Prediction, WhatIfError
 
 DEFAULT_METRIC: Final = "e2e"
+# What a cost means in money: saved or added, and whether in output and in input tokens. The loser of a hedge is cancelled: its prompt was read.
+_MONEY: Final = {
+    "tokens_saved_ratio": ("saved", 1.0, 0.0), "wasted_tokens_ratio_now": ("saved", 1.0, 0.0), "reasoning_tokens_cut_ratio": ("saved", 1.0, 0.0),
+    "input_saved_ratio": ("saved", 0.0, 1.0), "attempts_saved_ratio": ("saved", 1.0, 1.0), "cached_answers_ratio": ("saved", 1.0, 1.0),
+    "duplicate_ratio": ("added", 0.0, 1.0)}
 
 
 def gather(con: duckdb.DuckDBPyConnection, question: Question, metric: str | None = None) -> Facts:
@@ -33,10 +38,12 @@ def gather(con: duckdb.DuckDBPyConnection, question: Question, metric: str | Non
 
 
 def in_money(answer: Prediction, facts: Facts, prices: Prices | None) -> Prediction:
-    """Return the answer with `cost.saved_per_1000_requests` where a fix saves output tokens and the models have prices."""
-    share = next((answer.cost[name] for name in ("tokens_saved_ratio", "wasted_tokens_ratio_now") if name in answer.cost), 0.0)
-    if prices is not None and share > 0.0:
-        saved = saved_per_1000_requests(facts.calls.filter(facts.calls["request"] >= 0), len(facts), prices, share)
-        if saved is not None:
-            answer.cost["saved_per_1000_requests"] = saved
+    """Return the answer with `cost.saved_per_1000_requests` (or `added_`) where a fix saves tokens (or sends calls twice) and the models have prices."""
+    for name, (said, output, read) in _MONEY.items():
+        share = answer.cost.get(name, 0.0)
+        if prices is not None and share > 0.0:
+            own = facts.calls.filter(facts.calls["request"] >= 0)
+            money = saved_per_1000_requests(own, len(facts), prices, output * share, read * share)
+            if money is not None:
+                answer.cost[f"{said}_per_1000_requests"] = money
     return answer

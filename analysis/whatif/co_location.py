@@ -1,6 +1,7 @@
 """What if application and model stood in one region? Exact on recorded network time: each model call's way takes what you say it would.
 
-The way of a call is what its client saw beyond the engine's own time; without the engine's spans the request's network stage is taken.
+The way of a call is what its client saw beyond the engine's own time; a call of which one of the two spans was lost has the usual way of its model. Without
+the engine's spans the request's network stage is taken.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
+import polars as pl
 from msgspec import Meta
 
 from analysis.finding import say_ms
+from analysis.latency import FloatArray
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
 
@@ -21,9 +24,11 @@ def predict(facts: Facts, *, network_ms: Annotated[float, Meta(ge=0, lt=1e6, des
     way = facts.call("e2e_ms") - facts.call("engine_e2e_ms")
     old = recorded(facts)
     if not np.isnan(way[facts.request_of >= 0]).all():
-        saved = np.maximum(np.nan_to_num(way) - network_ms, 0.0)
-        first = np.nan_to_num(facts.call("ttft_client_ms") - facts.call("ttft_engine_ms"))
-        ttft_delta, e2e_delta = facts.per_request(-saved, -np.minimum(saved, np.maximum(first, 0.0)))
+        alone = facts.calls["engine_alone"].fill_null(False).to_numpy()
+        saved = np.maximum(way - network_ms, 0.0)
+        first = np.minimum(saved, np.maximum(facts.call("ttft_client_ms") - facts.call("ttft_engine_ms"), 0.0))
+        saved, first = _usual(facts, np.where(alone, np.nan, saved)), _usual(facts, np.where(alone, np.nan, first))
+        ttft_delta, e2e_delta = facts.per_request(-saved, -first)
         return predict_times(facts, fix, Times(old.ttft + ttft_delta, old.e2e + e2e_delta, old.tpot), method="exact")
     spent, before = np.nan_to_num(facts.ms("network_ms")), np.nan_to_num(facts.ms("ttft_network_ms"))
     if not spent.any():
@@ -31,3 +36,12 @@ def predict(facts: Facts, *, network_ms: Annotated[float, Meta(ge=0, lt=1e6, des
     calls = np.maximum(np.nan_to_num(facts.ms("llm_calls"), nan=1.0), 1.0)
     saved = np.maximum(spent - network_ms * calls, 0.0)
     return predict_times(facts, fix, Times(old.ttft - np.minimum(saved, before), old.e2e - saved, old.tpot), method="exact")
+
+
+def _usual(facts: Facts, ms: FloatArray) -> FloatArray:
+    """The times with unknown ones (NaN) as the median of the known ones of their model, of all where a call names none, 0 for a model without known ones."""
+    own = pl.col("ms").median().over("model")
+    told = facts.calls.select("model", ms=pl.Series(ms)).with_columns(pl.col("ms").fill_nan(None))
+    every = pl.when(pl.col("model").is_null()).then(pl.col("ms").median())
+    filled: FloatArray = told.select(pl.coalesce("ms", pl.when(pl.col("model").is_not_null()).then(own), every).fill_null(0.0)).to_series().to_numpy()
+    return filled

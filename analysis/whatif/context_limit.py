@@ -20,12 +20,13 @@ from analysis.whatif.simulate import Change, predict_simulated
 
 
 def predict(facts: Facts, *, max_input_tokens: Annotated[int, Meta(ge=1, le=10_000_000, description="the most input tokens of a call")]) -> Prediction:
-    """Return the answer with `cost.trimmed_ratio`, the share of calls that lose input."""
+    """Return the answer with `cost.trimmed_ratio`, the share of calls that lose input, and `cost.input_saved_ratio` of input tokens."""
     fix = Fix("context_limit", f"Limit prompts to {max_input_tokens:,} tokens", "what is trimmed was not needed for the answer",
               {"max_input_tokens": max_input_tokens})
     tokens = facts.call("input_tokens")
     own = tokens[(facts.request_of >= 0) & ~np.isnan(tokens)]
-    cost = {"trimmed_ratio": float((own > max_input_tokens).mean()) if len(own) else 0.0}
+    cost = {"trimmed_ratio": float((own > max_input_tokens).mean()) if len(own) else 0.0,
+            "input_saved_ratio": float(np.maximum(own - max_input_tokens, 0.0).sum() / max(1.0, float(own.sum())))}
 
     def change(engine: Engine) -> Change:
         calls = engine.pool.calls

@@ -11,6 +11,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
+from analysis.errors import nearest
 from analysis.finding import printable
 from analysis.whatif.calibrate import Engine
 from analysis.whatif.facts import Facts
@@ -24,8 +25,11 @@ def predict(facts: Facts, *, instance: Annotated[str, Meta(description="the repl
     fix = Fix("eject", "Fix or replace the slow replica", "its replacement is as quick as the median replica", {"instance": instance})
     if why is None:
         seen = [(engine, at) for engine in engines for at, name in enumerate(engine.pool.instances) if not instance or name == instance]
-        if not seen or all(engine.setup.replicas < 2 for engine in engines):
-            return refuse(facts, fix, "simulated", f"replica {printable(instance)} is not among those seen, or it is the only one")
+        if all(engine.setup.replicas < 2 for engine in engines):
+            return refuse(facts, fix, "simulated", "one replica was seen: there is no other to compare it with")
+        if not seen:
+            names = [printable(name) for engine in engines for name in engine.pool.instances]
+            return refuse(facts, fix, "simulated", f"replica {printable(instance)} is not among those seen: {nearest(instance, names)}")
         slow, place = max(seen, key=lambda one: one[0].setup.speed[one[1]])
         name = slow.pool.instances[place]
         fix = Fix(

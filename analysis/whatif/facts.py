@@ -15,6 +15,8 @@ import duckdb
 import numpy as np
 import polars as pl
 
+from analysis.errors import nearest
+from analysis.finding import printable
 from analysis.latency import FloatArray
 from analysis.slo import Slo
 from analysis.window import Window, filter_of, query
@@ -32,6 +34,9 @@ LEAD: Final = timedelta(seconds=60)
 INDICATORS: Final = ("queue_depth", "running", "kv_cache_usage", "preemptions", "prompt_tokens", "output_tokens", "kv_capacity", "spec_accept_length",
                      "spec_accept_rate", "spec_accepted_tokens", "spec_draft_tokens", "spec_drafts")
 SEED: Final = 20_251
+# Names that an answer about an unknown one looks among: telemetry may carry any number.
+_MOST_NAMES: Final = 50
+_SHOWN: Final = 5
 
 
 @dataclass
@@ -87,6 +92,14 @@ class Facts:
         rows[request[usable]] = usable  # oldest first: the last one stays
         rows[np.isnan(self.ms("ttft_ms"))] = -1
         return rows
+
+    def known(self, column: str, name: str) -> str:
+        """Which values of a text column of the calls are near `name`, for people; the most frequent ones where none is."""
+        frequent = self.calls[column].drop_nulls().value_counts(sort=True).head(_MOST_NAMES)[column].to_list()
+        if not frequent:
+            return f"no call names a {column}"
+        near = nearest(name, [printable(value) for value in frequent])
+        return near if near.startswith("nearest") else "known are " + ", ".join(printable(value) for value in frequent[:_SHOWN])
 
     @cached_property
     def on_path(self) -> Bools:

@@ -161,6 +161,8 @@ def predict_times(
 
 def set_headline(answer: Prediction, facts: Facts, touched: float, backtest: float | None, why_no_backtest: str) -> None:
     """Put the judged quantile into `predicted`, or the reason why there is none."""
+    if touched == 0.0 and len(facts):
+        answer.reasons["touched"] = "the fix changes no request of this window, so it buys nothing here"
     quantile = facts.percentile / 100.0
     chosen = next((e for e in answer.effects if e.metric == facts.metric and abs(e.quantile - quantile) < 1e-9), None)
     if chosen is None or chosen.before is None or chosen.after is None:

@@ -11,6 +11,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
+from analysis.finding import say_ratio
 from analysis.whatif.calibrate import Engine
 from analysis.whatif.engine import Ints
 from analysis.whatif.facts import Facts
@@ -32,7 +33,7 @@ def predict(
     """
     if tokens == 0 and ratio == 0.0:
         raise WhatIfError("prompt_trim needs tokens or ratio above 0: say how much of the prompt goes")
-    title = " and ".join([*([f"{tokens:,} tokens"] if tokens else []), *([f"{100 * ratio:.0f} %"] if ratio else [])])
+    title = " and ".join([*([f"{tokens:,} tokens"] if tokens else []), *([say_ratio(ratio)] if ratio else [])])
     fix = Fix("prompt_trim", f"Trim {title} from every prompt", "what is trimmed was not needed for the answer", {"tokens": tokens, "ratio": ratio})
 
     def kept(prompt: Ints) -> Ints:

@@ -31,7 +31,7 @@ def predict(
     )
     mine = (facts.calls["route"] == route).fill_null(False).to_numpy() & (facts.request_of >= 0)
     if not mine.any():
-        return refuse(facts, fix, "estimate", "no call of that route is in the window: check its name")
+        return refuse(facts, fix, "estimate", f"no call of that route is in the window: {facts.known('route', route)}")
     answer = multiplied(facts, fix, first_factor, token_factor, which=mine)
     answer.cost["moved_ratio"] = float(mine.sum() / (facts.request_of >= 0).sum())
     return answer

@@ -36,12 +36,8 @@ def predict(
     answered = ~facts.calls["error"].fill_null(False).to_numpy() & ~np.isnan(wait) & ~np.isnan(e2e)
     there = named & answered
     if int(there.sum()) < POOL:
-        return refuse(
-            facts,
-            fix,
-            "resampled",
-            f"{int(there.sum())} calls of {printable(provider)} are recorded, at least {POOL} are needed: send it a small share first",
-        )
+        why = f"{int(there.sum())} calls of {printable(provider)} are recorded, at least {POOL} are needed: send it a small share first"
+        return refuse(facts, fix, "resampled", why if named.any() else f"{why} (providers: {facts.known('provider', provider)})")
     late = ~named & (facts.request_of >= 0) & (np.where(np.isnan(wait), e2e, wait) > after_ms)
     rows = np.flatnonzero(late)
     rng, others = np.random.default_rng(SEED), Neighbours(facts, there, same_model=False)

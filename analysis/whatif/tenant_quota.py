@@ -28,7 +28,8 @@ def predict(
     tenant: Annotated[str, Meta(description="the tenant; by default the one with most tokens")] = "",
     share_ratio: Annotated[float, Meta(gt=0, le=1, description="part of the engine's work that it may have, 0..1")] = 0.25,
 ) -> Prediction:
-    """Return the answer with `cost.tenant_calls_ratio`, the tenant's part of all calls, and `cost.rejected_ratio` of the requests."""
+    """Return the answer with `cost.tenant_calls_ratio` and `cost.tenant_work_ratio`, the tenant's part of all calls and of their work, and
+    `cost.rejected_ratio` of the requests."""
     names = facts.calls["tenant"]
     tokens = facts.call("input_tokens") + facts.call("output_tokens")
     if not tenant and names.null_count() < len(names):
@@ -36,16 +37,19 @@ def predict(
         tenant = max(known, key=lambda name: float(np.nansum(tokens[(names == name).fill_null(False).to_numpy()])))
     fix = Fix(
         "tenant_quota",
-        f"Limit tenant {printable(tenant)} to {say_ratio(share_ratio)} of the work",
+        f"Limit {f'tenant {printable(tenant)}' if tenant else 'the largest tenant'} to {say_ratio(share_ratio)} of the work",
         "the tenant does not send refused calls again at once",
         {"tenant": tenant, "share_ratio": share_ratio},
     )
     mine = (names == tenant).fill_null(False).to_numpy()
     if not mine.any():
-        return refuse(facts, fix, "simulated", "no call of that tenant is recorded: send a tenant attribute (or check its name)")
+        why = f"no call of that tenant is recorded: {facts.known('tenant', tenant)}" if tenant else "no call names a tenant: send a tenant attribute"
+        return refuse(facts, fix, "simulated", why)
 
     def change(engine: Engine) -> Change:
-        return Change(without(engine.pool.calls, refused(engine, mine[engine.pool.rows], share_ratio)), engine.setup)
+        theirs, work = mine[engine.pool.rows], _work(engine)
+        cost = {"tenant_work_ratio": float(work[theirs].sum() / max(float(work.sum()), 1e-9))}
+        return Change(without(engine.pool.calls, refused(engine, theirs, share_ratio)), engine.setup, cost=cost)
 
     return predict_simulated(facts, fix, change, cost={"tenant_calls_ratio": float(mine.mean())})
 

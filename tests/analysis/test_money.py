@@ -97,7 +97,7 @@ def test_a_price_that_cannot_be_read_is_refused_by_name(table: dict[str, Any], w
 
 
 def test_a_fix_that_saves_tokens_says_what_that_is_in_money() -> None:
-    calls = pl.DataFrame({"model": ["m"] * 4, "output_tokens": [100, 300, None, 600], "request": [0, 1, 1, -1]})
+    calls = pl.DataFrame({"model": ["m"] * 4, "input_tokens": [0, 500, 500, 600], "output_tokens": [100, 300, None, 600], "request": [0, 1, 1, -1]})
     prices = read_prices(TABLE)
     assert prices is not None
     # 400 tokens of the two requests at 8 per million, half of them saved: 0.0016 for 2 requests, 0.8 per 1,000
@@ -107,6 +107,10 @@ def test_a_fix_that_saves_tokens_says_what_that_is_in_money() -> None:
     assert answer.cost["saved_per_1000_requests"] == pytest.approx(0.8)
     assert in_money(prediction(tokens_saved_ratio=0.5), facts, None).cost == {"tokens_saved_ratio": 0.5}
     assert in_money(prediction(rejected_ratio=0.5), facts, prices).cost == {"rejected_ratio": 0.5}
+    # A hedge sends a tenth of the prompts twice, which is as much as trimming a tenth of them saves.
+    added = in_money(prediction(duplicate_ratio=0.1), facts, prices).cost["added_per_1000_requests"]
+    assert added == pytest.approx(in_money(prediction(input_saved_ratio=0.1), facts, prices).cost["saved_per_1000_requests"])
+    assert added > 0.0
 
 
 def prediction(**cost: float) -> Prediction:
