@@ -7,7 +7,7 @@ import math
 from analysis.budget import GROUPS, OTHER
 from analysis.budget_rows import said
 from analysis.budget_view import BudgetView
-from analysis.finding import printable, say_ms, say_ratio
+from analysis.finding import printable, say_count, say_ms, say_ratio
 from analysis.responsibility import Derived, Responsible
 
 
@@ -16,7 +16,7 @@ def render(view: BudgetView) -> str:
     if view.metric is None or view.limit_ms is None:
         return f"No budget can be derived: {view.reasons.get('metric', 'nothing is judged')}."
     name = f"{view.metric.upper()} P{view.percentile:g}"
-    lines = [f"BUDGET for {name} of {say_ms(view.limit_ms)}, {view.n:,} successful requests"]
+    lines = [f"BUDGET for {name} of {say_ms(view.limit_ms)}, {say_count(view.n, 'successful request')}"]
     derived = view.derived
     if derived is None or derived.observed_ms is None:
         lines.append(f"No allocation: {view.reasons.get('derived') or next(iter(derived.reasons.values()) if derived else iter(['no healthy request']))}.")

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.finding import say_ms, say_ratio
+from analysis.finding import say_count, say_ms, say_ratio
 from analysis.latency import min_n, quantile
 from analysis.slo import Slo
 from analysis.window import RequestFrame
@@ -42,13 +42,13 @@ def _split_step(frame: RequestFrame, slo: Slo) -> Step:
         values = ok[f"{metric}_ms"].drop_nulls().to_numpy()
         limit_ms = slo.limits().get(metric)
         if len(values) < min_n(slo.percentile):
-            parts.append(f"{metric.upper()} has {len(values)} samples")
+            parts.append(f"{metric.upper()} has {say_count(len(values), 'sample')}")
             continue
         observed = quantile(values, slo.percentile / 100.0)
         over = over or (limit_ms is not None and observed > limit_ms)
         limit = f" (limit {say_ms(limit_ms)})" if limit_ms is not None else ""
         parts.append(f"{metric.upper()} P{slo.percentile:g} {say_ms(observed)}{limit}")
-    known = not all("samples" in part for part in parts)
+    known = not all("sample" in part for part in parts)
     return Step(
         step="TTFT against ITL", status="unknown" if not known else "fail" if over else "pass", detail="; ".join(parts)
     )

@@ -36,6 +36,11 @@ from analysis.trust import Check
 from analysis.window import FIRST_TOKEN_PATH, FOR_RULES, RequestFrame, Window, count, load
 
 SCHEMA: Final = "overrun.report/1"
+# Why a report has no part that only some verdicts have.
+_UNJUDGED: Final[dict[str, str]] = {
+    "within_budget": "latency is within budget", "failing": "requests fail", "traffic_lost": "requests stopped coming", "no_data": "there is no data",
+    "not_enough_data": "there is not enough data for a verdict", "over_budget": "no stage is judged",
+}
 _SEEKING: Final = Causes(Known(None, None, None), [], FINDING_CAUSES, None)
 
 
@@ -261,11 +266,11 @@ def _reasons(frame: RequestFrame, found: Diagnosed, why_none: str | None, betwee
             else "the baseline holds no request, or a selection that does not stand for all"
         )
     if found.verdict.status != "over_budget" and not found.findings:
-        reasons["findings"] = f"the verdict is {found.verdict.status.replace('_', ' ')}: causes are sought for latency over budget"
+        reasons["findings"] = f"{_UNJUDGED[found.verdict.status]}: causes are sought for latency over budget"
     elif found.why_no_causes is not None:
         reasons["findings"] = found.why_no_causes
     if between is None:
         reasons["edges"] = "no request and no bound given" if why_none is None else why_none
     if not found.stages:
-        reasons["stages"] = f"the verdict is {found.verdict.status.replace('_', ' ')}"
+        reasons["stages"] = _UNJUDGED[found.verdict.status]
     return reasons | {f"findings.{rule}": why for rule, why in found.skipped.items()}
