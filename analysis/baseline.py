@@ -59,7 +59,7 @@ def _choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Ch
     for days in DAYS_BACK if end - start <= _DAY else ():  # a window longer than a day has no same hours
         first, last = start - days * _DAY, end - days * _DAY
         if first >= oldest - (end - start) / 2 and _healthy(con, replace(frame.window, start=first, end=last), slo):
-            return Chosen(_load(con, frame, first, last), f"auto: the same hours {days} {'day' if days == 1 else 'days'} before, healthy")
+            return Chosen(_load(con, frame, max(first, oldest), last), f"auto: the same hours {days} {'day' if days == 1 else 'days'} before, healthy")
     return _span_before(con, frame, slo, start, end - start, oldest)
 
 
@@ -76,7 +76,7 @@ def _span_before(
             what = "the equal span just before" if spans == 1 else f"the equal span {spans} before"
             onset = None if healthy_until == last else healthy_until
             until = "healthy" if onset is None else f"healthy until {onset:%H:%M:%S} UTC"
-            return Chosen(_load(con, frame, first, healthy_until), f"auto: {what}, {until}", onset)
+            return Chosen(_load(con, frame, max(first, oldest), healthy_until), f"auto: {what}, {until}", onset)
     return None
 
 

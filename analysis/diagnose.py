@@ -752,7 +752,12 @@ def _why_no_cause(skipped: dict[str, str]) -> str:
 
 def _period(facts: _Facts) -> Period:
     """What is judged: from the onset to the window's end."""
-    return Period(facts.onset or facts.frame.start or _EPOCH, facts.frame.end or _EPOCH)
+    return _recorded(facts.onset or facts.frame.start or _EPOCH, facts.frame.end or _EPOCH, facts.frame.rows)
+
+
+def _recorded(start: datetime, end: datetime, rows: pl.DataFrame) -> Period:
+    """The part of a stretch from its first request on: it may begin long before anything was recorded, and its rates would be too low."""
+    return Period(max(start, from_us(int(rows["start_us"].to_numpy().min()))), end)
 
 
 def _case(facts: _Facts, lookups: Lookups, coverage: float | None) -> Case:
@@ -773,7 +778,7 @@ def _case(facts: _Facts, lookups: Lookups, coverage: float | None) -> Case:
         points=points,
         burn=bad_share / allowed,
         period=_period(facts),
-        baseline=Period(facts.baseline.start, facts.baseline.end) if facts.baseline is not None and facts.base is not None else None,
+        baseline=_recorded(facts.baseline.start, facts.baseline.end, facts.base) if facts.baseline is not None and facts.base is not None else None,
         lookups=lookups,
         coverage=coverage,
         every=facts.frame.every,

@@ -47,6 +47,14 @@ def test_auto_finds_none_among_sick_or_absent_windows() -> None:
     assert chosen(con) is None
 
 
+def test_a_span_before_begins_with_what_is_stored_of_it() -> None:
+    con = store()
+    insert(con, hour(0, slow=True), requests(150, start_s=-2_700 + np.arange(150) * 18.0, prefill_ms=100.0))
+    found = chosen(con)
+    assert found is not None
+    assert (found.frame.start, found.frame.end) == (at(-2_700), at(0))
+
+
 def test_auto_takes_what_was_healthy_of_the_span_before() -> None:
     con = store()
     before = requests(200, start_s=-3_600 + np.arange(200) * 18.0, prefill_ms=np.where(np.arange(200) < 150, 100.0, 2_000.0))

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.analysis.builders import requests
+from tests.analysis.builders import at, requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 
 # 300 requests of four tenants in 300 s, then 600 in 300 s.
@@ -30,6 +30,13 @@ def test_fires_on_the_tenant_that_brought_the_work() -> None:
     assert finding.evidence["share_before"] == pytest.approx(0.25, abs=0.01)
     assert finding.evidence["part_of_added_work"] == pytest.approx(0.76, abs=0.02)
     assert finding.evidence["share_of_slow_by_others"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_it_is_as_much_the_tenants_work_where_the_window_begins_before_the_telemetry() -> None:
+    tenant = np.where(LATE, np.where(np.arange(N) % 2 == 0, 1, 3), np.arange(N) % 4)
+    rows = traffic(tenant, LATE & (np.arange(N) % 3 == 0), np.where(LATE & (tenant == 1), 2_000, 500))
+    found = run(rows, slo=E2E, start=at(-3_600.0), end=at(600.0))
+    assert the(found, "noisy_tenant").evidence["part_of_added_work"] == pytest.approx(0.76, abs=0.02)
 
 
 def test_silent_when_all_tenants_grew_alike() -> None:
