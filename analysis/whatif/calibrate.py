@@ -128,13 +128,17 @@ def fit(
     cold = _joined(part)
     whole, inside = inside, inside[~cold[inside]]
     search = _Search(part, inside, effort)
-    setup, at = search.settings(progress) if setup is None else (setup, search.from_starts(Replay(part, inside), setup, FIRST)[0])
+    known = setup is not None
+    setup, at = (setup, search.from_starts(Replay(part, inside), setup, FIRST)[0]) if setup is not None else search.settings(progress)
     for _ in range(2):
         setup = replace(setup, speed=_speeds(part, setup, costs_of(at), ~cold))
-        at, _ = search.minimise(Replay(part, inside), setup, at, 0.25, LAST)
+        at, worth = search.minimise(Replay(part, inside), setup, at, 0.25, LAST)
         # Costs that were fitted as if all replicas were alike have taken a part of a slow one's time: with its speed known it is told apart once more.
         if max(setup.speed) < UNEVEN * min(setup.speed):
             break
+    # Only then: a slow replica's calls look like those of large batches.
+    if not known:
+        setup, at = search.bent(setup, at, worth)
     if part is not pool:
         at, _ = search.minimise(Replay(pool, every[~_joined(pool)[every]]), setup, at, 0.1, POLISH)
     if cold.any():
@@ -234,9 +238,9 @@ class _Search:
             if found < BETTER * worth:
                 setup, at, worth = other, near, found
         progress(0.5)
-        return self._bent(setup, at, worth)
+        return setup, at
 
-    def _bent(self, setup: Setup, at: FloatArray, worth: float) -> tuple[Setup, FloatArray]:
+    def bent(self, setup: Setup, at: FloatArray, worth: float) -> tuple[Setup, FloatArray]:
         """The setup with a batch size above which steps take longer, where that lowers the error clearly."""
         found = knee(self._pool, np.unique(self._rows))
         if found is None:

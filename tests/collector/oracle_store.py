@@ -54,9 +54,10 @@ def send(to: Pipeline, sent: Sequence[bytes]) -> None:
 
 
 def rows(con: duckdb.DuckDBPyConnection, view: str) -> list[Row]:
-    """A view by time; times as integer microseconds."""
+    """A view by time; times as integer microseconds, without where a row is stored."""
     times = ", ".join(f'epoch_us("{c}") as "{c}"' for c in (("start",) if view == "v_spans" else ("start", "end")))
-    return list(con.sql(f'select * replace ({times}) from {view} order by "start", trace_id').to_arrow_table().to_pylist())
+    without = "exclude (row_key) " if view == "v_requests" else ""
+    return list(con.sql(f'select * {without}replace ({times}) from {view} order by "start", trace_id').to_arrow_table().to_pylist())
 
 
 def held(of: Pipeline) -> Held:
