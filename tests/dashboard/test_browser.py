@@ -182,6 +182,7 @@ def test_a_box_on_the_heat_map_narrows_the_list(servers: dict[str, Site], opened
     seen = opened().open(servers["demo"], "traces").drawn(1)
     seen.drag(0.05, 0.35, 0.45, 0.98)
     seen.page.get_by_text("In the box:").wait_for()
+    seen.page.wait_for_url(re.compile("box="))
     seen.settle()
     again = opened().open(servers["demo"], "traces", box=parse_qs(urlsplit(seen.page.url).query)["box"][0])
     assert re.findall(r"In the box: .*", again.text) == re.findall(r"In the box: .*", seen.text)
