@@ -24,11 +24,17 @@ def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
     key = f"heat-{metric}"
     st.plotly_chart(
         plot.figure(charts.heat(found, theme, course, box)), theme=None, config=plot.CONFIG, key=key, selection_mode=["box"],
-        on_select=lambda: state.choose_box(charts.box_of(st.session_state[key]["selection"], found)), alt=words(found.n, metric, course.step_s))
+        on_select=lambda: _choose(charts.box_of(st.session_state[key]["selection"], found)), alt=words(found.n, metric, course.step_s))
     ui.put(f"<small>{say_count(found.n, 'request')} with {metric.upper()}{sampled(found)}, {say_step(found.step_s)} × 21 % buckets, stronger = more requests; "
            f"dashed = {limit(course)}; drag a box to see what those requests share; lines need n ≥ {course.min_n['p50']} (P50) and "
            f"{course.min_n['p95']} (P95) per {say_step(course.step_s)}; times in UTC; source /api/v1/heatmap, /api/v1/series</small>")
     return box
+
+
+def _choose(box: Box | None) -> None:
+    """Take a box that was drawn. A chart that is drawn anew, with the box in it, tells of an empty one: the button below clears it."""
+    if box is not None:
+        state.choose_box(box)
 
 
 def sampled(found: Heatmap) -> str:
