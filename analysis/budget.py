@@ -102,6 +102,22 @@ class Budgets:
             return alone[0]
         return np.array([np.inf if ms is None else ms for ms in alone])[times.whose]
 
+    def held_ms(self, stage: str, whose: IntArray | None, usual_ms: Mapping[str, float]) -> float | FloatArray:
+        """Return what a stage may take: its own budget, else what its group's leaves beside the other members' `usual_ms`; one number, or one per request.
+
+        Where that is nothing, or no budget exists (TPOT or ITL judged, time without a span), it is the stage's own usual time.
+        """
+        each = [one._left_ms(stage, usual_ms) for one in (self, *self.own)]
+        return each[0] if whose is None or len(set(each)) == 1 else np.array(each)[whose]
+
+    def _left_ms(self, stage: str, usual_ms: Mapping[str, float]) -> float:
+        known = {**self.group_ms, **self.stage_ms}
+        group = GROUP_OF[stage]
+        if stage in known:
+            return known[stage]
+        left_ms = known.get(group, 0.0) - sum(usual_ms.get(other, 0.0) for other in GROUPS.get(group, ()) if other != stage)
+        return left_ms if left_ms > 0.0 else usual_ms.get(stage, 0.0)
+
     def mean_ms(self, name: str, times: StageTimes) -> float | None:
         """Return the mean of what these requests may spend on a group or stage; None where one of them has no limit there."""
         limit = self.limit_ms(name, times)

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.budget import GROUP_OF, GROUPS, BoolArray, Budgets, FloatArray, StageTimes
+from analysis.budget import BoolArray, Budgets, FloatArray, StageTimes
 from analysis.calls import Calls
 from analysis.finding import MIN_BREACHING, MOST_EXEMPLARS, SEED, Diagnosis, NotEnoughData, Severity
 from analysis.slo import Slo
@@ -60,7 +60,8 @@ class Lookups:
 class Case:
     """All that a rule may look at. Arrays and `rows` have one entry per successful request with the judged metric.
 
-    `values` is the judged metric in ms, `times` its stage times, `breaching` who is over the limit. `tail.tail_index` are the slow
+    `values` is the judged metric in ms, `times` its stage times, `limits_ms` its limit (one for all, or one per request, infinite where it has none),
+    `breaching` who is over it. `tail.tail_index` are the slow
     requests (over the limit, since the onset), `reference` the rows they are compared with. `period` is what is judged: from the onset
     to the window's end; `baseline` is what it is compared with, None where there is none. `points` are engine indicators (see
     `RequestFrame`) of both. `burn` is how many times faster than allowed requests go bad. `coverage` is the share (0..1) of the requests
@@ -74,6 +75,7 @@ class Case:
     tail: Tail
     reference: pl.DataFrame
     budgets: Budgets
+    limits_ms: float | FloatArray
     breaching: BoolArray
     slo: Slo
     metric: str
@@ -200,23 +202,9 @@ class Case:
         """Return how urgent a main cause is: critical when the error budget burns fast enough to page someone."""
         return "critical" if self.burn >= CRITICAL_BURN else "warning"
 
-    def stage_limit_ms(self, stage: str) -> float:
-        """Return what a stage may take: its own budget, else what its group's budget leaves beside the other members.
-
-        Where that is nothing, or no budget exists (TPOT or ITL judged), it is the stage's mean among the reference
-        requests.
-        """
-        own_ms = self.budget_ms(stage)
-        if own_ms is not None:
-            return own_ms
-        group = GROUP_OF[stage]
-        usual_ms = self.tail.reference_ms.get(stage, 0.0)
-        group_ms = self.budget_ms(group)
-        if group_ms is None:
-            return usual_ms
-        others = sum(self.tail.reference_ms.get(other, 0.0) for other in GROUPS[group] if other != stage)
-        left_ms = group_ms - others
-        return left_ms if left_ms > 0.0 else usual_ms
+    def stage_limits_ms(self, stage: str) -> float | FloatArray:
+        """Return what a stage may take beside what reference requests spend, see `Budgets.held_ms`: one number, or one per request by its own budgets."""
+        return self.budgets.held_ms(stage, self.times.whose, self.tail.reference_ms)
 
     def budget_ms(self, name: str) -> float | None:
         """Return what a stage or group may take, as a mean over the slow requests where these are held to different budgets; None without one."""

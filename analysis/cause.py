@@ -118,7 +118,8 @@ def bound_fix(
 
 def gain(case: Case, saved_ms: FloatArray, *, cost: dict[str, float] | None = None) -> Predicted:
     """Return the judged percentile with `saved_ms` (shape (n,)) taken off each request."""
-    return saved(case.times, saved_ms, metric=case.metric, percentile=case.slo.percentile, rng=np.random.default_rng(SEED), cost=cost)
+    return saved(case.times, saved_ms, metric=case.metric, percentile=case.slo.percentile, rng=np.random.default_rng(SEED), cost=cost,
+                 limits_ms=case.limits_ms)
 
 
 def open_fix(id_: str, title: str, detail: str, assumption: str, why: str, method: Method = "estimate") -> Fix:

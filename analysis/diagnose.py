@@ -36,7 +36,7 @@ from analysis.budget_rows import BudgetRow, budget_rows
 from analysis.case import Case, Lookups, Period
 from analysis.checklist import Step, checklist
 from analysis.departure import departure
-from analysis.finding import FINDING_CAUSES, MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_count, say_ms, say_ratio
+from analysis.finding import FINDING_CAUSES, MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_count, say_limits, say_ms, say_ratio
 from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, goodput, judge, limits_of, weights_of, wilson, with_own
 from analysis.incident import Affected, Changed, IntArray, Trend, from_us, in_time, to_us
 from analysis.latency import min_n, quantile
@@ -147,6 +147,7 @@ class _Facts:
     ok: pl.DataFrame
     values: FloatArray
     times: StageTimes
+    limits_ms: float | FloatArray
     breaching: BoolArray
     budgets: Budgets
     onset: datetime | None
@@ -415,6 +416,7 @@ def _facts(
         ok,
         values,
         times,
+        limits_ms,
         values > limits_ms,
         budgets,
         onset,
@@ -452,9 +454,8 @@ def _against_earlier(facts: _Facts) -> _Facts | None:
         return None
     end = from_us(int(rows["start_us"][-1]) + 1)
     baseline = msgspec.structs.replace(facts.baseline, choice=f"{facts.baseline.choice}, its first part", end=end, requests=rows.height)
-    limits = limits_of(facts.ok, facts.slo, facts.metric)
     since = facts.ok["start_us"].to_numpy() >= (to_us(facts.onset) if facts.onset is not None else 0)
-    tail, excess = _tails(facts.values, facts.times, facts.limit_ms if limits is None else limits, since, rows, facts.metric, facts.slo)
+    tail, excess = _tails(facts.values, facts.times, facts.limits_ms, since, rows, facts.metric, facts.slo)
     return replace(facts, base=rows, baseline=baseline, tail=tail, excess=excess)
 
 
@@ -547,22 +548,29 @@ def _worse(facts: _Facts) -> bool:
         return False
     since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset)
     slow, n = int((facts.breaching & since).sum()), int(since.sum())
-    before = facts.base[f"{facts.metric}_ms"].to_numpy()
+    before = _over_before(facts, facts.base)
     if slow < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)) or _period(facts).seconds < MIN_SINCE_S:
         return False
     least = wilson(slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0]
-    usual = wilson(int((before > facts.limit_ms).sum()), len(before), Z_ONE_SIDED)[1]
+    usual = wilson(int(before.sum()), len(before), Z_ONE_SIDED)[1]
     return least > max(usual, WORSE_PART * (1.0 - facts.slo.goodput_target))
+
+
+def _over_before(facts: _Facts, base: pl.DataFrame) -> BoolArray:
+    """Which requests of the baseline were over the judged limit, each over its own."""
+    limits = limits_of(base, facts.slo, facts.metric)
+    over: BoolArray = base[f"{facts.metric}_ms"].to_numpy() > (facts.limit_ms if limits is None else limits)
+    return over
 
 
 def _getting_worse(facts: _Facts, ranked: Ranked) -> Verdict:
     """The verdict on a window that meets its target with clearly more slow requests than before: what makes them, as information."""
     verdict = _over_budget(facts, ranked, facts.onset, None)
     since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset or _EPOCH)
-    before = facts.base[f"{facts.metric}_ms"].to_numpy() if facts.base is not None else facts.values
-    told = f"{say_ratio(float(facts.breaching[since].mean()))} of the requests since {facts.onset:%H:%M:%S} UTC are over {say_ms(facts.limit_ms)}, "
+    before = _over_before(facts, facts.ok if facts.base is None else facts.base)
+    told = f"{say_ratio(float(facts.breaching[since].mean()))} of the requests since {facts.onset:%H:%M:%S} UTC are over {say_limits(facts.limits_ms)}, "
     verdict.sentence = (
-        f"Within budget, but worse than before: {told}{say_ratio(float((before > facts.limit_ms).mean()))} in the baseline "
+        f"Within budget, but worse than before: {told}{say_ratio(float(before.mean()))} in the baseline "
         f"(target {say_ratio(facts.slo.goodput_target)}). " + verdict.sentence)
     verdict.status = "within_budget"
     return verdict
@@ -585,9 +593,10 @@ def _within(facts: _Facts) -> Verdict:
         else:
             met = f"{say_ratio(kept)} of the {stayed:,} requests whose clients stayed meet every limit"
             target_said += _left(facts, ratio)
+    allowed = f"of {say_ms(facts.limit_ms)} allowed" if isinstance(facts.limits_ms, float) else f"against {facts.against}"
     sentence = (
         f"{lead}: {met}{target_said}. {facts.metric.upper()} P{facts.slo.percentile:g} is "
-        f"{say_ms(facts.observed_ms)} of {say_ms(facts.limit_ms)} allowed."
+        f"{say_ms(facts.observed_ms)} {allowed}."
     )
     return Verdict(
         status="within_budget",
@@ -772,6 +781,7 @@ def _case(facts: _Facts, lookups: Lookups, coverage: float | None) -> Case:
         tail=facts.excess,
         reference=source[facts.excess.reference_index],
         budgets=facts.budgets,
+        limits_ms=facts.limits_ms,
         breaching=facts.breaching,
         slo=facts.slo,
         metric=facts.metric,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 # The causes named must together explain at least this part of the excess, else none is; own default.
 MIN_SHARE: Final = 0.4
@@ -29,7 +31,8 @@ Owner = Literal["app", "platform", "provider"]
 class Predicted(msgspec.Struct, kw_only=True):
     """What a fix changes: one quantile (0..1) of one metric, before and after, in milliseconds; interval is 90 %.
 
-    `touched_ratio` is the share of requests that the fix changes, `cost` what it takes away (ratios 0..1).
+    `touched_ratio` is the share of requests that the fix changes, `cost` what it takes away (ratios 0..1). `over_before_ratio` and `over_after_ratio` are the
+    shares of requests over the limit of the metric, each over its own where requests have limits of their own; null where nothing limits it.
     """
 
     metric: str
@@ -40,6 +43,8 @@ class Predicted(msgspec.Struct, kw_only=True):
     touched_ratio: float
     cost: dict[str, float]
     backtest_error_ratio: float | None = None
+    over_before_ratio: float | None = None
+    over_after_ratio: float | None = None
     reasons: dict[str, str] = {}
 
 
@@ -130,6 +135,21 @@ def say_ms(value_ms: float) -> str:
     if abs(value_ms) >= 1_000.0:
         return f"{value_ms / 1000.0:.2f} s"
     return f"{value_ms:.0f} ms" if abs(value_ms) >= 10.0 else f"{value_ms:.1f} ms"
+
+
+def say_limits(limits_ms: float | npt.NDArray[np.float64]) -> str:
+    """Return one limit, or those of requests that have different ones: `300 ms`, `300 ms to 2.00 s, each request to its own`."""
+    known = np.unique(np.asarray(limits_ms)[np.isfinite(limits_ms)])
+    if len(known) < 2:
+        return say_ms(float(known[0])) if len(known) else "no limit"
+    return f"{say_ms(float(known[0]))} to {say_ms(float(known[-1]))}, each request to its own"
+
+
+def say_over(predicted: Predicted) -> str:
+    """Return the shares over the limit before and after, `12% -> 3% over the limit`; empty where nothing limits the metric."""
+    if predicted.over_before_ratio is None or predicted.over_after_ratio is None:
+        return ""
+    return f"{say_ratio(predicted.over_before_ratio)} -> {say_ratio(predicted.over_after_ratio)} over the limit"
 
 
 def say_count(n: int, what: str) -> str:

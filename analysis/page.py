@@ -13,7 +13,7 @@ from analysis import headroom
 from analysis.budget import StageRow
 from analysis.budget_rows import said
 from analysis.edges import say_culprit
-from analysis.finding import FINDING_CAUSES, Finding, printable, say_ms, say_ratio
+from analysis.finding import FINDING_CAUSES, Finding, printable, say_ms, say_over, say_ratio
 from analysis.latency import Percentiles
 from analysis.money import say_cost
 from analysis.report import Report, seeking
@@ -182,9 +182,9 @@ def _advice(finding: Finding) -> list[str]:
         lines.append(f"Fix: {finding.fix.title}. {finding.fix.detail}")
         gain = finding.fix.predicted
         if gain is not None:
-            interval = f" (95 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})" if gain.interval else ""
+            interval = f" (90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})" if gain.interval else ""
             lines.append(f"Gain: {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} -> {say_ms(gain.after)}{interval}, "
-                         f"if {finding.fix.assumption}; {finding.fix.method}")
+                         f"if {finding.fix.assumption}; {finding.fix.method}" + (f"; {over}" if (over := say_over(gain)) else ""))
     if finding.exemplars:
         lines.append(f"Traces: {', '.join(printable(trace, 32) for trace in finding.exemplars)}")
     return lines

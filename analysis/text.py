@@ -13,7 +13,7 @@ from analysis import headroom
 from analysis.budget import LATER, StageRow
 from analysis.budget_rows import said
 from analysis.edges import say_culprit
-from analysis.finding import FINDING_CAUSES, Finding, Fix, Predicted, printable, say_count, say_ms, say_ratio
+from analysis.finding import FINDING_CAUSES, Finding, Fix, Predicted, printable, say_count, say_ms, say_over, say_ratio
 from analysis.incident import Changed
 from analysis.latency import Percentiles
 from analysis.money import say_cost
@@ -258,7 +258,7 @@ def _gain(fix: Fix, predicted: Predicted, *, told: bool, brief: bool) -> str:
         f"GAIN {predicted.metric.upper()} P{100.0 * predicted.quantile:g} {say_ms(predicted.before)} -> {say_ms(predicted.after)}"
         + (f" (90 % interval {sure[0]} to {sure[1]})" if len(set(sure)) == 2 else "")
         + ("" if told else f" if {fix.assumption}")
-        + (f"; {fix.method}" if brief else f"; {fix.method}, {say_ratio(predicted.touched_ratio)} of requests change")
+        + (f"; {fix.method}" if brief else f"; {fix.method}, {say_over(predicted) or f'{say_ratio(predicted.touched_ratio)} of requests change'}")
         + (f"; cost: {cost}" if cost else "")
         + "."
     )

@@ -281,13 +281,19 @@ def load_judged(con: duckdb.DuckDBPyConnection, window: Window, sql: str) -> pl.
 
 def _with_own_limits(con: duckdb.DuckDBPyConnection, window: Window, sql: str, rows: pl.DataFrame) -> pl.DataFrame:
     """Return `rows` of the query `sql` with the limits that some came with as `slo_<metric>_ms`, as they are where none did."""
-    if not con.execute(query("any_slo_header")).fetchall():
-        return rows
-    own: pl.DataFrame = con.sql(query("slo_headers"), params={"start": window.start, "end": window.end}).pl()
-    if own.is_empty() or rows.is_empty():
+    own = header_limits(con, window)
+    if own is None or rows.is_empty():
         return rows
     keys = _read(con, window, sql, ["trace_key"])
     return rows.hstack(keys.join(own, on="trace_key", how="left", maintain_order="left").drop("trace_key"))
+
+
+def header_limits(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFrame | None:
+    """Return the limits that requests of a window came with: one row per `trace_key`, `slo_<metric>_ms`; None where none did."""
+    if not con.execute(query("any_slo_header")).fetchall():
+        return None
+    own: pl.DataFrame = con.sql(query("slo_headers"), params={"start": window.start, "end": window.end}).pl()
+    return None if own.is_empty() else own
 
 
 def load_llm_calls(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFrame:

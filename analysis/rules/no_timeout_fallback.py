@@ -29,7 +29,7 @@ import polars as pl
 
 from analysis.case import Case
 from analysis.cause import Action, bound_fix, named
-from analysis.finding import MIN_BREACHING, Diagnosis, say_ms, say_ratio
+from analysis.finding import MIN_BREACHING, Diagnosis, say_limits, say_ms, say_ratio
 
 RULE: Final = "no_timeout_fallback"
 TIMES_LIMIT: Final = 2.0
@@ -39,19 +39,18 @@ FALLBACK_OF_LIMIT: Final = 0.25
 
 def diagnose(case: Case) -> Diagnosis | None:
     """Return what a timeout would buy, None when few requests are far over the limit or something cuts them already."""
-    limit = case.slo.limits()[case.metric]
-    far = case.values > TIMES_LIMIT * limit
+    limits = np.asarray(case.limits_ms)
+    far = case.values > TIMES_LIMIT * limits
     if case.metric not in ("e2e", "ttft") or int(far.sum()) < MIN_BREACHING or _fallbacks(case) > 0.0:
         return None
-    fallback = FALLBACK_OF_LIMIT * limit
-    timeout = limit
-    saved = np.where(case.values > timeout + fallback, case.values - timeout - fallback, 0.0)
+    saved = np.maximum(case.values - (1.0 + FALLBACK_OF_LIMIT) * limits, 0.0)
+    timeout, fallback = say_limits(limits), say_limits(FALLBACK_OF_LIMIT * limits)
     fix = bound_fix(
-        case, "timeout_fallback", f"Cut the call after {say_ms(timeout)} and fall back",
-        f"Set the client's timeout to {say_ms(timeout)}, answer with a template, a cached answer or a small model ({say_ms(fallback)} assumed), cancel the "
+        case, "timeout_fallback", f"Cut the call after {timeout} and fall back",
+        f"Set the client's timeout to {timeout}, answer with a template, a cached answer or a small model ({fallback} assumed), cancel the "
         "call and log it.",
-        f"the fallback answers within {say_ms(fallback)} and is good enough", saved,
-        cost={"fallback_ratio": float((case.values > timeout).mean())})
+        f"the fallback answers within {fallback} and is good enough", saved,
+        cost={"fallback_ratio": float((case.values > limits).mean())})
     stage = max(case.tail.tail_ms, key=lambda name: case.tail.tail_ms[name])
     return named(
         case, RULE, stage, {},
@@ -59,7 +58,7 @@ def diagnose(case: Case) -> Diagnosis | None:
         headline=f"{say_ratio(float(far.mean()))} of the requests take more than {TIMES_LIMIT:.0f} times the limit, the longest "
         f"{say_ms(float(case.values.max()))}, and nothing cuts them",
         because="nothing cuts slow requests",
-        evidence={"far_over_ratio": float(far.mean()), "longest_ms": float(case.values.max()), "limit_ms": limit},
+        evidence={"far_over_ratio": float(far.mean()), "longest_ms": float(case.values.max()), "limit_ms": float(np.median(limits[np.isfinite(limits)]))},
         opportunity=True)
 
 

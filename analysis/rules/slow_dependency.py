@@ -30,10 +30,10 @@ from typing import Final
 
 import numpy as np
 
-from analysis.budget import GROUP_OF
+from analysis.budget import GROUP_OF, FloatArray
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, dominated, enough, named
-from analysis.finding import MIN_DOMINATED, SEED, Diagnosis, Fix, NotEnoughData, Owner, printable, say_ms
+from analysis.finding import MIN_DOMINATED, SEED, Diagnosis, Fix, NotEnoughData, Owner, printable, say_limits, say_ms
 from analysis.whatif.clip import clip
 
 RULE: Final = "slow_dependency"
@@ -64,21 +64,21 @@ def diagnose(case: Case) -> list[Diagnosis] | NotEnoughData | None:
 
 def _diagnosis(case: Case, stage: str) -> Diagnosis:
     spender = case.lookups.spender(case.exemplars(stage), stage)
-    limit_ms = case.stage_limit_ms(stage)
+    limits_ms = case.stage_limits_ms(stage)
     tail_ms, usual_ms = case.tail.tail_ms.get(stage, 0.0), case.tail.reference_ms.get(stage, 0.0)
     operation = f"{printable(spender[1])} in {printable(spender[0])}" if spender else "it"
     who = f"{stage} ({printable(spender[1])} in {printable(spender[0])})" if spender else stage
     return named(
         case, RULE, stage, {stage: case.excess_ms(stage)},
         Action(
-            _OWNER.get(stage, "app"), f"Set a timeout of {say_ms(limit_ms)} on {stage} and go on without its result.",
-            "Remove the timeout again; nothing is stored.", _fix(case, stage, who, limit_ms)),
+            _OWNER.get(stage, "app"), f"Set a timeout of {say_limits(limits_ms)} on {stage} and go on without its result.",
+            "Remove the timeout again; nothing is stored.", _fix(case, stage, who, limits_ms)),
         headline=f"{who} takes {say_ms(tail_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests",
         because=f"{operation} takes {say_ms(tail_ms)} where {case.tail.reference} requests need {say_ms(usual_ms)}",
         evidence={
             "tail_ms": tail_ms,
             "reference_ms": usual_ms,
-            "budget_ms": limit_ms,
+            "budget_ms": float(np.broadcast_to(limits_ms, len(case.values))[case.tail.tail_index].mean()),
             "operation": printable(spender[1]) if spender else None,
         },
         # What is slow for a reason that another rule knows (its calls in a row, its new model) is named by that rule.
@@ -99,14 +99,14 @@ def _over_budget(case: Case, stage: str) -> bool:
     return group_ms is not None and spent > group_ms
 
 
-def _fix(case: Case, stage: str, who: str, limit_ms: float) -> Fix:
+def _fix(case: Case, stage: str, who: str, limits_ms: float | FloatArray) -> Fix:
     rng = np.random.default_rng(SEED)
-    predicted = clip(case.times, stage, limit_ms, metric=case.metric, percentile=case.slo.percentile, rng=rng)
+    predicted = clip(case.times, stage, limits_ms, metric=case.metric, percentile=case.slo.percentile, rng=rng, over_ms=case.limits_ms)
     return Fix(
         id="clip",
-        title=f"Hold {stage} to {say_ms(limit_ms)}",
+        title=f"Hold {stage} to {say_limits(limits_ms)}",
         detail=f"{_ADVICE[stage]} Look at {who} first.",
-        assumption=f"{stage} never takes longer than {say_ms(limit_ms)}",
+        assumption=f"{stage} never takes longer than {say_limits(limits_ms)}",
         method="exact",
         predicted=predicted,
     )

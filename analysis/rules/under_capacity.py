@@ -42,7 +42,7 @@ from analysis.calls import Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, enough, named
 from analysis.demand import MIN_GROWTH, Demand, demand
-from analysis.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
 from analysis.latency import FloatArray
 from analysis.prefill import spread
 from analysis.tenants import one_tenant
@@ -290,9 +290,9 @@ def _diagnosis(case: Case, load: Load, gauges: Gauges, claims: dict[str, float],
 
 
 def _fix(case: Case, load: Load, gauges: Gauges, kv_bound: bool) -> Fix:
-    limit_ms = case.stage_limit_ms(STAGE)
+    limits_ms = case.stage_limits_ms(STAGE)
     rng = np.random.default_rng(SEED)
-    predicted = clip(case.times, STAGE, limit_ms, metric=case.metric, percentile=case.slo.percentile, rng=rng)
+    predicted = clip(case.times, STAGE, limits_ms, metric=case.metric, percentile=case.slo.percentile, rng=rng, over_ms=case.limits_ms)
     ratio = max(load.offered_ratio, 1.0)
     replicas = max(gauges.instances + 1, math.ceil(gauges.instances * ratio / (1.0 - SPARE)))
     per_replica = (
@@ -308,7 +308,7 @@ def _fix(case: Case, load: Load, gauges: Gauges, kv_bound: bool) -> Fix:
         title=f"Run {replicas} replicas instead of {gauges.instances}",
         detail=f"{load.offered_tps:,.0f} tokens/s arrive where {load.admitted_tps:,.0f} are admitted; {replicas} equal "
         f"replicas leave {say_ratio(SPARE)} spare. {per_replica}",
-        assumption=f"no request waits longer than {say_ms(limit_ms)} (replicas are not simulated)",
+        assumption=f"no request waits longer than {say_limits(limits_ms)} (replicas are not simulated)",
         method="exact",
         predicted=predicted,
     )

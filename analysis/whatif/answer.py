@@ -30,9 +30,9 @@ def gather(con: duckdb.DuckDBPyConnection, question: Question, metric: str | Non
     """
     if metric is not None and metric not in METRICS:
         raise WhatIfError(f"metric {metric[:64]!r} cannot be predicted: {nearest(metric, METRICS)}")
-    facts = load_facts(con, question.window, question.slo, metric or DEFAULT_METRIC)
+    facts = load_facts(con, question.window, question.slo, metric or DEFAULT_METRIC, budgets=question.budgets)
     if metric is None and len(facts):
-        judged = judged_metric(judge(facts.requests, question.slo), facts.requests, question.slo)
+        judged = judged_metric(judge(facts.requests, facts.slo), facts.requests, facts.slo)
         facts.metric = judged if judged in METRICS else DEFAULT_METRIC
     return facts
 

@@ -18,11 +18,12 @@ def effect(
     percentile: float,
     cost: dict[str, float],
     rng: np.random.Generator,
+    limits_ms: float | FloatArray | None = None,
 ) -> Predicted:
     """Return the change of a percentile (0..100) with a 90 % percentile-bootstrap interval of the value after the fix.
 
-    Both arrays have shape (n,), n >= 1, same order, milliseconds. The interval is about which requests came, not about
-    whether the fix works as assumed.
+    Both arrays have shape (n,), n >= 1, same order, milliseconds; `limits_ms` is the metric's limit, one for all or of that shape. The interval is about
+    which requests came, not about whether the fix works as assumed.
     """
     p = percentile / 100.0
     ordered = np.sort(after_ms)
@@ -35,6 +36,8 @@ def effect(
         interval=(float(low), float(high)),
         touched_ratio=float((after_ms != before_ms).mean()),
         cost=cost,
+        over_before_ratio=None if limits_ms is None else float((before_ms > limits_ms).mean()),
+        over_after_ratio=None if limits_ms is None else float((after_ms > limits_ms).mean()),
         reasons={"backtest_error_ratio": "arithmetic on the recorded requests: there is no model to test back"},
     )
 

@@ -15,11 +15,13 @@ import duckdb
 import numpy as np
 import polars as pl
 
+from analysis.budget import Configured
 from analysis.errors import nearest
 from analysis.finding import printable
+from analysis.goodput import with_own
 from analysis.latency import FloatArray
 from analysis.slo import Slo
-from analysis.window import Window, filter_of, query
+from analysis.window import Window, filter_of, header_limits, query
 
 if TYPE_CHECKING:
     from analysis.whatif.calibrate import Engine
@@ -46,7 +48,8 @@ class Facts:
     `requests`: the successful requests, oldest first (columns of sql/whatif_requests.sql; `trace_id`, times `*_ms`). `calls`: every generation
     call between a minute before the first of them and the last one's end, oldest first, with `request` = row of its request, -1 for calls of
     others. `effort` is the part of the usual evaluations that calibration may take.
-    `points`: engine indicators (time_us, instance, model, indicator, value). `metric` and `percentile` (0..100) are what is judged.
+    `points`: engine indicators (time_us, instance, model, indicator, value). `metric` and `percentile` (0..100) are what is judged. `slo` names what any
+    request is limited by (`slo_<metric>_ms` are limits that requests came with), `budgets` are configured stage budgets.
     """
 
     requests: pl.DataFrame
@@ -57,6 +60,7 @@ class Facts:
     failed: int = 0
     left_out: int = 0
     effort: float = 1.0
+    budgets: Configured | None = None
     load_spans: Callable[[], pl.DataFrame] = field(default=pl.DataFrame, repr=False)
     progress: Callable[[float], None] = field(default=lambda share: None, repr=False)
 
@@ -140,14 +144,18 @@ class Facts:
         return ttft, e2e
 
 
-def load_facts(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str, *, most: int = MOST_REQUESTS) -> Facts:
+def load_facts(
+    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str, *, most: int = MOST_REQUESTS, budgets: Configured | None = None
+) -> Facts:
     """Read what a what-if over this window needs; `metric` (ttft, e2e, tpot) is the one that its headline is about.
 
     Where the window holds more than `most` requests the latest of them are taken, `left_out` counts the others' lower bound (1: some).
     """
     rows = con.sql(query("whatif_requests"), params=filter_of(window) | {"most": most + 1}).pl()
     left_out = max(0, rows.height - most)
-    rows = rows.head(most).reverse()
+    rows, own = rows.head(most).reverse(), header_limits(con, window)
+    rows = (rows if own is None else rows.join(own, on="trace_key", how="left", maintain_order="left")).drop("trace_key")
+    rows, slo = with_own(rows, slo)
     ok = rows.filter(~pl.col("error")).with_columns(pl.int_range(pl.len()).alias("request"))
     span = _extent(rows)
     calls = con.sql(query("whatif_calls"), params={"start": span[0] - LEAD, "end": span[1]}).pl()
@@ -161,7 +169,7 @@ def load_facts(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric:
         found: pl.DataFrame = cursor.sql(query("whatif_spans"), params={"start": span[0] - LEAD, "end": span[1]}).pl()
         return found.join(ids, on="trace_id", how="semi", maintain_order="left")
 
-    return Facts(ok.drop("request"), calls, points, slo, metric, rows.height - ok.height, left_out, load_spans=spans)
+    return Facts(ok.drop("request"), calls, points, slo, metric, rows.height - ok.height, left_out, budgets=budgets, load_spans=spans)
 
 
 def _extent(rows: pl.DataFrame) -> tuple[datetime, datetime]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from analysis.errors import AnalysisError
 from analysis.finding import Method, Predicted
+from analysis.goodput import limits_of
 from analysis.latency import FloatArray, min_n, sorted_quantile
 from analysis.whatif.effect import resampled_quantiles
 from analysis.whatif.facts import SEED, Facts
@@ -155,11 +156,13 @@ def predict_times(
         curves=curves(before, after), cost=dict(cost or {}), goodput_before=goodput_ratio(facts, before), goodput_after=goodput_ratio(facts, after),
         bound=bound, reasons=dict(reasons or {}))
     set_headline(answer, facts, touched, None, "arithmetic on the recorded requests: there is no model to test back" if method == "exact"
-                 else "drawn from the recorded requests: there is no model to test back")
+                 else "drawn from the recorded requests: there is no model to test back", (over_ratio(facts, before), over_ratio(facts, after)))
     return answer
 
 
-def set_headline(answer: Prediction, facts: Facts, touched: float, backtest: float | None, why_no_backtest: str) -> None:
+def set_headline(
+    answer: Prediction, facts: Facts, touched: float, backtest: float | None, why_no_backtest: str, over: tuple[float | None, float | None]
+) -> None:
     """Put the judged quantile into `predicted`, or the reason why there is none."""
     if touched == 0.0 and len(facts):
         answer.reasons["touched"] = "the fix changes no request of this window, so it buys nothing here"
@@ -170,7 +173,8 @@ def set_headline(answer: Prediction, facts: Facts, touched: float, backtest: flo
         return
     answer.predicted = Predicted(
         metric=facts.metric, quantile=quantile, before=chosen.before, after=chosen.after, interval=chosen.interval, touched_ratio=touched,
-        cost=answer.cost, backtest_error_ratio=backtest, reasons={} if backtest is not None else {"backtest_error_ratio": why_no_backtest})
+        cost=answer.cost, backtest_error_ratio=backtest, over_before_ratio=over[0], over_after_ratio=over[1],
+        reasons={} if backtest is not None else {"backtest_error_ratio": why_no_backtest})
 
 
 def _percentiles(facts: Facts) -> list[float]:
@@ -227,16 +231,26 @@ def curves(before: Times, after: Times) -> list[Curve]:
     return found
 
 
+def over_ratio(facts: Facts, times: Times) -> float | None:
+    """Return the share of the requests with the judged metric that are over its limit, each over its own; None where nothing limits it."""
+    limit_ms, values = limits_of(facts.requests, facts.slo, facts.metric), times.of(facts.metric)
+    known = ~np.isnan(values)
+    return None if limit_ms is None or not known.any() else float((values > limit_ms)[known].mean())
+
+
 def goodput_ratio(facts: Facts, times: Times) -> float | None:
-    """Return the share of requests that meet every TTFT, TPOT and E2E limit; None with an ITL limit or where a metric is missing for all."""
-    limits = facts.slo.limits()
+    """Return the share of requests that meet every TTFT, TPOT and E2E limit, each its own where it came with one.
+
+    None with an ITL limit or where a metric is missing for all.
+    """
+    limits = {metric: limit for metric in (*METRICS, "itl") if (limit := limits_of(facts.requests, facts.slo, metric)) is not None}
     if "itl" in limits or not limits or not len(facts):
         return None
     one_token = np.nan_to_num(facts.ms("output_tokens"), nan=2.0) <= 1.0
     meets, known = np.ones(len(facts), np.bool_), np.ones(len(facts), np.bool_)
     for metric, limit_ms in limits.items():
         values = times.of(metric)
-        passes = one_token if metric == "tpot" else np.zeros(len(facts), np.bool_)
+        passes = np.isinf(limit_ms) | (one_token & (metric == "tpot"))
         known &= ~np.isnan(values) | passes
         meets &= (values <= limit_ms) | passes
     return float(meets[known].mean()) if known.any() else None

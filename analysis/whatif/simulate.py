@@ -34,6 +34,7 @@ from analysis.whatif.prediction import (
     blank,
     curves,
     goodput_ratio,
+    over_ratio,
     recorded,
     refuse,
     set_headline,
@@ -103,18 +104,19 @@ def predict_simulated(
     wider = worse if isinstance(worse, Mapping) else dict.fromkeys(METRICS, worse)
     effects = [_effect(engines, recorded(facts), before, identity, after, draws, shaken, metric, p, wider.get(metric, 0.0))
                for metric in METRICS for p in percentiles]
-    corrected = _corrected(before, identity, after)
+    same, corrected = _corrected(before, identity, identity), _corrected(before, identity, after)
     rejected = (np.isnan(after.e2e) & ~np.isnan(before.e2e))[~np.isnan(before.e2e)]
     spent = dict(cost or {}) | _cost(engines, changes) | ({"rejected_ratio": float(rejected.mean())} if rejected.any() else {})
     answer = Prediction(
         fix=fix.id, title=fix.title, method="simulated", assumption=fix.assumption, parameters=dict(fix.parameters), requests=len(facts), effects=effects,
         curves=curves(before, corrected), cost=spent, goodput_before=goodput_ratio(facts, recorded(facts)),
-        goodput_after=_good_after(facts, _corrected(before, identity, identity), corrected, rejected))
+        goodput_after=_good_after(facts, same, corrected, rejected))
     unseen = int(np.isnan(before.e2e).sum())
     if unseen:
         answer.reasons["unseen"] = f"{unseen} of {len(facts)} requests have a model call without engine times and are left out of the figures after the fix"
     _with_engines(answer, engines)
-    set_headline(answer, facts, _touched(identity, after), _backtest(engines, facts), "the hold-out has no such quantile")
+    set_headline(answer, facts, _touched(identity, after), _backtest(engines, facts), "the hold-out has no such quantile",
+                 (over_ratio(facts, recorded(facts)), _added(*(over_ratio(facts, times) for times in (recorded(facts), same, corrected)))))
     return answer
 
 
@@ -134,10 +136,13 @@ def _seen(facts: Facts, engines: list[Engine]) -> Times:
 
 def _good_after(facts: Facts, same: Times, corrected: Times, rejected: Bools) -> float | None:
     """What was good, and what the fix adds to it between two replays (`same` without it); requests that are turned away miss the SLO."""
-    now, without, good = (goodput_ratio(facts, times) for times in (recorded(facts), same, corrected))
-    if now is None or without is None or good is None:
-        return None
-    return min(1.0, max(0.0, now + good - without)) * float(1.0 - rejected.mean())
+    good = _added(*(goodput_ratio(facts, times) for times in (recorded(facts), same, corrected)))
+    return None if good is None else good * float(1.0 - rejected.mean())
+
+
+def _added(now: float | None, without: float | None, fixed: float | None) -> float | None:
+    """A recorded share and what the fix adds to it between two replays."""
+    return None if now is None or without is None or fixed is None else min(1.0, max(0.0, now + fixed - without))
 
 
 def _replayed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from analysis.finding import say_ms, say_ratio
+from analysis.finding import say_ms, say_over, say_ratio
 from analysis.whatif.prediction import Effect, Fitted, Prediction
 
 _NAMES: Final = {"ttft": "TTFT", "e2e": "E2E", "tpot": "TPOT"}
@@ -25,7 +25,7 @@ def render(answer: Prediction) -> str:
         return "\n".join(lines + _engines(answer))
     band = f" (90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})" if gain.interval else ""
     lines.append(f"{_NAMES.get(gain.metric, gain.metric)} P{100 * gain.quantile:g}: {say_ms(gain.before)} -> {say_ms(gain.after)}{band}, "
-                 f"{say_ratio(gain.touched_ratio)} of {answer.requests:,} requests touched.")
+                 f"{say_ratio(gain.touched_ratio)} of {answer.requests:,} requests touched{f', {over}' if (over := say_over(gain)) else ''}.")
     if answer.goodput_before is not None and answer.goodput_after is not None:
         lines.append(f"Successful requests within the SLO: {say_ratio(answer.goodput_before)} -> {say_ratio(answer.goodput_after)}.")
     lines += ["", f"{'':14}{'before':>12}{'after':>12}   90 % interval"]

@@ -84,7 +84,8 @@ class Worker:
 
     def _asked(self, facts: Facts, fix: str, texts: Mapping[str, str | None]) -> Prediction:
         spans = facts.spans if getattr(fixes.find(fix), "NEEDS_SPANS", False) else None
-        sent = (facts.requests, facts.calls, facts.points, facts.slo, facts.metric, facts.failed, facts.left_out, facts.effort, spans, fix, dict(texts))
+        sent = (facts.requests, facts.calls, facts.points, facts.slo, facts.metric, facts.failed, facts.left_out, facts.effort, facts.budgets, spans, fix,
+                dict(texts))
         try:
             pipe = self._open()
             pipe.send(sent)
@@ -119,10 +120,10 @@ def _serve(pipe: Connection) -> None:
     engines: OrderedDict[Any, Any] = OrderedDict()
     while True:
         try:
-            requests, calls, points, slo, metric, failed, left_out, effort, spans, fix, texts = pipe.recv()
+            requests, calls, points, slo, metric, failed, left_out, effort, budgets, spans, fix, texts = pipe.recv()
         except (EOFError, OSError):
             return
-        facts = Facts(requests, calls, points, slo, metric, failed, left_out, effort, load_spans=partial(_given, spans))
+        facts = Facts(requests, calls, points, slo, metric, failed, left_out, effort, budgets, load_spans=partial(_given, spans))
         pipe.send(_answer(engines, facts, fix, texts))
 
 

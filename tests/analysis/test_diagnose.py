@@ -120,6 +120,18 @@ def test_limits_that_requests_came_with_are_judged_in_the_verdict_too(common: Sl
     assert found.goodput.failed_by.ttft == 150
 
 
+def test_what_was_over_the_limit_before_is_counted_by_each_requests_own_limit() -> None:
+    # A job of one request in twenty takes 3 s, well within the 10 s that it comes with; of the others one in twenty takes 4 s from the middle on.
+    k = np.arange(1200)
+    job, slow = k % 20 == 0, (k >= 600) & (k % 20 == 7)
+    rows = requests(1200, prefill_ms=100.0, ttft_ms=100.0, tool_ms=np.where(job, 3000.0, np.where(slow, 4000.0, 800.0)))
+    header = {"x-slo-e2e-ms": ["10000" if one else "none" for one in job]}
+    found = run(rows, slo=Slo(e2e_ms=2500.0, goodput_target=0.9), spans=[spans_of(rows, "POST /chat", "other", 0.0, 1.0, attributes=header)])
+    assert found.verdict.status == "within_budget"
+    assert "worse than before: 5.1% of the requests since" in found.verdict.sentence
+    assert "are over 2.50 s to 10.0 s, each request to its own, 0% in the baseline" in found.verdict.sentence
+
+
 def test_of_requests_that_are_always_too_slow_the_stage_is_what_takes_the_time() -> None:
     wait = np.random.default_rng(4).uniform(200.0, 600.0, 200)
     found = run(requests(200, prefill_ms=wait, ttft_prefill_ms=wait, decode_ms=6000.0))

@@ -5,6 +5,7 @@ from typing import Any
 import polars as pl
 
 from analysis.baseline import choose
+from analysis.budget import Configured
 from analysis.case import Lookups
 from analysis.diagnose import Diagnosed, diagnose
 from analysis.finding import Finding
@@ -23,6 +24,7 @@ def run(
     spender: tuple[str, str] | None = None,
     calls: list[pl.DataFrame] | None = None,
     spans: list[pl.DataFrame] | None = None,
+    budgets: Configured | None = None,
     **window: Any,
 ) -> Diagnosed:
     """Diagnose request rows; `spender` is the (service, operation) that a look-up of spans would name.
@@ -44,7 +46,7 @@ def run(
         spans=lambda period, origin, n, traces: load_evidence_spans(con, period.start, period.end, origin, n, traces=traces),
         prompts=lambda period, origin, n: load_evidence_prompts(con, period.start, period.end, origin, n),
     )
-    return diagnose(frame, slo, lookups, baseline=choose(con, frame, slo))
+    return diagnose(frame, slo, lookups, baseline=choose(con, frame, slo), budgets=budgets)
 
 
 def of(found: Diagnosed, rule: str) -> Finding | None:

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from tests.analysis.builders import requests
-from tests.analysis.rules.cases import of, run
+from tests.analysis.rules.cases import of, run, the
 
 N = 500
 SLOW = np.arange(N) % 10 == 9  # every tenth request, so no onset and no baseline: the reference is the typical request
@@ -83,3 +83,15 @@ def test_a_second_cause_is_listed_for_the_requests_that_it_alone_makes_slow() ->
     found = run(requests(
         1200, retrieval_ms=np.where(waits, 8_000.0, 100.0), decode_ms=np.where(writes, 12_000.0, 500.0), output_tokens=np.where(writes, 2_400, 100)))
     assert [one.rule for one in found.findings if one.severity != "info"] == ["long_outputs", "slow_dependency"]
+
+
+def test_the_fix_holds_each_request_to_the_budget_of_its_own_route() -> None:
+    routes = ["/chat", "/report"] * (N // 2)
+    rows = requests(N, route=routes, prefill_ms=300.0, decode_ms=1000.0, retrieval_ms=np.where(np.arange(N) % 10 < 2, 2100.0, 100.0), ttft_ms=500.0)
+    fix = the(run(rows, budgets={"/report": {"retrieval": 900.0}}), "slow_dependency").fix
+    assert fix is not None
+    assert fix.predicted is not None
+    # 3,400 ms become 300 + 1,000 and 300 or 900 ms of retrieval: all slow ones are within the limit of 2,500, and P95 lies among those of /report.
+    assert (fix.predicted.before, fix.predicted.after) == (3400.0, 2200.0)
+    assert (fix.predicted.over_before_ratio, fix.predicted.over_after_ratio) == (0.2, 0.0)
+    assert fix.title == "Hold retrieval to 300 ms to 900 ms, each request to its own"

@@ -4,12 +4,15 @@ import re
 from datetime import UTC, datetime
 
 import duckdb
+import numpy as np
 import pytest
 
 from analysis.slo import Slo
+from analysis.whatif import clip
 from analysis.whatif.facts import load_facts
+from analysis.whatif.prediction import goodput_ratio, recorded
 from analysis.window import Window, query
-from tests.analysis.builders import ROOT, at, insert, requests, store
+from tests.analysis.builders import ROOT, at, insert, insert_spans, requests, spans_of, store
 from tests.analysis.whatif.builders import calls, facts_of, requests_of
 
 FILES = ["whatif_calls", "whatif_requests", "whatif_spans"]
@@ -64,3 +67,18 @@ def test_changes_of_calls_before_the_first_token_move_it() -> None:
     ttft, e2e = facts.per_request(both["e2e_ms"].to_numpy() * -0.5, both["ttft_ms"].to_numpy() * -0.5)
     assert ttft.tolist() == [-650.0, -650.0]
     assert e2e.tolist() == [-1000.0, -1000.0]
+
+
+@pytest.mark.parametrize("slo", [Slo(e2e_ms=2000.0), Slo(ttft_ms=5000.0)])
+def test_requests_are_judged_by_limits_that_they_came_with(slo: Slo) -> None:
+    con, took = store(), 1000.0 + 10.0 * np.arange(100)
+    rows = requests(100, tool_ms=took - 200.0, prefill_ms=200.0, ttft_prefill_ms=200.0)
+    insert(con, rows)
+    insert_spans(con, spans_of(rows, "POST /chat", "other", 0.0, 1.0, attributes={"x-slo-e2e-ms": ["1500" if k % 2 else "none" for k in range(100)]}))
+    facts = load_facts(con, Window(), slo, "e2e")
+    limits = np.where(np.arange(100) % 2, 1500.0, slo.e2e_ms or np.inf)
+    assert goodput_ratio(facts, recorded(facts)) == float((took <= limits).mean())
+    answer = clip.predict(facts, stage="tool", limit_ms=1000.0)
+    assert answer.predicted is not None
+    assert answer.predicted.over_before_ratio == float((took > limits).mean())
+    assert (answer.predicted.over_after_ratio, answer.goodput_after) == (0.0, 1.0)
