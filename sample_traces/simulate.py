@@ -19,8 +19,9 @@ from typing import Any, Final
 from sample_traces.simulator import otlp
 from sample_traces.simulator.confounders import Confounded, confound
 from sample_traces.simulator.faults import SCENARIOS
+from sample_traces.simulator.pairs import AND, find
 from sample_traces.simulator.run import Window, simulate
-from sample_traces.simulator.scenarios import BANDS, BREACH, HEALTHY, SEVERITIES, Scenario
+from sample_traces.simulator.scenarios import BANDS, BREACH, HEALTHY, SEVERITIES, Fault, Scenario
 from sample_traces.simulator.settings import Settings, Telemetry
 from sample_traces.simulator.traffic import NOISY, Plan
 from sample_traces.simulator.truth import breach_ratio, latency, users
@@ -63,13 +64,13 @@ class Made:
 
 def make(job: Job) -> Made:
     """Simulate a job; ValueError names an unknown scenario or severity and the known ones."""
-    if job.scenario not in SCENARIOS and job.scenario not in HEALTHY:
-        raise ValueError(f"there is no scenario {job.scenario!r}; known: {', '.join([*SCENARIOS, *HEALTHY])}")
+    scenario = find(job.scenario)
+    if scenario is None and job.scenario not in HEALTHY:
+        raise ValueError(f"there is no scenario {job.scenario!r}; known: {', '.join([*SCENARIOS, *HEALTHY])}, and two joined by a plus")
     if job.severity not in SEVERITIES:
         raise ValueError(f"severity is {job.severity!r}, it must be one of {', '.join(SEVERITIES)}")
     onset_s = round(job.duration_s * (0.4 + 0.1 * random.Random(f"onset/{job.scenario}/{job.seed}").random()), 3)
     telemetry = Telemetry(engine_spans=not job.client_only, engine_metrics=not job.client_only, traces=not job.metrics_only, sampling=job.sampling)
-    scenario = SCENARIOS.get(job.scenario)
     if job.tuned and scenario is not None and job.amount is None:
         job = replace(job, amount=tuned(job, scenario, onset_s))
     plan = _plan(job, onset_s)
@@ -96,10 +97,8 @@ def tuned(job: Job, scenario: Scenario, onset_s: float) -> float:
     known: dict[float, float] = {}
     amount = scenario.amount(job.severity)
     for _ in range(_TRIES):
-        plan = _plan(replace(job, amount=amount), onset_s)
-        quiet = Telemetry(engine_metrics=False)
-        confounded = _confounded(job, plan, quiet)
-        window = simulate(confounded.plan if confounded else plan, duration_s=job.duration_s, seed=job.seed, telemetry=quiet)
+        plan = _seen(job, _plan(replace(job, amount=amount), onset_s))
+        window = simulate(plan, duration_s=job.duration_s, seed=job.seed, telemetry=Telemetry(engine_metrics=False))
         known[amount] = breach_ratio(users(window.outcomes, onset_s, job.duration_s), scenario.slo) or 0.0
         if low <= known[amount] <= high:
             return amount
@@ -112,17 +111,23 @@ def tuned(job: Job, scenario: Scenario, onset_s: float) -> float:
 
 
 def _confounded(job: Job, plan: Plan, telemetry: Telemetry) -> Confounded | None:
-    scenario = SCENARIOS.get(job.scenario)
+    scenario = find(job.scenario)
     if not job.confounders or (scenario is None and job.scenario != "healthy"):
         return None
-    return confound(plan, telemetry, f"{job.scenario}/{job.seed}", growth_allowed=scenario is not None and scenario.id not in _GROWING)
+    return confound(plan, telemetry, f"{job.scenario}/{job.seed}", growth_allowed=scenario is not None and not {*scenario.id.split(AND)} & {*_GROWING})
 
 
-def _plan(job: Job, onset_s: float) -> Plan:
-    scenario = SCENARIOS.get(job.scenario)
+def _seen(job: Job, plan: Plan) -> Plan:
+    confounded = _confounded(job, plan, Telemetry(engine_metrics=False))
+    return confounded.plan if confounded else plan
+
+
+def _plan(job: Job, onset_s: float, fault: Fault | None = None) -> Plan:
+    """The world before and after the onset; `fault` instead of the scenario's own."""
+    scenario = find(job.scenario)
     if scenario is not None:
         amount = scenario.amount(job.severity) if job.amount is None else job.amount
-        return [(0.0, scenario.world), (onset_s, scenario.fault(scenario.world, amount))]
+        return [(0.0, scenario.world), (onset_s, (fault or scenario.fault)(scenario.world, amount))]
     healthy = HEALTHY[job.scenario]
     second = healthy.second(healthy.world)
     return [(0.0, healthy.world)] if second == healthy.world else [(0.0, healthy.world), (onset_s, second)]
@@ -130,12 +135,13 @@ def _plan(job: Job, onset_s: float) -> Plan:
 
 def _facts(job: Job, window: Window, telemetry: Telemetry, onset_s: float, names: tuple[str, ...]) -> dict[str, Any]:
     """What holds for every window."""
-    slo = (SCENARIOS.get(job.scenario) or HEALTHY[job.scenario]).slo
-    if job.severity != "easy" and job.scenario in SCENARIOS and "percentile" not in slo:
+    scenario = find(job.scenario)
+    slo = (scenario or HEALTHY[job.scenario]).slo
+    if job.severity != "easy" and scenario is not None and "percentile" not in slo:
         slo += _TIGHTER
     before, after = users(window.outcomes, 0.0, onset_s), users(window.outcomes, onset_s, job.duration_s)
     return {
-        "scenario": job.scenario, "severity": job.severity if job.scenario in SCENARIOS else None, "amount": job.amount, "seed": job.seed,
+        "scenario": job.scenario, "severity": job.severity if scenario is not None else None, "amount": job.amount, "seed": job.seed,
         "client_only": job.client_only, "slo": slo,
         "start": START.isoformat(), "end": (START + timedelta(seconds=job.duration_s)).isoformat(), "confounders": list(names),
         "sampling": telemetry.sampling, "requests": window.arrivals, "breach_ratio": {"before": breach_ratio(before, slo), "after": breach_ratio(after, slo)},
@@ -147,9 +153,7 @@ def latency_with(job: Job, onset_s: float, change: Callable[[Settings, Settings]
 
     None where it changes nothing (None). The job has to say its amount.
     """
-    plan = _plan(job, onset_s)
-    confounded = _confounded(job, plan, Telemetry(engine_metrics=False))
-    plan = confounded.plan if confounded else plan
+    plan = _seen(job, _plan(job, onset_s))
     at, faulty = plan[-1]
     world = change(plan[-2][1], faulty)
     if world is None:
@@ -174,6 +178,8 @@ def _answer(job: Job, scenario: Scenario, plan: Plan, telemetry: Telemetry, onse
         "true_cause": list(scenario.causes), "onset": (START + timedelta(seconds=onset_s)).isoformat(), "onset_s": onset_s,
         "affected": {"route": faulty.route, "service": faulty.service, "model": faulty.provider_model if faulty.provider else faulty.model,
                      "tenant": NOISY if faulty.noisy_share else None, "instance": _slowest(faulty.slow)}}
+    if scenario.alone:
+        out["alone"] = [again(_seen(job, _plan(job, onset_s, fault)))["breach_ratio"] for fault in scenario.alone]
     if job.fixes:
         # The world before the onset, for what only the fault turned; the confounders of the second half stay.
         fixes = scenario.fixes(plan[-2][1], faulty)
@@ -205,7 +211,7 @@ def write(made: Made, folder: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; 2 for a scenario or severity that does not exist."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("scenario", help="one of: " + ", ".join([*SCENARIOS, *HEALTHY]))
+    parser.add_argument("scenario", help="one of: " + ", ".join([*SCENARIOS, *HEALTHY]) + "; or two of the former joined by a plus")
     parser.add_argument("--severity", default="medium", help="easy, medium or hard: about 30, 10 or 3.5 %% of requests over the limit after the onset")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True, help="folder for the OTLP files and truth.json")

@@ -59,6 +59,8 @@ class Scenario:
     """What follows from the cause and may be named behind it."""
     fixes: Fixes = lambda before, after: []
     chunk_events: bool = False
+    alone: tuple[Fault, ...] = ()
+    """Each of several faults on its own."""
 
     def amount(self, severity: str) -> float:
         """How strong the fault is."""

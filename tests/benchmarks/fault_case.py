@@ -75,6 +75,7 @@ class Result(msgspec.Struct):
     seconds: dict[str, float]
     asked: str = "whole"
     best_fix: BestFix | None = None
+    alone: list[float] = []
 
     @property
     def healthy(self) -> bool:
@@ -153,7 +154,7 @@ def run(job: Job, options: Options) -> Result:
         findings=[(f.rule, f.severity, f.confidence) for f in report.findings], sentence=verdict.sentence,
         reasons={k: v for k, v in report.reasons.items() if k.startswith("findings")},
         onset_error_s=(verdict.onset - onset).total_seconds() if verdict.onset and onset else None, delay_s=delay, baselines=baselines, whatifs=predicted,
-        seconds=clock.laps, asked=asked, best_fix=best)
+        seconds=clock.laps, asked=asked, best_fix=best, alone=truth.get("alone", []))
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from analysis.goodput import wilson
-from sample_traces.simulator.faults import SCENARIOS
+from sample_traces.simulator.pairs import find
 from tests.benchmarks.fault_case import Result, WhatIf
 from tests.benchmarks.fault_fixes import BestFix
 
@@ -46,7 +46,7 @@ def tables(results: Iterable[Result]) -> str:
     """All tables in Markdown."""
     # A fault whose requests stay within the limits is no fault to anybody: such cases are counted apart.
     every = list(results)
-    cases = [r for r in every if r.healthy or (r.breach or 0.0) >= LEAST_BREACH]
+    cases = [r for r in every if r.healthy or min(r.breach or 0.0, *r.alone, 1.0) >= LEAST_BREACH]
     faults, healthy = [r for r in cases if not r.healthy], [r for r in cases if r.healthy]
     single = [r for r in faults if len(r.causes) == 1 or r.client_only]
     out = ["| cases | stage top-1 | stage top-3 | cause top-1 | cause top-3 | exact set |", "|---|---|---|---|---|---|"]
@@ -57,7 +57,7 @@ def tables(results: Iterable[Result]) -> str:
                 out.append(f"| {'client only' if client else 'full'}, {severity} | " + " | ".join((
                     share(chosen, lambda r: r.stage_right(1)), share(chosen, lambda r: r.stage_right(3)), share(chosen, lambda r: r.cause_right(1)),
                     share(chosen, lambda r: r.cause_right(3)), share([r for r in chosen if not r.client_only], lambda r: r.set_right))) + " |")
-    several = [r for r in faults if SCENARIOS[r.scenario].number.startswith("M") and not r.client_only]
+    several = [r for r in faults if _several(r) and not r.client_only]
     out += ["", f"Several faults at once, exact set: {share(several, lambda r: r.set_right)}. "
             f"Cause top-1, mean over scenarios (full): {_macro([r for r in single if not r.client_only])}.",
             f"Healthy windows with an alarm: {share(healthy, lambda r: r.alarm)}. Left out because the fault harmed fewer than {LEAST_BREACH:.0%} of the "
@@ -74,6 +74,11 @@ def tables(results: Iterable[Result]) -> str:
 def _baseline_right(name: str, which: int) -> Callable[[Result], bool]:
     """Whether a simple method has the stage (0) or the cause (1)."""
     return lambda r: r.baselines[name][which] in (r.causes if which else r.stages)
+
+
+def _several(r: Result) -> bool:
+    scenario = find(r.scenario)
+    return scenario is not None and scenario.number.startswith("M")
 
 
 def _macro(cases: list[Result]) -> str:

@@ -6,6 +6,7 @@ rules; held-out seeds are only for the table in docs/BENCHMARKS.md.
 
     python -m tests.benchmarks.faults --quick                      # every scenario once at medium severity, one seed
     python -m tests.benchmarks.faults --scenario kv_pressure --severity easy --seeds 3
+    python -m tests.benchmarks.faults --scenario slow_dependency+long_outputs --severity easy --no-whatif     # two faults at once
     python -m tests.benchmarks.faults --held-out --seeds 4 --results held-out.jsonl --processes 2 --delay    # can be interrupted and run again
 """
 
@@ -24,6 +25,7 @@ import msgspec
 
 from sample_traces.simulate import DURATION_S, Job
 from sample_traces.simulator.faults import SCENARIOS
+from sample_traces.simulator.pairs import find
 from sample_traces.simulator.scenarios import HEALTHY, SEVERITIES
 from tests.benchmarks import fault_tables
 from tests.benchmarks.fault_case import Options, Result, run
@@ -38,7 +40,7 @@ def jobs(names: Sequence[str], severities: Sequence[str], seeds: Sequence[int], 
     """Every case that was asked for; a healthy window has no severity."""
     out = []
     for name in names:
-        for severity in severities if name in SCENARIOS else ("medium",):
+        for severity in severities if find(name) else ("medium",):
             out += [Job(scenario=name, severity=severity, seed=seed, client_only=client, duration_s=duration_s, tuned=True)
                     for seed in seeds for client in variants]
     return out
@@ -46,7 +48,7 @@ def jobs(names: Sequence[str], severities: Sequence[str], seeds: Sequence[int], 
 
 def key(job: Job) -> tuple[str, str | None, int, bool]:
     """What tells one case from another."""
-    return (job.scenario, job.severity if job.scenario in SCENARIOS else None, job.seed, job.client_only)
+    return (job.scenario, job.severity if find(job.scenario) else None, job.seed, job.client_only)
 
 
 def _one(job: Job, options: Options) -> tuple[Job, Result | str]:
@@ -101,11 +103,17 @@ def _read(path: Path) -> Iterable[Result]:
             yield msgspec.json.decode(row, type=Result)
 
 
+def _scenario(name: str) -> str:
+    if name not in HEALTHY and find(name) is None:
+        raise ValueError(f"there is no scenario {name}")
+    return name
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true",
                         help="six minutes of each scenario at medium severity with whole telemetry, three healthy windows, no what-ifs")
-    parser.add_argument("--scenario", action="append", choices=[*SCENARIOS, *HEALTHY])
+    parser.add_argument("--scenario", action="append", type=_scenario, help=f"{', '.join([*SCENARIOS, *HEALTHY])}; or two faults joined by a plus")
     parser.add_argument("--severity", action="append", choices=SEVERITIES)
     parser.add_argument("--variant", choices=("full", "client", "both"))
     parser.add_argument("--seeds", type=int, default=1)

@@ -11,6 +11,7 @@ import pytest
 from analysis.whatif import fixes
 from sample_traces.simulate import Job, latency_with
 from sample_traces.simulator.faults import SCENARIOS
+from sample_traces.simulator.pairs import find
 from sample_traces.simulator.scenarios import SEVERITIES
 from tests.benchmarks import fault_tables, faults
 from tests.benchmarks.fault_case import Options, Result, WhatIf, run
@@ -112,3 +113,27 @@ def test_every_fix_of_the_truth_can_be_asked_for_with_its_parameters(name: str) 
             assert fix.apply(faulty) != faulty
             if fix.id != "restore":
                 fixes.read(fix.id, {key: value if isinstance(value, str) else f"{value:g}" for key, value in fix.parameters.items()})
+
+
+def test_two_faults_at_once_turn_what_each_turns_in_one_world() -> None:
+    both, first, second = find("slow_dependency+prefix_cache_lost"), SCENARIOS["slow_dependency"], SCENARIOS["prefix_cache_lost"]
+    assert both is not None
+    assert (both.world.system_tokens, both.causes) == (3600, ("slow_dependency", "prefix_cache_lost"))
+    faulty = both.fault(both.world, both.amount("medium"))
+    assert (faulty.search_share, faulty.search_factor, faulty.system_broken_share) == (first.amounts[1], 40.0, second.amounts[1])
+    only = [fault(both.world, both.amount("medium")) for fault in both.alone]
+    assert [(world.search_factor, world.system_broken_share) for world in only] == [(40.0, 0.0), (1.0, second.amounts[1])]
+
+
+@pytest.mark.parametrize(("name", "why"), [("tool_timeout+long_outputs", "different applications"), ("under_capacity+batch_past_knee", "different applications"),
+                                           ("under_capacity+retry_storm", "both turn growth")])
+def test_two_faults_that_cannot_come_together_are_refused(name: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        find(name)
+    assert find("slow_dependency+nonsense") is None
+
+
+def test_a_pair_counts_only_where_each_fault_does_harm_on_its_own() -> None:
+    pair = result(scenario="slow_dependency+long_outputs", causes=["slow_dependency", "long_outputs"], alone=[0.1, 0.01])
+    assert "Several faults at once, exact set: -" in fault_tables.tables([pair])
+    assert "Several faults at once, exact set: 0% (0/1" in fault_tables.tables([msgspec.structs.replace(pair, alone=[0.1, 0.1])])
