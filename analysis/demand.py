@@ -9,6 +9,7 @@ Calls to other models than the engine's (a guardrail at a provider) are none of 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -67,7 +68,7 @@ def demand(case: Case) -> Demand | None:
     hits = hit_ratio(case)
     if hits is not None and hits.source == "engine metrics":
         new, new0, new1 = n_in * (1.0 - hits.before), n_in0 * (1.0 - hits.before), n_in1 * (1.0 - hits.now)
-    cost_in, cost_out = token_costs(before)
+    cost_in, cost_out = token_costs(before, now)
     former, work0, work1 = cost_in * new + cost_out * out, cost_in * new0 + cost_out * out0, cost_in * new1 + cost_out * out1
     if min(former, work0) <= 0.0:
         return None
@@ -145,14 +146,15 @@ def cost_of(calls: Calls, cost_in: float, cost_out: float) -> FloatArray:
     return cost_in * np.nan_to_num(calls.new_tokens) + cost_out * np.nan_to_num(calls.of("output_tokens"))
 
 
-def token_costs(calls: Calls) -> tuple[float, float]:
-    """Return engine time in ms that one new input token and one output token take: the slope of prefill, and TPOT shared by the batch.
+def token_costs(usual: Calls, *others: Calls) -> tuple[float, float]:
+    """Return engine time in ms that one new input token and one output token take: the slope of prefill, and TPOT shared by the usual batch.
 
-    Without engine times the two are only weighed: an input token as the slope of TTFT, an output token at the client's TPOT.
+    Prompts that are all alike tell little of a token: where a step has room to spare they are read for nothing. So the slope is that within each of
+    the sides, weighed by how much their prompts differ. Without engine times the two are only weighed: an input token as the slope of TTFT, an
+    output token at the client's TPOT.
     """
-    first = np.where(calls.has_engine, calls.of("prefill_ms"), calls.of("ttft_ms"))
-    cost_in = slope(calls.new_tokens, first)
-    token, batch = calls.token_ms, calls.running
+    cost_in = slope_within([(side.new_tokens, np.where(side.has_engine, side.of("prefill_ms"), side.of("ttft_ms"))) for side in (usual, *others)])
+    token, batch = usual.token_ms, usual.running
     both = known(token, batch)
     if both.any():
         return cost_in, float(np.median(token[both] / np.maximum(batch[both], 1.0)))
@@ -162,12 +164,19 @@ def token_costs(calls: Calls) -> tuple[float, float]:
 
 def slope(x: FloatArray, y: FloatArray) -> float:
     """Return the least-squares slope of y over x, never below 0; 0 where x does not vary or fewer than 5 pairs are known."""
-    both = known(x, y)
-    if int(both.sum()) < 5:
-        return 0.0
-    dx = x[both] - x[both].mean()
-    spread = float((dx**2).sum())
-    return max(0.0, float((dx * (y[both] - y[both].mean())).sum()) / spread) if spread > 0.0 else 0.0
+    return slope_within([(x, y)])
+
+
+def slope_within(sides: Sequence[tuple[FloatArray, FloatArray]]) -> float:
+    """Return the least-squares slope of y over x where each side has a level of its own, never below 0; sides with fewer than 5 known pairs do not count."""
+    spread = rise = 0.0
+    for x, y in sides:
+        both = known(x, y)
+        if int(both.sum()) >= 5:
+            dx = x[both] - x[both].mean()
+            spread += float((dx**2).sum())
+            rise += float((dx * (y[both] - y[both].mean())).sum())
+    return max(0.0, rise) / spread if spread > 0.0 else 0.0
 
 
 def hit_ratio(case: Case) -> Hits | None:

@@ -30,7 +30,7 @@ def noisiest(case: Case) -> Noisy | None:
     before = case.calls_before
     if before is None or case.baseline is None or min(len(case.calls), len(before)) < MIN_CALLS:
         return None
-    costs = token_costs(before)
+    costs = token_costs(before, case.calls)
     now, then = work_by_tenant(case.calls, *costs, case.period.seconds), work_by_tenant(before, *costs, case.baseline.seconds)
     if len(now) < 2:
         return None

@@ -7,6 +7,8 @@ import pytest
 from analysis.slo import Slo
 from tests.analysis.builders import requests
 from tests.analysis.rules.cases import causes, of, run, the
+from tests.analysis.rules.engine_world import LATE as SINCE
+from tests.analysis.rules.engine_world import engine
 
 N = 600
 LATE = np.arange(N) >= 300
@@ -71,3 +73,10 @@ def test_expiry_at_low_traffic_is_said() -> None:
     start = np.r_[np.arange(300), 300 + 20.0 * np.arange(300)]
     found = run(prompts(np.where(LATE, 0.0, 9_000.0), start_s=start), slo=TTFT)
     assert the(found, "prefix_cache_lost").headline.startswith("fewer calls come, so entries expire")
+
+
+def test_the_stalls_of_others_follow_from_it_though_nobody_could_tell_before_what_reading_costs() -> None:
+    # Before, every prompt had 200 tokens to read, so nothing tells what one costs; since then every second one has 4,000, beside which answers take 0.5 ms a token longer.
+    found = run(engine(prefill_cost=0.5, cached=np.where(SINCE, 0, 3_800)), slo=Slo(e2e_ms=1_500.0))
+    assert causes(found) == ["prefix_cache_lost"]
+    assert any(one.what == "decode_stall" and "it follows from prefix_cache_lost" in one.figure for one in found.verdict.ruled_out)
