@@ -10,7 +10,7 @@ error, and a part of the size of the effect: the further from the recording, the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -76,12 +76,13 @@ def predict_simulated(
     worse: float | Mapping[str, float] = 0.0,
     shake: float = SHAKE,
     needs_kv: bool = False,
+    also: Sequence[Callable[[Engine], Change]] = (),
 ) -> Prediction:
     """Return the simulated answer, the exact bound where the engine cannot be simulated, or a refusal with the reason.
 
     `worse` (log units, for all metrics or by metric) widens the interval where the fix leaves what the calibration has seen, `shake` is how much more or
     less than fitted the steps may cost then; `needs_kv` refuses where no engine's KV capacity is
-    known. `cost` stands beside what the changes cost.
+    known. `cost` stands beside what the changes cost. `also` are other ways in which the same fix may turn out: the interval covers them as well.
     """
     engines, why = facts.engines
     if why is None and needs_kv and all(engine.setup.kv_tokens >= UNLIMITED_KV for engine in engines):
@@ -99,10 +100,11 @@ def predict_simulated(
     before = _seen(facts, engines)
     identity, after = _replayed(facts, engines, before, None), _replayed(facts, engines, before, changes)
     draws = [(_replayed(facts, engines, before, None, k), _replayed(facts, engines, before, changes, k)) for k in range(len(engines[0].refits))]
+    others = [_replayed(facts, engines, before, [other(engine) for engine in engines]) for other in also]
     shaken = [_replayed(facts, engines, before, changes, scale=scale) for scale in (1.0 - shake, 1.0 + shake)]
     percentiles = sorted({*PERCENTILES, facts.percentile})
     wider = worse if isinstance(worse, Mapping) else dict.fromkeys(METRICS, worse)
-    effects = [_effect(engines, recorded(facts), before, identity, after, draws, shaken, metric, p, wider.get(metric, 0.0))
+    effects = [_effect(engines, recorded(facts), before, identity, after, draws, shaken, others, metric, p, wider.get(metric, 0.0))
                for metric in METRICS for p in percentiles]
     same, corrected = _corrected(before, identity, identity), _corrected(before, identity, after)
     rejected = (np.isnan(after.e2e) & ~np.isnan(before.e2e))[~np.isnan(before.e2e)]
@@ -188,8 +190,8 @@ def _quantile(times: Times, metric: str, q: float) -> float:
 
 
 def _effect(
-    engines: list[Engine], told: Times, before: Times, identity: Times, after: Times, draws: list[tuple[Times, Times]], shaken: list[Times], metric: str,
-    percentile: float, worse: float,
+    engines: list[Engine], told: Times, before: Times, identity: Times, after: Times, draws: list[tuple[Times, Times]], shaken: list[Times],
+    others: list[Times], metric: str, percentile: float, worse: float,
 ) -> Effect:
     """One quantile: before of all requests (`told`), after from those that were seen."""
     effect = blank(metric, percentile, *(int((~np.isnan(times.of(metric))).sum()) for times in (before, after)))
@@ -202,14 +204,15 @@ def _effect(
         return effect
     old, same, new = (_quantile(times, metric, q) for times in (before, identity, after))
     best = new * float(_correction(old, same, new))
-    others = np.array([np.log(_quantile(b, metric, q)) - np.log(_quantile(a, metric, q)) for a, b in draws])
-    spread = float(np.std(others - np.log(new / same))) if len(others) else 0.0
+    moved = np.array([np.log(_quantile(b, metric, q)) - np.log(_quantile(a, metric, q)) for a, b in draws])
+    spread = float(np.std(moved - np.log(new / same))) if len(moved) else 0.0
     holdout = max(engine.holdout_error.get(f"{'e2e' if metric == 'tpot' else metric}_p{_nearest(percentile)}", 0.0) for engine in engines)
     low, high = (_quantile(times, metric, q) for times in shaken)
     near = 0.5 * abs(float(np.log(high / low)))
     sd = float(np.sqrt(spread**2 + near**2 + (HOLDOUT_SHARE * holdout / Z90) ** 2 + (EFFECT_SHARE * np.log(new / same)) ** 2 + LEAST[metric] ** 2 + worse**2))
     effect.before, effect.after = _quantile(told, metric, q), best
-    effect.interval = (best * float(np.exp(-Z90 * sd)), best * float(np.exp(Z90 * sd)))
+    ways = [best, *(float(way * _correction(old, same, way)) for way in (_quantile(times, metric, q) for times in others))]
+    effect.interval = (min(ways) * float(np.exp(-Z90 * sd)), max(ways) * float(np.exp(Z90 * sd)))
     return effect
 
 

@@ -1,11 +1,14 @@
 """What if one tenant had no more than a share of the engine's work? Simulated without the calls that a quota in tokens per second refuses.
 
-The quota is a bucket that is filled with the share and holds a minute of it, as limits per minute do; a call passes while something is left. The
-figures are over the requests that are still served, the tenant's own among them; what is refused is the price.
+The quota is a bucket that is filled with the share and holds a minute of it, as limits per minute do; a call passes when all that it takes is there. Which
+calls that leaves is up to the gateway and the tenant, so the interval also covers a quota that counts afterwards (a call passes while anything is left) and a
+tenant that gives up its largest calls. The figures are over the requests that are still served, the tenant's own among them; what is refused is the price.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Final
 
 import numpy as np
@@ -46,29 +49,51 @@ def predict(
         why = f"no call of that tenant is recorded: {facts.known('tenant', tenant)}" if tenant else "no call names a tenant: send a tenant attribute"
         return refuse(facts, fix, "simulated", why)
 
-    def change(engine: Engine) -> Change:
+    def change(engine: Engine, refuses: Callable[[Engine, Bools, float], Bools] = refused) -> Change:
         theirs, work = mine[engine.pool.rows], _work(engine)
         cost = {"tenant_work_ratio": float(work[theirs].sum() / max(float(work.sum()), 1e-9))}
-        return Change(without(engine.pool.calls, refused(engine, theirs, share_ratio)), engine.setup, cost=cost)
+        return Change(without(engine.pool.calls, refuses(engine, theirs, share_ratio)), engine.setup, cost=cost)
 
-    return predict_simulated(facts, fix, change, cost={"tenant_calls_ratio": float(mine.mean())})
+    also = [partial(change, refuses=partial(refused, whole=False)), partial(change, refuses=_largest)]
+    return predict_simulated(facts, fix, change, cost={"tenant_calls_ratio": float(mine.mean())}, also=also)
 
 
-def refused(engine: Engine, mine: Bools, share_ratio: float) -> Bools:
-    """Return which of the tenant's calls (`mine`) a quota refuses that gives it this share of all work beside the others' recorded work."""
+def refused(engine: Engine, mine: Bools, share_ratio: float, *, whole: bool = True) -> Bools:
+    """Return which of the tenant's calls (`mine`) a quota refuses that gives it this share of all work beside the others' recorded work.
+
+    With `whole` a call passes when the bucket holds all of its work (a full bucket lets any pass), else as soon as it holds some.
+    """
     work, sent = _work(engine), engine.pool.arrived_s
-    seconds = max(float(np.ptp(sent)), 1e-3) if len(sent) else 1.0
-    refill = share_ratio / max(1.0 - share_ratio, 1e-6) * float(work[~mine].sum()) / seconds
+    refill = _allowed(engine, mine, share_ratio) / _seconds(engine)
     out = np.zeros(len(work), dtype=np.bool_)
     if share_ratio >= 1.0:
         return out
-    level, last = BUCKET_S * refill, -np.inf
+    most, last = BUCKET_S * refill, -np.inf
+    level = most
     for i in np.flatnonzero(mine)[np.argsort(sent[mine], kind="stable")]:
-        level = min(BUCKET_S * refill, level + refill * (sent[i] - last))
+        level = min(most, level + refill * (sent[i] - last))
         last = sent[i]
-        out[i] = level <= 0.0
+        out[i] = level < min(work[i], most) if whole else level <= 0.0
         level -= 0.0 if out[i] else work[i]
     return out
+
+
+def _largest(engine: Engine, mine: Bools, share_ratio: float) -> Bools:
+    """The tenant's largest calls, as many as leave its share."""
+    work = np.where(mine, _work(engine), 0.0)
+    order = np.argsort(work, kind="stable")
+    out: Bools = np.zeros(len(work), dtype=np.bool_)
+    out[order] = np.cumsum(work[order]) > _allowed(engine, mine, share_ratio)
+    return out & mine
+
+
+def _allowed(engine: Engine, mine: Bools, share_ratio: float) -> float:
+    """Work that is the share of all, beside the recorded work of the others."""
+    return share_ratio / max(1.0 - share_ratio, 1e-6) * float(_work(engine)[~mine].sum())
+
+
+def _seconds(engine: Engine) -> float:
+    return max(float(np.ptp(engine.pool.arrived_s)), 1e-3) if len(engine.pool) else 1.0
 
 
 def _work(engine: Engine) -> FloatArray:

@@ -82,6 +82,20 @@ def test_a_buffered_stream_shows_its_first_token_when_the_engine_made_it() -> No
     assert streaming.predict(streamed).predicted is None
 
 
+def test_a_late_answer_whose_engines_span_was_lost_does_not_stay_late() -> None:
+    lost = np.arange(10) % 5 == 4
+    first = np.where(lost, np.nan, 200.0)
+    one = calls(10, ttft_ms=3900.0, ttft_client_ms=3900.0, ttft_engine_ms=first, e2e_ms=4000.0, engine_e2e_ms=np.where(lost, np.nan, 3900.0))
+    answer = streaming.predict(facts_of(one, metric="ttft", percentile=95.0))
+    p50 = next(effect for effect in answer.effects if (effect.metric, effect.quantile) == ("ttft", 0.5))
+    assert p50.after == pytest.approx(250.0)
+    assert answer.curves[0].after_ms[-1] == pytest.approx(250.0)
+    assert answer.reasons["unseen"].startswith("2 of 10 requests have an answer without its engine's span")
+    # To a model of which no engine tells nothing was lost: it is as it was.
+    other = one.with_columns(model=pl.Series(np.where(lost, "hosted", "m")))
+    assert "unseen" not in streaming.predict(facts_of(other, metric="ttft")).reasons
+
+
 def test_the_way_of_a_call_takes_what_is_asked() -> None:
     facts = facts_of(calls(10, ttft_ms=300.0, ttft_client_ms=300.0, ttft_engine_ms=200.0, e2e_ms=1000.0, engine_e2e_ms=880.0))
     assert gain(co_location.predict(facts, network_ms=20.0)) == (1000.0, pytest.approx(900.0))

@@ -8,9 +8,11 @@ import pytest
 
 from analysis.whatif import admission, cancellation, eject, max_sequences, replicas, retries, routing, speculation, tenant_quota, warm_pool
 from analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
+from analysis.whatif.calibrate import Engine
 from analysis.whatif.engine import Setup, simulate
 from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Prediction
+from analysis.whatif.prediction import Fix, Prediction
+from analysis.whatif.simulate import Change, predict_simulated
 from tests.analysis.whatif.recording import COSTS, arrivals, recorded
 
 CAME = replace(arrivals(400, rate=11.0), replica=np.arange(400) % 2)
@@ -113,6 +115,34 @@ def test_the_largest_tenant_is_held_back_by_default(two: Facts) -> None:
     assert answer.predicted.after < answer.predicted.before
     assert 0.0 < answer.cost["rejected_ratio"] < 0.75
     assert "no call of that tenant" in tenant_quota.predict(two, tenant="nobody").reasons["predicted"]
+
+
+def test_a_quota_lets_no_more_work_pass_than_its_bucket_held(two: Facts) -> None:
+    [engine], _ = two.engines
+    mine = (two.calls["tenant"] == "big").to_numpy()[engine.pool.rows]
+    work, sent = tenant_quota._work(engine), engine.pool.arrived_s
+    refill = 0.1 / 0.9 * float(work[~mine].sum()) / float(np.ptp(sent))
+    passed = mine & ~tenant_quota.refused(engine, mine, 0.1)
+    order = np.argsort(sent)
+    held = refill * (tenant_quota.BUCKET_S + sent[order] - sent.min())
+    assert passed.any()
+    assert (np.cumsum(np.where(passed, work, 0.0)[order]) <= held + 1e-9).all()
+    assert not tenant_quota.refused(engine, mine, 1.0).any()
+
+
+def test_the_interval_covers_the_other_ways_in_which_a_fix_may_turn_out(two: Facts) -> None:
+    def half(engine: Engine) -> Change:
+        return Change(replace(engine.pool.calls, output_tokens=np.maximum(1, engine.pool.calls.output_tokens // 2)), engine.setup)
+
+    def same(engine: Engine) -> Change:
+        return Change(engine.pool.calls, engine.setup)
+
+    fix = Fix("cap", "halve the answers", "they stay useful", {})
+    halved, either = predict_simulated(two, fix, half).predicted, predict_simulated(two, fix, same, also=[half]).predicted
+    assert halved is not None
+    assert either is not None
+    assert either.interval is not None
+    assert either.interval[0] <= halved.after < either.after < either.interval[1]
 
 
 def test_speculation_is_judged_by_length_against_cost(two: Facts) -> None:
