@@ -1,20 +1,25 @@
 """What if no prompt were longer than a limit? Longer ones are trimmed to it; simulated, because everyone's batches get shorter.
 
 Trimming takes content away: summarise instead where it matters, and add the summariser's own call. Sending long ones to a lane of their own
-is `routing`.
+is `routing`. What is trimmed stands behind what the prefix cache holds, and shorter prompts push out less of it (`reuse`); the interval also covers a cache
+that finds as much as it did, and trimming that takes the oldest turns, behind which nothing is found any more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import numpy as np
 from msgspec import Meta
 
 from analysis.whatif.calibrate import Engine
+from analysis.whatif.engine import Ints
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
+from analysis.whatif.reuse import reuses, trimmed
 from analysis.whatif.shorter import input_saved_ms
 from analysis.whatif.simulate import Change, predict_simulated
 
@@ -28,11 +33,12 @@ def predict(facts: Facts, *, max_input_tokens: Annotated[int, Meta(ge=1, le=10_0
     cost = {"trimmed_ratio": float((own > max_input_tokens).mean()) if len(own) else 0.0,
             "input_saved_ratio": float(np.maximum(own - max_input_tokens, 0.0).sum() / max(1.0, float(own.sum())))}
 
-    def change(engine: Engine) -> Change:
+    def change(engine: Engine, hits: Callable[[Engine, Ints], Ints | None] = _comes_back) -> Change:
         calls = engine.pool.calls
         prompt = np.minimum(calls.prompt_tokens, max_input_tokens)
         # The head of a prompt is what is cached; trimming takes from what comes behind it.
-        return Change(replace(calls, prompt_tokens=prompt, cached_tokens=np.minimum(calls.cached_tokens, prompt - 1)), engine.setup)
+        found = hits(engine, prompt)
+        return Change(replace(calls, prompt_tokens=prompt, cached_tokens=np.minimum(calls.cached_tokens, prompt - 1) if found is None else found), engine.setup)
 
     def bound() -> Prediction:
         fresh = np.minimum(tokens, max_input_tokens) - np.nan_to_num(facts.call("cached_tokens"))
@@ -41,4 +47,19 @@ def predict(facts: Facts, *, max_input_tokens: Annotated[int, Meta(ge=1, le=10_0
         old = recorded(facts)
         return predict_times(facts, fix, Times(old.ttft + ttft, old.e2e + e2e, old.tpot), method="exact")
 
-    return predict_simulated(facts, fix, change, bound=bound, cost=cost)
+    return predict_simulated(facts, fix, change, bound=bound, cost=cost, also=[partial(change, hits=_as_they_were), partial(change, hits=_head_alone)])
+
+
+def _comes_back(engine: Engine, prompt: Ints) -> Ints | None:
+    return trimmed(engine.pool, engine.setup.kv_tokens, prompt)
+
+
+def _as_they_were(engine: Engine, prompt: Ints) -> None:
+    """Recorded hits, as far as they lie in what is kept."""
+
+
+def _head_alone(engine: Engine, prompt: Ints) -> Ints:
+    """A prompt whose old turns go differs from the one before it behind the head that all have."""
+    calls, reuse = engine.pool.calls, reuses(engine.pool)
+    head = calls.cached_tokens if reuse is None else np.minimum(calls.cached_tokens, reuse.head)
+    return np.minimum(np.where(prompt < calls.prompt_tokens, head, calls.cached_tokens), prompt - 1)

@@ -7,7 +7,7 @@ today's hits, and only the difference between two sizes is put on the recorded o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -44,6 +44,22 @@ def resized(pool: Pool, kv_tokens: int, factor: float) -> Ints | None:
     effective = _fitted(reuse, float(recorded), float(kv_tokens))
     more = reuse.hits(factor * effective) - reuse.hits(effective)
     return np.clip(np.round(pool.calls.cached_tokens + more), 0, pool.calls.prompt_tokens - 1).astype(np.int64)
+
+
+def trimmed(pool: Pool, kv_tokens: int, prompt_tokens: Ints) -> Ints | None:
+    """Return the cached tokens of each call were prompts cut to `prompt_tokens` behind what the cache holds of them: shorter ones push out less.
+
+    None as in `resized`.
+    """
+    calls = pool.calls
+    shorter = replace(calls, prompt_tokens=prompt_tokens, cached_tokens=np.minimum(calls.cached_tokens, prompt_tokens - 1))
+    before, after = reuses(pool), reuses(replace(pool, calls=shorter))
+    if before is None or after is None or kv_tokens >= UNLIMITED_KV:
+        return None
+    recorded = np.maximum(calls.cached_tokens - before.head, 0)[before.left > 0.0].sum()
+    effective = _fitted(before, float(recorded), float(kv_tokens))
+    more = after.hits(effective) - np.minimum(before.hits(effective), after.left)
+    return np.clip(np.round(shorter.cached_tokens + np.maximum(more, 0.0)), 0, prompt_tokens - 1).astype(np.int64)
 
 
 def reuses(pool: Pool) -> Reuse | None:

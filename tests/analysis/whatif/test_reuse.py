@@ -10,7 +10,7 @@ import pytest
 
 from analysis.whatif.engine import Calls
 from analysis.whatif.pool import Pool
-from analysis.whatif.reuse import resized
+from analysis.whatif.reuse import resized, trimmed
 
 HEAD, N, SESSIONS = 500, 2_000, 60
 RNG = np.random.default_rng(4)
@@ -19,18 +19,21 @@ ARRIVED = np.sort(RNG.uniform(0.0, 2_000.0, N))
 OWN, OUTPUT = RNG.integers(50, 150, N), RNG.integers(100, 200, N)
 
 
-def played(capacity: int) -> tuple[np.ndarray, np.ndarray]:
-    """Prompt and cached tokens of each call with a cache of so many tokens beside the head: what was used longest ago loses its end first."""
+def played(capacity: int, limit: int = 1 << 40) -> tuple[np.ndarray, np.ndarray]:
+    """Prompt and cached tokens of each call with a cache of so many tokens beside the head: what was used longest ago loses its end first.
+
+    Prompts longer than `limit` lose their end.
+    """
     held: OrderedDict[int, int] = OrderedDict()
     history = dict.fromkeys(range(SESSIONS), 0)
     prompt, cached = np.zeros(N, dtype=np.int64), np.zeros(N, dtype=np.int64)
     for i in range(N):
         s = int(SESSION[i])
         history[s] = 0 if history[s] > 3_000 else history[s]
-        prompt[i] = HEAD + history[s] + OWN[i]
-        cached[i] = HEAD + min(held.pop(s, 0), history[s])
+        prompt[i] = min(HEAD + history[s] + OWN[i], limit)
+        cached[i] = min(HEAD + min(held.pop(s, 0), history[s]), prompt[i] - 1)
         history[s] += int(OWN[i] + OUTPUT[i])
-        held[s] = history[s]
+        held[s] = min(history[s], int(prompt[i] + OUTPUT[i]) - HEAD)
         over = sum(held.values()) - capacity
         for other in list(held):
             lost = min(max(over, 0), held[other])
@@ -68,7 +71,26 @@ def test_the_same_size_changes_nothing() -> None:
     assert (found == cached).all()
 
 
+def test_shorter_prompts_push_out_less_of_the_others() -> None:
+    prompt, cached = played(45_000)
+    cut, truth = played(45_000, limit=1_500)
+    found = trimmed(pool(prompt, cached), 45_000, np.minimum(prompt, 1_500))
+    assert found is not None
+    as_they_were = np.minimum(cached, cut - 1)
+    back = float(truth.mean() - as_they_were.mean())
+    assert back > 50.0
+    assert abs(float(found.mean() - truth.mean())) < 0.25 * back
+    assert np.corrcoef(found - as_they_were, truth - as_they_were)[0, 1] > 0.7
+    assert (found < cut).all()
+
+
+def test_a_limit_above_all_prompts_changes_nothing() -> None:
+    prompt, cached = played(45_000)
+    assert (trimmed(pool(prompt, cached), 45_000, prompt) == cached).all()
+
+
 def test_without_conversations_or_a_capacity_nothing_is_told() -> None:
     made = pool(*played(60_000))
     assert resized(replace(made, session=np.full(N, -1, dtype=np.int64)), 60_000, 2.0) is None
     assert resized(made, 1 << 40, 2.0) is None
+    assert trimmed(made, 1 << 40, made.calls.prompt_tokens) is None
