@@ -6,7 +6,6 @@ others instead of kernels being called with made-up arguments.
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,19 +19,13 @@ from collector.writer import TRACES
 
 
 def warm(settings: Settings) -> None:
-    """Compile what arriving telemetry meets, from its bytes to its request row, in a store that is thrown away.
-
-    Raises:
-        CollectorError: no temporary store can be made.
-    """
-    with tempfile.TemporaryDirectory(prefix="overrun-warm-", ignore_cleanup_errors=True) as folder:
-        store = open_store(Path(folder) / "warm.db", create=True)
-        pipeline = Pipeline(store, replace(settings.collector, decoder="fast"), settings.privacy, assemble, settings.words)
-        try:
-            pipeline.writer.submit(TRACES, example_body()).result()
-            pipeline.drain()
-        finally:
-            pipeline.close()
+    """Compile what arriving telemetry meets, from its bytes to its request row, in a store in memory."""
+    pipeline = Pipeline(open_store(Path(":memory:"), create=True), replace(settings.collector, decoder="fast"), settings.privacy, assemble, settings.words)
+    try:
+        pipeline.writer.submit(TRACES, example_body()).result()
+        pipeline.drain()
+    finally:
+        pipeline.close()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How is a person, or a customer, erased? Every trace that carries them goes, with the requests and calls made from it.
 
 In a file that no server owns, the rest is then copied to a new file that takes its place: DuckDB marks deleted rows, and their bytes stay in the
-file until its blocks are used again. A server that runs does the former at once and the latter with its next checkpoints.
+file until all rows around them have gone, too. A server that runs does the former at once and leaves the latter to its retention.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ CHUNK_ROWS = 100_000
 SLACK_RATIO = 0.1
 # What a share of the rows gives back is an estimate: whole row groups come back. A round asks so often whether the file fits.
 _PASSES = 3
-# Blocks come back a row group (122,880 rows) at a time: below this, letting go of the oldest would let go of nearly everything.
+# Blocks come back a row group (the rows of one checkpoint) at a time: below this, letting go of the oldest would let go of nearly everything.
 MIN_BYTES = 32 << 20
 BATCH_TABLES = ("quarantine", "span_events", "span_links", "points", "requests", "llm_calls", "span_notes")
 SEQ_TABLES = ("spans", "span_values")

@@ -15,6 +15,9 @@ OPEN_NS = 15 * MINUTE_NS
 # At most this much is folded in one step, so that senders wait for a fraction of a second at most.
 MOST_NS = 6 * 60 * MINUTE_NS
 KEY = "rolled_up_through"
+# Minutes that were folded one by one are small row groups, each with blocks of its own: so many rows of them are written again as one, in the order of time.
+PACK_ROWS = 100_000
+_PACKED = "rollups_packed_through"
 # A year and a month, so that a month can be laid beside that of the year before. Raw requests have a retention of their own.
 KEEP_NS = 400 * 24 * 60 * MINUTE_NS
 
@@ -39,11 +42,24 @@ def roll_up(connection: duckdb.DuckDBPyConnection, now_ns: int) -> bool:
     expire(connection, now_ns - KEEP_NS)
     for name in ("roll_up", "roll_up_counts"):
         connection.execute(sql(name), {"first": first, "last": last})
-    if known:
-        connection.execute("update meta set value = $value where key = $key", {"key": KEY, "value": str(last)})
-    else:
-        connection.execute("insert into meta values ($key, $value)", {"key": KEY, "value": str(last)})
+    connection.execute("insert or replace into meta values ($key, $value)", {"key": KEY, "value": str(last)})
+    _pack(connection, last)
     return last < until
+
+
+def _pack(connection: duckdb.DuckDBPyConnection, last: int) -> None:
+    """Write the minutes before `last` that came since the last packing as one row group: when they are enough for one, and were not in few pieces anyway."""
+    [(first,)] = connection.execute("select coalesce(max(value::bigint), 0) from meta where key = $key", {"key": _PACKED}).fetchall()
+    since = "where minute_ns >= $first"
+    [(rows, minutes)] = connection.execute(f"select count(*), count(distinct minute_ns) from rollups {since}", {"first": first}).fetchall()
+    if rows < PACK_ROWS:
+        return
+    for table in ("rollups", "rollup_counts") if rows < minutes * PACK_ROWS // 4 else ():
+        recent = connection.sql(f"select * from {table} {since} order by minute_ns", params={"first": first}).to_arrow_table()
+        connection.execute(f"delete from {table} {since}", {"first": first})
+        connection.execute(f"insert into {table} by name select * from recent")
+        del recent  # read by name, above
+    connection.execute("insert or replace into meta values ($key, $value)", {"key": _PACKED, "value": str(last)})
 
 
 def expire(connection: duckdb.DuckDBPyConnection, before_ns: int) -> None:

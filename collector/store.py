@@ -25,11 +25,19 @@ from collector.errors import StoreError, StoreLocked, StoreMissing, StoreUnavail
 SCHEMA_VERSION = 9  # of the last step in collector/schema/
 # asof_loop_join_threshold: an ASOF join can hang with the default, and a plain SET is not inherited by cursors.
 # Extensions: nothing is downloaded at run time.
+# max_vacuum_tasks: the rows of one checkpoint stay a row group of their own. DuckDB otherwise merges neighbours that are not full at every checkpoint: commits
+# waited up to 1.8 s for it (measured, 600,000 spans), and the blocks that it leaves made files a quarter larger. Row groups without a row go all the same.
+# default_block_size: a checkpoint leaves a block partly filled in each table, so small blocks allow for small, short checkpoints. A file keeps its own.
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "asof_loop_join_threshold": 0,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
+    "max_vacuum_tasks": 0,
+    "default_block_size": 65_536,
 }
+# A checkpoint comes with every so many blocks of log. Commits wait for it, and what is in the log is in memory, too, at six times its size; but the more often
+# it comes, the larger is the file (docs/BENCHMARKS.md).
+_CHECKPOINT_BLOCKS = 160
 # What DuckDB may hold of a file that is only written to: most of it rows that wait for a checkpoint (90 MB at most, measured). With 256 MB it keeps as much of
 # the file as that allows, although nobody asks for it.
 SETTLED_MEMORY = "96MB"
@@ -163,7 +171,7 @@ class Store:
 
 
 def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> Store:
-    """Open the database at `path`; with `create`, make it (and its folder) if there is none.
+    """Open the database at `path` (`:memory:` is one that no file holds); with `create`, make it (and its folder) if there is none.
 
     Raises:
         StoreMissing: no file there and `create` is false.
@@ -194,9 +202,8 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
         _check_version(connection, path)
         connection.execute("set global TimeZone = 'UTC'")
         if not read_only:
-            # What is in the log is in memory, too, at six times its size (measured: 130 MB for 290,000 spans). A checkpoint of so much costs no more CPU in
-            # all than one of 256 MB, and takes a fraction of the time that senders wait for it.
-            connection.execute("set checkpoint_threshold = '48MB'")
+            [(block_size,)] = connection.execute("select block_size from pragma_database_size()").fetchall()
+            connection.execute("set checkpoint_threshold = $size", {"size": f"{_CHECKPOINT_BLOCKS * int(block_size)}B"})
             _make_views(connection)
     except BaseException:
         connection.close()

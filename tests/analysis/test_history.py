@@ -1,6 +1,7 @@
 """Rollups: percentiles within the stated bound of the exact ones, buckets that add up in any order, and minutes that are counted once."""
 
 from datetime import timedelta
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -55,6 +56,26 @@ def test_folding_changes_no_answer() -> None:
     folded = history(con, Window(route="/a"), "e2e")
     assert raw.reasons["rolled_up_until"]
     assert ([p.p50 for p in folded.points], folded.p95, folded.requests) == ([p.p50 for p in raw.points], raw.p95, raw.requests)
+
+
+def test_minutes_that_were_folded_one_by_one_become_one_piece_and_say_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    con, _ = filled(2_000, minutes=40.0)
+    raw = history(con, Window(), "e2e")
+    monkeypatch.setattr("collector.rollups.PACK_ROWS", 600)
+    con.execute(f"attach '{tmp_path / 'file.db'}' as file")  # row groups are what a checkpoint of a file leaves
+    con.execute("set global max_vacuum_tasks = 0")
+    con.execute("copy from database memory to file")
+    con.execute("use file")
+    pieces = []
+    for minute in range(42):
+        fold(con, T0_NS + minute * MINUTE_NS + OPEN_NS)
+        con.execute("checkpoint file")
+        pieces.append(con.sql("select count(distinct row_group_id) from pragma_storage_info('rollups')").fetchall()[0][0])
+    assert pieces[:5] == [0, 1, 2, 3, 4]
+    assert max(pieces) < 20  # once they are enough they are one
+    folded = history(con, Window(), "e2e")
+    assert ([p.p50 for p in folded.points], folded.p99, folded.requests) == ([p.p50 for p in raw.points], raw.p99, raw.requests)
+    assert con.sql("select count(*), count(distinct minute_ns) from rollup_counts").fetchall() == [(80, 40)]  # two routes
 
 
 def test_history_outlives_its_requests_until_its_own_retention() -> None:

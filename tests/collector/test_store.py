@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from collector.errors import StoreError, StoreMissing, StoreUnavailable, StoreVersion
-from collector.store import SCHEMA_VERSION, open_store, server_url
+from collector.store import _SETTINGS, SCHEMA_VERSION, open_store, server_url
 
 
 def make(path: Path) -> None:
@@ -163,6 +163,26 @@ def test_duckdb_takes_one_thread_and_little_memory_until_somebody_reads(tmp_path
     store.reopen()
     store.settle()
     assert store.connection.execute(asked).fetchall() == [alone]
+    store.close()
+
+
+@pytest.mark.parametrize("block_size", [65_536, 262_144])
+def test_what_one_checkpoint_wrote_no_later_one_writes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_size: int) -> None:
+    """Also in a file of an earlier build, which keeps the blocks that it was made with."""
+    with monkeypatch.context() as earlier:
+        earlier.setitem(_SETTINGS, "default_block_size", block_size)
+        make(tmp_path / "t.db")
+    store = open_store(tmp_path / "t.db", create=False)
+    held = "select block_size, checkpoint from pragma_database_size(), (select value as checkpoint from duckdb_settings() where name = 'checkpoint_threshold')"
+    assert store.cursor().execute(held).fetchall() == [(block_size, f"{160 * block_size / 2**20} MiB")]
+    for i in range(6):
+        store.connection.execute("insert into bodies select md5(range::text)::blob, 1, range from range($first, $first + 3000)", {"first": 3000 * i})
+        store.connection.execute("checkpoint")
+    groups = "select count from pragma_storage_info('bodies') where column_name = 'received_ns' and segment_type <> 'VALIDITY' order by row_group_id"
+    assert store.connection.execute(groups).fetchall() == [(3000,)] * 6
+    store.connection.execute("delete from bodies where received_ns < 7000")  # what has no row left is given back
+    store.connection.execute("checkpoint")
+    assert store.connection.execute(groups).fetchall() == [(3000,)] * 4
     store.close()
 
 
