@@ -125,8 +125,9 @@ def test_two_faults_at_once_turn_what_each_turns_in_one_world() -> None:
     assert [(world.search_factor, world.system_broken_share) for world in only] == [(40.0, 0.0), (1.0, second.amounts[1])]
 
 
-@pytest.mark.parametrize(("name", "why"), [("tool_timeout+long_outputs", "different applications"), ("under_capacity+batch_past_knee", "different applications"),
-                                           ("under_capacity+retry_storm", "both turn growth")])
+@pytest.mark.parametrize(("name", "why"), [
+    ("tool_timeout+long_outputs", "different applications"), ("under_capacity+batch_past_knee", "different applications"),
+    ("under_capacity+retry_storm", "both turn growth")])
 def test_two_faults_that_cannot_come_together_are_refused(name: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         find(name)

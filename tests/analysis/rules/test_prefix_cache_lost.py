@@ -76,7 +76,8 @@ def test_expiry_at_low_traffic_is_said() -> None:
 
 
 def test_the_stalls_of_others_follow_from_it_though_nobody_could_tell_before_what_reading_costs() -> None:
-    # Before, every prompt had 200 tokens to read, so nothing tells what one costs; since then every second one has 4,000, beside which answers take 0.5 ms a token longer.
+    # Before, every prompt had 200 tokens to read, so nothing tells what one costs; since then every second one has 4,000, beside which answers take
+    # 0.5 ms a token longer.
     found = run(engine(prefill_cost=0.5, cached=np.where(SINCE, 0, 3_800)), slo=Slo(e2e_ms=1_500.0))
     assert causes(found) == ["prefix_cache_lost"]
     assert any(one.what == "decode_stall" and "it follows from prefix_cache_lost" in one.figure for one in found.verdict.ruled_out)
