@@ -6,7 +6,7 @@ Budgets per group, stage rows, and the overrun share of breaching requests.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -142,8 +142,8 @@ class StageRow(msgspec.Struct, kw_only=True):
     `tail_ms` the mean within 2 points of the SLO percentile; each column sums to the request's own. `breach_share` is
     the mean share of the overrun among breaching requests; a stage without a budget of its own gets its group's share
     in proportion to its time. `over` compares `tail_ms` with the budget, because those means add up to the percentile
-    and P95s do not. Rows of group `after_first_token` are time behind the judged path (TTFT judged) and have no
-    budget.
+    and P95s do not; `amber`: over it while the requests are within the SLO, which is no breach. Rows of group `after_first_token` are time behind the judged
+    path (TTFT judged) and have no budget.
     """
 
     stage: str | None
@@ -157,6 +157,7 @@ class StageRow(msgspec.Struct, kw_only=True):
     tail_ms: float | None
     breach_share: float | None
     over: bool
+    amber: bool = False
     budget: str | None = None
     reasons: dict[str, str] = {}
 
@@ -318,7 +319,7 @@ def _row(
     share: float | None,
 ) -> StageRow:
     n = len(ordered)
-    quantiles: dict[str, float | None] = {}
+    quantiles: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     for percentile, name in ((50.0, "p50_ms"), (90.0, "p90_ms"), (95.0, "p95_ms"), (99.0, "p99_ms")):
         quantiles[name] = sorted_quantile(ordered, percentile / 100.0) if n >= MIN_N[percentile] else None

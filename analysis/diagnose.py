@@ -234,6 +234,8 @@ def diagnose(
     held = budget_rows(facts.times, facts.budgets, facts.breaching, slo.percentile) if facts.budgets.own else []
     over = facts.over
     about, why_none = (None, None) if with_findings else _fitting(facts, known)
+    if not over:
+        rows = [msgspec.structs.replace(row, amber=row.over) for row in rows]
     if not over and not ((with_findings or about) and _worse(facts)):
         return Diagnosed(_within(facts), good, facts.baseline, rows, [], _checklist(facts), {}, budgets=held)
     ranked = run_rules(_case(facts, lookups, coverage), rules()) if with_findings else about or Ranked([], [], [], {})
@@ -717,7 +719,7 @@ def _sentence(facts: _Facts, stage: str, main: Diagnosis | None, why_none: str |
         where = f"tokens come too slowly in {stage}"
     else:
         spent, total = facts.excess.tail_ms.get(stage, 0.0), sum(facts.excess.tail_ms.values())
-        where = f"{stage} takes {say_ms(spent)} of the {say_ms(total)} of a slow request"
+        where = f"{stage} takes {say_ms(spent)} of the {say_ms(total)} of {_whose(facts)}"
         held = max(main.claims_ms, key=lambda name: main.claims_ms[name]) if main is not None else stage
         where += f" and holds up {held} ({say_ms(facts.excess.tail_ms.get(held, 0.0))})" if held != stage else ""
     if stage == OTHER and (main is None or main.finding.rule == "unattributed_time"):
@@ -731,6 +733,13 @@ def _sentence(facts: _Facts, stage: str, main: Diagnosis | None, why_none: str |
     if main is None:
         return f"{lead}: {where}; no cause that is known explains enough of it, so look at the slow requests of that stage."
     return f"{lead}: {where}, because {main.because}. {_gain(main.finding, percentile)}"
+
+
+def _whose(facts: _Facts) -> str:
+    """Of which requests the sentence's means are: the stage rows, which sum to the SLO percentile, are of others."""
+    if not facts.breaching[facts.excess.tail_index].all():
+        return f"a request around P{facts.slo.percentile:g}"
+    return "a request over the limit" + (" since the onset" if facts.onset is not None else "")
 
 
 def _since(facts: _Facts) -> str:

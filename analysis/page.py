@@ -150,7 +150,8 @@ def _budget_rows(report: Report) -> list[tuple[str, ...]]:
 
 def _stage_cells(row: StageRow) -> tuple[str, ...]:
     share = say_ratio(row.breach_share) if row.breach_share is not None else "-"
-    return (row.stage or row.group, *(_ms(value) for value in (row.budget_ms, row.typical_ms, row.tail_ms, row.p95_ms)), share, "OVER" if row.over else "")
+    told = "amber" if row.amber else "OVER" if row.over else ""
+    return (row.stage or row.group, *(_ms(value) for value in (row.budget_ms, row.typical_ms, row.tail_ms, row.p95_ms)), share, told)
 
 
 def _stage_table(report: Report) -> str:
@@ -159,10 +160,10 @@ def _stage_table(report: Report) -> str:
     for row in report.stages:
         name, *cells, over = _stage_cells(row)
         width = 16.0 * (row.tail_ms or 0.0) / widest
-        bar = f'<span class="bar{" over" if row.over else ""}" style="width:{width:.2f}rem"></span>'
+        bar = f'<span class="bar{" over" if row.over and not row.amber else ""}" style="width:{width:.2f}rem"></span>'
         label = f"&emsp;{_esc(name)}" if row.stage else f"<b>{_esc(name)}</b>"
         body.append(f"<tr><td>{label}</td>" + "".join(f"<td>{_esc(cell)}</td>" for cell in cells) + f"<td style=text-align:left>{bar} {_esc(over)}</td></tr>")
-    head = "".join(f"<th>{_esc(cell)}</th>" for cell in ("stage", "budget", "typical", f"slow (P{report.slo.percentile:g})", "P95", "share of overrun", ""))
+    head = "".join(f"<th>{_esc(cell)}</th>" for cell in ("stage", "budget", "typical", f"near P{report.slo.percentile:g}", "P95", "share of overrun", ""))
     return f"<div class=wide><table><tr>{head}</tr>{''.join(body)}</table></div>"
 
 

@@ -18,6 +18,7 @@ from analysis.incident import Changed
 from analysis.latency import Percentiles
 from analysis.money import say_cost
 from analysis.report import Report, seeking
+from analysis.tail import TAIL_POINTS
 from analysis.window import rfc3339
 
 _MIN_WIDTH: Final = 72
@@ -167,15 +168,17 @@ def _stages(report: Report, width: int) -> list[str]:
     metric = (report.verdict.metric or "e2e").upper()
     percentile = f"P{report.slo.percentile:g}"
     rows: list[tuple[str, ...]] = [
-        ("STAGES", "budget", "typical", f"slow ({percentile})", "P50", "P95", "P99", "overrun", "")
+        ("STAGES", "budget", "typical", f"near {percentile}", "P50", "P95", "P99", "overrun", "")
     ]
     slowest = max((row.tail_ms or 0.0 for row in report.stages), default=0.0)
     for row, name in _told(report.stages, slowest):
         share = say_ratio(row.breach_share) if row.breach_share is not None else "-"
         times = (row.budget_ms, row.typical_ms, row.tail_ms, row.p50_ms, row.p95_ms, row.p99_ms)
-        rows.append((name, *(_time(value) for value in times), share, "OVER" if row.over else ""))
+        rows.append((name, *(_time(value) for value in times), share, "amber" if row.amber else "OVER" if row.over else ""))
     whole = "to the first token" if metric == "TTFT" else "of the whole request"
-    note = f"path {whole}; {metric} means: typical P40-P60, slow around {percentile}"
+    low, high = report.slo.percentile - TAIL_POINTS, min(100.0, report.slo.percentile + TAIL_POINTS)
+    note = f"path {whole}; {metric} means: typical P40-P60, near {percentile} P{low:g}-P{high:g}"
+    note += "; amber: over its part while requests are within the SLO" if any(row.amber for row in report.stages) else ""
     named = next((row.budget for row in report.stages if row.budget is not None), None)
     note += f"; budget: {printable(named, 60)}" if named is not None else ""
     return [*_table(rows, "<>>>>>>><"), *_wrap(note, width, "  ", "  ")]

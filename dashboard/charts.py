@@ -143,6 +143,8 @@ def _against_budget(row: StageRow, theme: Theme) -> str:
     slow = say_ms(row.tail_ms)
     if row.budget_ms is None:
         return slow
+    if row.amber and row.tail_ms is not None:
+        return f"<b>{slow}</b> / {say_ms(row.budget_ms)} ◐ {row.tail_ms / row.budget_ms:.1f}×"
     if not row.over or row.tail_ms is None:
         return f"{slow} / {say_ms(row.budget_ms)} ✓"
     return f'<span style="color:{theme.over}"><b>{slow}</b> / {say_ms(row.budget_ms)} <b>▲ {row.tail_ms / row.budget_ms:.1f}×</b></span>'

@@ -67,9 +67,11 @@ def headline(found: Stages, report: Report) -> tuple[str, list[str]]:
         unjudged = report.verdict.status in _UNJUDGED
         return "No stage can be judged", [ui.sentence(report.verdict.sentence) if unjudged else ui.begun(ui.sentence(found.reasons.get("parts", ""))) + "."]
     metric, groups = (found.metric or "").upper(), [row for row in found.stages if row.stage is None and row.budget_ms is not None]
-    over = [row for row in groups if row.over]
+    over, amber = [row for row in groups if row.over], any(row.amber for row in groups)
     names = ", ".join(f"{ui.text(row.group)} {say_ms(row.tail_ms)} of {say_ms(row.budget_ms)}" for row in over)
-    first = f"▲ {len(over)} of {len(groups)} groups over budget: {names}" if over else f"✓ None of {len(groups)} groups is over its {metric} budget"
+    mark, within = ("◐", ", while requests are within the SLO") if amber else ("▲", "")
+    none = f"✓ None of {len(groups)} groups is over its {metric} budget"
+    first = f"{mark} {len(over)} of {len(groups)} groups over budget{within}: {names}" if over else none
     if not groups:
         first = f"{metric} has no stage budgets"
     largest = max(found.parts, key=lambda part: part.added_ms)
@@ -82,7 +84,7 @@ def headline(found: Stages, report: Report) -> tuple[str, list[str]]:
 
 
 def _box(found: Stages, report: Report) -> str:
-    return ui.box(*headline(found, report), bad=any(row.over for row in found.stages))
+    return ui.box(*headline(found, report), bad=any(row.over and not row.amber for row in found.stages))
 
 
 def _budgets(found: Stages, theme: Theme) -> None:

@@ -177,8 +177,10 @@ def stage_strips(report: Report, theme: Theme) -> str:
     upto = "to its first token" if report.verdict.metric == "ttft" else "in all"
     chips = " ".join(ui.chip(stage, theme) for stage in typical if slow[stage] > 0.0 or typical[stage] > 0.0)
     return (f"<h2>Where a request's time goes, {upto}</h2>"
-            + ui.strip("typical", typical, sum(typical.values()), widest, theme) + ui.strip("slow", slow, sum(slow.values()), widest, theme)
-            + f"<small>Means of {metric} P40–P60 and within 2 points of P{report.slo.percentile:g}; stages sum to the total. {chips}</small>")
+            + ui.strip("typical", typical, sum(typical.values()), widest, theme)
+            + ui.strip(f"near P{report.slo.percentile:g}", slow, sum(slow.values()), widest, theme)
+            + f"<small>Means of {metric} P40–P60 and within 2 points of P{report.slo.percentile:g}; stages sum to the total. The sentence above speaks of "
+              f"the requests over the limit. {chips}</small>")
 
 
 def details(report: Report) -> str:

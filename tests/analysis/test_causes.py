@@ -85,7 +85,7 @@ def test_a_server_answers_at_once_and_tells_the_causes_with_their_age_when_they_
     assert (first.latency, first.goodput, first.verdict.stage) == (whole.latency, whole.goodput, "queue")
     assert (first.findings, first.findings_age_s, first.verdict.cause, first.edges) == ([], None, None, None)
     assert first.verdict.reasons["cause"] == first.reasons["findings"] == first.reasons["edges"] == FINDING_CAUSES
-    assert first.verdict.sentence.endswith("of a slow request.")
+    assert first.verdict.sentence.endswith("of a request over the limit since the onset.")
     for text in (render(first), to_html(first), to_markdown(first)):
         assert FINDING_CAUSES in text
     may_begin.set()

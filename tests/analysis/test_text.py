@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.finding import printable, say_ms, say_ratio
+from analysis.page import to_html, to_markdown
 from analysis.report import Report, build
 from analysis.slo import DEFAULT, parse_slo
 from analysis.text import render
@@ -31,6 +32,24 @@ def test_verdict_stands_first_and_all_fits_one_screen(report: Report) -> None:
     assert lines[1].startswith("TTFT P95 is 52.5 s against a limit of 1.00 s")
     assert len(lines) <= LINES_OF_A_SCREEN
     assert max(map(len, lines)) <= 100
+
+
+def test_sentence_and_stages_say_of_which_requests_their_means_are(report: Report) -> None:
+    assert "queue takes 29.3 s of the 29.4 s of a request over the limit since the onset" in report.verdict.sentence
+    assert "typical P40-P60, near P95 P93-P97" in render(report)
+    assert not any(row.amber for row in report.stages)
+
+
+def test_a_stage_over_its_part_of_a_budget_that_is_kept_is_amber_and_no_verdict() -> None:
+    con = store()
+    insert(con, requests(400, retrieval_ms=700.0, prefill_ms=100.0, ttft_retrieval_ms=700.0, ttft_prefill_ms=100.0, decode_ms=500.0))
+    calm = build(con, Window(), DEFAULT)
+    assert (calm.verdict.status, calm.verdict.stage) == ("within_budget", None)
+    assert [(row.group, row.over, row.amber) for row in calm.stages if row.stage is None and row.over] == [("retrieval", True, True)]
+    for text in (render(calm), to_markdown(calm), to_html(calm)):
+        assert "amber" in text
+        assert "OVER " not in text.replace("OVERRUN ", "")
+    assert 'class="bar over"' not in to_html(calm)
 
 
 def test_every_number_says_its_unit_and_source(report: Report) -> None:
