@@ -547,9 +547,15 @@ def dashboard(
     artifact: Annotated[Path | None, typer.Option("--artifact", help="The length predictor to show, a folder that `overrun train` wrote.")] = None,
 ) -> None:
     """Show the dashboard of a running server in the browser."""
-    from dashboard.launch import DashboardError, run, wait_ready
+    import signal
 
+    from dashboard.launch import DashboardError, pick_port, run, wait_ready
+
+    # Ended from outside, it ends the process that serves the pages as with Ctrl-C: nothing keeps the port.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    shown = None
     try:
+        port = pick_port(port, host)
         shown = run(url, port, host, artifact)
         print(f"dashboard: {wait_ready(shown, port, host)}", file=sys.stderr)
         code = shown.wait()
@@ -557,6 +563,10 @@ def dashboard(
         fail(str(error))
     except KeyboardInterrupt:
         code = 0
+    finally:
+        if shown is not None:
+            shown.terminate()
+            shown.wait()
     raise typer.Exit(code)
 
 

@@ -20,6 +20,9 @@ from dashboard.theme import Theme, in_order, say_added, say_ms, say_step, say_ti
 
 # Parts below this share of a waterfall's change are drawn together.
 _LEAST_PART: Final = 0.01
+# Rows of the heat map that stay empty around what it shows, and the fewest that it has: fewer would tear a single row apart.
+_AROUND_ROWS: Final = 2
+_FEWEST_ROWS: Final = 16
 # A stage stands below its group.
 _INDENT_PX: Final = 14
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -116,7 +119,7 @@ def heat(found: Heatmap, theme: Theme, course: Series | None = None, box: Box | 
         "dragmode": "select", "showlegend": True, "legend": legend(theme),
         "xaxis": axis(theme, type="date", showgrid=False, tickformat="%H:%M:%S" if found.step_s < 60 else "%H:%M\n%b %-d",
                        range=[start.isoformat(), (start + step * max(columns, 1)).isoformat()]),
-        "yaxis": axis(theme, tickvals=marks, ticktext=[say_tick(ms) for ms in found.labels_ms], range=[0, len(found.counts)], showgrid=False), "shapes": []}
+        "yaxis": axis(theme, tickvals=marks, ticktext=[say_tick(ms) for ms in found.labels_ms], range=_rows_shown(found, box), showgrid=False), "shapes": []}
     if box is not None:
         shape["shapes"].append({
             "type": "rect", "x0": box.start.isoformat(), "x1": box.end.isoformat(), "y0": _place(box.min_ms, edges), "y1": _place(box.max_ms, edges),
@@ -127,6 +130,17 @@ def heat(found: Heatmap, theme: Theme, course: Series | None = None, box: Box | 
         words = f"limit {say_tick(found.limit_ms)}"
         shape["annotations"] = [note(1.0, at, words, theme, xref="paper", xanchor="right", yshift=9, background=theme.background)]
     return {"data": data, "layout": shape}
+
+
+def _rows_shown(found: Heatmap, box: Box | None) -> list[int]:
+    """From which row of the heat map to which: all that hold a request, the limit and the chosen box."""
+    shown = [i + 0.5 for i, row in enumerate(found.counts) if any(row)]
+    edges = found.edges_ms
+    shown += [_place(ms, edges) for ms in (found.limit_ms, box and box.min_ms, box and box.max_ms) if ms and edges and edges[0] <= ms <= edges[-1]]
+    low, high = math.floor(min(shown, default=0.0)) - _AROUND_ROWS, math.ceil(max(shown, default=0.0)) + _AROUND_ROWS
+    spare = max(_FEWEST_ROWS - (high - low), 0)
+    low, high = low - spare // 2, high + spare - spare // 2
+    return [max(low, 0), min(high, len(found.counts))]
 
 
 def box_of(selection: dict[str, Any] | None, found: Heatmap) -> Box | None:

@@ -19,7 +19,7 @@ def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
     box = state.box()
     ui.put(f"<h2>{metric.upper()} of successful requests over time</h2>")
     if not found.counts:
-        ui.put(f"<p>{ui.begun(ui.sentence(found.reasons.get('counts', '')))}.</p>")
+        ui.put(f"<p>{ui.stated(found.reasons.get('counts'))}</p>")
         return box
     key = f"heat-{metric}"
     st.plotly_chart(
@@ -53,13 +53,13 @@ def chosen(box: Box, metric: str, total: int | None = None) -> None:
     """Say which box is chosen, with a way out of it."""
     with st.container(horizontal=True, vertical_alignment="center"):
         many = f": <b>{total:,}</b> requests" if total is not None else ""
-        ui.put(f"<p>In the box: {say_span(box.start, box.end)}, {metric.upper()} {say_ms(box.min_ms)} to {say_ms(box.max_ms)}{many}</p>")
+        ui.put(f"In the box: {say_span(box.start, box.end)}, {metric.upper()} {say_ms(box.min_ms)} to {say_ms(box.max_ms)}{many}")
         st.button("Clear the box", on_click=state.choose_box, args=(None,), icon=":material/close:", type="tertiary")
 
 
 def shared(asked: data.Asked, metric: str, box: Box | None) -> None:
     """What the requests of the box share (without one: those over the limit), against all others."""
-    ui.put(lift.table(others(asked, metric, box)))
+    ui.put(lift.table(others(asked, metric, box), these="Requests in the box" if box else None))
 
 
 def others(asked: data.Asked, metric: str, box: Box | None) -> Cohorts:

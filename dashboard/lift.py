@@ -7,22 +7,22 @@ from dashboard import ui
 from dashboard.theme import say_ms, say_ratio
 
 
-def table(found: Cohorts) -> str:
-    """The comparison as safe HTML, led by its sentence."""
-    head = f"<h2>{headline(found)}</h2>"
+def table(found: Cohorts, these: str | None = None) -> str:
+    """The comparison as safe HTML, led by its sentence; `these` names the requests where the page has said already which they are."""
+    head = f"<h2>{headline(found, these)}</h2>"
     sampled = "; shares are of the requests that these sampled ones stand for" if found.sampling == "weighted" else ""
     looked = (f"<small>n {found.n_slow:,} against {found.n_rest:,} others of the window{sampled}; {ui.text(found.metric.upper())}; "
               "lift = how many times as often, q = chance of such a difference among so many attributes; source /api/v1/cohorts</small>")
     if not found.cohorts:
         why = found.reasons.get("cohorts") or "no attribute's value is more common among them than chance allows"
-        return f"{head}<p>{ui.sentence(why[0].upper() + why[1:])}.</p>{looked}{_skipped(found)}"
+        return f"{head}<p>{ui.stated(why)}</p>{looked}{_skipped(found)}"
     rows = [[_value(cohort), _bars(cohort), _lift(cohort), _without(cohort)] for cohort in found.cohorts]
     return (head + ui.table(["Attribute", "share of these / of the others", "lift", "P99 without it"], rows) + looked + _skipped(found))
 
 
-def headline(found: Cohorts) -> str:
+def headline(found: Cohorts, these: str | None = None) -> str:
     """What is most common among them, in a sentence, as safe HTML."""
-    these = f"{ui.begun(ui.text(found.selection, 200))}, n {found.n_slow:,}"
+    these = f"{these or ui.begun(ui.text(found.selection, 200))}, n {found.n_slow:,}"
     if not found.n_slow:
         return "No request to hold against the others"
     if not found.cohorts:

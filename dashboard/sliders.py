@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
+from analysis.finding import Fix
 from analysis.report import Report
 from analysis.whatif_api import ParameterInfo
 from dashboard.theme import STAGE_ORDER
@@ -20,16 +21,37 @@ _BEGIN: Final = {"max_tokens": "512", "max_input_tokens": "4096", "token_budget"
                  "fallback_ms": "1000", "sequences": "64", "replicas": "2", "hit_ratio": "0.6", "factor": "1.3", "time_factor": "0.6", "step_factor": "0.65"}
 
 
+def name_of(fix: Fix, known: Container[str]) -> str | None:
+    """What the what-ifs call a finding's fix, None where none of them computes it."""
+    return next((name for name in (fix.whatif, fix.id) if name is not None and name in known), None)
+
+
+def to_try(fix: Fix | None, known: Container[str]) -> dict[str, str] | None:
+    """What the address of the What-if page says to ask what a finding's fix asked; None where it cannot be asked."""
+    name = name_of(fix, known) if fix is not None else None
+    return None if fix is None or name is None else {"fix": name} | {f"p_{key}": value for key, value in given(fix).items()}
+
+
+def given(fix: Fix) -> dict[str, str]:
+    """The parameters of a finding's fix, as they are chosen."""
+    return {key: value if isinstance(value, str) else f"{value:.10g}" for key, value in fix.parameters.items()}
+
+
+def found(report: Report, name: str) -> Fix | None:
+    """The fix of the first finding that a what-if computes, by the what-if's name."""
+    return next((finding.fix for finding in report.findings if finding.fix is not None and name_of(finding.fix, (name,))), None)
+
+
 def first_fix(report: Report, known: Sequence[str]) -> str:
     """The fix to begin with: that of the first finding whose fix can be computed, else a cap."""
-    named = [finding.fix.id for finding in report.findings if finding.fix is not None and finding.fix.id in known]
+    named = [name for finding in report.findings if finding.fix is not None and (name := name_of(finding.fix, known))]
     return next(iter([*named, "cap"])) if "cap" in known or named else known[0]
 
 
-def choices(info: ParameterInfo, report: Report) -> tuple[list[str], str, str]:
-    """Return the values to choose from, the one to begin with, and what the parameter means."""
-    options = list(_options(info))
-    begin = _begin(info, report)
+def choices(info: ParameterInfo, report: Report, fix: str) -> tuple[list[str], str, str]:
+    """Return the values to choose from, the one to begin with (that of the finding with this fix, if there is one), and what the parameter means."""
+    options, own = list(_options(info)), found(report, fix)
+    begin = (own and given(own).get(info.name)) or _begin(info, report)
     if begin not in options:
         options.append(begin)
         if _is_number(begin):

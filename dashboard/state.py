@@ -14,6 +14,7 @@ from typing import Any
 
 import streamlit as st
 
+from analysis.client import ClientError
 from analysis.window import parse_duration, rfc3339
 from dashboard.box import Box
 
@@ -145,13 +146,18 @@ def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
                 st.caption("RFC 3339 with its zone, or relative to now.")
         chosen = Filters(since or DEFAULT_PRESET, _time(from_), _time(to), *(_text(_given(name)) for name in (*KINDS, "slo")))
         st.session_state[_FILTERS] = chosen
-        values = menus(chosen)
+        try:
+            values, gone = menus(chosen), None
+        except ClientError as error:  # what is chosen stays in sight and in the URL, whatever the server says
+            values, gone = {}, error
         # A menu of a kind that nobody sends would only take room.
         shown = [kind for kind in KINDS if kind != "tenant" or values.get(kind) or _given(kind)]
         picked = {kind: _menu(kind, values.get(kind, [])) for kind in shown}
         slo = st.text_input(
             "SLO", key="slo", bind="query-params", placeholder="SLO: server's default", label_visibility="collapsed", width=152)
     st.session_state[_FILTERS] = Filters(chosen.since, chosen.from_, chosen.to, **picked, slo=_text(slo))
+    if gone is not None:
+        raise gone
     return filters()
 
 

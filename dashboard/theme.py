@@ -173,6 +173,7 @@ _CSS: Final = """
 .ov-box p{margin:0 0 8px;font-size:1rem;line-height:1.5}
 .ov-box p:last-child{margin-bottom:0}
 .ov{color:VAR_INK;font-variant-numeric:tabular-nums;font-size:.92rem;line-height:1.45;overflow-wrap:anywhere}
+.ov p,.ov dd,.ov li,.ov small,.ov h2,.ov-box h1{text-wrap:pretty}
 .ov h2{font-size:1.02rem;font-weight:650;margin:14px 0 6px;padding:0;color:VAR_INK}
 .ov small,.ov .ov-muted{color:VAR_MUTED;font-size:.8rem}
 .ov .ov-over{color:VAR_OVER;font-weight:650}
@@ -258,7 +259,10 @@ _CSS: Final = """
 .ov .ov-cards td,.ov .ov-cards table td{display:block;border:0;padding:0;text-align:left}
 .ov .ov-cards td:first-child,.ov .ov-cards td:has(img,.ov-share,.ov-long){grid-column:1/-1}.ov .ov-cards td:empty{display:none}
 .ov .ov-cards td:not(:first-child)::before{content:attr(data-of);display:block;color:VAR_MUTED;font-size:.78rem}.ov .ov-cards img{margin-left:0}
-.ov .ov-under .ov-facts{padding-left:14px}.ov .ov-hide{display:none}.ov .ov-facts{grid-template-columns:1fr}}
+.ov .ov-under .ov-facts{padding-left:14px}.ov .ov-hide{display:none}.ov .ov-facts{grid-template-columns:1fr}
+.ov .ov-facts dt:not(:first-child){margin-top:6px}}
+@media (prefers-reduced-motion:reduce){.stApp *,.stApp *::before,.stApp *::after{animation-duration:1ms!important;animation-iteration-count:1!important;
+  transition-duration:1ms!important}}
 """
 
 

@@ -52,6 +52,11 @@ def sentence(value: str) -> str:
     return text(value, _LONGEST_SENTENCE)
 
 
+def stated(words: str | None) -> str:
+    """Return words of the API as a sentence of its own, safe HTML; empty without any."""
+    return f"{begun(sentence(words))}." if words else ""
+
+
 def put(body: str) -> None:
     """Place HTML that was made here on the page."""
     st.html(f'<div class="ov">{body}</div>')

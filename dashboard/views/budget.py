@@ -65,7 +65,7 @@ def headline(found: Stages, report: Report) -> tuple[str, list[str]]:
     """What the page finds, as safe HTML: a headline and what stands below it."""
     if not found.parts or found.slow_ms is None or found.typical_ms is None:
         unjudged = report.verdict.status in _UNJUDGED
-        return "No stage can be judged", [ui.sentence(report.verdict.sentence) if unjudged else ui.begun(ui.sentence(found.reasons.get("parts", ""))) + "."]
+        return "No stage can be judged", [ui.sentence(report.verdict.sentence) if unjudged else ui.stated(found.reasons.get("parts"))]
     metric, groups = (found.metric or "").upper(), [row for row in found.stages if row.stage is None and row.budget_ms is not None]
     over, amber = [row for row in groups if row.over], any(row.amber for row in groups)
     names = ", ".join(f"{ui.text(row.group)} {say_ms(row.tail_ms)} of {say_ms(row.budget_ms)}" for row in over)

@@ -79,13 +79,11 @@ def range_text(start: datetime, end: datetime) -> str:
 
 def headline(found: Comparison) -> tuple[str, list[str]]:
     """The comparison's own sentence, as safe HTML."""
-    at = f"The change began at {say_time(found.change_at, date=True)}." if found.change_at else _begun(found.reasons.get("change_at"))
+    at = "" if found.outcome == "not_enough_data" else ui.stated(found.reasons.get("change_at"))
+    if found.change_at:
+        at = f"The change began at {say_time(found.change_at, date=True)}."
     new = "; ".join(f"{ui.text(change.what)} <b>{ui.text(change.after)}</b>" for change in found.changed)
     return f"{_GLYPH[found.outcome]} {ui.sentence(found.sentence)}", [at, f"New then: {new}" if new else ""]
-
-
-def _begun(words: str | None) -> str:
-    return f"{ui.begun(ui.sentence(words))}." if words else ""
 
 
 def sides(found: Comparison) -> str:
@@ -107,10 +105,9 @@ def quantiles(found: Comparison) -> str:
                 why = ui.sentence(next(iter(change.reasons.values()), ""))
                 rows.append([f"{metric.metric.upper()} P{change.quantile:g}", f"<small>{why}</small>", "", "", ""])
                 continue
-            certain = "beyond chance" if change.significant else "may be chance"
             rest = say_added(change.adjusted_ms) if change.adjusted_ms is not None else "–"
             rows.append([f"{metric.metric.upper()} P{change.quantile:g}", say_ms(change.before_ms), say_ms(change.after_ms),
-                         f"{say_added(change.difference_ms or 0.0)}<small>{certain}</small>", rest])
+                         f"{say_added(change.difference_ms or 0.0)}{_certain(change.significant, change.difference_ms)}", rest])
     return ui.table(["", "A", "B", "B − A", "with the same traffic"], rows, caption="Beyond chance: at least 5 %, and outside an interval that is widened for "
                     "all that is asked here; it is wider than the 95 % of the chart.") if rows else ""
 
@@ -129,7 +126,11 @@ def _ratio(change: RatioChange) -> str:
     if change.difference is None:
         return "–"
     points = f"{100.0 * change.difference:+.1f} points".replace("-", "−")
-    return f"{points}<small>{'beyond chance' if change.significant else 'may be chance'}</small>"
+    return f"{points}{_certain(change.significant, change.difference)}"
+
+
+def _certain(significant: bool | None, difference: float | None) -> str:
+    return f"<small>{'beyond chance' if significant else 'may be chance'}</small>" if difference else ""
 
 
 def _pick(asked: data.Asked, metric: str, before: str, after: str, theme: Theme) -> None:

@@ -55,12 +55,13 @@ def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[C
 def headline(found: EngineCourse) -> tuple[str, list[str]]:
     """Whether the engine warned, as safe HTML."""
     if not found.indicators:
-        return "The inference servers say nothing here", [ui.begun(ui.sentence(found.reasons.get("indicators", ""))) + "."]
+        return "The inference servers say nothing here", [ui.stated(found.reasons.get("indicators"))]
     metric = found.metric.upper()
     ahead = sorted((row for row in found.indicators if row.lead_s is not None), key=lambda row: -(row.lead_s or 0.0))
     if not found.effect_n:
         told = [f"{name_of(row.indicator)} {said(row)}" for row in found.indicators if row.crossed_at is not None]
-        what = f"{len(told)} signal{'s' if len(told) > 1 else ''} reached the threshold" if told else "No signal reached its threshold"
+        many = f"{len(told)} signals reached their thresholds" if told[1:] else "1 signal reached the threshold"
+        what = many if told else "No signal reached its threshold"
         return what, [f"{', '.join(told)}. " * bool(told) + f"No request carries {metric} here: whether they came before it broke cannot be told."]
     if found.breach_at is None:
         raised = [row for row in found.indicators if row.crossed_at is not None]

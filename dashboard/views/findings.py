@@ -8,7 +8,7 @@ import streamlit as st
 
 from analysis.finding import Finding, Fix, Predicted
 from analysis.report import Report, seeking
-from dashboard import data, evidence, nav, state, states, ui
+from dashboard import data, evidence, nav, sliders, state, states, ui
 from dashboard.theme import Theme, say_ms, say_ratio, theme_of
 
 _CONFIDENT = ((0.85, "high"), (0.6, "medium"), (0.0, "low"))
@@ -42,7 +42,7 @@ def headline(report: Report) -> tuple[str, list[str]]:
         return "Causes are being sought", [ui.sentence(report.verdict.sentence)]
     if not count:
         why = report.reasons.get("findings") or "no check found a cause in these requests"
-        return "No finding", [ui.sentence(f"{ui.begun(why)}.")]
+        return "No finding", [ui.stated(why)]
     first = report.findings[0]
     where = f"{ui.text(first.stage)} ({ui.text(first.service)})" if first.service else ui.text(first.stage)
     words = f"{f'{count} findings, the first' if count > 1 else '1 finding'}: {ui.text(first.rule.replace('_', ' '))} in {where}"
@@ -90,10 +90,15 @@ def period(fix: Fix) -> str:
 
 def prediction(fix: Fix, gain: Predicted) -> str:
     """A prediction in a line, marked as one."""
-    parts = [f"90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}" if gain.interval else "", f"of {period(fix)}" if period(fix) else ""]
-    said = ", ".join(part for part in parts if part)
+    said = ", ".join(part for part in (interval_of(gain), f"of {period(fix)}" if period(fix) else "") if part)
     return (f'<span class="ov-predicted">predicted {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → '
             f"<b>{say_ms(gain.after)}</b></span>" + (f" <small>({said})</small>" if said else ""))
+
+
+def interval_of(gain: Predicted) -> str:
+    """The interval of a prediction in words; empty where there is none, or no more than the prediction itself."""
+    low, high = map(say_ms, gain.interval or (gain.after, gain.after))
+    return f"90 % interval {low} to {high}" if low != high else ""
 
 
 def before_after(gain: Predicted, limit: float | None, theme: Theme, of: str = "") -> str:
@@ -108,7 +113,7 @@ def before_after(gain: Predicted, limit: float | None, theme: Theme, of: str = "
         return (f'<div class="ov-strip"><span>{what}</span><div class="ov-track">{tick}<span class="{style}" style="width:{100.0 * value / widest:.2f}%">'
                 f'</span></div><span class="ov-end">{number}</span></div>')
 
-    interval = f", 90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}" if gain.interval else ""
+    interval = f", {interval_of(gain)}" if interval_of(gain) else ""
     against = f", limit {say_ms(limit)}" if limit else ""
     return (f'<div role="img" aria-label="{name} now {say_ms(gain.before)}, predicted {say_ms(gain.after)}{interval}{against}">'
             + bar("now", gain.before, "ov-now") + bar("predicted", gain.after, "ov-then")
@@ -132,6 +137,6 @@ def _no_fix(finding: Finding) -> str:
 
 def _next(finding: Finding) -> None:
     steps = [("traces", f"Exemplar {i} · {trace_id[:8]}", {"trace": trace_id}) for i, trace_id in enumerate(finding.exemplars, 1)]
-    if finding.fix is not None and finding.fix.id in {info.fix for info in data.fixes()}:
-        steps.append(("whatif", "Try it in What-if", {"fix": finding.fix.id}))
+    if (asked := sliders.to_try(finding.fix, data.fix_names())) is not None:
+        steps.append(("whatif", "Try it in What-if", asked))
     nav.links_with(*steps)

@@ -10,7 +10,7 @@ from analysis.report import Report
 from analysis.trust import Check
 from dashboard import data, nav, state, states, ui
 from dashboard.theme import say_age, say_count, say_ratio, say_time
-from dashboard.views.verdict import METRICS
+from dashboard.views.verdict import check_name
 
 _ORDER = {"fail": 0, "warn": 1, "ok": 2}
 _MOST_SERVICES = 12
@@ -50,7 +50,8 @@ def headline(checks: list[Check]) -> tuple[str, list[str]]:
     first = (failed or warned)[0]
     count = len(failed) + len(warned)
     words = "Do not trust every number here" if failed else "Read these numbers with care"
-    return f"{words}: {count} of {len(checks)} checks {'needs' if count == 1 else 'need'} a look", [f"{ui.text(name(first))}: {ui.sentence(first.detail)}."]
+    headed = f"{words}: {count} of {len(checks)} checks {'needs' if count == 1 else 'need'} a look"
+    return headed, [f"{ui.text(check_name(first))}: {ui.sentence(first.detail)}."]
 
 
 def freshness(report: Report) -> str:
@@ -70,7 +71,7 @@ def freshness(report: Report) -> str:
 
 def table(checks: list[Check]) -> str:
     """One row per check, worst first."""
-    rows = [[ui.text(name(check)), _GLYPH[check.status], ui.sentence(check.detail)] for check in sorted(checks, key=lambda check: _ORDER[check.status])]
+    rows = [[ui.text(check_name(check)), _GLYPH[check.status], ui.sentence(check.detail)] for check in sorted(checks, key=lambda check: _ORDER[check.status])]
     return f'<div class="ov-prose">{ui.table(["Check", "Result", "What was found"], rows)}</div>' if rows else ""
 
 
@@ -98,8 +99,3 @@ def services(found: Checkup) -> str:
     parts += [f"<p>and {more:,} more; choose a service above, or run <code>overrun doctor</code></p>"] if more > 0 else []
     why = "" if parts else "<p>No span of this window tells of a service.</p>"
     return f'<h2>What each service sends, and what to switch on</h2>{"".join(parts)}{why}<p><small>Source /api/v1/doctor</small></p>'
-
-
-def name(check: Check) -> str:
-    """A check's name in words."""
-    return " ".join(word.upper() if word in METRICS else word for word in check.check.split("_"))

@@ -56,7 +56,7 @@ def _box(report: Report) -> str:
     if not _folder():
         return ui.box("No predictor is loaded", [
             "A predictor learns output lengths from past requests and tells a router P10, P50, P90 and P99 before a request runs.",
-            *(ui.begun(ui.sentence(length)) + "." for length in _lengths(report))])
+            *map(ui.stated, _lengths(report))])
     try:
         artifact = data.artifact(_folder())
     except ArtifactError as error:

@@ -13,7 +13,7 @@ from analysis.finding import printable
 from analysis.report import Report
 from analysis.requests import RequestList, RequestRow
 from analysis.trace import Trace
-from dashboard import data, downloads, heat, nav, state, states, ui, waterfall
+from dashboard import data, downloads, heat, nav, sliders, state, states, ui, waterfall
 from dashboard.box import Box
 from dashboard.theme import Theme, in_order, say_ms, say_ratio, say_time, theme_of
 from dashboard.views.findings import prediction
@@ -120,7 +120,7 @@ def _table(listed: RequestList, metric: str, box: Box | None, *, failed: bool) -
     slowest = max((row.e2e_ms for row in listed.rows), default=1.0) / 1000.0
     st.dataframe(
         cells, key=_TABLE, height=300, hide_index=True, on_select=lambda: state.choose_trace(ids, _TABLE), selection_mode="single-row",
-        alt=f"{len(ids)} requests, {'failed' if failed else 'slowest'} first; choose a row to see its spans",
+        placeholder="–", alt=f"{len(ids)} requests, {'failed' if failed else 'slowest'} first; choose a row to see its spans",
         column_config={
             **{name: st.column_config.ProgressColumn(name, format="%.2f s", min_value=0.0, max_value=slowest) for name in ("E2E", "TTFT")},
             "start": st.column_config.DatetimeColumn("start (UTC)", format="HH:mm:ss.SSS", timezone="UTC"),
@@ -139,8 +139,8 @@ def columns(listed: RequestList, metric: str) -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {
         "start": [row.start for row in rows], "E2E": [row.e2e_ms / 1000.0 for row in rows],
         "TTFT": [None if row.ttft_ms is None else row.ttft_ms / 1000.0 for row in rows], "slowest stage": slowest,
-        "stages": [[time.get(stage, 0.0) for stage in stages] for time in times],
         "in that stage": [time[stage] / 1000.0 if stage else None for time, stage in zip(times, slowest, strict=True)],
+        "stages": [[time.get(stage, 0.0) for stage in stages] for time in times],
         "tokens out": [row.output_tokens for row in rows],
         "service": [printable(row.service) for row in rows], "route": [printable(row.route) if row.route else "" for row in rows],
         "model": [printable(row.model) if row.model else "" for row in rows],
@@ -182,8 +182,8 @@ def _shows(report: Report, trace: Trace) -> None:
     fix = finding.fix
     gain = f" {ui.text(fix.title, 200)}: {prediction(fix, fix.predicted)}." if fix and fix.predicted else ""
     ui.put(f"<p>An exemplar of <b>{ui.text(finding.rule.replace('_', ' '))}</b>: {ui.sentence(finding.headline)}.{gain}</p>")
-    known = fix is not None and fix.id in {info.fix for info in data.fixes()}
-    nav.links_with(("findings", "Back to the evidence", {}), *([("whatif", "Try the fix", {"fix": fix.id})] if fix and known else []))
+    asked = sliders.to_try(fix, data.fix_names())
+    nav.links_with(("findings", "Back to the evidence", {}), *([("whatif", "Try the fix", asked)] if asked else []))
 
 
 def _when(start: str) -> str:

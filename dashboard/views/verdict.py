@@ -11,8 +11,10 @@ from analysis.incident import Changed
 from analysis.latency import Percentiles
 from analysis.report import Report
 from analysis.series import Series, SeriesPoint
-from dashboard import data, nav, state, states, ui
+from analysis.trust import Check
+from dashboard import data, nav, sliders, state, states, ui
 from dashboard.theme import LIGHT, Theme, say_age, say_count, say_ms, say_ratio, say_step, say_time, theme_of
+from dashboard.views.findings import interval_of
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
 _GLYPH = {"over_budget": "▲", "failing": "▲", "traffic_lost": "▲", "within_budget": "✓", "not_enough_data": "◔", "no_data": "◔"}
@@ -35,7 +37,9 @@ def draw() -> None:
     # Asked for together, behind the report: the sentence comes first.
     data.ahead(*needs(asked, report, {}))
     ui.put(verdict_box(report, theme))
-    nav.links_with(("findings", "See the evidence", {}), ("budget", "Which stage, and what slow requests do differently", {}), nav.requests_of(report))
+    asked_fix = sliders.to_try(next((finding.fix for finding in report.findings if finding.fix is not None), None), data.fix_names())
+    nav.links_with(("findings", "See the evidence", {}), ("budget", "Which stage, and what slow requests do differently", {}), nav.requests_of(report),
+                   *([("whatif", "Try the fix", asked_fix)] if asked_fix else []))
     ui.put(scores(report, asked, theme))
     ui.put(details(report))
     ui.put(states.footer(report))
@@ -187,10 +191,15 @@ def details(report: Report) -> str:
     """The four-step checklist and the data-quality checks that need a look."""
     steps = "".join(f"<dt>{_STEP[step.status]} {ui.text(step.step)}</dt><dd>{ui.sentence(step.detail)}</dd>" for step in report.checklist)
     bad = [check for check in report.data_quality if check.status != "ok"]
-    checks = "".join(f"<dt>{ui.text(check.check.replace('_', ' '))}</dt><dd>{ui.sentence(check.detail)}</dd>" for check in bad)
+    checks = "".join(f"<dt>{ui.text(check_name(check))}</dt><dd>{ui.sentence(check.detail)}</dd>" for check in bad)
     passed = f"{len(report.data_quality) - len(bad)} of {len(report.data_quality)} checks pass"
     return (f'<div class="ov-cols"><div><h2>Checklist</h2><dl class="ov-facts">{steps}</dl></div>'
             f'<div><h2>Can these numbers be trusted?</h2><dl class="ov-facts">{checks}</dl><small>{passed}</small></div></div>')
+
+
+def check_name(check: Check) -> str:
+    """A check's name in words."""
+    return " ".join(word.upper() if word in METRICS else word for word in check.check.split("_"))
 
 
 def _stats(report: Report, metric: str) -> Percentiles:
@@ -294,7 +303,7 @@ def _fix(report: Report) -> str:
     gain = fix.predicted
     if gain is None:
         return ui.sentence(f"{fix.title}. {fix.detail}")
-    interval = f"90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}, " if gain.interval else ""
+    interval = f"{interval_of(gain)}, " if interval_of(gain) else ""
     of = f'{ui.text(fix.reasons["window"])}, ' if "window" in fix.reasons else ""
     predicted = (f'<span class="ov-predicted">predicted {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → '
                  f"<b>{say_ms(gain.after)}</b></span> "

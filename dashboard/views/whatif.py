@@ -11,7 +11,7 @@ from analysis.whatif.prediction import Prediction
 from analysis.whatif_api import FixInfo
 from dashboard import charts_whatif, data, downloads, evidence, nav, plot, sliders, state, states, ui
 from dashboard.theme import Theme, say_ms, say_ratio, theme_of
-from dashboard.views.findings import prediction
+from dashboard.views.findings import interval_of, period, prediction
 
 
 def draw() -> None:
@@ -28,7 +28,7 @@ def first(asked: data.Asked, report: Report, query: Mapping[str, str]) -> str:
     fixes = {info.fix: info for info in data.fixes()}
     fix, metric, parameters = _wanted(report, fixes, query)
     found = data.known_whatif(asked, fix, metric, parameters)
-    return ui.box(*(headline(found, fixes[fix]) if found is not None else meanwhile(report, fixes[fix])))
+    return _box(found, report, fixes[fix], parameters) if found is not None else ui.box(*meanwhile(report, fixes[fix]))
 
 
 def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
@@ -40,7 +40,7 @@ def _wanted(report: Report, fixes: Mapping[str, FixInfo], query: Mapping[str, st
     """The fix that an address asks for, the metric and the fix's parameters."""
     named = query.get("fix", "")
     fix = named if named in fixes else sliders.first_fix(report, list(fixes))
-    parameters = {info.name: query.get(f"p_{info.name}") or sliders.choices(info, report)[1] for info in fixes[fix].parameters}
+    parameters = {info.name: query.get(f"p_{info.name}") or sliders.choices(info, report, fix)[1] for info in fixes[fix].parameters}
     return fix, state.metric_of(query, _metrics(report), report.verdict.metric), _given(parameters)
 
 
@@ -66,14 +66,14 @@ def _answer(report: Report) -> None:
     with left:
         fix = state.fix(list(fixes), sliders.first_fix(report, list(fixes)))
         ui.put(f"<p>{ui.sentence(fixes[fix].question)}</p>")
-        parameters = {info.name: state.parameter(info.name, *sliders.choices(info, report)) for info in fixes[fix].parameters}
+        parameters = {info.name: state.parameter(info.name, *sliders.choices(info, report, fix)) for info in fixes[fix].parameters}
         metric = state.metric(_metrics(report), report.verdict.metric)
     with heading.container():
         ui.put(ui.box(*meanwhile(report, fixes[fix])))
     with left, st.spinner("Computing; the first answer about a window fits the engine's speed to it, which takes some seconds", show_time=True):
         found = data.whatif(asked, fix, metric, _given(parameters))
     with heading.container():
-        ui.put(ui.box(*headline(found, fixes[fix])))
+        ui.put(_box(found, report, fixes[fix], _given(parameters)))
         nav.links(("findings", "Back to the findings"), ("verdict", "Back to the verdict"), ("compare", "Compare windows"))
     with left:
         ui.put(price(found))
@@ -85,10 +85,23 @@ def _answer(report: Report) -> None:
 
 def meanwhile(report: Report, info: FixInfo) -> tuple[str, list[str]]:
     """What can be said before the answer is there: the report's own prediction of this fix, where it has one."""
-    fix = next((finding.fix for finding in report.findings if finding.fix is not None and finding.fix.id == info.fix and finding.fix.predicted), None)
+    fix = sliders.found(report, info.fix)
     if fix is None or fix.predicted is None:
         return f"Computing: {ui.sentence(info.question)}", []
     return f"Computing; the finding says: {ui.text(fix.title, 200)}", [prediction(fix, fix.predicted)]
+
+
+def _box(found: Prediction, report: Report, info: FixInfo, parameters: data.Asked) -> str:
+    first, below = headline(found, info)
+    return ui.box(first, [*below, beside(report, info, parameters)])
+
+
+def beside(report: Report, info: FixInfo, parameters: data.Asked) -> str:
+    """What a finding says of the same fix, where it says it of other requests than all in the window; as safe HTML."""
+    fix = sliders.found(report, info.fix)
+    if fix is None or fix.predicted is None or not period(fix) or not sliders.given(fix).items() <= dict(parameters).items():
+        return ""
+    return f"The finding asks the same of fewer requests: {prediction(fix, fix.predicted)}."
 
 
 def headline(found: Prediction, info: FixInfo) -> tuple[str, list[str]]:
@@ -97,7 +110,7 @@ def headline(found: Prediction, info: FixInfo) -> tuple[str, list[str]]:
     if gain is None:
         why = found.reasons.get("predicted", "the data does not carry this question")
         return f"{ui.text(found.title, 200)}: no prediction", [f"{ui.sentence(why)}. {ui.sentence(info.question)}"]
-    interval = f"90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])}; " if gain.interval else ""
+    interval = f"{interval_of(gain)}; " if interval_of(gain) else ""
     bound = "at most this much, a bound; " if found.bound else ""
     first = (f"{ui.text(found.title, 200)}: {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → "
              f'<span class="ov-predicted">{say_ms(gain.after)}</span>')
@@ -114,8 +127,8 @@ def price(found: Prediction) -> str:
 
 def effects(found: Prediction, report: Report) -> str:
     """Every quantile before and after."""
-    if not found.effects:
-        return ""
+    if all(effect.after is None for effect in found.effects):
+        return ""  # the headline says why
     limits, rows = report.slo.limits(), []
     for effect in found.effects:
         name = f"{effect.metric.upper()} P{100.0 * effect.quantile:g}"

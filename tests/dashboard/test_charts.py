@@ -101,6 +101,19 @@ def test_the_heat_map_of_one_request() -> None:
     assert spec["layout"]["shapes"] == []  # the limit lies off the axis
 
 
+def test_the_heat_map_shows_the_rows_that_hold_something_with_the_limit_and_the_box() -> None:
+    made = store()
+    insert(made, requests(60, other_ms=np.linspace(180.0, 220.0, 60)))
+    cells = heatmap(made, Window(), Slo(e2e_ms=1.0), "e2e")
+    rows = [i for i, row in enumerate(cells.counts) if any(row)]
+    low, high = charts.heat(cells, LIGHT)["layout"]["yaxis"]["range"]
+    assert 0 <= low < rows[0] <= rows[-1] < high < len(cells.counts)  # the limit lies off the axis
+    limited = charts.heat(heatmap(made, Window(), Slo(e2e_ms=5000.0), "e2e"), LIGHT)["layout"]
+    assert limited["yaxis"]["range"][0] < limited["shapes"][0]["y0"] < limited["yaxis"]["range"][1]
+    boxed = charts.heat(cells, LIGHT, None, Box(T0, at(10), 60.0, 20_000.0))["layout"]
+    assert boxed["yaxis"]["range"][0] <= boxed["shapes"][0]["y0"] < boxed["shapes"][0]["y1"] <= boxed["yaxis"]["range"][1]
+
+
 def test_a_box_gives_back_the_requests_it_was_drawn_around() -> None:
     made = store()
     insert(made, requests(60, other_ms=np.linspace(60.0, 6000.0, 60)))

@@ -1,5 +1,7 @@
 """How the dashboard's process is started: on loopback, silent towards the world, and with a sentence when it cannot."""
 
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -7,6 +9,7 @@ import sys
 import pytest
 
 from dashboard import launch
+from tests.conftest import ROOT
 
 
 def test_nothing_is_reported_to_anyone_and_only_this_machine_is_served() -> None:
@@ -50,3 +53,18 @@ def test_a_process_that_ends_while_starting_is_an_error() -> None:
     process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
     with pytest.raises(launch.DashboardError, match="exit code 3"):
         launch.wait_ready(process, launch.pick_port(0), timeout_s=20)
+
+
+def test_a_dashboard_that_is_ended_from_outside_leaves_its_port() -> None:
+    port = launch.pick_port(0)
+    command = [sys.executable, "-m", "overrun", "dashboard", "--port", str(port), "--url", "http://127.0.0.1:1"]
+    started = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        assert started.stderr is not None
+        assert f"dashboard: http://127.0.0.1:{port}" in next(line for line in started.stderr if line.startswith("dashboard"))
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(30) == 0
+        assert launch.pick_port(port) == port
+    finally:
+        started.kill()
+        started.communicate()

@@ -366,9 +366,12 @@ def test_a_server_that_does_not_answer_properly_is_a_sentence(
     assert said in plain(shown(empty, monkeypatch, "verdict"))
 
 
-def test_no_server_is_a_sentence(empty: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_server_is_a_sentence_and_the_filters_stay(empty: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     empty.server_close()
-    text = plain(shown(empty, monkeypatch, "verdict"))
+    app = shown(empty, monkeypatch, "verdict", service="api", slo=SLO)
+    text = plain(app)
+    assert app.selectbox(key="service").value == "api"
+    assert app.text_input(key="slo").value == SLO
     assert "The server cannot be reached" in text
     assert "overrun serve" in text
     assert "goes on by itself" in text

@@ -87,3 +87,8 @@ def test_a_wide_table_tells_each_cell_its_column_for_phones() -> None:
     assert re.findall(r'<td data-of="([^"]*)">', wide) == ["a &quot;b&quot;", "c", "d", "e"]
     assert "ov-cards" in wide
     assert "ov-cards" not in narrow
+
+
+def test_words_of_the_api_become_a_sentence() -> None:
+    assert ui.stated("no <b> was seen") == "No &lt;b&gt; was seen."
+    assert ui.stated(None) == ui.stated("") == ""
