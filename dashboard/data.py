@@ -190,11 +190,6 @@ def fixes() -> list[FixInfo]:
     return _ask("fixes", (), fresh_s=600.0, of=lambda api, _: api.fixes())
 
 
-def fix_names() -> frozenset[str]:
-    """Their names."""
-    return frozenset(info.fix for info in fixes())
-
-
 def whatif(asked: Asked, fix: str, metric: str, parameters: Asked) -> Prediction:
     """What a fix would buy. An answer over a fixed window does not change by itself, and computing it may take seconds: it is kept for minutes."""
     return _ask("whatif", asked, fix, metric, parameters, fresh_s=300.0, of=lambda api, asked: api.whatif(fix, {**asked, **dict(parameters)}, metric=metric))

@@ -9,8 +9,9 @@ from typing import Any
 
 import streamlit as st
 
+from analysis.finding import Finding
 from analysis.report import Report
-from dashboard import data, state
+from dashboard import data, sliders, state
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,15 @@ def requests_of(report: Report) -> tuple[str, str, dict[str, str]]:
     """The step to the requests that the verdict speaks of: the failed ones where requests fail, else the slowest."""
     failing = report.verdict.status == "failing"
     return ("traces", "Failed requests", {"show": state.FAILED}) if failing else ("traces", "Slowest requests", {})
+
+
+def fix_of(finding: Finding | None, label: str) -> list[tuple[str, str, dict[str, str]]]:
+    """The step to the What-if page that asks what a finding's fix asked; none where it cannot be asked."""
+    asked = sliders.to_try(finding.fix, {info.fix for info in data.fixes()}) if finding is not None else None
+    if asked is None:
+        return []
+    state.forget_fix()
+    return [("whatif", label, asked)]
 
 
 def links_with(*steps: tuple[str, str, dict[str, str]]) -> None:

@@ -277,6 +277,14 @@ def fix(known: Sequence[str], default: str) -> str:
     return chosen or default
 
 
+def forget_fix() -> None:
+    """Forget which fix was asked about, where a link to one is drawn: Streamlit takes a link that names a widget's default for no choice, and would keep the
+    choice before."""
+    for key in [str(key) for key in st.session_state]:
+        if key == "fix" or key.startswith("p_"):
+            del st.session_state[key]
+
+
 def parameter(name: str, options: Sequence[str], begin: str, help: str) -> str:
     """One parameter of a fix, as a slider over its steps; a value from a pasted URL that is no step is one."""
     key = f"p_{name}"

@@ -8,7 +8,7 @@ import streamlit as st
 
 from analysis.finding import Finding, Fix, Predicted
 from analysis.report import Report, seeking
-from dashboard import data, evidence, nav, sliders, state, states, ui
+from dashboard import data, evidence, nav, state, states, ui
 from dashboard.theme import Theme, say_ms, say_ratio, theme_of
 
 _CONFIDENT = ((0.85, "high"), (0.6, "medium"), (0.0, "low"))
@@ -137,6 +137,4 @@ def _no_fix(finding: Finding) -> str:
 
 def _next(finding: Finding) -> None:
     steps = [("traces", f"Exemplar {i} · {trace_id[:8]}", {"trace": trace_id}) for i, trace_id in enumerate(finding.exemplars, 1)]
-    if (asked := sliders.to_try(finding.fix, data.fix_names())) is not None:
-        steps.append(("whatif", "Try it in What-if", asked))
-    nav.links_with(*steps)
+    nav.links_with(*steps, *nav.fix_of(finding, "Try it in What-if"))

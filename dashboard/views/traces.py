@@ -13,7 +13,7 @@ from analysis.finding import printable
 from analysis.report import Report
 from analysis.requests import RequestList, RequestRow
 from analysis.trace import Trace
-from dashboard import data, downloads, heat, nav, sliders, state, states, ui, waterfall
+from dashboard import data, downloads, heat, nav, state, states, ui, waterfall
 from dashboard.box import Box
 from dashboard.theme import Theme, in_order, say_ms, say_ratio, say_time, theme_of
 from dashboard.views.findings import prediction
@@ -182,8 +182,7 @@ def _shows(report: Report, trace: Trace) -> None:
     fix = finding.fix
     gain = f" {ui.text(fix.title, 200)}: {prediction(fix, fix.predicted)}." if fix and fix.predicted else ""
     ui.put(f"<p>An exemplar of <b>{ui.text(finding.rule.replace('_', ' '))}</b>: {ui.sentence(finding.headline)}.{gain}</p>")
-    asked = sliders.to_try(fix, data.fix_names())
-    nav.links_with(("findings", "Back to the evidence", {}), *([("whatif", "Try the fix", asked)] if asked else []))
+    nav.links_with(("findings", "Back to the evidence", {}), *nav.fix_of(finding, "Try the fix"))
 
 
 def _when(start: str) -> str:

@@ -12,7 +12,7 @@ from analysis.latency import Percentiles
 from analysis.report import Report
 from analysis.series import Series, SeriesPoint
 from analysis.trust import Check
-from dashboard import data, nav, sliders, state, states, ui
+from dashboard import data, nav, state, states, ui
 from dashboard.theme import LIGHT, Theme, say_age, say_count, say_ms, say_ratio, say_step, say_time, theme_of
 from dashboard.views.findings import interval_of
 
@@ -37,9 +37,8 @@ def draw() -> None:
     # Asked for together, behind the report: the sentence comes first.
     data.ahead(*needs(asked, report, {}))
     ui.put(verdict_box(report, theme))
-    asked_fix = sliders.to_try(next((finding.fix for finding in report.findings if finding.fix is not None), None), data.fix_names())
     nav.links_with(("findings", "See the evidence", {}), ("budget", "Which stage, and what slow requests do differently", {}), nav.requests_of(report),
-                   *([("whatif", "Try the fix", asked_fix)] if asked_fix else []))
+                   *nav.fix_of(next((finding for finding in report.findings if finding.fix is not None), None), "Try the fix"))
     ui.put(scores(report, asked, theme))
     ui.put(details(report))
     ui.put(states.footer(report))

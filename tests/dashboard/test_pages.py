@@ -660,3 +660,15 @@ def test_the_length_page_says_how_the_predictor_does_on_live_calls() -> None:
     assert "too few calls yet" in live({**state, "p90_coverage": None, "retrain": None})  # type: ignore[typeddict-item]
     assert "Not watched: it was trained with prompts" in live({**state, "reason": "it was trained with prompts"})  # type: ignore[typeddict-item]
     assert "overrun serve --artifact" in live(None)
+
+
+def test_a_link_to_a_fix_is_not_held_up_by_the_fix_chosen_before(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OVERRUN_URL", demo.url)
+    app = AppTest.from_function(script, args=("findings",), default_timeout=30)
+    for name, value in WINDOW.items():
+        app.query_params[name] = value
+    app.session_state["fix"], app.session_state["p_replicas"] = "cap", "3"
+    app.run()
+    assert any("fix=" in link.proto.query_string for link in app.get("page_link"))
+    assert "fix" not in app.session_state
+    assert "p_replicas" not in app.session_state
