@@ -34,6 +34,7 @@ _HEAD: Final = ("", "n", "P50", "P90", "P95", "95 % interval", "P99", "max", "li
 _EDGES: Final = tuple("bucket edges of P95" if name == "95 % interval" else name for name in _HEAD)
 
 _BUDGETS: Final = ("budget of", "n", "over the limit", "", "over its budget (means of slow requests)")
+_FURTHER: Final = ("", "n", "P50", "P90", "P95", "P99", "max", "measured by")
 _SIDES: Final = ("", "n", "P50", "P90", "P95", "P99", "max")
 
 
@@ -47,6 +48,7 @@ def to_html(report: Report) -> str:
         "".join(f"<p>{_esc(line)}</p>" for line in _situation(report)),
         "<h2>Latency of successful requests</h2>", _table(_head(report), _latency_rows(report)), f"<p>{_esc(_goodput(report))}</p>",
         f"<p>{_esc(say_cost(report.cost))}</p>" if say_cost(report.cost) else "",
+        "<h2>Further latencies, which no limit is on</h2>" + _table(_FURTHER, _further_rows(report)) if report.further else "",
         "<h2>Client and engine, the same model calls</h2>" + _table(_SIDES, _side_rows(report)) if report.sides else "",
         "<h2>Stages</h2>" + _stage_table(report) if report.stages else "",
         "<h2>Budgets</h2>" + _table(_BUDGETS, _budget_rows(report)) if report.budgets else "",
@@ -69,6 +71,8 @@ def to_markdown(report: Report) -> str:
     lines += [f"- {_md(line)}" for line in _situation(report)]
     spent = say_cost(report.cost)
     lines += ["", *_md_table(_head(report), _latency_rows(report)), "", _md(_goodput(report)), *(["", _md(spent)] if spent else [])]
+    if report.further:
+        lines += ["", "### Further latencies, which no limit is on", "", *_md_table(_FURTHER, _further_rows(report))]
     if report.sides:
         lines += ["", "### Client and engine, the same model calls", "", *_md_table(_SIDES, _side_rows(report))]
     if report.stages:
@@ -126,6 +130,11 @@ def _latency_rows(report: Report) -> list[tuple[str, ...]]:
             cells = (_ms(value) for value in (stats.p50, stats.p90, stats.p95))
             rows.append((metric.upper(), f"{stats.n:,}", *cells, interval, _ms(stats.p99), _ms(stats.max), _ms(limit), printable(stats.source or "-", 120)))
     return rows
+
+
+def _further_rows(report: Report) -> list[tuple[str, ...]]:
+    return [(more.what, f"{more.ms.n:,}", *(_ms(value) for value in (more.ms.p50, more.ms.p90, more.ms.p95, more.ms.p99, more.ms.max)), more.ms.source or "-")
+            for more in report.further]
 
 
 def _side_rows(report: Report) -> list[tuple[str, ...]]:

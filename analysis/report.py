@@ -23,6 +23,7 @@ from analysis.engine_only import EngineOnly, engine_only
 from analysis.engine_view import indicators, rooms_of
 from analysis.errors import AnalysisError
 from analysis.finding import FINDING_CAUSES, Finding
+from analysis.further import Further, further
 from analysis.goodput import FailedBy, Goodput, goodput, judge, own_limits
 from analysis.headroom import Room
 from analysis.latency import Latency, latency, no_latency
@@ -62,8 +63,8 @@ class WindowFacts(msgspec.Struct, kw_only=True):
 class Report(msgspec.Struct, kw_only=True):
     """One window judged against one SLO. Times in milliseconds, ratios 0..1; null has its reason in the same object.
 
-    `budgets` has a row per budget where requests are held to those of their own route or model. The numbers are of now; the findings are
-    `findings_age_s` old (0: made with the numbers; null: still being sought, or not asked for).
+    `further` has the latencies that no limit is on, where requests carry any, `budgets` a row per budget where requests are held to those of their own route or
+    model. The numbers are of now; the findings are `findings_age_s` old (0: made with the numbers; null: still being sought, or not asked for).
     """
 
     schema: Literal["overrun.report/1"] = SCHEMA
@@ -83,6 +84,7 @@ class Report(msgspec.Struct, kw_only=True):
     data_quality: list[Check]
     cost: Cost | None = None
     sides: list[Sides] = []
+    further: list[Further] = []
     edges: Edges | None = None
     budgets: list[BudgetRow] = []
     headroom: list[Room] = []
@@ -176,6 +178,7 @@ def _of_requests(
         data_quality=doubts,
         cost=cost(con, frame, prices),
         sides=sides(con, frame.window),
+        further=further(con, frame.window, weighted=sampled.weights is not None, spoiled=spoiled),
         edges=between,
         budgets=found.budgets,
         headroom=apart.headroom if apart else rooms_of(even, slo) if with_findings else [],

@@ -69,22 +69,11 @@ def _latency(report: Report, width: int) -> list[str]:
         limit = limits.get(metric)
         if stats.n == 0 and limit is None:
             continue
-        rows.append(
-            (
-                f"  {metric.upper()}",
-                f"{stats.n:,}",
-                _time(stats.p50),
-                _time(stats.p90),
-                _with_interval(stats.p95, stats.p95_interval),
-                _with_interval(stats.p99, stats.p99_interval),
-                _time(stats.max),
-                _time(limit),
-            )
-        )
+        rows.append((f"  {metric.upper()}", *_quantiles(stats), _time(limit)))
     for side in report.sides:
-        gap = side.gap_ms
-        rows.append((f"  {side.metric.upper()} gap", f"{gap.n:,}", _time(gap.p50), _time(gap.p90), _with_interval(gap.p95, gap.p95_interval),
-                     _with_interval(gap.p99, gap.p99_interval), _time(gap.max), "-"))
+        rows.append((f"  {side.metric.upper()} gap", *_quantiles(side.gap_ms), "-"))
+    for more in report.further:
+        rows.append((f"  {more.metric.replace('_', ' ')}", *_quantiles(more.ms), "-"))
     sources = [
         f"{metric.upper()} {printable(stats.source, 40)}"
         for metric in ("ttft", "itl", "tpot", "e2e")
@@ -94,7 +83,13 @@ def _latency(report: Report, width: int) -> list[str]:
     note = f"of successful requests{few}, by {'; '.join(sources) or 'nothing yet'}"
     note += "; between bucket edges interpolated" if report.verdict.scope == "engine_only" else ""
     note += "; gap: client minus engine of the same model calls" if report.sides else ""
+    note += "".join(f"; {more.metric.replace('_', ' ')}: {more.what}" for more in report.further)
     return [*_table(rows, "<>>>>>>>"), *_wrap(note, width, "  ", "  ")]
+
+
+def _quantiles(stats: Percentiles) -> tuple[str, ...]:
+    return (f"{stats.n:,}", _time(stats.p50), _time(stats.p90), _with_interval(stats.p95, stats.p95_interval), _with_interval(stats.p99, stats.p99_interval),
+            _time(stats.max))
 
 
 def _goodput(report: Report) -> str:

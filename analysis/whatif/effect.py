@@ -38,7 +38,8 @@ def effect(
         cost=cost,
         over_before_ratio=None if limits_ms is None else float((before_ms > limits_ms).mean()),
         over_after_ratio=None if limits_ms is None else float((after_ms > limits_ms).mean()),
-        reasons={"backtest_error_ratio": "arithmetic on the recorded requests: there is no model to test back"},
+        reasons={"backtest_error_ratio": "arithmetic on the recorded requests: there is no model to test back"}
+        | (dict.fromkeys(("over_before_ratio", "over_after_ratio"), f"nothing limits {metric.upper()}") if limits_ms is None else {}),
     )
 
 

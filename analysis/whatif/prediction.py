@@ -171,10 +171,13 @@ def set_headline(
     if chosen is None or chosen.before is None or chosen.after is None:
         answer.reasons["predicted"] = (next(iter(chosen.reasons.values()), None) if chosen else None) or f"{facts.metric} is not predicted"
         return
+    reasons = {} if backtest is not None else {"backtest_error_ratio": why_no_backtest}
+    unlimited = f"nothing limits {facts.metric.upper()}"
+    reasons |= {name: unlimited for name, share in zip(("over_before_ratio", "over_after_ratio"), over, strict=True) if share is None}
     answer.predicted = Predicted(
         metric=facts.metric, quantile=quantile, before=chosen.before, after=chosen.after, interval=chosen.interval, touched_ratio=touched,
         cost=answer.cost, backtest_error_ratio=backtest, over_before_ratio=over[0], over_after_ratio=over[1],
-        reasons={} if backtest is not None else {"backtest_error_ratio": why_no_backtest})
+        reasons=reasons)
 
 
 def _percentiles(facts: Facts) -> list[float]:
