@@ -43,13 +43,17 @@ def enough(case: Case, claims_ms: Mapping[str, float], least: float = MIN_PART) 
 
 
 def dominated(case: Case, stage: str) -> float:
-    """Return the share of slow requests of which this stage's time over its reference mean is most of what they are over theirs.
+    """Return the share of slow requests of which this stage's time over its reference mean is most of what they are over theirs; see `made_slow`."""
+    return made_slow(case, case.spent(stage)[case.tail.tail_index] - case.tail.reference_ms.get(stage, 0.0))
+
+
+def made_slow(case: Case, added_ms: FloatArray) -> float:
+    """Return the share of slow requests of which the time that something added (shape of `tail_index`) is most of what they are over the reference.
 
     0 where they are fewer than a cause needs.
     """
-    index = case.tail.tail_index
-    over = case.times.total_ms[index] - sum(case.tail.reference_ms.values())
-    hits = case.spent(stage)[index] - case.tail.reference_ms.get(stage, 0.0) > np.maximum(0.5 * over, 0.5 * case.tail.excess_total_ms)
+    over = case.times.total_ms[case.tail.tail_index] - sum(case.tail.reference_ms.values())
+    hits = added_ms > np.maximum(0.5 * over, 0.5 * case.tail.excess_total_ms)
     return float(hits.mean()) if int(hits.sum()) >= MIN_BREACHING else 0.0
 
 

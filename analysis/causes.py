@@ -5,6 +5,7 @@ A file is asked by who waits for the answer. A server answers with the causes it
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -114,7 +115,7 @@ def lookups(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, simul
     return Lookups(
         trace_ids=lambda rows: load_trace_ids(con, rows),
         spender=lambda traces, stage: _spender(con, traces, stage),
-        calls=lambda period, origin: load_evidence_calls(con, period.start, period.end, origin),
+        calls=functools.cache(lambda period, origin: load_evidence_calls(con, period.start, period.end, origin)),
         spans=lambda period, origin, n, traces: load_evidence_spans(con, period.start, period.end, origin, n, frame.every, traces),
         prompts=lambda period, origin, n: load_evidence_prompts(con, period.start, period.end, origin, n, frame.every),
         simulated=None if simulate is None else lambda metric, causes, period: simulate(con, frame.window, slo, metric, causes, period),

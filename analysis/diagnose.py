@@ -245,6 +245,7 @@ def diagnose(
         facts, ranked = (earlier, again) if again.causes else (facts, ranked)
     if over and with_findings:
         ranked = replace(ranked, causes=[*ranked.causes, *_beside(facts, ranked, lookups, baseline, budgets, coverage)])
+        ranked = replace(ranked, causes=_with_remaining(facts, ranked, lookups, coverage))
     told = Known(ranked, facts.metric, facts.onset)
     if lookups.simulated is not None and ranked.causes:
         ranked = replace(ranked, causes=lookups.simulated(facts.metric, ranked.causes, _period(facts)))
@@ -542,6 +543,44 @@ def _beside(
             named = {one.finding.rule for one in found}
             found += [one for one in run_rules(_case(other, lookups, coverage), rules()).causes if one.finding.rule not in named]
     return found[len(ranked.causes) :]
+
+
+def _with_remaining(facts: _Facts, ranked: Ranked, lookups: Lookups, coverage: float | None) -> list[Diagnosis]:
+    """Return the causes with a further one: what makes those requests slow that would still be over the limit without the causes found.
+
+    These lose of each stage the part of its excess that they claim; and what they still explain among the rest is theirs.
+    """
+    found = _remaining(facts, ranked, lookups, coverage)
+    if found is None:
+        return ranked.causes
+    return [*ranked.causes[:1], *(one for one in ranked.causes[1:] if one.finding.rule not in found.brings), found]
+
+
+def _remaining(facts: _Facts, ranked: Ranked, lookups: Lookups, coverage: float | None) -> Diagnosis | None:
+    if facts.excess.reference != "baseline" or facts.base is None or not ranked.causes:
+        return None
+    times = _without(facts.times, facts.excess, ranked.causes)
+    limits = limits_of(facts.ok, facts.slo, facts.metric)
+    since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset or _EPOCH)
+    slow = (times.total_ms > (facts.limit_ms if limits is None else limits)) & since
+    n, n_slow = int(since.sum()), int(slow.sum())
+    if n_slow < MIN_BREACHING or wilson(n_slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0] <= 1.0 - facts.slo.goodput_target:
+        return None
+    _, excess = _tails(times.total_ms, times, facts.limit_ms if limits is None else limits, since, facts.base, facts.metric, facts.slo)
+    rest = replace(facts, values=times.total_ms, times=times, breaching=slow, excess=excess)
+    told = {one.finding.rule for one in ranked.causes} | ranked.consequences
+    return next((one for one in run_rules(_case(rest, lookups, coverage), rules(), told).causes if one.finding.rule not in told), None)
+
+
+def _without(times: StageTimes, excess: Tail, causes: list[Diagnosis]) -> StageTimes:
+    """Return the stage times of every request without what causes claim: their part of each stage's excess, off what is over the reference."""
+    kept = {}
+    for stage, spent in times.ms.items():
+        whole = excess.excess_ms.get(stage, 0.0)
+        part = min(1.0, sum(max(0.0, one.claims_ms.get(stage, 0.0)) for one in causes) / whole) if whole > 0.0 else 0.0
+        kept[stage] = spent - part * np.maximum(0.0, spent - excess.reference_ms.get(stage, 0.0))
+    total = times.total_ms - sum(spent - kept[stage] for stage, spent in times.ms.items())
+    return replace(times, total_ms=total, ms=kept)
 
 
 def _worse(facts: _Facts) -> bool:

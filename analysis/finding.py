@@ -103,7 +103,8 @@ class Diagnosis:
     overload worse but has a cause of its own (retries, a full cache); an `opportunity` is worth doing whatever the cause is, and is never
     the cause. `dominates` is the share of slow requests that would not be slow but for it: a second cause that strikes few requests hard is
     listed for that, however small its part of the mean; `least` is the part of the excess from which any second cause is. `brings` are rules whose
-    signature this cause shows as well, and of which nothing is left without it (one tenant's long prompts are longer prompts, too).
+    signature this cause shows as well, and of which nothing is left without it (one tenant's long prompts are longer prompts, too). `apart`: its claims
+    are what it makes worse than for others at the same moments, so that nothing which all of them share is among them.
     """
 
     finding: Finding
@@ -119,6 +120,7 @@ class Diagnosis:
     dominates: float = 0.0
     least: float = MIN_PART
     brings: frozenset[str] = frozenset()
+    apart: bool = False
 
 
 @dataclass(frozen=True)

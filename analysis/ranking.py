@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Final
@@ -20,12 +20,15 @@ NEARLY: Final = 0.8
 
 @dataclass(frozen=True)
 class Ranked:
-    """Causes (first is the verdict's), opportunities, what was ruled out with its figure, and what rules lacked to answer."""
+    """Causes (first is the verdict's), opportunities, what was ruled out with its figure, and what rules lacked to answer.
+
+    `consequences` are rules that found what a cause brings."""
 
     causes: list[Diagnosis]
     opportunities: list[Diagnosis]
     ruled_out: list[RuledOut]
     lacking: dict[str, str]
+    consequences: frozenset[str] = frozenset()
 
     @property
     def findings(self) -> list[Diagnosis]:
@@ -33,8 +36,8 @@ class Ranked:
         return [*self.causes, *self.opportunities]
 
 
-def run_rules(case: Case, modules: Mapping[str, ModuleType]) -> Ranked:
-    """Run every rule on the case and rank what they found."""
+def run_rules(case: Case, modules: Mapping[str, ModuleType], told: Collection[str] = ()) -> Ranked:
+    """Run every rule on the case and rank what they found; the rules `told` before come first whatever they explain."""
     found: list[Diagnosis] = []
     ruled_out: list[RuledOut] = []
     lacking: dict[str, str] = {}
@@ -46,31 +49,34 @@ def run_rules(case: Case, modules: Mapping[str, ModuleType]) -> Ranked:
             ruled_out.append(answer)
         elif isinstance(answer, NotEnoughData):
             lacking[name] = answer.reason
-    causes, followed = rank(case, [one for one in found if not one.opportunity])
+    causes, followed, consequences = rank(case, [one for one in found if not one.opportunity], told)
     gains = sorted((one for one in found if one.opportunity), key=lambda one: (-_saved_ms(one), one.finding.rule))
-    return Ranked(causes, gains, [*followed, *ruled_out], lacking)
+    return Ranked(causes, gains, [*followed, *ruled_out], lacking, consequences)
 
 
-def rank(case: Case, found: list[Diagnosis]) -> tuple[list[Diagnosis], list[RuledOut]]:
-    """Return the causes in order and, as ruled out, those whose share of the excess others explain already.
+def rank(case: Case, found: list[Diagnosis], told: Collection[str] = ()) -> tuple[list[Diagnosis], list[RuledOut], frozenset[str]]:
+    """Return the causes in order and, as ruled out, those whose share of the excess others explain already; and which of these a cause brings.
 
-    Greedy: the cause with the largest claim (times its weight) takes its time per stage; the next is measured on what remains. A cause that brings
-    others goes before them unless it explains clearly less.
+    Greedy: the cause with the largest claim (times its weight) takes its time per stage, but for what another one was told apart by; the next is
+    measured on what remains. A cause that brings others goes before them unless it explains clearly less.
     Where all together explain less than two fifths of the excess, none is named.
     """
     left = {stage: max(0.0, ms) for stage, ms in case.tail.excess_ms.items()}
     total = case.tail.excess_total_ms
     scores = {one.finding.rule: _score(case, one) for one in found}
-    waiting = sorted(found, key=lambda one: (*_place(one, scores), one.finding.rule))
+    waiting = sorted(found, key=lambda one: (one.finding.rule not in told, *_place(one, scores), one.finding.rule))
     causes: list[Diagnosis] = []
     followed: list[RuledOut] = []
+    consequences: set[str] = set()
     together = 0.0
     for one in waiting:
-        takes = {stage: min(max(ms, 0.0), left.get(stage, 0.0)) for stage, ms in one.claims_ms.items()}
+        kept = {} if one.apart else _reserved(waiting, causes)
+        takes = {stage: max(0.0, min(ms, left.get(stage, 0.0) - kept.get(stage, 0.0))) for stage, ms in one.claims_ms.items()}
         part = sum(takes.values()) / total if total > 0.0 else 0.0
         behind = next((cause for cause in causes if one.finding.rule in cause.brings or (one.amplifier and _feeds(cause, one))), None)
         if behind is not None:
             followed.append(RuledOut(what=one.finding.rule, figure=f"it follows from {behind.finding.rule}: {one.because}"))
+            consequences.add(one.finding.rule)
             together += part  # the chain explains it, by its first link
             continue
         # What made requests slow alone in a stage of which a cause is named was that cause.
@@ -85,8 +91,18 @@ def rank(case: Case, found: list[Diagnosis]) -> tuple[list[Diagnosis], list[Rule
             left[stage] = left.get(stage, 0.0) - ms
     if together < MIN_SHARE:
         few = [RuledOut(what=one.finding.rule, figure=f"{say_ratio(explained(case, one.claims_ms))} of the excess") for one in causes]
-        return [], [*few, *followed]
-    return causes, followed
+        return [], [*few, *followed], frozenset(consequences)
+    return causes, followed, frozenset(consequences)
+
+
+def _reserved(found: list[Diagnosis], causes: list[Diagnosis]) -> dict[str, float]:
+    """Return what causes that were told apart from all that is shared still wait to claim, in ms per stage."""
+    out: dict[str, float] = {}
+    for one in found:
+        if one.apart and not one.amplifier and one not in causes:
+            for stage, ms in one.claims_ms.items():
+                out[stage] = out.get(stage, 0.0) + max(0.0, ms)
+    return out
 
 
 def _place(one: Diagnosis, scores: Mapping[str, float]) -> tuple[float, bool]:

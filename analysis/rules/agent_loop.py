@@ -9,7 +9,8 @@ Why it hurts
 
 Evidence
     Steps of slow and reference requests, the P95 of before, the largest number of equal (tool, arguments) calls in a request,
-    the share of slow requests that loop, and the time of a step.
+    the share of slow requests that loop, and the time of a step. Where other requests are slow for another reason, a tenth
+    that is slow by its added steps is enough.
 
 Fix
     Cap the steps (two tool steps are plenty for most), detect equal calls and return the first answer, plan with a smaller
@@ -22,6 +23,7 @@ Source
     Steps above the P95 of the baseline and three equal calls: published signature. Two tool steps: published advice.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -29,8 +31,8 @@ import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.cause import Action, bound_fix, enough, made_slow, named
+from analysis.finding import MIN_DOMINATED, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.prefill import knock_on
 from analysis.repeats import attempts
 
@@ -49,14 +51,17 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not len(slow) or not len(usual) or slow.mean() < 2.0:
         return None
     cap = float(np.percentile(usual, 95.0))
-    over = slow > cap
-    more = float(slow.mean() - usual.mean())
-    if more < MIN_MORE or over.mean() < MIN_LOOPING:
+    over, more = slow > cap, float(slow.mean() - usual.mean())
+    # Of slow requests that loop, what their steps beyond the usual took; where others are slow for another reason, these are few.
+    beyond = np.where(over, (slow - usual.mean()) / np.maximum(slow, 1.0), 0.0)
+    added = {stage: beyond * case.spent(stage)[case.tail.tail_index] for stage in STAGES}
+    alone = made_slow(case, sum(added.values(), np.zeros(len(slow))))
+    looping = float(slow[over].mean() - usual.mean()) if over.any() else 0.0
+    if looping < MIN_MORE or (over.mean() < MIN_LOOPING and alone < MIN_DOMINATED):
         return RuledOut(what=RULE, figure=f"{slow.mean():.1f} steps in slow and {usual.mean():.1f} in {case.tail.reference} requests") if more > 0.0 else None
-    part = more / float(slow.mean())
     busier = knock_on(case, "repeats")
-    claims = {stage: part * case.tail.tail_ms.get(stage, 0.0) + busier.get(stage, 0.0) for stage in STAGES}
-    if not enough(case, claims):
+    claims = {stage: float(ms.mean()) + busier.get(stage, 0.0) for stage, ms in added.items()}
+    if not enough(case, claims) and alone < MIN_DOMINATED:
         return None
     few = too_few_breaches(case)
     if few is not None:
@@ -73,17 +78,20 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         f"{f'{tool} is' if tool else 'a tool is'} called again with equal arguments.",
         "an agent that is stopped answers with what it has", saved, cost={"cut_ratio": float((every > limit).mean())})
     stage = max(claims, key=lambda one: min(claims[one], case.excess_ms(one)))
+    taken = float(slow[over].mean())
     repeats = f", {tool or 'one tool'} up to {equal} times with equal arguments" if equal >= MIN_EQUAL else ""
-    return named(
+    answer = named(
         case, RULE, stage, claims,
         Action("app", f"Set the agent's step limit to {limit:.0f}.", "Raise the limit again once the loop is fixed.", fix),
         headline=f"slow requests take {slow.mean():.1f} steps, {case.tail.reference} ones {usual.mean():.1f} (P95 {cap:.0f}){repeats}; a step takes "
         f"{say_ms(sum(case.tail.tail_ms.get(one, 0.0) for one in STAGES) / float(slow.mean()))}",
-        because=f"agents take {slow.mean():.0f} steps instead of {usual.mean():.0f}{repeats}",
+        because=f"agents take {taken:.0f} steps instead of {usual.mean():.0f}{repeats}",
         evidence={
             "steps_slow": float(slow.mean()), "steps_reference": float(usual.mean()), "steps_p95_reference": cap, "looping_ratio": float(over.mean()),
             "equal_calls": equal, "tool": tool, "share_looping": say_ratio(float(over.mean()))},
-        weight=0.97 if equal >= MIN_EQUAL else 0.85)
+        weight=0.97 if equal >= MIN_EQUAL else 0.85, dominates=alone)
+    # Each step reads what the former ones said.
+    return replace(answer, brings=frozenset({"prompt_bloat"}))
 
 
 def _steps(rows: pl.DataFrame, again: pl.DataFrame | None) -> FloatArray:

@@ -91,19 +91,31 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 
 def _visible(case: Case) -> float:
     """Return what part of the added tokens is answer: the rest is reasoning, or comes from further calls."""
-    (n1, r1, c1), (n0, r0, c0) = (_per_request(rows) for rows in (case.slow, case.reference))
+    (n1, r1), (n0, r0) = (_per_request(rows) for rows in (case.slow, case.reference))
     more = n1 - n0
     if more <= 0.0:
         return 1.0
     thought = max(0.0, r1 - r0)
-    by_calls = max(0.0, (c1 - c0) * n0 / c0) if c0 > 0.0 else 0.0
-    return min(1.0, max(0.0, 1.0 - (thought + by_calls) / more))
+    return min(1.0, max(0.0, 1.0 - (thought + max(0.0, _by_further_calls(case, n0))) / more))
 
 
-def _per_request(rows: pl.DataFrame) -> tuple[float, float, float]:
-    """Mean output tokens, reasoning tokens and model calls of a request."""
-    means = rows.select(pl.col("output_tokens", "reasoning_tokens", "llm_calls").cast(pl.Float64).mean()).row(0)
-    return float(means[0] or 0.0), float(means[1] or 0.0), float(means[2] or 0.0)
+def _by_further_calls(case: Case, usual_tokens: float) -> float:
+    """Return the output tokens of the calls that a slow request makes beyond a usual one's, each as long as the usual call of its model.
+
+    What a model that is new writes a call counts up to a usual request's tokens: a side task's is short, a successor's writes no further answer.
+    """
+    now, before = (
+        calls.frame.group_by("model").agg(calls=pl.len() / max(rows.height, 1), tokens=pl.col("output_tokens").mean().fill_null(0.0))
+        for calls, rows in ((case.slow_calls, case.slow), (case.usual_calls, case.reference)))
+    both = now.join(before, on="model", how="full", coalesce=True, nulls_equal=True, suffix="_before")
+    tokens = pl.coalesce("tokens_before", pl.min_horizontal("tokens", pl.lit(usual_tokens)))
+    return float(both.select(((pl.col("calls").fill_null(0.0) - pl.col("calls_before").fill_null(0.0)) * tokens).sum()).item())
+
+
+def _per_request(rows: pl.DataFrame) -> tuple[float, float]:
+    """Mean output and reasoning tokens of a request."""
+    means = rows.select(pl.col("output_tokens", "reasoning_tokens").cast(pl.Float64).mean()).row(0)
+    return float(means[0] or 0.0), float(means[1] or 0.0)
 
 
 def cliffs_delta(slow: FloatArray, rest: FloatArray) -> float:

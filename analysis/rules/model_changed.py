@@ -60,7 +60,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     slower = _median(its, "e2e_ms") / max(_median(theirs, "e2e_ms"), 1.0)
     if served[name] < MIN_OF_SLOW or slower < MIN_SLOWER or old[former] - new.get(former, 0.0) <= 0.0:
         return RuledOut(what=RULE, figure=f"{printable(name)} serves {say_ratio(served[name])} of the slow calls at {slower:.2f} times the former time")
-    claims = {stage: served[name] * case.excess_ms(stage) for stage in ENGINE_STAGES}
+    claims = {stage: served[name] * min(ms, case.excess_ms(stage)) for stage, ms in _added(case, theirs, its).items()}
     if not enough(case, claims):
         return None
     few = too_few_breaches(case)
@@ -90,6 +90,21 @@ def _shares(calls: pl.DataFrame) -> dict[str, float]:
     """Share of the calls that each model answered."""
     names = calls["model"].drop_nulls()
     return {str(name): n / len(names) for name, n in names.value_counts().iter_rows()} if len(names) else {}
+
+
+def _added(case: Case, theirs: pl.DataFrame, its: pl.DataFrame) -> dict[str, float]:
+    """Return what the new model adds to each stage of a slow request, in ms: its first token comes later, and what follows takes times as long."""
+    (first0, rest0, whole0), (first1, rest1, whole1) = _quick(theirs), _quick(its)
+    added = {stage: max(0.0, first1 - first0) for stage in ENGINE_STAGES}
+    for stage, before, now in (("decode", rest0, rest1), ("generation", whole0, whole1)):
+        added[stage] = max(0.0, 1.0 - before / max(now, 1e-9)) * case.tail.tail_ms.get(stage, 0.0)
+    return added
+
+
+def _quick(calls: pl.DataFrame) -> tuple[float, float, float]:
+    """Return what three of four calls take at least until the first token, after it, and in all, in ms: what only some take longer has another reason."""
+    times = calls.select(first="ttft_ms", rest=pl.col("e2e_ms") - pl.col("ttft_ms"), whole="e2e_ms").select(pl.all().quantile(0.25).fill_null(0.0))
+    return times.row(0)
 
 
 def _median(calls: pl.DataFrame, column: str) -> float:

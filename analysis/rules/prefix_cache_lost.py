@@ -26,6 +26,7 @@ Source
     published measurements of 32k against 320 tokens, and the slope fitted here.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -103,7 +104,7 @@ def _diagnosis(case: Case, found: Reading, before: float, now: float, z: float |
         "--disable-radix-cache.",
         f"{say_ratio(before)} of the input is in the cache again (engine time that this frees is not counted)", saved,
         whatif="prefix_cache", parameters={"hit_ratio": round(min(before, 0.999), 3)})
-    return named(
+    answer = named(
         case, RULE, found.stage, claims,
         Action(
             "app", "Roll back the last change of the prompt template; route sessions to one replica each (consistent hashing on the prefix).",
@@ -117,6 +118,8 @@ def _diagnosis(case: Case, found: Reading, before: float, now: float, z: float |
             "speed_ms": found.speed_ms, "input_tokens_slow": found.input_slow, "input_tokens_reference": found.input_usual, "low_traffic": quiet},
         # A cache that holds less because its memory shrank is that memory's loss.
         weight=0.95, amplifier=shrunk(case))
+    # While the engine reads again, other answers stall; and calls that last longer are more at a time.
+    return replace(answer, brings=frozenset({"decode_stall", "batch_past_knee"}))
 
 
 def _quiet(case: Case) -> bool:

@@ -96,8 +96,8 @@ def _diagnosis(case: Case, found: Reading, delta: float, claims: dict[str, float
             "prefill_ms_per_new_token": found.token_ms, "input_ms": found.input_ms, "cache_ms": found.cache_ms, "speed_ms": found.speed_ms,
             "hit_ratio_slow": found.hit_slow, "hit_ratio_reference": found.hit_usual, "growth_per_turn": per_turn},
         weight=0.9)
-    # Others' answers stall while the longer prompts are read.
-    return replace(answer, brings=frozenset({"decode_stall"}), least=least)
+    # Others' answers stall while the longer prompts are read, and calls that last longer are more at a time.
+    return replace(answer, brings=frozenset({"decode_stall", "batch_past_knee"}), least=least)
 
 
 def turn_growth(calls: Calls) -> float | None:

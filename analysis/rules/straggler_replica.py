@@ -24,6 +24,7 @@ Source
     Largest standardised residual above 4 after a regression on tokens, and 25 % slower than its peers: own defaults.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -95,7 +96,7 @@ def _diagnosis(
         "its peers take its calls at their own pace and have room for them", np.where(mine, spent * (1.0 - 1.0 / slower) + queue, 0.0),
         whatif="eject", parameters={})
     stage = case.slowed()
-    return named(
+    answer = named(
         case, RULE, stage, claims,
         Action("platform", f"Drain {name}: weight 0 in the load balancer.", "Return its weight when its pace is that of its peers.", fix),
         headline=f"{name} takes {slower:.2f} times its peers' time for the same work and served {say_ratio(on_slow)} of the slow calls "
@@ -105,3 +106,4 @@ def _diagnosis(
             "instance": name, "slower": slower, "z": z, "share_of_slow": on_slow, "share_of_all": on_all,
             "replicas": [{"instance": printable(one.name), "n": one.calls, "pace": float(np.exp(one.pace)), "load_share": one.share} for one in now]},
         weight=0.97, service=name, among=case.tail.tail_index[mine[case.tail.tail_index]])
+    return replace(answer, apart=True)

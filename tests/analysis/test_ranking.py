@@ -24,7 +24,7 @@ def ranked(*found: Diagnosis) -> tuple[list[str], list[str]]:
     """Rules that are named, and those that are ruled out."""
     case: Any = SimpleNamespace(
         tail=SimpleNamespace(excess_ms=EXCESS, excess_total_ms=1000.0), excess_ms=lambda *stages: sum(EXCESS.get(stage, 0.0) for stage in stages))
-    causes, followed = rank(case, list(found))
+    causes, followed, _ = rank(case, list(found))
     return [one.finding.rule for one in causes], [one.what for one in followed]
 
 
@@ -55,3 +55,9 @@ def test_a_cause_that_struck_few_requests_hard_is_listed_unless_its_stage_has_on
     few.finding.stage = stage
     few = replace(few, claims_ms={"queue": 50.0, "decode": 100.0})
     assert ranked(cause("first", 700.0), few)[0] == named
+
+
+def test_what_one_replica_lacks_beside_its_peers_is_not_what_all_of_them_share() -> None:
+    # Longer prompts could explain all of the queue; 300 of it the slow replica adds to what its peers' requests wait.
+    assert ranked(cause("prompts", 800.0), cause("replica", 300.0, apart=True)) == (["prompts", "replica"], [])
+    assert ranked(cause("prompts", 800.0), cause("replica", 300.0)) == (["prompts"], ["replica"])

@@ -35,3 +35,15 @@ def test_silent_when_the_same_steps_are_slower() -> None:
     found = run(agents(np.full(N, 2), np.where(LOOPS, 1_500.0, 300.0)), slo=E2E)
     assert found.verdict.status == "over_budget"
     assert of(found, "agent_loop") is None
+
+
+def test_loops_are_told_among_requests_that_are_slow_for_another_reason() -> None:
+    # Every second request waits 4 s for retrieval; of the others a sixth loops. Loops are a quarter of what is slow.
+    late = np.arange(N) >= 300
+    hung, loops = late & (np.arange(N) % 2 == 0), late & (np.arange(N) % 6 == 1)
+    steps = np.where(loops, 9, 2)
+    rows = requests(N, retrieval_ms=np.where(hung, 4_000.0, 50.0), tool_ms=steps * 150.0, generation_ms=steps * 150.0, llm_calls=steps, tool_calls=steps,
+                    output_tokens=steps * 20)
+    found = run(rows, slo=E2E)
+    assert causes(found) == ["slow_dependency", "agent_loop"]
+    assert the(found, "agent_loop").evidence["looping_ratio"] == pytest.approx(0.25)

@@ -6,7 +6,7 @@ import pytest
 
 from analysis.rules.long_outputs import cliffs_delta, token_slope_ms
 from analysis.slo import Slo
-from tests.analysis.builders import requests
+from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules.cases import of, run
 
 N = 500
@@ -95,3 +95,15 @@ def test_a_small_window_is_judged_by_all_requests_over_the_limit() -> None:
     assert finding is not None
     assert finding.evidence["n_tail"] == finding.evidence["n_breaching"] == 20
     assert finding.evidence["share_of_excess"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("model", "tokens", "further", "named"), [("guard-70b", 2, 1, True), ("m", 100, 5, False)])
+def test_a_side_task_that_became_a_model_call_writes_no_further_answer(model: str, tokens: int, further: int, named: bool) -> None:
+    """Slow requests write some 500 tokens more: in their one answer, beside a guardrail of two tokens, or in five further answers."""
+    slow = SLOW & (np.arange(N) >= N // 2)
+    rows = answers(np.where(slow, 600, 100), model="m")
+    first = calls_of(rows, output_tokens=np.where(slow & named, 600, 100))
+    more = [calls_of(rows, output_tokens=np.full(N, tokens), model=[model] * N).filter(pl.Series(slow)).with_columns(span_id=pl.col("span_id") + 10_000 * k)
+            for k in range(1, further + 1)]
+    found = run(rows, calls=[pl.concat([first, *(one.select(first.columns) for one in more)])], slo=Slo(e2e_ms=2500.0))
+    assert (of(found, "long_outputs") is not None) is named

@@ -24,3 +24,10 @@ def test_silent_when_the_same_model_is_slower() -> None:
 def test_silent_when_both_models_answered_before() -> None:
     rows = hosted(token_ms=np.where(LATE, 30.0, 10.0), model=["a" if k % 2 else "b" for k in range(N)])
     assert of(run(rows, slo=E2E), "model_changed") is None
+
+
+def test_what_only_some_of_its_calls_wait_is_the_providers() -> None:
+    # All tokens take twice as long: 1 s more. In every second minute the first token comes 1.5 s later as well.
+    waits = LATE & ((np.arange(N) // 60) % 2 == 0)
+    rows = hosted(token_ms=np.where(LATE, 20.0, 10.0), first_ms=np.where(waits, 1_900.0, 400.0), model=["m-2026-10" if late else "m-2026-04" for late in LATE])
+    assert sorted(causes(run(rows, slo=E2E))) == ["model_changed", "provider_queueing"]
