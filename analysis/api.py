@@ -25,6 +25,7 @@ from analysis.causes import Background as Seeking
 from analysis.causes import Sought
 from analysis.errors import AnalysisError, nearest
 from analysis.exposition import Background, Snapshot
+from analysis.kept import Kept
 from analysis.lengths import Lengths
 from analysis.question import PARAMETERS, Question
 from analysis.trace import UnknownTrace, load_trace
@@ -54,11 +55,21 @@ def routes(pipeline: Pipeline, settings: Settings, worker: Worker, token: str | 
 
     simulate, sought = Fixes(pipeline.store.reading, worker.ask), Seeking(pipeline.store.reading)
 
+    # Kept until something is written or another fix has been simulated: a page that waits for one asks every two seconds.
+    kept = Kept(lambda: pipeline.writer.changes + simulate.made)
+
     def report(parameters: Mapping[str, str]) -> bytes:
         question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
-        with pipeline.store.reading() as con:
-            return reports.to_json(reports.build(
-                con, question.window, question.slo, question.budgets, prices=question.prices, simulate=simulate, sought=sought))
+        told: list[reports.Report] = []
+
+        def made() -> bytes:
+            with pipeline.store.reading() as con:
+                told.append(reports.build(
+                    con, question.window, question.slo, question.budgets, prices=question.prices, simulate=simulate, sought=sought))
+            return reports.to_json(told[0])
+
+        # Causes that were sought apart are as old as the clock says.
+        return kept.get((question.window, question.slo, tuple(sorted(parameters.items()))), made, holds=lambda: told[0].findings_age_s == 0.0)
 
     def checkup(parameters: Mapping[str, str]) -> bytes:
         question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)

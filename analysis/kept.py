@@ -20,8 +20,8 @@ class Kept:
         self._answers: OrderedDict[Hashable, tuple[int, bytes]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
-        """The kept answer if the store still holds the same, else that of `make`, whose errors are raised and not kept.
+    def get(self, key: Hashable, make: Callable[[], bytes], holds: Callable[[], bool] = lambda: True) -> bytes:
+        """The kept answer if the store still holds the same, else that of `make`, whose errors are raised and not kept; nor is one of which `holds` is False.
 
         The count is read before the answer is made: one that is made beside a commit is taken for the older of the two and made again.
         """
@@ -32,6 +32,8 @@ class Kept:
                 self._answers.move_to_end(key)
                 return found[1]
         made = make()
+        if not holds():
+            return made
         with self._lock:
             self._answers[key] = count, made
             self._answers.move_to_end(key)

@@ -36,6 +36,12 @@ class Later(Generic[V]):
         self._known: OrderedDict[Hashable, _Kept[V]] = OrderedDict()
         self._waiting: OrderedDict[Hashable, Callable[[], V]] = OrderedDict()
         self._thread: threading.Thread | None = None
+        self._made = 0
+
+    @property
+    def made(self) -> int:
+        """How many answers have been made so far: moves once an answer can be got."""
+        return self._made
 
     def get(self, key: Hashable, job: Callable[[], V]) -> tuple[float, V] | None:
         """Return (age in seconds, answer), None where there is none yet; begins to make it where that is due."""
@@ -76,5 +82,6 @@ class Later(Generic[V]):
                 if made is not None:
                     self._known[key] = made
                     self._known.move_to_end(key)
+                    self._made += 1
                     while len(self._known) > _KEPT:
                         self._known.popitem(last=False)

@@ -51,6 +51,11 @@ class Background:
         self._reading, self._ask = reading, ask
         self._fixes: Later[FoundFix] = Later("overrun-fixes", FRESH_S)
 
+    @property
+    def made(self) -> int:
+        """How many fixes have been simulated so far."""
+        return self._fixes.made
+
     def __call__(
         self, con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str, causes: list[Diagnosis], period: Period
     ) -> list[Diagnosis]:

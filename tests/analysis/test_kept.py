@@ -50,3 +50,9 @@ def test_an_error_is_not_kept() -> None:
     with pytest.raises(ValueError, match="no such metric"):
         store.kept.get("question", lambda: (_ for _ in ()).throw(ValueError("no such metric")))
     assert store.get() == b"1"
+
+
+def test_what_no_longer_holds_once_made_is_not_kept() -> None:
+    store = Store()
+    made = [store.kept.get("question", store._made, holds=lambda: False) for _ in range(2)]
+    assert made == [b"1", b"2"]

@@ -68,3 +68,13 @@ def test_a_failure_is_no_answer_and_is_tried_again() -> None:
     made.get()
     assert made.get() == (0.0, 3)
     assert made.later.last("another question") is None
+
+
+def test_it_counts_what_was_made_and_not_what_failed() -> None:
+    made = Made()
+    made.get("one")
+    assert made.later.made == 1
+    made.fails = True
+    made.get("two")
+    assert (made.later.made, made.runs) == (1, 2)
+    assert made.get("one") is not None

@@ -55,8 +55,13 @@ def test_what_was_sent_can_be_asked_for(server: ServerProcess) -> None:
     trace = get(server, f"/api/v1/traces/{trace_id(1).hex()}").json()
     assert (trace["e2e_ms"], trace["route"], len(trace["spans"])) == (100.0, "/chat", 2)
     assert sum(trace["stages"].values()) == pytest.approx(100.0)
-    report = get(server, "/api/v1/report", **{"from": "2026-09-01T00:00:00Z", "to": "2026-10-01T00:00:00Z"}).json()
+    window = {"from": "2026-09-01T00:00:00Z", "to": "2026-10-01T00:00:00Z"}
+    report = get(server, "/api/v1/report", **window).json()
     assert (report["schema"], report["window"]["requests"]) == ("overrun.report/1", 1)
+    assert get(server, "/api/v1/report", **window).json() == report
+    assert post(server, body(chat(2))).status_code == 200
+    settled(server)
+    assert get(server, "/api/v1/report", **window).json()["window"]["requests"] == 2
 
 
 def test_questions_that_cannot_be_answered_are_sentences(server: ServerProcess) -> None:
