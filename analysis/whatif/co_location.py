@@ -1,11 +1,12 @@
-"""What if application and model stood in one region? Exact on recorded network time: each model call's way takes what you say it would.
+"""What if application and model stood in one region? Each model call's way takes what you say it would; simulated, because calls then meet other batches.
 
-The way of a call is what its client saw beyond the engine's own time; a call of which one of the two spans was lost has the usual way of its model. Without
-the engine's spans the request's network stage is taken.
+The way of a call is what its client saw beyond the engine's own time; a call of which one of the two spans was lost has the usual way of its model. Half of
+it is taken for the way there. Where the engine cannot be simulated the arithmetic alone stands; without its spans, on the request's network stage.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -14,8 +15,10 @@ from msgspec import Meta
 
 from analysis.finding import say_ms
 from analysis.latency import FloatArray
+from analysis.whatif.calibrate import Engine
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from analysis.whatif.simulate import Change, predict_simulated
 
 
 def predict(facts: Facts, *, network_ms: Annotated[float, Meta(ge=0, lt=1e6, description="the way of one call and back, in ms, such as 2")]) -> Prediction:
@@ -28,8 +31,20 @@ def predict(facts: Facts, *, network_ms: Annotated[float, Meta(ge=0, lt=1e6, des
         saved = np.maximum(way - network_ms, 0.0)
         first = np.minimum(saved, np.maximum(facts.call("ttft_client_ms") - facts.call("ttft_engine_ms"), 0.0))
         saved, first = _usual(facts, np.where(alone, np.nan, saved)), _usual(facts, np.where(alone, np.nan, first))
-        ttft_delta, e2e_delta = facts.per_request(-saved, -first)
-        return predict_times(facts, fix, Times(old.ttft + ttft_delta, old.e2e + e2e_delta, old.tpot), method="exact")
+
+        def change(engine: Engine) -> Change:
+            pool, saved_s = engine.pool, saved[engine.pool.rows] / 1000.0
+            after, gap = pool.calls.after, pool.calls.arrival_s
+            # A call that follows another leaves earlier by the way back of that one, and arrives earlier by its own way there.
+            back = np.where(after >= 0, saved_s[np.maximum(after, 0)], 0.0)
+            sooner = gap - 0.5 * (back + saved_s)
+            return Change(replace(pool.calls, arrival_s=np.where(after >= 0, np.maximum(sooner, 0.0), sooner)), engine.setup, spent_s=pool.e2e_s + saved_s)
+
+        def bound() -> Prediction:
+            ttft_delta, e2e_delta = facts.per_request(-saved, -first)
+            return predict_times(facts, fix, Times(old.ttft + ttft_delta, old.e2e + e2e_delta, old.tpot), method="exact")
+
+        return predict_simulated(facts, fix, change, bound=bound)
     spent, before = np.nan_to_num(facts.ms("network_ms")), np.nan_to_num(facts.ms("ttft_network_ms"))
     if not spent.any():
         return refuse(facts, fix, "exact", "the way is not told apart from the model's time: record the engine's spans beside the client's")

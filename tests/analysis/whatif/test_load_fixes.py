@@ -6,13 +6,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.whatif import admission, cancellation, eject, max_sequences, replicas, retries, routing, speculation, tenant_quota, warm_pool
+from analysis.whatif import admission, cancellation, co_location, eject, max_sequences, replicas, retries, routing, speculation, tenant_quota, warm_pool
 from analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
 from analysis.whatif.calibrate import Engine
-from analysis.whatif.engine import Setup, simulate
+from analysis.whatif.engine import Calls, Setup, simulate
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction
 from analysis.whatif.simulate import Change, predict_simulated
+from tests.analysis.whatif.builders import facts_of, requests_of
 from tests.analysis.whatif.recording import COSTS, arrivals, recorded
 
 CAME = replace(arrivals(400, rate=11.0), replica=np.arange(400) % 2)
@@ -143,6 +144,28 @@ def test_the_interval_covers_the_other_ways_in_which_a_fix_may_turn_out(two: Fac
     assert either is not None
     assert either.interval is not None
     assert either.interval[0] <= halved.after < either.after < either.interval[1]
+
+
+def test_a_shorter_way_is_taken_off_each_call_and_lets_those_that_follow_come_sooner() -> None:
+    # 150 requests of two calls, the second 0.5 s of the application after the first; each call is 0.4 s on its way.
+    first = arrivals(150, rate=2.0, seed=6)
+    twice = {name: np.concatenate([getattr(first, name)] * 2) for name in first.__slots__}
+    after = np.concatenate([np.full(150, -1), np.arange(150)])
+    came = Calls(**twice | {"after": after, "arrival_s": np.where(after < 0, twice["arrival_s"], 0.9)})
+    run = simulate(came, Setup(), COSTS)
+    there = {"start_s": run.arrived_s - 0.2, "e2e_ms": 1000.0 * run.e2e_s + 400.0, "ttft_ms": 1000.0 * run.ttft_s + 400.0, "request": [*range(150)] * 2,
+             "ttft_client_ms": 1000.0 * run.ttft_s + 400.0, "trace_id": [f"{k:032x}" for k in range(150)] * 2, "span_id": [f"{k:016x}" for k in range(300)]}
+    order = np.argsort(there["start_s"])
+    calls = recorded(came, **there).calls[order]
+    whole = 1000.0 * (run.end_s[150:] - run.arrived_s[:150]) + 400.0
+    requests = requests_of(calls.filter(pl.col("span_id") < f"{150:016x}").sort("request"), e2e_ms=whole, ttft_ms=whole - 10.0)
+    answer = co_location.predict(facts_of(calls, requests=requests, percentile=95.0), network_ms=20.0)
+    assert answer.method == "simulated", answer.reasons
+    assert answer.predicted is not None
+    near = simulate(replace(came, arrival_s=np.where(after < 0, came.arrival_s, 0.52)), Setup(), COSTS)
+    truth = float(np.quantile(1000.0 * (near.end_s[150:] - near.arrived_s[:150]) + 20.0, 0.95))
+    assert truth < answer.predicted.before - 500.0
+    assert answer.predicted.after == pytest.approx(truth, rel=0.02)
 
 
 def test_speculation_is_judged_by_length_against_cost(two: Facts) -> None:
