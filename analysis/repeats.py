@@ -10,6 +10,7 @@ import polars as pl
 from analysis.budget import BoolArray, FloatArray
 from analysis.calls import Calls
 from analysis.case import Case
+from analysis.outside import MINUTE_S
 
 # Two calls of one session with equally many input tokens within this time are one question; own default (callers give up within it).
 AGAIN_WITHIN_S: Final = 60.0
@@ -68,10 +69,24 @@ def attempts(calls: Calls) -> Attempts:
     return Attempts(tried_again, refused, after, (frame.height + float(inside.sum())) / once if once else 1.0)
 
 
+def amplification(case: Case) -> tuple[float, float]:
+    """Return attempts a question now and before, in the half-minutes in which calls of slow requests began and in those of the reference's slow ones.
+
+    Who asks again when an answer is late does so while it is late: over all of a period such a storm looks smaller than it was while it lasted.
+    """
+    before = attempts(_beside(case.calls_before, case.usual_calls)).amplification if case.calls_before is not None else 1.0
+    return attempts(_beside(case.calls, case.slow_calls)).amplification, before
+
+
+def _beside(calls: Calls, some: Calls) -> Calls:
+    """The calls that began in the same half-minutes as some of them."""
+    return calls.where(np.isin(calls.of("start_s") // MINUTE_S, some.of("start_s") // MINUTE_S))
+
+
 def more_attempts(case: Case) -> bool:
     """Say whether calls are tried clearly more often than before: what is then left running follows from that."""
-    before = attempts(case.calls_before).amplification if case.calls_before is not None else 1.0
-    return attempts(case.calls).amplification >= max(MIN_AMPLIFICATION, before + MIN_RISE)
+    now, before = amplification(case)
+    return now >= max(MIN_AMPLIFICATION, before + MIN_RISE)
 
 
 def _inside(calls: Calls) -> FloatArray:

@@ -31,6 +31,7 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from analysis.calls import Calls, known
 from analysis.case import Case, too_few_breaches
@@ -52,11 +53,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         if max(case.tail.share("prefill"), case.tail.share("first_token")) < 0.5:
             return None
         return NotEnoughData("the first token takes longer but calls carry no input tokens: record gen_ai.usage.input_tokens")
-    # What the cache holds costs nothing to read: where it is known, growth is measured on the rest.
-    _, longer = lost_and_longer(found.input_usual, found.input_usual * (1.0 - (found.hit_usual or 0.0)),
-                                found.input_slow, found.input_slow * (1.0 - (found.hit_slow or 0.0)))
-    more = longer / max(found.input_usual * (1.0 - (found.hit_usual or 0.0)), 1.0)
-    if max(found.input_slow / max(found.input_usual, 1.0), 1.0 + more) < MIN_GROWTH:
+    # What the cache holds costs nothing to read: where it is known, growth is measured on the rest. A prompt that is asked again is no longer one.
+    slow, usual = _longest(case.slow_calls) or found.input_slow, _longest(case.usual_calls) or found.input_usual
+    _, longer = lost_and_longer(usual, usual * (1.0 - (found.hit_usual or 0.0)), slow, slow * (1.0 - (found.hit_slow or 0.0)))
+    more = longer / max(usual * (1.0 - (found.hit_usual or 0.0)), 1.0)
+    if max(slow / max(usual, 1.0), 1.0 + more) < MIN_GROWTH:
         return RuledOut(what=RULE, figure=f"{found.input_slow:,.0f} input tokens in slow and {found.input_usual:,.0f} in {case.tail.reference} requests")
     sides = [rows["input_tokens"].drop_nulls().to_numpy().astype(np.float64) for rows in (case.slow, case.reference)]
     delta = cliffs_delta(sides[0], sides[1])
@@ -98,6 +99,12 @@ def _diagnosis(case: Case, found: Reading, delta: float, claims: dict[str, float
         weight=0.9)
     # Others' answers stall while the longer prompts are read, and calls that last longer are more at a time.
     return replace(answer, brings=frozenset({"decode_stall", "batch_past_knee"}), least=least)
+
+
+def _longest(calls: Calls) -> float | None:
+    """Return the mean over requests of their longest prompt in tokens, None where calls do not tell."""
+    longest = calls.frame.group_by("trace_key").agg(pl.col("input_tokens").max())["input_tokens"].drop_nulls().to_numpy()
+    return float(longest.mean()) if len(longest) else None
 
 
 def turn_growth(calls: Calls) -> float | None:

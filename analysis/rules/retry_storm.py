@@ -9,8 +9,9 @@ Why it hurts
     load keeps itself up, even after its first cause is gone.
 
 Evidence
-    Attempts per question now and before, how many repeats followed an error and how many mere slowness, correlation of the
-    repeats of a minute with the latency of the minute before, growth of the engine's work by repeats.
+    Attempts per question while requests are slow, now and before, how many repeats followed an error and how many mere
+    slowness, correlation of the repeats of a minute with the latency of the minute before, growth of the engine's work by
+    repeats.
 
 Fix
     Retry on failure only (429 and 5xx), with a budget of 10 % of requests and back-off with jitter; for slowness hedge once and
@@ -38,7 +39,7 @@ from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import MIN_GROWTH, demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.prefill import knock_on
-from analysis.repeats import MIN_AMPLIFICATION, MIN_RISE, Attempts, attempts
+from analysis.repeats import MIN_AMPLIFICATION, MIN_RISE, Attempts, amplification, attempts
 
 RULE: Final = "retry_storm"
 STAGES: Final = ("queue", "first_token", "prefill", "decode", "generation")
@@ -50,10 +51,9 @@ FED: Final = 0.5
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the storm, None when calls are not repeated more than before, or only after errors."""
-    now = attempts(case.calls)
-    before = attempts(case.calls_before).amplification if case.calls_before is not None else 1.0
-    if now.amplification < MIN_AMPLIFICATION or now.amplification - before < MIN_RISE:
-        return RuledOut(what=RULE, figure=f"{now.amplification:.2f} attempts a question, {before:.2f} before") if len(case.calls) else None
+    now, (while_slow, before) = attempts(case.calls), amplification(case)
+    if while_slow < MIN_AMPLIFICATION or while_slow - before < MIN_RISE:
+        return RuledOut(what=RULE, figure=f"{while_slow:.2f} attempts a question, {before:.2f} before") if len(case.calls) else None
     refused = float(now.after_error[now.repeat].mean())
     lost = _lost_ms(case.calls, now)
     mean_lost = float(np.mean([lost.get(key, 0.0) for key in case.slow["trace_key"].to_list()] or [0.0]))
@@ -75,11 +75,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     answer = named(
         case, RULE, stage, claims,
         Action("app", "Switch retries on slowness off (raise the client's read timeout), keep those on errors.", "Restore the former timeout.", fix),
-        headline=f"{now.amplification:.2f} attempts a question, {before:.2f} before; {say_ratio(1.0 - refused)} of the repeats followed no refusal, and slow "
-        f"requests lost {say_ms(mean_lost)} with attempts that they gave up",
-        because=f"calls are tried {now.amplification:.2f} times, mostly because the first attempt was slow",
+        headline=f"{while_slow:.2f} attempts a question while requests are slow, {before:.2f} before; {say_ratio(1.0 - refused)} of the repeats followed no "
+        f"refusal, and slow requests lost {say_ms(mean_lost)} with attempts that they gave up",
+        because=f"calls are tried {while_slow:.2f} times, mostly because the first attempt was slow",
         evidence={
-            "amplification_now": now.amplification, "amplification_before": before, "repeats": int(now.repeat.sum()), "after_error_ratio": refused,
+            "amplification_now": while_slow, "amplification_before": before, "repeats": int(now.repeat.sum()), "after_error_ratio": refused,
             "lost_ms": mean_lost, "lag_correlation": lag},
         weight=0.95 * (FED if _fed(case) else 1.0), amplifier=True)
     # Behind one's own repeats calls wait at the far side as well.

@@ -5,8 +5,8 @@
 create or replace macro sampled_spans(every, since, until, traces) as table
 select
     trace_hex(trace_hi, trace_lo) as trace_id, hash(trace_hi, trace_lo) as trace_key, span_hex(span_id) as span_id,
-    case when parent_id <> 0 then span_hex(parent_id) end as parent_span_id, hash(span_id) as span_key, hash(nullif(parent_id, 0)) as parent_key,
-    src.service, src.instance, s.name, span_kind_name(kind) as kind, make_timestamptz(s.start_ns // 1000) as start, duration_ns / 1e6 as duration_ms,
+    case when parent_id <> 0 then span_hex(parent_id) end as parent_span_id, hash(span_id) as span_key,
+    case when parent_id <> 0 then hash(parent_id) end as parent_key, src.service, src.instance, s.name, span_kind_name(kind) as kind, make_timestamptz(s.start_ns // 1000) as start, duration_ns / 1e6 as duration_ms,
     case status when 2 then 'error' when 1 then 'ok' else 'unset' end as status, stage_name(stage) as stage, role_name(role) as role, dialect,
     src.version, src.scope_name, operation, model, provider, response_id, input_tokens, output_tokens, cached_tokens, cache_write_tokens, reasoning_tokens,
     max_tokens, temperature, streaming, ttft_ns / 1e6 as ttft_ms, ttft_source_name(coalesce(ttft_source, 0)) as ttft_source,

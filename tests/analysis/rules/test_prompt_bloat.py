@@ -7,7 +7,7 @@ import pytest
 from analysis.calls import Calls
 from analysis.rules.prompt_bloat import turn_growth
 from analysis.slo import Slo
-from tests.analysis.builders import requests
+from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules.cases import causes, of, run, the
 
 N = 600
@@ -35,6 +35,15 @@ def test_fires_on_longer_prompts_with_exact_numbers(stage: str) -> None:
     assert finding.fix.predicted is not None
     assert finding.fix.predicted.after == pytest.approx(300.0)
     assert finding.fix.predicted.cost == {"trimmed_ratio": 0.5}
+
+
+def test_a_prompt_that_is_asked_again_is_no_longer_one() -> None:
+    rows = prompts(np.where(LATE, 9_000.0, 3_000.0))
+    once = calls_of(rows, input_tokens=np.full(N, 3_000))
+    again = [once.filter(pl.Series(LATE)).with_columns(span_id=pl.col("span_id") + 10_000 * k) for k in (1, 2)]
+    found = run(rows, calls=[pl.concat([once, *again])], slo=TTFT)
+    assert found.verdict.stage == "prefill"
+    assert of(found, "prompt_bloat") is None
 
 
 def test_silent_when_the_same_prompts_are_read_more_slowly() -> None:

@@ -1,11 +1,14 @@
 """retry_storm: fires on repeats of slow calls, is silent on an agent's steps and on retries of refused calls."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
 
 from analysis.calls import Calls
-from analysis.repeats import attempts
+from analysis.repeats import amplification, attempts
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 
@@ -69,6 +72,25 @@ def test_silent_when_the_second_call_has_read_more() -> None:
 def test_silent_when_the_first_call_was_refused() -> None:
     frame, calls = storm("openai.RateLimitError")
     assert of(run(frame, calls=[calls], slo=E2E), "retry_storm") is None
+
+
+def test_attempts_count_while_requests_are_slow_however_long_the_calm_around_them_is() -> None:
+    """Of 600 questions a second apart the 90th to 119th are slow and asked twice: 1.05 attempts a question in all, 2 in that half-minute."""
+    def calls(start_s: np.ndarray) -> Calls:
+        n = len(start_s)
+        return Calls(pl.DataFrame({
+            "trace_key": start_s.astype(np.int64), "session": [None] * n, "model": ["m"] * n, "input_tokens": [500] * n, "start_s": start_s,
+            "error": [False] * n, "http_status": [200] * n, "error_type": [None] * n, "engine_alone": [False] * n, "attempts": [None] * n,
+            "attempts_source": [None] * n, "retry_cause": [None] * n, "wasted_ms": [None] * n}, schema_overrides={
+                "session": pl.String, "error_type": pl.String, "attempts": pl.Int64, "attempts_source": pl.String, "retry_cause": pl.String,
+                "wasted_ms": pl.Float64}))
+
+    asked = np.arange(600.0)
+    slow = asked[90:120]
+    case: Any = SimpleNamespace(
+        calls=calls(np.sort(np.r_[asked, slow + 0.5])), slow_calls=calls(slow), calls_before=calls(asked), usual_calls=calls(asked[:30]))
+    assert attempts(case.calls).amplification == pytest.approx(1.05)
+    assert amplification(case) == (2.0, 1.0)
 
 
 def test_attempts_are_counted_per_question() -> None:

@@ -47,3 +47,8 @@ def test_silent_when_one_waits_for_the_other_by_its_own_word() -> None:
 
 def test_without_spans_the_stage_is_named_and_not_the_structure() -> None:
     assert causes(run(searches(LATE)[0], slo=E2E)) == ["slow_dependency"]
+
+
+def test_silent_where_they_have_no_parent_that_could_run_them_together() -> None:
+    frame, spans = searches(LATE, parent_id=0)
+    assert causes(run(frame, spans=spans, slo=E2E)) == ["slow_dependency"]
