@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from analysis.finding import Finding, Fix, Predicted
+from analysis.finding import Finding, Fix, Predicted, say_over
 from analysis.report import Report, seeking
 from dashboard import data, evidence, nav, state, states, ui
 from dashboard.theme import Theme, say_ms, say_ratio, theme_of
@@ -77,8 +77,9 @@ def fix_of(fix: Fix, report: Report, theme: Theme) -> str:
     cost = "; ".join(f"{ui.text(evidence.label(name))} {evidence.said(name, value)}" for name, value in gain.cost.items()) or "none counted"
     tested = f", back-test error {say_ratio(gain.backtest_error_ratio)}" if gain.backtest_error_ratio is not None else ""
     counted = "" if of else f"; n {report.window.requests:,}"
+    over = f", {ui.text(say_over(gain))}" if say_over(gain) else ""
     return (body + before_after(gain, limit, theme, of)
-            + f"<small>{ui.text(fix.method)}{tested}; changes {say_ratio(gain.touched_ratio)} of requests; price: {cost}{counted}. "
+            + f"<small>{ui.text(fix.method)}{tested}; changes {say_ratio(gain.touched_ratio)} of requests{over}; price: {cost}{counted}. "
             f"Holds if {ui.sentence(fix.assumption)}.</small>")
 
 

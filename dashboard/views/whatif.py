@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
+from analysis.finding import say_over
 from analysis.report import Report
 from analysis.whatif.prediction import Prediction
 from analysis.whatif_api import FixInfo
@@ -112,9 +113,10 @@ def headline(found: Prediction, info: FixInfo) -> tuple[str, list[str]]:
         return f"{ui.text(found.title, 200)}: no prediction", [f"{ui.sentence(why)}. {ui.sentence(info.question)}"]
     interval = f"{interval_of(gain)}; " if interval_of(gain) else ""
     bound = "at most this much, a bound; " if found.bound else ""
+    over = f", {ui.text(say_over(gain))}" if say_over(gain) else ""
     first = (f"{ui.text(found.title, 200)}: {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → "
              f'<span class="ov-predicted">{say_ms(gain.after)}</span>')
-    return first, [f"{interval}{bound}{ui.text(found.method)} over {found.requests:,} recorded requests, {say_ratio(gain.touched_ratio)} of them change. "
+    return first, [f"{interval}{bound}{ui.text(found.method)} over {found.requests:,} recorded requests, {say_ratio(gain.touched_ratio)} of them change{over}. "
                    f"Holds if {ui.sentence(found.assumption)}."]
 
 
