@@ -3,14 +3,14 @@
 Detects
     A few calls without engine telemetry (0.2 to 30 %) whose time is more than five times the usual one of their length,
     scattered independently over the window, while the median stayed where it was and the tokens of those few came at the
-    usual pace.
+    pace of the others.
 
 Why it hurts
     One call in a hundred that takes 30 s is the P99 of everybody; a request of several calls meets one more often.
 
 Evidence
     Share of spikes, their median time over the usual one, how independent they are (dispersion, 1 where independent), the
-    median now and before, and the time per token of the spikes over the usual one.
+    median now and before, and the time per token of the spikes over that of the other calls of the same time.
 
 Fix
     Hedge: send a second call when the first one is late, take the faster and cancel the loser; or cut it with a timeout and a
@@ -68,7 +68,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     keys = set(found.keys[late].view(np.uint64).tolist())
     hit = np.fromiter((key in keys for key in case.rows["trace_key"].to_list()), dtype=np.bool_, count=case.rows.height)
     part = float(hit[case.tail.tail_index].mean())
-    claims = {name: part * case.excess_ms(name) for name in STAGES}
+    struck = hit[case.tail.tail_index]
+    claims = {name: float(np.where(struck, case.spent(name)[case.tail.tail_index] - case.tail.reference_ms.get(name, 0.0), 0.0).mean()) for name in STAGES}
     if not enough(case, claims):
         return None
     few = too_few_breaches(case)
@@ -96,13 +97,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 
 
 def _pace(case: Case, found: Outside, late: BoolArray) -> float | None:
-    """Median time per token of the late calls over the usual one before; None where fewer than five of them show it."""
-    calls, before = case.calls, case.calls_before
-    if before is None:
+    """Median time per token of the late calls over that of the others of the same time, whatever slows all; None where fewer than ten of either show it."""
+    keys = pl.Series(found.keys[late].view(np.uint64)).cast(case.calls.frame["trace_key"].dtype)
+    theirs = case.calls.frame["trace_key"].is_in(keys.implode()).to_numpy()
+    pace = case.calls.of("tpot_ms")
+    sides = [pace[side & known(pace) & ~case.calls.has_engine] for side in (theirs, ~theirs)]
+    if min(len(side) for side in sides) < MIN_BREACHING:
         return None
-    keys = pl.Series(found.keys[late].view(np.uint64))
-    theirs = calls.of_requests(keys.cast(calls.frame["trace_key"].dtype)).of("tpot_ms")
-    usual = before.of("tpot_ms")
-    if min(int(known(theirs).sum()), int(known(usual).sum())) < MIN_BREACHING:
-        return None
-    return float(np.nanmedian(theirs) / max(float(np.nanmedian(usual)), 1e-3))
+    return float(np.median(sides[0]) / max(float(np.median(sides[1])), 1e-3))

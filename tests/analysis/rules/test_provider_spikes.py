@@ -5,7 +5,7 @@ import pytest
 
 from analysis.outside import clustering
 from analysis.slo import Slo
-from tests.analysis.rules.cases import causes, of, run, the
+from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.hosted import LATE, N, hosted
 
 TTFT = Slo(ttft_ms=1_000.0, percentile=99.0, goodput_target=0.99)
@@ -22,6 +22,15 @@ def test_fires_on_scattered_spikes() -> None:
     assert finding.fix is not None
     assert finding.fix.predicted is not None
     assert finding.fix.predicted.after < 1_000.0 < finding.fix.predicted.before
+
+
+def test_what_slows_the_tokens_of_all_calls_takes_nothing_from_the_spikes() -> None:
+    """Four of five slow requests are so by tokens that all take three times as long; the spikes among them are most of the time."""
+    spikes = LATE & (np.random.default_rng(2).random(N) < 0.08)
+    model = ["m-2026-10" if late else "m-2026-04" for late in LATE]
+    found = run(hosted(np.where(spikes, 20_000.0, 400.0), np.where(LATE, 30.0, 10.0), model=model), slo=E2E)
+    assert causes(found) == ["model_changed", "provider_spikes"]
+    assert the(found, "provider_spikes").evidence["pace_ratio"] == pytest.approx(1.0)
 
 
 def test_silent_when_the_late_calls_are_written_slowly_too() -> None:
