@@ -35,6 +35,7 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import slope
 from analysis.finding import Diagnosis, NotEnoughData, say_ms, say_ratio
+from analysis.prefill import knock_on
 
 RULE: Final = "reasoning_inflation"
 STAGES: Final = ("decode", "generation", "first_token")
@@ -49,11 +50,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         return None
     (r1, n1), (r0, n0) = ((float(rows["reasoning_tokens"].to_numpy().mean()), float(rows["output_tokens"].to_numpy().mean())) for rows in told)
     rise = r1 / n1 - r0 / n0
-    if r1 <= r0 or (rise < MIN_SHARE_RISE and (r1 - r0) < 0.5 * (n1 - n0)):
+    thought = _thought(case)
+    if thought == 0.0 and (r1 <= r0 or (rise < MIN_SHARE_RISE and (r1 - r0) < 0.5 * (n1 - n0))):
         return None
     stage = case.worst(*STAGES)
     token_ms = _token_ms(case, stage)
-    claims = {stage: min(case.excess_ms(stage), (r1 - r0) * token_ms)}
+    # What all think more keeps the engine busy: who waits for it need not think himself.
+    claims = {name: thought * ms for name, ms in knock_on(case, "output").items()}
+    claims[stage] = min(case.excess_ms(stage), claims.get(stage, 0.0) + max(0.0, r1 - r0) * token_ms)
     if not enough(case, claims):
         return None
     few = too_few_breaches(case)
@@ -76,6 +80,17 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
             "reasoning_tokens_slow": r1, "reasoning_tokens_reference": r0, "output_tokens_slow": n1, "output_tokens_reference": n0,
             "reasoning_share_slow": r1 / n1, "reasoning_share_reference": r0 / n0, "token_ms": token_ms},
         weight=0.97)
+
+
+def _thought(case: Case) -> float:
+    """Return what part (0..1) of the growth of all calls' output is reasoning; 0 unless their reasoning share rose as much as that of a cause."""
+    now, before = case.served
+    if before is None:
+        return 0.0
+    r1, r0, n1, n0 = (side.mean(name) for name in ("reasoning_tokens", "output_tokens") for side in (now, before))
+    if r1 is None or r0 is None or n1 is None or n0 is None or n1 <= n0 or r1 / n1 - r0 / n0 < MIN_SHARE_RISE:
+        return 0.0
+    return min(1.0, (r1 - r0) / (n1 - n0))
 
 
 def _token_ms(case: Case, stage: str) -> float:

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from analysis.slo import Slo
 from tests.analysis.builders import requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 
@@ -29,6 +30,18 @@ def test_fires_on_longer_thought_with_exact_numbers(stage: str) -> None:
     assert finding.fix is not None
     assert finding.fix.predicted is not None
     assert finding.fix.predicted.after == pytest.approx(1_620.0, abs=10.0)
+
+
+def test_who_waits_for_the_engine_that_others_keep_thinking_on_need_not_think_more_himself() -> None:
+    """From the 300th on every third request thinks for 500 tokens, and the others wait 3 s for their first token."""
+    late = np.arange(N) >= 300
+    deep = late & (np.arange(N) % 3 == 0)
+    tokens, wait = np.where(deep, 550, 150), np.where(late & ~deep, 3_000.0, 5.0)
+    found = run(requests(
+        N, queue_ms=wait, ttft_queue_ms=wait, prefill_ms=100.0, ttft_prefill_ms=100.0, decode_ms=10.0 * tokens, output_tokens=tokens,
+        reasoning_tokens=tokens - 50, tpot_ms=10.0), slo=Slo(ttft_ms=1_500.0))
+    assert (found.verdict.cause, causes(found)) == ("reasoning_inflation", ["reasoning_inflation"])
+    assert the(found, "reasoning_inflation").evidence["share_of_excess"] == pytest.approx(1.0, abs=0.02)
 
 
 def test_silent_when_the_answers_grew_and_not_the_thought() -> None:
