@@ -1,11 +1,13 @@
-"""What if a slow replica were as quick as the others? Simulated with its step times brought to theirs.
+"""What if a slow replica were taken out of rotation, or replaced? Simulated with its calls on the others, or with its step times brought to theirs.
 
-Ejecting it instead leaves one replica less: ask `replicas` for that.
+Taken out, it leaves one replica less to the same load: its calls go to whichever of the others has fewest in flight. How a router really shares them out is
+not known, so the interval then also covers a replica in its place.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -19,10 +21,16 @@ from analysis.whatif.prediction import Fix, Prediction, refuse
 from analysis.whatif.simulate import Change, predict_simulated
 
 
-def predict(facts: Facts, *, instance: Annotated[str, Meta(description="the replica; by default the slowest")] = "") -> Prediction:
+def predict(
+    facts: Facts,
+    *,
+    instance: Annotated[str, Meta(description="the replica; by default the slowest")] = "",
+    replaced: Annotated[bool, Meta(description="true: one as quick as the others takes its place; false: the others serve its calls")] = False,
+) -> Prediction:
     """Return the answer with `cost.slowdown_now`, its step times over the median replica's."""
     engines, why = facts.engines
-    fix = Fix("eject", "Fix or replace the slow replica", "its replacement is as quick as the median replica", {"instance": instance})
+    holds = "its replacement is as quick as the median replica" if replaced else "the others take its calls, fewest in flight first"
+    fix = Fix("eject", "Replace the slow replica" if replaced else "Take the slow replica out of rotation", holds, {"instance": instance, "replaced": replaced})
     if why is None:
         seen = [(engine, at) for engine in engines for at, name in enumerate(engine.pool.instances) if not instance or name == instance]
         if all(engine.setup.replicas < 2 for engine in engines):
@@ -32,16 +40,21 @@ def predict(facts: Facts, *, instance: Annotated[str, Meta(description="the repl
             return refuse(facts, fix, "simulated", f"replica {printable(instance)} is not among those seen: {nearest(instance, names)}")
         slow, place = max(seen, key=lambda one: one[0].setup.speed[one[1]])
         name = slow.pool.instances[place]
-        fix = Fix(
-            "eject", f"Bring replica {printable(name)} to the speed of the others", "its replacement is as quick as the median replica", {"instance": name}
-        )
+        title = f"Bring replica {printable(name)} to the speed of the others" if replaced else f"Take replica {printable(name)} out of rotation"
+        fix = replace(fix, title=title, parameters={"instance": name, "replaced": replaced})
 
-    def change(engine: Engine) -> Change:
+    def change(engine: Engine, replaced: bool = replaced) -> Change:
         if engine is not slow:
             return Change(engine.pool.calls, engine.setup)
-        speed = np.array(engine.setup.speed)
+        calls, setup = engine.pool.calls, engine.setup
+        speed, born = np.array(setup.speed), np.array(setup.born_s or (-np.inf,) * setup.replicas)
         cost = {"slowdown_now": float(speed[place])}
-        speed[place] = min(1.0, float(speed[place]))
-        return Change(engine.pool.calls, replace(engine.setup, speed=tuple(speed.tolist())), cost=cost)
+        if replaced:
+            speed[place] = min(1.0, float(speed[place]))
+        else:
+            # It is never there, and who ran on it is not bound to it.
+            born[place] = np.inf
+            calls = replace(calls, replica=np.where(calls.replica == place, -1, calls.replica))
+        return Change(calls, replace(setup, speed=tuple(speed.tolist()), born_s=tuple(born.tolist())), cost=cost)
 
-    return predict_simulated(facts, fix, change)
+    return predict_simulated(facts, fix, change, also=[] if replaced else [partial(change, replaced=True)])

@@ -31,13 +31,23 @@ def p95(setup: Setup) -> float:
 
 
 def test_the_slow_replica_is_found_and_brought_to_the_others(two: Facts) -> None:
-    answer = eject.predict(two)
+    answer = eject.predict(two, replaced=True)
     assert answer.predicted is not None
     assert answer.parameters["instance"] == "gpu-1"
     assert answer.cost["slowdown_now"] == pytest.approx(1.6 / 1.3, rel=0.05)  # of the median of two, which lies between them
     engine, = two.engines[0]
     assert engine.identity_error["e2e_p95"] < 0.03
     assert answer.predicted.after < answer.predicted.before
+
+
+def test_a_replica_taken_out_leaves_its_calls_to_the_others(two: Facts) -> None:
+    answer = eject.predict(two)
+    assert answer.title == "Take replica gpu-1 out of rotation"
+    assert answer.predicted is not None
+    alone = replace(CAME, replica=np.zeros(400, dtype=np.int64))
+    truth = float(np.quantile(simulate(alone, Setup(), COSTS).e2e_s, 0.95) * 1000.0)
+    assert truth > 1.1 * eject.predict(two, replaced=True).predicted.after  # type: ignore[union-attr]
+    assert answer.predicted.after == pytest.approx(truth, rel=0.12)
 
 
 def test_routing_by_load_spares_the_slow_replica(two: Facts) -> None:
