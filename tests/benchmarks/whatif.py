@@ -93,6 +93,10 @@ SITUATIONS: list[tuple[str, float, Server, dict[str, float]]] = [
     ("long prompts", 3.5, Server(), {"prompt": 2000.0}),
     ("quick, smooth law", 12.0, Server(prompt_cost=4e-5, power=1.0, step=0.006, noise=0.03), {}),
 ]
+# What calibration has more to look for: a batch above which steps take longer, replicas of which one is slow.
+SPEEDS: list[tuple[str, float, Server]] = [
+    ("one replica", 7.0, Server()), ("one replica with a knee at 24", 5.0, Server(knee=24.0, knee_s=0.03)),
+    ("four replicas, one slow", 24.0, Server(replicas=4, speed=(1.0, 1.0, 1.5, 1.0)))]
 
 
 def quantiles(seen: np.ndarray) -> dict[str, float]:
@@ -161,17 +165,19 @@ def summary(rows: list[dict[str, Any]]) -> list[str]:
 
 def speed() -> list[str]:
     """CPU seconds of this process, one thread."""
-    came = traffic(10_000, 7.0)
-    facts = facts_of(came, record(came, Server()))
     warm = facts_of(traffic(200, 2.0), record(traffic(200, 2.0), Server()))
     _ = warm.engines  # kernels come from their cache
-    begun = time.process_time()
-    _ = facts.engines
-    fitted = time.process_time()
-    cap.predict(facts, max_tokens=256)
-    done = time.process_time()
-    return ["| requests | calibration | answer after it | both |", "|---|---|---|---|",
-            f"| 10,000 | {fitted - begun:.1f} s | {done - fitted:.1f} s | {done - begun:.1f} s |"]
+    lines = ["| recording | calibration | answer after it | both |", "|---|---|---|---|"]
+    for name, rate, server in SPEEDS:
+        came = traffic(10_000, rate)
+        facts = facts_of(came, record(came, server))
+        begun = time.process_time()
+        _ = facts.engines
+        fitted = time.process_time()
+        cap.predict(facts, max_tokens=256)
+        done = time.process_time()
+        lines.append(f"| 10,000 requests, {name} | {fitted - begun:.1f} s | {done - fitted:.1f} s | {done - begun:.1f} s |")
+    return lines
 
 
 def main() -> None:

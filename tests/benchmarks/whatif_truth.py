@@ -41,6 +41,8 @@ class Server:
     noise: float = 0.08
     stall: float = 0.002
     stall_s: float = 0.06
+    knee: float = float("inf")
+    knee_s: float = 0.0
     speed: tuple[float, ...] = field(default=())
 
 
@@ -58,7 +60,8 @@ def record(load: Traffic, server: Server, seed: int = 1) -> np.ndarray:
     """Return (n, 4): queue, TTFT, E2E in seconds as the engine reports them, and the replica."""
     speed = np.array(server.speed) if server.speed else np.ones(server.replicas)
     law = np.array([
-        server.prompt_cost, server.power, server.context_cost, server.step, server.kv_cost, server.seat_cost, server.noise, server.stall, server.stall_s])
+        server.prompt_cost, server.power, server.context_cost, server.step, server.kv_cost, server.seat_cost, server.noise, server.stall, server.stall_s,
+        server.knee, server.knee_s])
     out = np.zeros((len(load.arrival), 4))
     front = np.random.default_rng(seed + 17).uniform(0.005, 0.03, len(load.arrival))
     _serve(load.arrival + front, load.prompt, load.cached, load.output, server.replicas, server.seats, server.budget, server.kv, server.prefill_first,
@@ -156,7 +159,7 @@ def _serve(arrival, prompt, cached, output, replicas, seats, budget0, kv, prefil
         padded = 8 * ((batch + 7) // 8)
         compute = law[0] * (tokens + padded) ** law[1] + law[2] * work
         memory = law[3] + law[4] * context
-        took = (compute**3 + memory**3) ** (1 / 3) + law[5] * padded
+        took = (compute**3 + memory**3) ** (1 / 3) + law[5] * padded + (law[10] if batch > law[9] else 0.0)
         took *= speed[r] * max(0.3, 1.0 + law[6] * np.random.standard_normal())
         if np.random.random() < law[7]:
             took += np.random.exponential(law[8])
