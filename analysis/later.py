@@ -40,7 +40,7 @@ class Later(Generic[V]):
 
     @property
     def made(self) -> int:
-        """How many answers have been made so far: moves once an answer can be got."""
+        """How many questions have been worked at so far, those that failed included: moves once an answer can be got, or asked for again."""
         return self._made
 
     def get(self, key: Hashable, job: Callable[[], V]) -> tuple[float, V] | None:
@@ -79,9 +79,9 @@ class Later(Generic[V]):
                 log.exception("%s failed", self._name)
             with self._lock:
                 del self._waiting[key]
+                self._made += 1
                 if made is not None:
                     self._known[key] = made
                     self._known.move_to_end(key)
-                    self._made += 1
                     while len(self._known) > _KEPT:
                         self._known.popitem(last=False)

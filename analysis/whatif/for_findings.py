@@ -53,7 +53,7 @@ class Background:
 
     @property
     def made(self) -> int:
-        """How many fixes have been simulated so far."""
+        """How many fixes have been simulated so far, or could not be."""
         return self._fixes.made
 
     def __call__(
