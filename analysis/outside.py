@@ -9,7 +9,7 @@ import numpy as np
 from analysis.budget import BoolArray, FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case
-from analysis.demand import slope
+from analysis.demand import slope_within
 
 # A call this many times over the usual one of its length is a spike, not spread; own default (the 99.9th percentile of a lognormal with sigma 0.5).
 SPIKE: Final = 5.0
@@ -40,7 +40,7 @@ def outside(case: Case) -> Outside | None:
     now, then = sides
     seen = float(known(now.of("ttft_ms")).mean()) > 0.5
     (y1, x1), (y0, x0) = ((_time(side, seen), _length(side, seen)) for side in (now, then))
-    cost = slope(x0, y0)
+    cost = slope_within([(x0, y0), (x1, y1)])  # lengths that came only now have their cost, too
     usual = float(np.nanmean(x0)) if known(x0).any() else 0.0
     keep = known(y1)
     return Outside(
