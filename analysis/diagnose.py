@@ -560,13 +560,12 @@ def _remaining(facts: _Facts, ranked: Ranked, lookups: Lookups, coverage: float 
     if facts.excess.reference != "baseline" or facts.base is None or not ranked.causes:
         return None
     times = _without(facts.times, facts.excess, ranked.causes)
-    limits = limits_of(facts.ok, facts.slo, facts.metric)
     since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset or _EPOCH)
-    slow = (times.total_ms > (facts.limit_ms if limits is None else limits)) & since
+    slow = (times.total_ms > facts.limits_ms) & since
     n, n_slow = int(since.sum()), int(slow.sum())
     if n_slow < MIN_BREACHING or wilson(n_slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0] <= 1.0 - facts.slo.goodput_target:
         return None
-    _, excess = _tails(times.total_ms, times, facts.limit_ms if limits is None else limits, since, facts.base, facts.metric, facts.slo)
+    _, excess = _tails(times.total_ms, times, facts.limits_ms, since, facts.base, facts.metric, facts.slo)
     rest = replace(facts, values=times.total_ms, times=times, breaching=slow, excess=excess)
     told = {one.finding.rule for one in ranked.causes} | ranked.consequences
     return next((one for one in run_rules(_case(rest, lookups, coverage), rules(), told).causes if one.finding.rule not in told), None)
