@@ -202,7 +202,7 @@ def _dashboard_of(url: str, artifact: Path | None = None) -> list[subprocess.Pop
 
 @app.command("import")
 def import_(
-    paths: Annotated[list[Path], typer.Argument(help="OTLP files (.pb, .json, .jsonl; .gz, .zst) or folders of them.")],
+    paths: Annotated[list[Path], typer.Argument(help="OTLP files (.pb, .json, .jsonl; .gz, .zst), folders of them, or results of load tests.")],
     db: Db = None,
     url: Url = None,
     config: Config = None,
@@ -323,7 +323,9 @@ def compare(
 
 @app.command()
 def check(
-    files: Annotated[list[Path] | None, typer.Argument(help="OTLP files of a load test to judge, instead of --db or --url.")] = None,
+    files: Annotated[list[Path] | None, typer.Argument(
+        help="A load test's files to judge, instead of --db or --url: OTLP, or results of vLLM bench serve, SGLang bench_serving, AIPerf, GenAI-Perf, "
+             "GuideLLM, CSV, Parquet.")] = None,
     db: Db = None,
     url: Url = None,
     since: Since = None,
@@ -353,7 +355,7 @@ def check(
                   "workload": workload, "slo": slo}
     with _failing():
         result = ask.check(parameters, settings, db=db, url=url, files=files or [], min_goodput=min_goodput)
-    print(msgspec.json.encode(result).decode() if output == "json" else result.sentence)
+    print(msgspec.json.encode(result).decode() if output == "json" else "\n".join([result.sentence, *(f"- {doubt}" for doubt in result.doubts)]))
     raise typer.Exit(0 if result.passed else 1)
 
 

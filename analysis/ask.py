@@ -36,7 +36,7 @@ from collector.auth import Tokens
 from collector.config import Settings
 from collector.errors import CollectorError, ImportFailed, QueueFull, StoreMissing
 from collector.forget import Forgotten, forget_in_file
-from collector.importer import Imported, find_files, read_bodies
+from collector.importer import EXPECTED, Imported, find_files, read_bodies
 from collector.pipeline import Pipeline
 from collector.store import Store, open_store
 from collector.trust import trusted
@@ -178,13 +178,17 @@ def check(
     if server:
         return gate.check(reports.from_json(_get(f"{server}/api/v1/report", {k: v for k, v in parameters.items() if v})), min_goodput)
     with tempfile.TemporaryDirectory(prefix="overrun-check-") as folder:
+        notes: list[str] = []
         if path is None:
             path = Path(folder) / "check.db"
             settings = replace(settings, collector=replace(settings.collector, db=str(path)))
-            import_files(files, settings, url=None, progress=lambda at, total: None)
+            done = _take_in(files, settings, url=None, progress=lambda at, total: None)
+            if not done.files:
+                raise ImportFailed(f"none of {', '.join(map(str, files))} is to be judged: expected {EXPECTED}")
+            notes = done.notes
         question = Question.read(parameters, settings, now=datetime.now(UTC))
         with _opened(path, settings) as store, store.reading() as con:
-            return gate.check(reports.build(con, question.window, question.slo, question.budgets, with_findings=False), min_goodput)
+            return gate.check(reports.build(con, question.window, question.slo, question.budgets, with_findings=False), min_goodput, notes)
 
 
 def whatif(
@@ -297,6 +301,10 @@ def import_files(paths: Sequence[Path], settings: Settings, *, url: str | None, 
     Raises:
         ImportFailed: nothing to import, or a file that is not OTLP (what came before it is stored). CollectorError: nobody took it.
     """
+    return _told(_take_in(paths, settings, url=url, progress=progress, watched=watched))
+
+
+def _take_in(paths: Sequence[Path], settings: Settings, *, url: str | None, progress: Callable[[int, int], None], watched: Lengths | None = None) -> Imported:
     files = find_files(paths)
     done = Imported()
     named = {path for path in paths if path.is_file()}
@@ -310,14 +318,14 @@ def import_files(paths: Sequence[Path], settings: Settings, *, url: str | None, 
             pipeline.drain()
         finally:
             pipeline.close()
-    return _told(done)
+    return done
 
 
 def _bodies(path: Path, named: set[Path], done: Imported) -> Iterator[tuple[str, bytes]]:
     """The trace and metrics bodies of a file. In a folder, a file that is not OTLP at all is left out and told of; a named one is an error."""
     read = 0
     try:
-        for signal, body in read_bodies(path):
+        for signal, body in read_bodies(path, done.notes):
             read += 1
             if signal == "logs" and not log_records.told(body)[1]:
                 done.logs += 1
@@ -409,4 +417,5 @@ def _told(done: Imported) -> str:
     if done.left_out:
         shown = ", ".join(path.name for path in done.left_out[:3])
         parts.append(f"{len(done.left_out)} files of the folders left out, not being OTLP ({shown}{', ...' if len(done.left_out) > 3 else ''})")
+    parts += done.notes
     return "; ".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -13,6 +14,10 @@ from analysis.latency import min_n
 from analysis.report import Report
 
 SCHEMA: Final = "overrun.check/1"
+
+
+# What the sentence says itself.
+_SAID: Final = ("too_few_samples",)
 
 
 class NothingToJudge(AnalysisError):
@@ -31,7 +36,8 @@ class Gate(msgspec.Struct, kw_only=True):
 class CheckResult(msgspec.Struct, kw_only=True):
     """The outcome of all gates. `interval` is the 95 % Wilson interval of the goodput ratio, `enough` whether n carries the SLO percentile.
 
-    Of sampled requests the ratio is of those that they stand for, and the interval is of the n that are stored.
+    Of sampled requests the ratio is of those that they stand for, and the interval is of the n that are stored. `doubts` bend or spoil the figures, such as a
+    closed loop, whose waiting is in no latency.
     """
 
     schema: Literal["overrun.check/1"] = SCHEMA
@@ -42,10 +48,13 @@ class CheckResult(msgspec.Struct, kw_only=True):
     requests: int
     enough: bool
     gates: list[Gate]
+    doubts: list[str] = []
 
 
-def check(report: Report, min_goodput: float | None = None) -> CheckResult:
+def check(report: Report, min_goodput: float | None = None, notes: Sequence[str] = ()) -> CheckResult:
     """Judge a report: goodput at least `min_goodput` (0..1; default the SLO's target), and no status that outranks latency.
+
+    `notes` are what the files' format says of the load (`Imported.notes`); with the data checks that did not pass they are the result's `doubts`.
 
     Raises:
         NothingToJudge: no request could be judged, with the reason.
@@ -67,4 +76,5 @@ def check(report: Report, min_goodput: float | None = None) -> CheckResult:
     few = "" if enough else f" Only {say_count(n, 'request')}: P{report.slo.percentile:g} needs {min_n(report.slo.percentile)}."
     sentence = (f"Passed: {gates[0].seen} meet {limits} at once, wanted {gates[0].wanted}." if passed else f"Failed: {failed} ({limits}).") + few
     return CheckResult(
-        passed=passed, sentence=sentence, goodput_ratio=good.ratio, interval=wilson(good.ratio * n, n), requests=n, enough=enough, gates=gates)
+        passed=passed, sentence=sentence, goodput_ratio=good.ratio, interval=wilson(good.ratio * n, n), requests=n, enough=enough, gates=gates,
+        doubts=[*notes, *(f"{found.check}: {found.detail}" for found in report.data_quality if found.status != "ok" and found.check not in _SAID)])

@@ -1,4 +1,5 @@
-"""How do files get in? OTLP files (.pb, .json, .jsonl), saved metrics pages (.prom), each also .gz or .zst, and folders become bodies as of live traffic.
+"""How do files get in? OTLP files (.pb, .json, .jsonl), saved metrics pages (.prom), each also .gz or .zst, results of load tests (`load_tests.py`), and
+folders become bodies as of live traffic.
 
 A file is read, recognised and handed over body by body; the sender behind `send` is the writer itself or a running server.
 """
@@ -6,6 +7,7 @@ A file is read, recognised and handed over body by body; the sender behind `send
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -20,21 +22,23 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector import otlp_json, prometheus
+from collector import load_tests, otlp_json, prometheus
 from collector.errors import BadPayload, ImportFailed
 
 _COMPRESSED = (".gz", ".zst")
 _KINDS = (".pb", ".json", ".jsonl", ".prom")
+# Only where named: a folder may hold any table.
+_TABLES = (".csv", ".parquet")
 _ROOTS = {"resourceSpans": "traces", "resource_spans": "traces", "resourceMetrics": "metrics", "resource_metrics": "metrics",
           "resourceLogs": "logs", "resource_logs": "logs"}
 EXPECTED = ("an OTLP file: .traces.pb, .metrics.pb, .pb, .json or .jsonl (one request a line), or a saved Prometheus metrics page .prom, "
-            "each also as .gz or .zst")
+            f"each also as .gz or .zst; or what a load test wrote: {load_tests.EXPECTED}")
 
 
 @dataclass(slots=True)
 class Imported:
     """What came of an import: bodies and items stored, bodies that were there already, items refused, logs left out, and files of a
-    folder that turned out not to be OTLP (a folder may hold other JSON; a file that was named must be OTLP)."""
+    folder that turned out not to be OTLP (a folder may hold other JSON; a file that was named must be OTLP). `notes` say what must be known of load tests."""
 
     files: int = 0
     bodies: int = 0
@@ -43,6 +47,7 @@ class Imported:
     rejected: int = 0
     logs: int = 0
     left_out: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def find_files(paths: Sequence[Path]) -> list[Path]:
@@ -60,7 +65,7 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
             out.extend(inside)
         elif not path.exists():
             raise ImportFailed(f"there is nothing at {path}: name an OTLP file or a folder of them")
-        elif _kind(path) is None:
+        elif _kind(path) is None and path.suffix not in _TABLES:
             raise ImportFailed(f"{path} is not importable by its name: expected {EXPECTED}")
         else:
             out.append(path)
@@ -72,30 +77,67 @@ def _kind(path: Path) -> str | None:
     return suffixes[-1] if suffixes and suffixes[-1] in _KINDS else None
 
 
-def read_bodies(path: Path) -> Iterator[tuple[str, bytes]]:
-    """(signal, protobuf body) of every request in a file.
+def read_bodies(path: Path, notes: list[str] | None = None) -> Iterator[tuple[str, bytes]]:
+    """(signal, protobuf body) of every request in a file; what must be known of a load test is added to `notes`.
 
     Raises:
-        ImportFailed: the content is not OTLP; names the file, the line and the reason.
+        ImportFailed: the content is not OTLP, nor a load test's; names the file and the reason.
     """
     try:
+        if path.suffix in _TABLES:
+            with path.open("rb") as table:
+                digest = hashlib.file_digest(table, "sha256").digest()
+            yield from _of_load_test(path, load_tests.read_table(path), digest, notes)
+            return
         with _opened(path) as stream:
             if _kind(path) == ".pb":
                 body = stream.read()
                 yield _signal_of(path, body), body
             elif _kind(path) == ".prom":
                 yield "metrics", _page(path, stream.read().decode("utf-8"))
-            elif _kind(path) == ".json":
-                for document in _documents(msgspec.json.decode(stream.read())):
-                    yield _from_json(document)
             else:
-                for line in stream:
-                    if line.strip():
-                        yield _from_json(msgspec.json.decode(line))
+                yield from _json_bodies(path, stream, notes)
     except (BadPayload, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ImportFailed(f"{path} is not OTLP: {error}") from error
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
+
+
+def _json_bodies(path: Path, stream: IO[bytes], notes: list[str] | None) -> Iterator[tuple[str, bytes]]:
+    """The bodies of a file of JSON: OTLP, of which lines are read one by one, or a load test's result."""
+    if _kind(path) == ".jsonl":
+        begin = next((line for line in stream if line.strip()), b"")
+        if _is_otlp(begin):
+            yield _from_json(msgspec.json.decode(begin))
+            for line in stream:
+                if line.strip():
+                    yield _from_json(msgspec.json.decode(line))
+            return
+        data = begin + stream.read()
+    else:
+        data = stream.read()
+        if _is_otlp(data):
+            for document in _documents(msgspec.json.decode(data)):
+                yield _from_json(document)
+            return
+    test = load_tests.read(load_tests.documents_of(data), path.stat().st_mtime_ns)
+    yield from _of_load_test(path, test, hashlib.sha256(data).digest(), notes)
+
+
+def _is_otlp(data: bytes) -> bool:
+    """Whether JSON has a root of OTLP on top, or in its first element; what is broken or empty is for OTLP's reader to refuse."""
+    try:
+        value = _documents(msgspec.json.decode(data, type=dict[str, msgspec.Raw] | list[dict[str, msgspec.Raw]]))
+    except msgspec.DecodeError:
+        return False
+    return bool(value) and any(root in value[0] for root in _ROOTS)
+
+
+def _of_load_test(path: Path, test: load_tests.LoadTest, digest: bytes, notes: list[str] | None) -> Iterator[tuple[str, bytes]]:
+    if notes is not None:
+        notes.extend(f"{path.name}: {note}" for note in test.notes)
+    for body in load_tests.bodies(test, digest):
+        yield "traces", body
 
 
 def _page(path: Path, text: str) -> bytes:
