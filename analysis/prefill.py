@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.case import Case
+from analysis.clocks import clocks
 from analysis.demand import MIN_TOLD, Demand, Hits, demand, has_grown, hit_ratio, lost_and_longer, slope
 from analysis.speed import decode_parts
 
@@ -83,14 +85,24 @@ def knock_on(case: Case, factor: str) -> dict[str, float]:
 def spread(case: Case, share: float) -> dict[str, float]:
     """Return a share (0..1) of the excess that a busier engine makes: its queue, and prefill and decode that are slower rather than longer.
 
-    A step's token budget is shared: who reads beside others reads more slowly, as who writes does.
+    A step's token budget is shared: who reads beside others reads more slowly, as who writes does. What lower clocks add is none of it.
     """
+    parts = slower(case)
+    lower = clocks(case).ratio
+    if lower > 1.0:
+        work = demand(case)
+        more = math.log(max(1.0, work.growth)) if work is not None else 0.0
+        share *= more / (more + math.log(lower))
+        parts = {stage: max(0.0, ms - (1.0 - 1.0 / lower) * case.tail.tail_ms.get(stage, 0.0)) if stage != "queue" else ms for stage, ms in parts.items()}
+    return {stage: share * ms for stage, ms in parts.items() if share * ms > 0.0}
+
+
+def slower(case: Case) -> dict[str, float]:
+    """Return the excess that is no longer work of the slow requests themselves, in ms: the queue, and reading and writing at a slower pace."""
     parts, read = decode_parts(case), reading(case)
-    slower = parts["speed"] if parts is not None else 0.0
-    slowly = read.speed_ms if read is not None and read.stage == "prefill" else 0.0
-    claims = {"queue": share * case.excess_ms("queue"), "prefill": share * min(slowly, case.excess_ms("prefill")),
-              "decode": share * min(slower, case.excess_ms("decode"))}
-    return {stage: ms for stage, ms in claims.items() if ms > 0.0}
+    writes = parts["speed"] if parts is not None else 0.0
+    reads = read.speed_ms if read is not None and read.stage == "prefill" else 0.0
+    return {"queue": case.excess_ms("queue"), "prefill": min(reads, case.excess_ms("prefill")), "decode": min(writes, case.excess_ms("decode"))}
 
 
 def grown(case: Case) -> Demand | None:

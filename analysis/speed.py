@@ -120,3 +120,20 @@ def decode_parts(case: Case) -> dict[str, float] | None:
     (x1, n1), (x0, n0) = sides
     length = max(0.0, (n1 - n0) * x0 / n0)
     return {"length": min(length, max(0.0, x1 - x0)), "speed": max(0.0, x1 - x0 - length)}
+
+
+def same_batch_pace(before: Calls, now: Calls) -> float | None:
+    """Return the median time per token now over before within the batch sizes that both had; None where they share too few calls."""
+    ratios, weights = [], []
+    sides = [(side.running[chosen], side.token_ms[chosen]) for side in (before, now) for chosen in [
+        known(side.running, side.token_ms) & side.has_engine & (side.of("output_tokens") >= MIN_TOKENS)]]
+    if min(len(side[0]) for side in sides) < MIN_CALLS:
+        return None
+    low = max(float(np.percentile(side[0], 2.0)) for side in sides)
+    high = min(float(np.percentile(side[0], 98.0)) for side in sides)
+    for left in np.arange(np.floor(low), np.ceil(max(high, low)), 2.0):
+        groups = [token[(batch >= left) & (batch < left + 2.0)] for batch, token in sides]
+        if min(len(group) for group in groups) >= 10:
+            ratios.append(float(np.median(groups[1]) / np.median(groups[0])))
+            weights.append(min(len(group) for group in groups))
+    return float(np.average(ratios, weights=weights)) if ratios else None

@@ -34,7 +34,7 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import Demand, demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
-from analysis.speed import MIN_TOKENS, Slowdown, decode_parts, slowdown
+from analysis.speed import Slowdown, decode_parts, same_batch_pace, slowdown
 
 RULE: Final = "batch_past_knee"
 MIN_BATCH: Final = 1.25
@@ -91,23 +91,6 @@ def waited(calls: Calls) -> bool:
     both = known(wait) & calls.has_engine
     usual = float(np.nanmedian(token[both])) if known(token[both]).any() else 0.0
     return bool(both.any()) and float(np.percentile(wait[both], WAITED_AT)) > STEPS_WAITED * usual
-
-
-def same_batch_pace(before: Calls, now: Calls) -> float | None:
-    """Return the median time per token now over before within the batch sizes that both had; None where they share too few calls."""
-    ratios, weights = [], []
-    sides = [(side.running[chosen], side.token_ms[chosen]) for side in (before, now) for chosen in [
-        known(side.running, side.token_ms) & side.has_engine & (side.of("output_tokens") >= MIN_TOKENS)]]
-    if min(len(side[0]) for side in sides) < MIN_CALLS:
-        return None
-    low = max(float(np.percentile(side[0], 2.0)) for side in sides)
-    high = min(float(np.percentile(side[0], 98.0)) for side in sides)
-    for left in np.arange(np.floor(low), np.ceil(max(high, low)), 2.0):
-        groups = [token[(batch >= left) & (batch < left + 2.0)] for batch, token in sides]
-        if min(len(group) for group in groups) >= 10:
-            ratios.append(float(np.median(groups[1]) / np.median(groups[0])))
-            weights.append(min(len(group) for group in groups))
-    return float(np.average(ratios, weights=weights)) if ratios else None
 
 
 def knee(batch: FloatArray, token_ms: FloatArray) -> float | None:

@@ -33,3 +33,18 @@ def test_an_xid_error_counts_without_clocks() -> None:
 
 def test_silent_without_gpu_metrics() -> None:
     assert of(run(engine(token_ms=SLOWER), slo=E2E), "gpu_throttled") is None
+
+
+def test_claims_what_its_clocks_explain_where_the_work_grew_as_well() -> None:
+    rows = engine(token_ms=np.where(LATE, 12.0, 10.0), prefill_cost=0.5, cached=np.where(LATE, 0, 3_600))
+    finding = the(run(rows, slo=E2E, gauges=clocks(2.0e9, 1.6e9)), "gpu_throttled")
+    # Answers beside a long prompt take 99 x 12 + 0.5 x 4,000 = 3,188 ms, 1,190 ms before. A fall by a fifth accounts for a fifth of them (638 ms); the other
+    # 1,360 ms are shared with the work of an engine that reads 4,000 tokens where it read 400 (1.108 times as much in all): ln 1.25 / (ln 1.25 + ln 1.108).
+    assert finding.evidence["claims_ms"]["decode"] == pytest.approx(638.0 + 0.685 * 1_360.0, rel=0.01)
+    assert finding.evidence["share_of_excess"] == pytest.approx(0.785, abs=0.01)
+
+
+def test_an_idle_sample_of_a_clock_is_no_limit() -> None:
+    gauges = clocks(1.98e9, 1.98e9)
+    gauges["gpu_clock"][max(gauges["gpu_clock"])] = 0.3e9
+    assert of(run(engine(token_ms=SLOWER), slo=E2E, gauges=gauges), "gpu_throttled") is None

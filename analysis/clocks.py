@@ -1,0 +1,60 @@
+"""Do the GPUs run slower than they did? Their clocks and errors before and now, and how many times longer the same batch takes for it."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import polars as pl
+
+from analysis.case import Case, Period
+from analysis.speed import same_batch_pace
+
+# Clocks follow the load by a few per cent: a fall from here on is a limit; own default.
+MIN_FALL: Final = 0.1
+# Tokens at equal batch sizes must take this many times as long, else an idle GPU has lowered its clocks by itself; own default.
+MIN_SLOWER: Final = 1.1
+
+
+class Clocks(NamedTuple):
+    """Median clock in Hz before and now, and its fall (0..1), of the GPU whose clock fell most; whether errors (XID) came; time per token at equal
+    batch sizes, now over before (None unknown). `known` says whether clocks were recorded now."""
+
+    before: float | None
+    now: float | None
+    fell: float
+    errors: bool
+    pace: float | None
+    known: bool
+
+    @property
+    def lower(self) -> bool:
+        """Whether a GPU is at a limit, or reports errors."""
+        return self.fell >= MIN_FALL or self.errors
+
+    @property
+    def ratio(self) -> float:
+        """How many times longer kernels take: no kernel slows down by more than the clock does. 1 without a slower pace, infinite where nothing tells."""
+        if not self.lower or (self.pace is not None and self.pace < MIN_SLOWER):
+            return 1.0
+        return min(1.0 / (1.0 - self.fell) if self.fell >= MIN_FALL else math.inf, self.pace or math.inf)
+
+
+def clocks(case: Case) -> Clocks:
+    """Compare the GPUs of the judged period with those of the baseline; without one nothing fell."""
+    before, now = (_medians(case, period) for period in (case.baseline, case.period))
+    fallen = [(1.0 - now[gpu] / before[gpu], before[gpu], now[gpu]) for gpu in before.keys() & now.keys() if before[gpu] > 0.0]
+    fell, was, is_now = max(fallen, default=(0.0, None, None), key=lambda one: one[0])
+    errors = float(case.gauge("gpu_xid").max(initial=0.0)) > float(case.gauge("gpu_xid", before=True).max(initial=0.0))
+    lower = case.calls_before is not None and (fell >= MIN_FALL or errors)
+    pace = same_batch_pace(case.calls_before, case.calls) if lower and case.calls_before is not None else None
+    return Clocks(was, is_now, fell, errors, pace, bool(now))
+
+
+def _medians(case: Case, period: Period | None) -> dict[str | None, float]:
+    """Median clock of each GPU's host in a period: one sample of an idle moment is no limit."""
+    if period is None:
+        return {}
+    low, high = (int(moment.timestamp() * 1e6) for moment in (period.start, period.end))
+    chosen = case.points.filter((pl.col("indicator") == "gpu_clock") & pl.col("time_us").is_between(low, high, closed="left"))
+    return dict(chosen.group_by("instance").agg(pl.col("value").median()).iter_rows())
