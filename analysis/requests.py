@@ -70,7 +70,8 @@ class Holdings(msgspec.Struct, kw_only=True):
     """What the store holds at all, whatever the window, and the values of the window that can be filtered by.
 
     `oldest` and `newest` are starts of requests, null when there is none. `spans` says whether any span has arrived
-    that did not become a request. `values` is keyed `service`, `model`, `route`, `tenant`; a value counts requests under the
+    that did not become a request, `newest_metric` when an inference server last sent a metric that is understood (both looked up only while there is no
+    request). `values` is keyed `service`, `model`, `route`, `tenant`; a value counts requests under the
     other filters, so that a menu shows what choosing it would give.
     """
 
@@ -78,6 +79,7 @@ class Holdings(msgspec.Struct, kw_only=True):
     newest: datetime | None
     requests: int
     spans: bool
+    newest_metric: datetime | None = None
     values: dict[str, list[Value]]
 
 
@@ -134,10 +136,11 @@ def holdings(con: duckdb.DuckDBPyConnection, window: Window) -> Holdings:
     """Say what there is to look at: the store's extent, and per filter the values in the window, most requests first."""
     oldest, newest, n = con.sql(query("request_holdings")).fetchall()[0]
     spans = n == 0 and bool(con.sql(query("any_span")).fetchall())
+    newest_metric = con.sql(query("newest_metric")).fetchall()[0][0] if n == 0 else None
     values: dict[str, list[Value]] = {"service": [], "model": [], "route": [], "tenant": []}
     for kind, name, requests in con.sql(query("request_values"), params=filter_of(window) | {"most": MOST_VALUES}).fetchall():
         values[kind].append(Value(name=name, requests=requests))
-    return Holdings(oldest=_utc(oldest), newest=_utc(newest), requests=n, spans=spans, values=values)
+    return Holdings(oldest=_utc(oldest), newest=_utc(newest), requests=n, spans=spans, newest_metric=_utc(newest_metric), values=values)
 
 
 def extent(con: duckdb.DuckDBPyConnection, window: Window) -> Extent:

@@ -15,7 +15,7 @@ from analysis.heatmap import Heatmap
 from analysis.parts import Stages
 from analysis.series import Series
 from dashboard.box import Box
-from dashboard.plot import Spec, axis, layout, legend, line, note, utc
+from dashboard.plot import Spec, axis, layout, legend, limit_line, line, note, utc
 from dashboard.theme import Theme, in_order, say_added, say_ms, say_step, say_tick, ticks
 
 # Parts below this share of a waterfall's change are drawn together.
@@ -125,10 +125,7 @@ def heat(found: Heatmap, theme: Theme, course: Series | None = None, box: Box | 
             "type": "rect", "x0": box.start.isoformat(), "x1": box.end.isoformat(), "y0": _place(box.min_ms, edges), "y1": _place(box.max_ms, edges),
             "line": {"color": theme.ink, "width": 1.5, "dash": "dot"}, "fillcolor": theme.ink, "opacity": 0.14})
     if found.limit_ms is not None and edges and edges[0] <= found.limit_ms <= edges[-1]:
-        at = _place(found.limit_ms, edges)
-        shape["shapes"].append(line(0, 1, at, at, theme.ink, 1.5, dash="dash", xref="paper"))
-        words = f"limit {say_tick(found.limit_ms)}"
-        shape["annotations"] = [note(1.0, at, words, theme, xref="paper", xanchor="right", yshift=9, background=theme.background)]
+        data.append(limit_line(found.limit_ms, _place(found.limit_ms, edges), shape["xaxis"]["range"], theme))
     return {"data": data, "layout": shape}
 
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from analysis.compare import MetricChange, StageChange
 from analysis.series import Series
-from dashboard.plot import Spec, axis, layout, legend, line, note
+from dashboard.plot import Spec, axis, layout, legend, limit_line, line, note
 from dashboard.theme import Theme, in_order, say_added, say_ms, say_step, say_tick, ticks
 
 Span = tuple[datetime, datetime]
@@ -36,8 +36,8 @@ def picker(course: Series, before: Span | None, after: Span | None, theme: Theme
                 "opacity": 0.1, "line": {"color": theme.ink, "width": 1.5, "dash": dash}})
             middle = span[0] + (span[1] - span[0]) / 2
             shape["annotations"].append(note(0.0, 0.97, name, theme, yref="paper", background=theme.background) | {"x": middle.isoformat()})
-    if course.limit_ms is not None:
-        shape["shapes"].append(line(0, 1, course.limit_ms, course.limit_ms, theme.ink, 1.2, dash="dash", xref="paper"))
+    if course.limit_ms is not None and times:
+        data.append(limit_line(course.limit_ms, course.limit_ms, [times[0], times[-1]], theme))
     return {"data": data, "layout": shape}
 
 

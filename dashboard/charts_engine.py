@@ -37,36 +37,41 @@ def say_threshold(indicator: str, value: float) -> str:
     return say_number(value, "ratio" if indicator in _RATIOS else "requests" if indicator in _LEVELS else "1/s")
 
 
+def has_effect(found: EngineCourse) -> bool:
+    """Whether the metric has a P95 in any step."""
+    return any(value is not None for value in found.effect_p95_ms)
+
+
 def rows(found: EngineCourse, theme: Theme) -> Spec:
-    """One row for the metric's P95 and one per indicator."""
+    """One row for the metric's P95, where any step has one, and one per indicator."""
     times = [(found.start + timedelta(seconds=found.step_s * (i + 0.5))).isoformat() for i in range(len(found.effect_p95_ms))] if found.start else []
-    count = 1 + len(found.indicators)
+    drawn: list[IndicatorCourse | None] = [*([None] if has_effect(found) else []), *found.indicators]
+    count = len(drawn)
     shape = layout(theme, height=60 + ROW_PX * count, left=64, right=12, top=26)
     shape |= {"shapes": [], "annotations": [], "xaxis": axis(theme, type="date", showgrid=False, anchor=f"y{count}" if count > 1 else "y",
                                                              range=[times[0], times[-1]] if len(times) > 1 else None)}
     data: list[Spec] = []
     height = 1.0 / count
-    for i in range(count):
+    for i, row in enumerate(drawn):
         high = 1.0 - i * height - 0.012
         low = 1.0 - (i + 1) * height + 0.028
         key = "" if i == 0 else str(i + 1)
-        if i == 0:
+        if row is None:
             values, colour, name, limit = found.effect_p95_ms, theme.ink, f"{found.metric.upper()} P95", found.limit_ms
         else:
-            row = found.indicators[i - 1]
             values, colour, name, limit = row.values, _colour(row, theme), name_of(row.indicator), row.threshold
-        top = max([value for value in values if value is not None] + [limit or 0.0] + ([1.0] if i and found.indicators[i - 1].unit == "ratio" else []))
+        top = max([value for value in values if value is not None] + [limit or 0.0] + ([1.0] if row is not None and row.unit == "ratio" else []))
         top = top if top > 1e-6 else 1.0  # a threshold of "any at all" is no scale
         marks = ticks(top)
-        at, values = (times, values) if i == 0 else bridged(times, values)
+        at, values = (times, values) if row is None else bridged(times, values)
         marks = marks[:: 1 + len(marks) // 4]
-        words = [say_tick(mark) for mark in marks] if i == 0 else [say_number(mark, found.indicators[i - 1].unit) for mark in marks]
+        words = [say_tick(mark) if row is None else say_number(mark, row.unit) for mark in marks]
         shape[f"yaxis{key}"] = axis(theme, domain=[low, high], range=[0, top * 1.12], tickvals=marks, ticktext=words)
         data.append({
             "type": "scatter", "mode": "lines+markers" if sum(value is not None for value in values) < 40 else "lines", "x": at, "y": values,
             "yaxis": f"y{key}", "line": {"color": colour, "width": 1.9}, "marker": {"size": 4}, "name": name, "hoverinfo": "text",
-            "fill": "tozeroy" if i and None not in values else "none", "fillcolor": f"{colour}22",
-            "hovertext": ["" if value is None else f"{name} {_said(value, i, found)}" for value in values]})
+            "fill": "tozeroy" if row is not None and None not in values else "none", "fillcolor": f"{colour}22",
+            "hovertext": ["" if value is None else f"{name} {say_ms(value) if row is None else say_number(value, row.unit)}" for value in values]})
         shape["annotations"].append(
             note(0.004, high, f"<b>{name}</b>", theme, xref="paper", yref="paper", xanchor="left", yshift=-6, background=theme.background))
         if limit is not None and limit > 1e-6:
@@ -112,10 +117,6 @@ def _alerts(found: EngineCourse, shape: Spec, theme: Theme) -> None:
 def _vertical(at: datetime, colour: str, dash: str) -> Spec:
     drawn: Spec = {"color": colour, "width": 1.6, "dash": dash}
     return {"type": "line", "x0": at.isoformat(), "x1": at.isoformat(), "y0": 0, "y1": 1, "yref": "paper", "line": drawn}
-
-
-def _said(value: float, i: int, found: EngineCourse) -> str:
-    return say_ms(value) if i == 0 else say_number(value, found.indicators[i - 1].unit)
 
 
 def _colour(row: IndicatorCourse, theme: Theme) -> str:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from analysis.finding import printable
-from dashboard.theme import Theme
+from dashboard.theme import Theme, say_tick
 
 Spec = dict[str, Any]
 _NAME_LENGTH: Final = 34
@@ -68,6 +68,12 @@ def line(x0: float | None, x1: float | None, y0: float, y1: float, colour: str, 
           yref: str = "y") -> Spec:
     """A line as a shape."""
     return {"type": "line", "x0": x0, "x1": x1, "y0": y0, "y1": y1, "xref": xref, "yref": yref, "line": {"color": colour, "width": width, "dash": dash}}
+
+
+def limit_line(limit_ms: float, at: float, ends: list[str], theme: Theme) -> Spec:
+    """A limit over the whole of a chart, dashed. Its words stand in the legend: beside it they covered the ends of other lines."""
+    return {"type": "scatter", "mode": "lines", "name": f"limit {say_tick(limit_ms)}", "x": ends, "y": [at, at], "hoverinfo": "skip",
+            "line": {"color": theme.ink, "dash": "dash", "width": 1.5}}
 
 
 def note(x: float, y: float, words: str, theme: Theme, *, xref: str = "x", yref: str = "y", xanchor: str = "center", xshift: int = 0, yshift: int = 0,

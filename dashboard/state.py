@@ -273,8 +273,18 @@ def sides(before: str, after: str) -> tuple[str, str]:
 
 def fix(known: Sequence[str], default: str) -> str:
     """The fix to ask about: what the URL says, else `default`."""
-    chosen = st.selectbox("Fix", known, index=known.index(default) if default in known else 0, key="fix", bind="query-params")
+    chosen = st.selectbox(
+        "Fix", known, index=known.index(default) if default in known else 0, key="fix", bind="query-params", on_change=_forget_parameters)
     return chosen or default
+
+
+def _forget_parameters() -> None:
+    """Another fix was chosen: it has parameters of its own, and begins with those that the findings suggest."""
+    drawn = {str(key) for key in st.session_state if str(key).startswith("p_")}
+    for key in drawn:
+        del st.session_state[key]
+    for name in [name for name in st.query_params if name.startswith("p_") and name not in drawn]:  # those of widgets go with them
+        del st.query_params[name]
 
 
 def forget_fix() -> None:

@@ -39,7 +39,7 @@ def report_or_state(*, of_metrics: bool = False) -> Report | None:
         nav.links(("verdict", "The verdict by the engine's metrics"), ("engine", "Their course"))
         return None
     if held.newest is None:
-        _waiting(held, asked)
+        _waiting(held, report, asked)
         return None
     if report.window.requests == 0:
         _empty(report, held, filters)
@@ -111,8 +111,12 @@ def snippets(url: str) -> list[tuple[str, str]]:
         ("Recorded traffic, to look around", f"overrun import FOLDER --url {url}")]
 
 
-def _waiting(held: Holdings, asked: data.Asked) -> None:
+def _waiting(held: Holdings, report: Report, asked: data.Asked) -> None:
     url = data.url()
+    if held.newest_metric is not None and not held.spans:
+        _silent_metrics(held.newest_metric, report)
+        _poll(asked)
+        return
     if held.spans:
         ui.put(ui.box("Spans arrive, but none of them is a request yet", [
             "A request needs a span of a model call. Instrument the client that calls the model, or switch tracing on in the inference server:"]))
@@ -121,6 +125,18 @@ def _waiting(held: Holdings, asked: data.Asked) -> None:
     for tab, (_, lines) in zip(st.tabs([what for what, _ in snippets(url)]), snippets(url), strict=True):
         tab.code(lines, language=None)
     _poll(asked)
+
+
+def _silent_metrics(newest: datetime, report: Report) -> None:
+    """Inference servers are scraped, but those of this window tell no latency, and nothing sends spans."""
+    window, age = report.window, say_age((state.now() - newest).total_seconds())
+    ui.put(ui.box("The engine's metrics tell no latency in this window", [
+        f"{say_span(window.start, window.end)}: no latency histogram that counted a request. This server holds an inference server's metrics and no span; "
+        f"their newest sample is from {say_time(newest, date=True)}, {age} ago.",
+        "Without spans a verdict needs the engine's histograms of time to first token or of whole requests."]))
+    if window.end is None or newest >= window.end or window.start is None or newest < window.start:
+        st.button("Show the hour up to the newest sample", on_click=state.show_around, args=(newest, timedelta(hours=1)))
+    nav.links(("health", "What each service sends"))
 
 
 @st.fragment(run_every=_ASK_AGAIN_S)

@@ -22,7 +22,9 @@ def draw() -> None:
     if report is None:
         return
     theme, asked = theme_of(state.mode()), data.asked(state.filters())
-    metric = state.metric(list(report.slo.limits()), report.verdict.metric)
+    limits = list(report.slo.limits())
+    # Without a request there is nothing to choose: no metric of requests is drawn.
+    metric = state.metric_of({}, limits, report.verdict.metric) if states.by_metrics(report) else state.metric(limits, report.verdict.metric)
     data.ahead(*needs(asked, report, {"metric": metric}))
     found, view = data.engine(asked, metric), data.indicators(asked)
     ui.put(ui.box(*headline(found)))
@@ -31,7 +33,7 @@ def draw() -> None:
         left, right = st.columns([2.6, 1], gap="large")
         with left:
             st.plotly_chart(plot.figure(charts_engine.rows(found, theme)), theme=None, config=plot.CONFIG, key="engine", alt=words(found))
-            ui.put(f"<small>Steps of {say_step(found.step_s)}; {found.metric.upper()} P95 of n {found.effect_n:,} (gaps: too few in the step); each server's "
+            ui.put(f"<small>Steps of {say_step(found.step_s)}; {effect(found)}; each server's "
                    "mean per step, servers put together as named on the right; dashed = limit or prior threshold; times in UTC; source "
                    "/api/v1/engine</small>")
             downloads.as_json("These series", "engine", found)
@@ -154,7 +156,17 @@ def missing(found: EngineCourse) -> str:
 def words(found: EngineCourse) -> str:
     """The chart's description for those who do not see it."""
     rows = ", ".join(name_of(row.indicator) for row in found.indicators)
-    return ui.text(f"{found.metric.upper()} P95 over {rows}, on one time axis. {headline(found)[0]}", 400)
+    above = f"{found.metric.upper()} P95 over " if charts_engine.has_effect(found) else ""
+    return ui.text(f"{above}{rows}, on one time axis. {headline(found)[0]}", 400)
+
+
+def effect(found: EngineCourse) -> str:
+    """Of how many requests the chart's first row is, or why it is not drawn."""
+    if charts_engine.has_effect(found):
+        return f"{found.metric.upper()} P95 of n {found.effect_n:,} (gaps: too few in the step)"
+    if not found.effect_n:
+        return "no request, so no latency above them"
+    return f"{found.metric.upper()} P95 of n {found.effect_n:,}: too few in every step to be drawn"
 
 
 def _lead(row: IndicatorCourse) -> str:

@@ -118,6 +118,7 @@ def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
             _course(asked, metric, theme)])
     table = ui.table(["Latency of successful requests", "n", "P50", "P95", "P99", "over time, dashed = limit"], rows,
                      caption=f"95 % intervals below the numbers. The limit is on {judged}; ▲ and red = over it.")
+    table += further(report)
     good = report.goodput
     # A share below its target by chance, or of too few requests, is no breach: the verdict has decided that.
     over = report.verdict.status in _BAD and good.ratio is not None and good.ratio < report.slo.goodput_target
@@ -131,6 +132,15 @@ def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
     side = (f"<h2>Goodput: every limit met at once</h2>{number} {line}<br><small>{rest}<br>missed: {missed}, errors {good.failed_by.error:,}; "
             f"unmeasurable {good.unmeasurable:,}<br>error ratio {say_ratio(report.errors.ratio)}</small>" + traffic(course, theme) + burn_of(data.burn(asked)))
     return f'<div class="ov-wide"><div>{table}{stage_strips(report, theme)}</div><div>{side}</div></div>'
+
+
+def further(report: Report) -> str:
+    """The latencies that no limit is on, folded away; empty where no request carries any."""
+    rows = [[f"<b>{ui.begun(ui.text(more.what))}</b><small>{ui.text(more.ms.source)}</small>", f'<span class="ov-n">{more.ms.n:,}</span>',
+             *(_score(more.ms, name, None) for name in ("P50", "P95", "P99"))] for more in report.further]
+    names = ui.text(", ".join(more.metric.replace("_", " ") for more in report.further), 200)
+    head = ["Latency without a limit", "n", "P50", "P95", "P99"]
+    return f'<details class="ov-details"><summary>Further latencies: {names}</summary>{ui.table(head, rows)}</details>' if rows else ""
 
 
 def traffic(course: Series, theme: Theme) -> str:

@@ -144,6 +144,7 @@ PROMISED: dict[str, dict[str, set[str]]] = {
     | dict.fromkeys(["input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "llm_calls", "tool_calls", "attempts"], COUNT)
     | {"start": TIME, "end": TIME, "complete": FLAG},
     "v_metric_points": dict.fromkeys(["instance", "model", "indicator", "unit", "raw_name"], TEXT) | {"time": TIME, "value": MS},
+    "v_indicators": {"indicator": TEXT, "oldest": TIME, "newest": TIME, "samples": COUNT},
     "v_metric_histograms": dict.fromkeys(["instance", "model", "indicator"], TEXT)
     | {"time": TIME, "bounds": {"DOUBLE[]"}, "counts": {"DOUBLE[]"}, "sum": MS, "count": MS},
 }

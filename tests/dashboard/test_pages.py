@@ -105,6 +105,20 @@ def api_over(*frames: Any) -> tuple[duckdb.DuckDBPyConnection, Any]:
     return con, fake_api(con)
 
 
+def test_latencies_without_a_limit_stand_behind_a_fold_of_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    con, serving = api_over(requests(140, other_ms=100.0))
+    assert "Further latencies" not in plain(shown_once(serving, monkeypatch))
+    con.execute("update requests set usable_ns = 7_654_000_000 where not error")
+    text = plain(shown_once(fake_api(con), monkeypatch))
+    for expected in ("Further latencies: usable answer", "Until the answer is usable, as the application marks it", "overrun.usable_answer", "7.65 s"):
+        assert expected in text
+
+
+def shown_once(serving: Any, monkeypatch: pytest.MonkeyPatch) -> AppTest:
+    with serving as api:
+        return shown(api, monkeypatch, "verdict", **WINDOW)
+
+
 def test_the_verdict_page_says_what_the_report_says(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     app = shown(demo, monkeypatch, "verdict", **WINDOW)
     report = reports.build(demo.con.cursor(), Window(start=T0, end=at(150)), parse_slo(SLO))
@@ -334,6 +348,15 @@ def test_a_failing_window_leads_to_its_failed_requests(monkeypatch: pytest.Monke
     assert traces.dataframe[0].value["status"].tolist()[:36] == ["✗ quota"] * 35 + ["ok"]
 
 
+def test_an_engines_gauges_alone_say_what_a_verdict_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    con = store()
+    gauge(con, "kv_cache_usage", {15.0 * i: 0.97 for i in range(9)})
+    with fake_api(con) as api:
+        app = shown(api, monkeypatch, "verdict", **WINDOW)
+    assert "metrics tell no latency in this window" in html.unescape(plain(app))
+    assert not any("newest sample" in button.label for button in app.button)  # it is in sight
+
+
 def test_an_engines_metrics_alone_give_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     con = store()
     histogram(con, "e2e", [0.5, 1.0, 2.0, 5.0, 8.0, 16.0], {15.0 * i: [0, 10 * i, 10 * i, 0, 0, 40 * i, 0] for i in range(9)})
@@ -343,8 +366,19 @@ def test_an_engines_metrics_alone_give_a_verdict(monkeypatch: pytest.MonkeyPatch
     assert "E2E P95 between 8.00 s and 16.0 s, limit 5.00 s" in plain(verdict)
     assert "interpolated in the engine's histograms" in html.unescape(plain(verdict))
     assert "1 signal reached the threshold" in plain(engine)
+    assert "no request, so no latency above them" in plain(engine)
+    (chart,) = charts_of(engine)
+    assert [trace["name"] for trace in chart["data"]] == ["KV cache used"]  # and no empty row above it
+    assert not any(group.key == "metric" for group in engine.get("button_group"))
     assert "only the engine's metrics" in html.unescape(plain(budget))
     assert all("Waiting for the first span" not in plain(app) for app in (verdict, engine, budget))
+    with fake_api(con) as api:
+        later = shown(api, monkeypatch, "verdict", **{"from": "2026-11-21T10:00:00Z", "to": "2026-11-21T11:00:00Z"})
+        assert "metrics tell no latency in this window" in html.unescape(plain(later))
+        assert "newest sample is from 2026-11-20 10:02:00 UTC" in plain(later)
+        assert "Waiting for the first span" not in plain(later)
+        pressed(later, "Show the hour up to the newest sample")
+        assert "E2E P95 between" in plain(later)
     insert(con, requests(1, other_ms=10.0, start_s=900.0))
     with fake_api(con) as api:
         assert "No request in this window" in plain(shown(api, monkeypatch, "verdict", route="/ask", **WINDOW))
@@ -642,6 +676,15 @@ def test_a_what_if_begins_with_the_first_findings_fix(demo: FakeApi, monkeypatch
     first = reports.build(demo.con.cursor(), Window(start=T0, end=at(150)), parse_slo(SLO)).findings[0].fix
     assert first is not None
     assert app.selectbox(key="fix").value == first.id
+
+
+def test_another_fix_begins_with_parameters_of_its_own(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "whatif", **WINDOW, fix="clip", p_stage="queue", p_limit_ms="2000", p_replicas="7")
+    app.selectbox(key="fix").select("cap").run()
+    assert app.selectbox(key="fix").value == "cap"
+    assert not [name for name in app.query_params if name.startswith("p_")]
+    app.selectbox(key="fix").select("clip").run()
+    assert app.select_slider(key="p_limit_ms").value != "2000"  # what was asked before is not asked again unseen
 
 
 def test_a_what_if_that_cannot_be_answered_says_why(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
