@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from analysis.finding import printable, say_ratio
-from analysis.goodput import wilson
+from analysis.goodput import Z_ONE_SIDED, wilson
 from analysis.window import RequestFrame
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -311,7 +311,7 @@ class Lost(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def traffic_lost(frame: RequestFrame, baseline: RequestFrame | None) -> Lost | None:
-    """Return how many completions are missing, None when they are not below half of what was usual.
+    """Return how many completions are missing, None when they are not below half of what was usual (against a baseline: clearly).
 
     Against a baseline window: the rates of both. Without one: the end of the window against equal stretches before it in the same window, each of
     which must have held at least twice as many, so that traffic which swings by itself is not called lost.
@@ -321,7 +321,9 @@ def traffic_lost(frame: RequestFrame, baseline: RequestFrame | None) -> Lost | N
         before, now = (part.rows["sample_weight"].to_numpy() for part in (baseline, frame))
         expected, n = float(before.sum()) / baseline.seconds * frame.seconds, float(now.sum())
         scatter = max([1.0, *(float((w**2).sum() / w.sum()) for w in (before, now) if len(w))])
-        lost = n < LOST_BELOW * expected and n < expected - LOST_DEVIATIONS * (expected * scatter) ** 0.5
+        # Both counts scatter: where half of the users have gone home, chance alone puts the count below half as often as above.
+        chance = Z_ONE_SIDED * (scatter * (n + LOST_BELOW**2 * expected * frame.seconds / baseline.seconds)) ** 0.5
+        lost = n + chance < LOST_BELOW * expected and n < expected - LOST_DEVIATIONS * (expected * scatter) ** 0.5
         return Lost(seen=round(n), expected=expected, since=frame.start, against="the baseline's rate") if lost else None
     return _lost_at_the_end(frame)
 

@@ -110,3 +110,11 @@ def test_traffic_that_swings_or_just_ends_is_not_lost() -> None:
 
 def test_drop_that_lasts_is_lost_also_where_the_window_ends_with_the_data() -> None:
     assert traffic_lost(frame_of(minutes(*[100] * 16, *[20] * 4)), None) is not None
+
+
+def test_half_of_the_usual_requests_is_not_lost_where_chance_alone_puts_the_count_below_half() -> None:
+    baseline = frame_of(minutes(*[100] * 20), start=at(0), end=at(1_200))
+    assert traffic_lost(frame_of(minutes(*[48] * 20), start=at(0), end=at(1_200)), baseline) is None  # 960 + 1.645 x sqrt(960 + 2,000 / 4) = 1,023
+    lost = traffic_lost(frame_of(minutes(*[44] * 20), start=at(0), end=at(1_200)), baseline)  # 880 + 62 < 1,000
+    assert lost is not None
+    assert (lost.seen, lost.expected) == (880, 2_000.0)
