@@ -2,7 +2,7 @@
 
 Detects
     Decode (or unsplit generation) time that explains the excess through the number of output tokens at the usual
-    speed.
+    speed; or answers of all calls that became longer, and others that wait for the engine which they fill.
 
 Why it hurts
     Every output token is one pass of the engine: time grows in proportion to length, and long answers hold KV cache
@@ -35,9 +35,12 @@ import polars as pl
 
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, enough, named
+from analysis.demand import demand
 from analysis.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.latency import FloatArray
 from analysis.prefill import knock_on
+from analysis.rules.missing_cancellation import wasted
+from analysis.rules.reasoning_inflation import thought_part
 from analysis.whatif.cap import cap
 
 RULE: Final = "long_outputs"
@@ -50,6 +53,8 @@ CAP_STEP: Final = 16
 MIN_TOKENS_N: Final = 5
 # Cliff's delta from which lengths differ by more than chance would interest anyone: the usual mark of a small effect.
 MIN_CLIFF: Final = 0.15
+# Growth of the mean answer of all calls from which those wait for it whose own is no longer; own default, as for prompts.
+MIN_GROWTH: Final = 1.2
 
 
 class Parts(NamedTuple):
@@ -67,7 +72,13 @@ class Parts(NamedTuple):
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the length cause with a cap and its bound, None when length explains too little of the excess."""
     stage = case.worst(*_STAGES)
-    if case.metric not in ("e2e", "ttft") or case.tail.share(stage) < MIN_PART:
+    if case.metric not in ("e2e", "ttft"):
+        return None
+    # What all write more keeps the engine busy: who waits for it need not get a longer answer himself.
+    work, answer_part = demand(case), max(0.0, 1.0 - thought_part(case) - _for_nobody(case))
+    busier = {name: answer_part * ms for name, ms in knock_on(case, "output").items()}
+    lengthened = work is not None and work.output_ratio >= MIN_GROWTH and enough(case, busier)
+    if case.tail.share(stage) < MIN_PART and not lengthened:
         return None
     few = too_few_breaches(case)
     if few is not None:
@@ -79,14 +90,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             f"{MIN_TOKENS_N} {case.tail.reference} requests carry output tokens: send gen_ai.usage.output_tokens "
             "(stream_options.include_usage when streaming)"
         )
-    visible = _visible(case)
-    claims = {stage: parts.length_ms * visible}
-    claims |= {name: ms for name, ms in knock_on(case, "output").items() if name not in claims}
     delta = cliffs_delta(_tokens(case.slow), _tokens(case.reference))
-    if parts.length_ms <= 0.0 or not enough(case, claims) or delta < MIN_CLIFF:
+    own = parts.length_ms * _visible(case) if delta >= MIN_CLIFF else 0.0
+    claims = {**busier, stage: max(0.0, own) + (busier.get(stage, 0.0) if lengthened else 0.0)}
+    if (own <= 0.0 and not lengthened) or not enough(case, claims):
         figure = f"{parts.tokens_tail:,.0f} output tokens in slow and {parts.tokens_reference:,.0f} in {case.tail.reference} requests"
         return RuledOut(what=RULE, figure=figure)
-    return _diagnosis(case, stage, parts, delta, claims)
+    return _diagnosis(case, stage if own > 0.0 else max(claims, key=lambda name: claims[name]), stage, parts, delta, claims)
 
 
 def _visible(case: Case) -> float:
@@ -97,6 +107,16 @@ def _visible(case: Case) -> float:
         return 1.0
     thought = max(0.0, r1 - r0)
     return min(1.0, max(0.0, 1.0 - (thought + max(0.0, _by_further_calls(case, n0))) / more))
+
+
+def _for_nobody(case: Case) -> float:
+    """Return what part (0..1) of the growth of all calls' output was written after clients had left (`missing_cancellation`)."""
+    now, before = case.served
+    n1, n0 = (None if side is None else side.mean("output_tokens") for side in (now, before))
+    w1, w0 = (None if side is None else wasted(side) for side in (now, before))
+    if n1 is None or n0 is None or n1 <= n0 or w1 is None:
+        return 0.0
+    return min(1.0, max(0.0, w1.tokens * n1 - (0.0 if w0 is None else w0.tokens) * n0) / (n1 - n0))
 
 
 def _by_further_calls(case: Case, usual_tokens: float) -> float:
@@ -164,18 +184,23 @@ def _tokens(rows: pl.DataFrame) -> FloatArray:
     return rows["output_tokens"].drop_nulls().cast(pl.Float64).to_numpy()
 
 
-def _diagnosis(case: Case, stage: str, parts: Parts, delta: float, claims: dict[str, float]) -> Diagnosis:
+def _diagnosis(case: Case, stage: str, written: str, parts: Parts, delta: float, claims: dict[str, float]) -> Diagnosis:
     typical = float(np.median(_tokens(case.reference)))
     tokens = max(CAP_STEP, math.ceil(CAP_OVER_TYPICAL * typical / CAP_STEP) * CAP_STEP)
     usual = f"in {case.tail.reference} ones at {say_ms(parts.token_ms_reference)} a token"
     cut = case.rows["truncated"].mean() if case.rows["truncated"].null_count() < case.rows.height else None
+    said = f"{parts.tokens_tail:,.0f} output tokens in slow requests and {parts.tokens_reference:,.0f} {usual}"
+    because = f"slow requests write {parts.tokens_tail:,.0f} tokens instead of {parts.tokens_reference:,.0f}"
+    if stage != written:
+        all_now, all_before = (side.mean("output_tokens") if side is not None else None for side in case.served)
+        said = because = f"answers of all calls have {all_now or 0.0:,.0f} tokens instead of {all_before or 0.0:,.0f}, and others wait for the engine"
     return named(
         case, RULE, stage, claims,
         Action(
             "app", f"Set max_tokens={tokens} on the routes that allow it; a cut answer ends with finish_reason=length.",
             "Restore the former max_tokens.", _fix(case, tokens, parts), 600),
-        headline=f"{parts.tokens_tail:,.0f} output tokens in slow requests and {parts.tokens_reference:,.0f} {usual}",
-        because=f"slow requests write {parts.tokens_tail:,.0f} tokens instead of {parts.tokens_reference:,.0f}",
+        headline=said,
+        because=because,
         evidence={
             "length_ms": parts.length_ms,
             "speed_ms": parts.speed_ms,

@@ -35,12 +35,13 @@ from analysis.demand import demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ratio
 from analysis.prefill import spread
 from analysis.repeats import impatient, more_attempts
+from analysis.rules.under_capacity import service_ms, wait_growth
 
 RULE: Final = "missing_cancellation"
 MIN_WASTED: Final = 0.02
 # Engine time beyond the client's by this much is more than clocks and the last chunk; own default.
 BEYOND_MS: Final = 250.0
-# Growth of arrivals that fills the engine by itself; own default.
+# Growth of arrivals that fills an engine, unless it would keep up with them without the waste; own default.
 GREW: Final = 1.25
 # Growth of the share of calls given up from which leaving is a consequence itself; own default.
 MORE_LEAVE: Final = 1.5
@@ -66,7 +67,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     grown = demand(case)
     if more_attempts(case):
         return None
-    share = 1.0 if grown is None or grown.arrivals_ratio < GREW else now.tokens / (now.tokens + grown.arrivals_ratio - 1.0)
+    busier = grown is not None and grown.arrivals_ratio >= GREW and not _fits(case, now.tokens, was)
+    share = now.tokens / (now.tokens + grown.arrivals_ratio - 1.0) if busier and grown is not None else 1.0
     claims = {name: ms * share for name, ms in spread(case, 1.0).items()}
     if not enough(case, claims):
         return None
@@ -88,7 +90,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         because=f"engines go on after clients have left and write {say_ratio(now.tokens)} of their tokens for nobody",
         evidence={"wasted_token_ratio": now.tokens, "wasted_token_ratio_before": was, "outliving_calls_ratio": now.calls, "given_up_ratio": now.left},
         # Where more clients leave than before, what makes them leave comes first.
-        weight=0.85, amplifier=(grown is not None and grown.arrivals_ratio >= GREW) or now.left > MORE_LEAVE * (0.0 if before is None else before.left))
+        weight=0.85, amplifier=busier or now.left > MORE_LEAVE * (0.0 if before is None else before.left))
+
+
+def _fits(case: Case, now: float, was: float) -> bool:
+    """Say whether the engine would keep up with all that arrives, did it waste no more of its tokens than before: then the wait is the waste's, however
+    many more come."""
+    load = wait_growth(case.rows, service_ms(case.rows), case.every)
+    return load is not None and load.offered_ratio * (1.0 - now) / (1.0 - was) <= 1.0
 
 
 def wasted(calls: Calls) -> Waste | None:

@@ -50,7 +50,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         return None
     (r1, n1), (r0, n0) = ((float(rows["reasoning_tokens"].to_numpy().mean()), float(rows["output_tokens"].to_numpy().mean())) for rows in told)
     rise = r1 / n1 - r0 / n0
-    thought = _thought(case)
+    thought = thought_part(case)
     if thought == 0.0 and (r1 <= r0 or (rise < MIN_SHARE_RISE and (r1 - r0) < 0.5 * (n1 - n0))):
         return None
     stage = case.worst(*STAGES)
@@ -82,7 +82,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         weight=0.97)
 
 
-def _thought(case: Case) -> float:
+def thought_part(case: Case) -> float:
     """Return what part (0..1) of the growth of all calls' output is reasoning; 0 unless their reasoning share rose as much as that of a cause."""
     now, before = case.served
     if before is None:

@@ -123,25 +123,25 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     few = too_few_breaches(case)
     if few is not None:
         return few
-    service_ms = _service_ms(case.rows)
-    load = wait_growth(case.rows, service_ms, case.every)
+    usual_ms = service_ms(case.rows)
+    load = wait_growth(case.rows, usual_ms, case.every)
     if load is None:
         return NotEnoughData(f"too few requests to follow the wait over time: at least {3 * _LEAST_PER_BIN} are needed")
     lonely = one_engine_waits(case.calls)
     if lonely is not None:
         return RuledOut(what=RULE, figure=f"waits stand at {say_ms(lonely[0])} on one engine and {say_ms(lonely[1])} on another")
     if found is not None:
-        return _by_demand(case, load, found, service_ms)
+        return _by_demand(case, load, found, usual_ms)
     gauges, slowdown = read_gauges(case.points, case.rows), _slowdown(case)
     became_slower = slowdown is not None and slowdown > MAX_SLOWDOWN
     if not (load.growing or load.standing) or (became_slower and (load.arrival_rise or 1.0) < MIN_ARRIVAL_RISE):
         return None
     if not enough(case, {STAGE: waiting}):
         return None
-    return _diagnosis(case, load, gauges, {STAGE: waiting}, {"slowdown": slowdown, "service_ms": service_ms})
+    return _diagnosis(case, load, gauges, {STAGE: waiting}, {"slowdown": slowdown, "service_ms": usual_ms})
 
 
-def _by_demand(case: Case, load: Load, found: Demand, service_ms: float) -> Diagnosis | RuledOut | None:
+def _by_demand(case: Case, load: Load, found: Demand, usual_ms: float) -> Diagnosis | RuledOut | None:
     """With a baseline: the part of the waiting (and of slower tokens) that goes with more requests, not with more work in each."""
     if found.arrivals_ratio < MIN_ARRIVALS or found.growth < MIN_GROWTH or found.arrivals < MIN_OF_GROWTH:
         return RuledOut(what=RULE, figure=f"requests come {found.arrivals_ratio:.2f} times as often as before")
@@ -153,7 +153,7 @@ def _by_demand(case: Case, load: Load, found: Demand, service_ms: float) -> Diag
     claims = spread(case, found.arrivals)
     if not enough(case, claims):
         return None
-    return _diagnosis(case, load, read_gauges(case.points, case.rows), claims, {**found._asdict(), "service_ms": service_ms})
+    return _diagnosis(case, load, read_gauges(case.points, case.rows), claims, {**found._asdict(), "service_ms": usual_ms})
 
 
 def one_engine_waits(calls: Calls) -> tuple[float, float] | None:
@@ -252,7 +252,7 @@ def summed(points: pl.DataFrame, indicator: str) -> FloatArray:
     return wide.drop("time_us").fill_null(strategy="forward").sum_horizontal().to_numpy()
 
 
-def _service_ms(rows: pl.DataFrame) -> float:
+def service_ms(rows: pl.DataFrame) -> float:
     """Return the median time in the engine behind the queue."""
     spent = sum(rows[f"{stage}_ms"].fill_null(0.0) for stage in ("prefill", "decode", "first_token", "generation"))
     return float(np.median(spent.to_numpy())) if isinstance(spent, pl.Series) else 0.0

@@ -47,6 +47,20 @@ def test_silent_when_the_same_time_comes_from_slower_tokens() -> None:
     assert of(found, "long_outputs") is None
 
 
+def test_who_waits_for_the_engine_that_others_keep_writing_on_need_not_get_a_longer_answer() -> None:
+    """From the 250th on every third answer has 500 tokens, and the others wait 3 s for their first one."""
+    late = np.arange(N) >= 250
+    long = late & (np.arange(N) % 3 == 0)
+    tokens, wait = np.where(long, 500, 100), np.where(late & ~long, 3_000.0, 5.0)
+    rows = {"queue_ms": wait, "ttft_queue_ms": wait, "prefill_ms": 100.0, "ttft_prefill_ms": 100.0}
+    found = run(requests(N, **rows, decode_ms=10.0 * tokens, output_tokens=tokens, tpot_ms=10.0), slo=Slo(ttft_ms=1_500.0))
+    assert (found.verdict.stage, found.verdict.cause) == ("queue", "long_outputs")
+    assert "instead of 100, and others wait" in found.verdict.sentence
+    # The same wait beside answers as long as ever has another cause.
+    same = run(requests(N, **rows, decode_ms=1_000.0, output_tokens=100, tpot_ms=10.0), slo=Slo(ttft_ms=1_500.0))
+    assert of(same, "long_outputs") is None
+
+
 def test_length_and_speed_are_told_apart() -> None:
     # 200 x 20 - 100 x 10 = 3,000 = 1,000 length + 1,000 speed + 1,000 cross: length is a third, no cause.
     assert of(run(answers(np.where(SLOW, 200, 100), np.where(SLOW, 20.0, 10.0))), "long_outputs") is None

@@ -52,6 +52,16 @@ def test_a_cause_that_lay_in_wait_is_found_before_the_harm() -> None:
     assert (found.baseline.choice, found.baseline.requests) == ("auto: before the onset, its first part", 467)
 
 
+@pytest.mark.parametrize(("longest_wait_s", "cause"), [(30.0, "missing_cancellation"), (120.0, "under_capacity")])
+def test_more_users_are_the_cause_only_where_the_engine_could_not_serve_them_without_the_waste(longest_wait_s: float, cause: str) -> None:
+    # A third more arrive, and the wait grows over their 300 s: 1.1 or 1.4 times what the engine serves, of which 17 % go to clients that left.
+    start = np.r_[np.arange(400) * 1.0, 400.0 + np.arange(400) * 0.75]
+    wait = np.where(LATE & ~LEFT, np.r_[np.full(400, 5.0), np.linspace(5.0, 1e3 * longest_wait_s, 400)], 5.0)
+    frame = requests(N, start_s=start, queue_ms=wait, prefill_ms=200.0, decode_ms=np.where(LEFT, 800.0, 1_000.0), output_tokens=np.where(LEFT, 80, 100))
+    found = run(frame, calls=[calls_of(frame, engine_e2e_ms=np.where(LEFT, 5_000.0, wait + 1_200.0))], slo=E2E)
+    assert found.verdict.cause == cause
+
+
 def test_waste_is_unknown_without_engine_times() -> None:
     frame = pl.DataFrame({"engine_alone": [False], "engine_e2e_ms": [None], "output_tokens": [5]}, schema_overrides={"engine_e2e_ms": pl.Float64})
     assert wasted(Calls(frame)) is None

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.rules.under_capacity import Load, _service_ms, read_gauges, summed, wait_growth
+from analysis.rules.under_capacity import Load, read_gauges, service_ms, summed, wait_growth
 from tests.analysis.builders import frame_of, requests
 from tests.analysis.rules.cases import E2E, of, run, the
 
@@ -151,4 +151,4 @@ def test_gauges_count_engines_and_service_time_is_what_follows_the_queue() -> No
     assert (gauges.instances, gauges.waiting_most, gauges.kv_p95) == (2, None, None)
     # The same instances, but of the client: how many engines served it is not known.
     assert read_gauges(no_points, rows.with_columns(engine_only=False)).instances == 1
-    assert _service_ms(rows) == 3.0
+    assert service_ms(rows) == 3.0
