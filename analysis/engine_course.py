@@ -58,7 +58,8 @@ class IndicatorCourse(msgspec.Struct, kw_only=True):
 class EngineCourse(msgspec.Struct, kw_only=True):
     """Indicators of a window in steps of `step_s` from `start`; `effect_p95_ms` is the judged metric's P95 in the same steps.
 
-    `breach_at` is the start of the first of three steps in a row with P95 over the limit. `missing` names expected indicators that nobody sent.
+    `limit_ms` is the common limit; `own_limits` requests came with limits of their own, by which they are judged. `breach_at` is the start of the first of
+    three steps in a row with P95 over the limit. `missing` names expected indicators that nobody sent.
     """
 
     metric: str
@@ -70,6 +71,7 @@ class EngineCourse(msgspec.Struct, kw_only=True):
     breach_at: datetime | None
     indicators: list[IndicatorCourse]
     missing: list[str]
+    own_limits: int = 0
     reasons: dict[str, str] = {}
 
 
@@ -86,7 +88,7 @@ def engine_course(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metr
     found = set(points["indicator"].to_list())
     answer = EngineCourse(
         metric=course.metric, limit_ms=course.limit_ms, start=None, step_s=course.step_s, effect_p95_ms=[], effect_n=course.n, breach_at=None, indicators=[],
-        missing=[name for name in EXPECTED if name not in found])
+        missing=[name for name in EXPECTED if name not in found], own_limits=course.own_limits)
     first_us, last_us = _bounds(course, points, window)
     if first_us is None or last_us is None:
         answer.reasons = {"indicators": "neither a request nor an engine metric in the window"}
@@ -98,7 +100,7 @@ def engine_course(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metr
     steps = (last_us - 1) // step_us - origin + 1
     answer.start = from_us(origin * step_us)
     answer.effect_p95_ms = _placed({int(point.start.timestamp()) // answer.step_s - origin: point.p95 for point in course.points}, steps)
-    answer.breach_at = _breach(answer)
+    answer.breach_at = _breach(answer, course)
     answer.indicators = [
         _indicator(points.filter(pl.col("indicator") == name), (name, unit, combined, threshold), origin, steps, step_us, answer.breach_at)
         for name, unit, combined, threshold in SHOWN if name in found]
@@ -121,18 +123,18 @@ def _placed(values: dict[int, float | None], steps: int) -> list[float | None]:
     return [values.get(i) for i in range(steps)]
 
 
-def _breach(answer: EngineCourse) -> datetime | None:
-    if answer.limit_ms is None or answer.start is None:
+def _breach(answer: EngineCourse, course: Series) -> datetime | None:
+    if answer.limit_ms is None and all(point.p95_over is None for point in course.points):
         answer.reasons["breach_at"] = f"the SLO has no {answer.metric} limit"
         return None
-    run = first = 0
-    for i, value in enumerate(answer.effect_p95_ms):
-        if value is None:
+    run, first = 0, None
+    for point in course.points:
+        if point.p95_over is None:
             continue  # too few requests in the step: it says neither
-        run = run + 1 if value > answer.limit_ms else 0
-        first = i if run == 1 else first
+        run = run + 1 if point.p95_over else 0
+        first = point.start if run == 1 else first
         if run == HELD_STEPS:
-            return from_us(int(answer.start.timestamp() * 1e6) + first * answer.step_s * 1_000_000)
+            return first
     answer.reasons["breach_at"] = f"{answer.metric.upper()} P95 was never over its limit in {HELD_STEPS} steps in a row"
     return None
 

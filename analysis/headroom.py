@@ -1,7 +1,7 @@
 """At which load, prompt length or output length does the budget break, and which stage goes first? Read off the recorded requests, not extrapolated.
 
 Requests are put in order of one quantity and cut into groups that each carry the SLO percentile; the budget breaks where that percentile passes the
-limit for good.
+limit for good. Requests that came with limits of their own are judged by those: what is compared is each request's part of its limit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 
 from analysis.budget import StageTimes, path_of, stage_times
-from analysis.finding import say_ms, say_ratio
+from analysis.finding import say_count, say_ms, say_ratio
+from analysis.goodput import BoolArray, limits_of
 from analysis.latency import FloatArray, min_n, sorted_quantile
 from analysis.mix import LOAD_S
 from analysis.slo import Slo
@@ -29,7 +30,8 @@ UNITS: Final = {"load": "requests/s", "input_tokens": "tokens", "output_tokens":
 class Room(msgspec.Struct, kw_only=True):
     """How far one quantity is from breaking the budget of `metric`. `breaks_between` are the medians of the last group within the limit and the first beyond.
 
-    `usual` is the median of the quantity, `spare` = 1 - usual / where it breaks. `first_stage` grows most from the usual group to the breaking one.
+    `limit_ms` is the common limit; `own_limits` of the n requests came with one of their own, by which they are judged. `usual` is the median
+    of the quantity, `spare` = 1 - usual / where it breaks. `first_stage` grows most from the usual group to the breaking one.
     Null where the limit was never passed for good (`seen_up_to` says how far the record goes), or is passed from the start.
     """
 
@@ -39,6 +41,7 @@ class Room(msgspec.Struct, kw_only=True):
     percentile: float
     limit_ms: float
     n: int
+    own_limits: int = 0
     usual: float | None
     seen_up_to: float | None
     breaks_between: tuple[float, float] | None
@@ -50,8 +53,10 @@ class Room(msgspec.Struct, kw_only=True):
 def headroom(rows: pl.DataFrame, slo: Slo, metric: str, every: int = 1) -> list[Room]:
     """Return the room in load, prompt length and output length; `rows` and `every` as in `RequestFrame`, `metric` one with a limit."""
     ok = rows.filter(~pl.col("error") & pl.col(f"{metric}_ms").is_not_null())
-    times = stage_times(ok, path_of(metric))
-    return [_room(name, _of(ok, rows, name, every), ok[f"{metric}_ms"].to_numpy(), times, slo, metric) for name in ("load", "input_tokens", "output_tokens")]
+    times, limits = stage_times(ok, path_of(metric)), limits_of(ok, slo, metric)
+    parts = ok[f"{metric}_ms"].to_numpy() / (slo.limits()[metric] if limits is None else limits)
+    own = np.zeros(ok.height, np.bool_) if f"slo_{metric}_ms" not in ok.columns else ok[f"slo_{metric}_ms"].is_not_null().to_numpy()
+    return [_room(name, _of(ok, rows, name, every), parts, own, times, slo, metric) for name in ("load", "input_tokens", "output_tokens")]
 
 
 def said(rooms: list[Room]) -> str:
@@ -65,8 +70,19 @@ def said(rooms: list[Room]) -> str:
         where = f"a load of {low} to {high} {room.unit}" if room.quantity == "load" else f"{low} to {high} {room.quantity.replace('_', ' ')}"
         usual = "" if room.usual is None or room.spare is None else f" (usual {room.usual:,.4g}, {say_ratio(room.spare)} spare)"
         broken.append(f"at {where}{usual}" + (f", {room.first_stage} first" if room.first_stage else ""))
-    limit = f"{rooms[0].metric.upper()} P{rooms[0].percentile:g} of {say_ms(rooms[0].limit_ms)}" if rooms else ""
+    limit = limit_of(rooms[0]) if rooms else ""
     return "; ".join([f"{limit} breaks {'; '.join(broken)}" if broken else f"where {limit} breaks is not known", *others]) if rooms else ""
+
+
+def limit_of(room: Room) -> str:
+    """Return in words the limit that would be broken."""
+    name = f"{room.metric.upper()} P{room.percentile:g}"
+    return f"{name} of {say_ms(room.limit_ms)}" if not room.own_limits else f"{name} against {say_own(room.own_limits)}"
+
+
+def say_own(own_limits: int) -> str:
+    """Return in words that not all requests are held to the same limit."""
+    return f"each request's own limit ({say_count(own_limits, 'request')} came with one)"
 
 
 def _of(ok: pl.DataFrame, rows: pl.DataFrame, name: str, every: int) -> FloatArray:
@@ -83,11 +99,13 @@ def _of(ok: pl.DataFrame, rows: pl.DataFrame, name: str, every: int) -> FloatArr
     return np.where(start < arrived[0] + LOAD_S * 1e6, np.nan, stands_for * rate)
 
 
-def _room(name: str, x: FloatArray, values: FloatArray, times: StageTimes, slo: Slo, metric: str) -> Room:
+def _room(name: str, x: FloatArray, used: FloatArray, own: BoolArray, times: StageTimes, slo: Slo, metric: str) -> Room:
+    """`used` is each request's time as a part of its limit."""
     known = np.flatnonzero(~np.isnan(x))
     needed = min_n(slo.percentile)
     out = Room(
         quantity=name, unit=UNITS[name], metric=metric, percentile=slo.percentile, limit_ms=slo.limits()[metric], n=len(known),
+        own_limits=int(own[known].sum()),
         usual=float(np.median(x[known])) if len(known) else None, seen_up_to=float(x[known].max()) if len(known) else None,
         breaks_between=None, spare=None, first_stage=None)
     nulls = ["breaks_between", "spare", "first_stage"]
@@ -99,7 +117,7 @@ def _room(name: str, x: FloatArray, values: FloatArray, times: StageTimes, slo: 
         return out
     parts = np.array_split(known[np.argsort(x[known], kind="stable")], groups)
     levels = np.array([float(np.median(x[part])) for part in parts])
-    over = np.array([sorted_quantile(np.sort(values[part]), slo.percentile / 100.0) > out.limit_ms for part in parts])
+    over = np.array([sorted_quantile(np.sort(used[part]), slo.percentile / 100.0) > 1.0 for part in parts])
     if not over[-1]:
         out.reasons = dict.fromkeys(nulls, f"P{slo.percentile:g} stays within the limit up to {levels[-1]:,.4g} {out.unit}, the most that was recorded")
         return out

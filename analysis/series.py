@@ -5,14 +5,16 @@ Reads `v_requests` through a cursor that is passed in; judged by the same code a
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Final
 
 import duckdb
 import msgspec
+import numpy as np
 import polars as pl
 
-from analysis.goodput import FloatArray, judge, own_limits
+from analysis.goodput import FloatArray, judge, limits_of, own_limits
 from analysis.latency import MIN_N, percentiles
 from analysis.requests import Extent, extent, known_metric
 from analysis.sampling import assess
@@ -33,7 +35,8 @@ class SeriesPoint(msgspec.Struct, kw_only=True):
     """One step [start, start + step_s). Percentiles (ms) are of the n successful requests that carry the metric, null where n is too small.
 
     `requests` counts all complete ones, `errors` the failed; `goodput_ratio` is of those that could be judged, null if none could. Counts are of stored
-    requests; what sampled ones stand for is in percentiles and ratio, and where they stand for nothing known those are null (`Series.reasons`).
+    requests; what sampled ones stand for is in percentiles and ratio, and where they stand for nothing known those are null (`Series.reasons`). `p95_over`:
+    whether P95 is over the limit, of requests with limits of their own the P95 of what part of its limit each took; null without a limit or P95.
     """
 
     start: datetime
@@ -42,6 +45,7 @@ class SeriesPoint(msgspec.Struct, kw_only=True):
     p50: float | None
     p95: float | None
     p99: float | None
+    p95_over: bool | None = None
     goodput_ratio: float | None
     errors: int
 
@@ -81,6 +85,7 @@ def series(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str
         return answer
     rows = load_judged(con, window, query("series"))
     answer.own_limits = own_limits(rows)
+    limits = limits_of(rows, slo, metric)
     judged, sampled = judge(rows, slo), assess(con, RequestFrame(window, rows, pl.DataFrame(), 0, covered.start, covered.end))
     if sampled.refused:
         answer.reasons = dict.fromkeys(("p50", "p95", "p99", "goodput_ratio"), sampled.why)
@@ -90,6 +95,7 @@ def series(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str
     marked = rows.select(
         at=pl.col("start_us") // step_us - origin, error="error",
         value=pl.when(~pl.col("error")).then(pl.col(f"{metric}_ms")),
+        limit=pl.Series(np.broadcast_to(math.nan if limits is None else limits, rows.height)),
         good=pl.Series(judged.good), bad=pl.Series(judged.bad), weight="sample_weight")
     groups = {int(at): part for (at,), part in marked.partition_by("at", as_dict=True).items()}
     empty = marked.clear()
@@ -113,8 +119,13 @@ def _point(rows: pl.DataFrame, start_s: int, *, refused: bool) -> SeriesPoint:
     measured = rows.filter(pl.col("value").is_not_null())
     weights: FloatArray = rows["weight"].to_numpy()
     stats = percentiles(measured["value"].to_numpy(), weights=measured["weight"].to_numpy())
+    limit = measured["limit"].to_numpy()
+    if measured["limit"].n_unique() > 1:
+        used = percentiles(measured["value"].to_numpy() / limit, weights=measured["weight"].to_numpy()).p95
+    else:
+        used = None if stats.p95 is None or math.isnan(limit[0]) else stats.p95 / float(limit[0])
     good, bad = (float(weights[rows[name].to_numpy()].sum()) for name in ("good", "bad"))
     return SeriesPoint(
         start=datetime.fromtimestamp(start_s, UTC), requests=rows.height, n=stats.n, errors=int(rows["error"].sum()),
         p50=None if refused else stats.p50, p95=None if refused else stats.p95, p99=None if refused else stats.p99,
-        goodput_ratio=good / (good + bad) if good + bad > 0.0 and not refused else None)
+        p95_over=None if refused or used is None else used > 1.0, goodput_ratio=good / (good + bad) if good + bad > 0.0 and not refused else None)

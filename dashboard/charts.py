@@ -125,7 +125,8 @@ def heat(found: Heatmap, theme: Theme, course: Series | None = None, box: Box | 
             "type": "rect", "x0": box.start.isoformat(), "x1": box.end.isoformat(), "y0": _place(box.min_ms, edges), "y1": _place(box.max_ms, edges),
             "line": {"color": theme.ink, "width": 1.5, "dash": "dot"}, "fillcolor": theme.ink, "opacity": 0.14})
     if found.limit_ms is not None and edges and edges[0] <= found.limit_ms <= edges[-1]:
-        data.append(limit_line(found.limit_ms, _place(found.limit_ms, edges), shape["xaxis"]["range"], theme))
+        own = course is not None and course.own_limits > 0
+        data.append(limit_line(found.limit_ms, _place(found.limit_ms, edges), shape["xaxis"]["range"], theme, common=own))
     return {"data": data, "layout": shape}
 
 

@@ -37,7 +37,7 @@ def picker(course: Series, before: Span | None, after: Span | None, theme: Theme
             middle = span[0] + (span[1] - span[0]) / 2
             shape["annotations"].append(note(0.0, 0.97, name, theme, yref="paper", background=theme.background) | {"x": middle.isoformat()})
     if course.limit_ms is not None and times:
-        data.append(limit_line(course.limit_ms, course.limit_ms, [times[0], times[-1]], theme))
+        data.append(limit_line(course.limit_ms, course.limit_ms, [times[0], times[-1]], theme, common=course.own_limits > 0))
     return {"data": data, "layout": shape}
 
 

@@ -13,8 +13,8 @@ _SHARES: Final = ((1.0, "all"), (0.5, "50 %"), (0.1, "10 %"), (0.05, "5 %"), (0.
 _TICKS: Final = tuple(base * 10.0**power for power in range(6) for base in (1.0, 2.0, 5.0))
 
 
-def exceedance(curve: Curve, limit_ms: float | None, percentile: float, theme: Theme) -> Spec:
-    """The measured curve solid, the predicted one dashed; the judged percentile and the limit as lines."""
+def exceedance(curve: Curve, limit_ms: float | None, percentile: float, theme: Theme, own_limits: int = 0) -> Spec:
+    """The measured curve solid, the predicted one dashed; the judged percentile and the limit as lines (with `own_limits`: the common one)."""
     known = [ms for ms in (*curve.before_ms, *curve.after_ms) if ms > 0.0]
     low, high = (min(known), max(known)) if known else (1.0, 1000.0)
     low = max(low, high / 1e4)
@@ -37,5 +37,6 @@ def exceedance(curve: Curve, limit_ms: float | None, percentile: float, theme: T
         "shapes": [line(0, 1, judged, judged, theme.muted, 1, dash="dot", xref="paper")] if judged >= least else [], "annotations": []}
     if limit_ms:
         shape["shapes"].append(line(limit_ms, limit_ms, 0, 1, theme.ink, 1.5, dash="dash", yref="paper"))
-        shape["annotations"].append(note(math.log10(limit_ms), 1.0, f"limit {say_tick(limit_ms)}", theme, yref="paper", yshift=1) | {"yanchor": "bottom"})
+        words = f"{'common ' if own_limits else ''}limit {say_tick(limit_ms)}"
+        shape["annotations"].append(note(math.log10(limit_ms), 1.0, words, theme, yref="paper", yshift=1) | {"yanchor": "bottom"})
     return {"data": data, "layout": shape}

@@ -6,7 +6,6 @@ import streamlit as st
 
 from analysis.cohorts import Cohorts
 from analysis.heatmap import Heatmap
-from analysis.series import Series
 from analysis.window import rfc3339
 from dashboard import charts, data, lift, plot, state, ui
 from dashboard.box import Box
@@ -26,7 +25,7 @@ def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
         plot.figure(charts.heat(found, theme, course, box)), theme=None, config=plot.CONFIG, key=key, selection_mode=["box"],
         on_select=lambda: _choose(charts.box_of(st.session_state[key]["selection"], found)), alt=words(found.n, metric, course.step_s))
     ui.put(f"<small>{say_count(found.n, 'request')} with {metric.upper()}{sampled(found)}, {say_step(found.step_s)} × 21 % buckets, stronger = more requests; "
-           f"dashed = {limit(course)}; drag a box to see what those requests share; lines need n ≥ {course.min_n['p50']} (P50) and "
+           f"dashed = {ui.limit_words(course.own_limits)}; drag a box to see what those requests share; lines need n ≥ {course.min_n['p50']} (P50) and "
            f"{course.min_n['p95']} (P95) per {say_step(course.step_s)}; times in UTC; source /api/v1/heatmap, /api/v1/series</small>")
     return box
 
@@ -42,11 +41,6 @@ def sampled(found: Heatmap) -> str:
     if found.stands_for is not None:
         return f", sampled and counted for the {sum(map(sum, found.stands_for)):,.0f} that they stand for"
     return f" (counts alone: {ui.text(found.reasons.get('stands_for'), 300)})" if found.sampling in ("biased", "unknown") else ""
-
-
-def limit(course: Series) -> str:
-    """What the dashed line is; requests that came with limits of their own are judged by those and not by it."""
-    return "limit" if not course.own_limits else f"the common limit ({course.own_limits:,} requests are judged by limits of their own)"
 
 
 def chosen(box: Box, metric: str, total: int | None = None) -> None:

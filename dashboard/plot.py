@@ -70,9 +70,12 @@ def line(x0: float | None, x1: float | None, y0: float, y1: float, colour: str, 
     return {"type": "line", "x0": x0, "x1": x1, "y0": y0, "y1": y1, "xref": xref, "yref": yref, "line": {"color": colour, "width": width, "dash": dash}}
 
 
-def limit_line(limit_ms: float, at: float, ends: list[str], theme: Theme) -> Spec:
-    """A limit over the whole of a chart, dashed. Its words stand in the legend: beside it they covered the ends of other lines."""
-    return {"type": "scatter", "mode": "lines", "name": f"limit {say_tick(limit_ms)}", "x": ends, "y": [at, at], "hoverinfo": "skip",
+def limit_line(limit_ms: float, at: float, ends: list[str], theme: Theme, *, common: bool = False) -> Spec:
+    """A limit over the whole of a chart, dashed. Its words stand in the legend: beside it they covered the ends of other lines.
+
+    `common`: some requests came with limits of their own, by which they are judged instead.
+    """
+    return {"type": "scatter", "mode": "lines", "name": f"{'common ' if common else ''}limit {say_tick(limit_ms)}", "x": ends, "y": [at, at], "hoverinfo": "skip",
             "line": {"color": theme.ink, "dash": "dash", "width": 1.5}}
 
 

@@ -17,7 +17,7 @@ import streamlit as st
 
 from analysis.client import ClientError, Refused, TooOld, Unreachable
 from analysis.finding import printable
-from dashboard.theme import Theme, in_order, say_ms
+from dashboard.theme import Theme, in_order, say_count, say_ms
 
 _LONGEST_SENTENCE: Final = 2000
 _ASK_AGAIN_S: Final = 3
@@ -102,6 +102,12 @@ def strip(label: str, parts: dict[str, float], total: float, widest: float, them
     spoken = ", ".join(f"{stage} {say_ms(parts[stage])}" for stage in in_order(list(parts)) if parts[stage] > 0.0)
     bar = f'<div class="ov-bar" role="img" aria-label="{text(f"{label}: {spoken}", 400)}">{"".join(cells)}</div>'
     return f'<div class="ov-strip"><span>{text(label)}</span>{bar}<span class="ov-end"><b>{say_ms(total)}</b></span></div>'
+
+
+def limit_words(own_limits: int) -> str:
+    """Return what a line at the limit is; requests that came with limits of their own are judged by those and not by it."""
+    are = "is" if own_limits == 1 else "are"
+    return "limit" if not own_limits else f"the common limit ({say_count(own_limits, 'request')} {are} judged by limits of their own)"
 
 
 def spark(values: Sequence[float | None], theme: Theme, *, alt: str, limit: float | None = None, width: int = 168, height: int = 36) -> str:

@@ -10,7 +10,7 @@ import streamlit as st
 from analysis.compare import CohortChange, Comparison, RatioChange
 from analysis.report import Report
 from analysis.window import rfc3339
-from dashboard import charts_compare, data, downloads, heat, nav, plot, state, states, ui
+from dashboard import charts_compare, data, downloads, nav, plot, state, states, ui
 from dashboard.theme import Theme, say_added, say_ms, say_ratio, say_span, say_step, say_time, theme_of
 
 _GLYPH = {"regressed": "▲", "improved": "✓", "mixed": "↕", "unchanged": "=", "not_enough_data": "◔"}
@@ -143,7 +143,7 @@ def _pick(asked: data.Asked, metric: str, before: str, after: str, theme: Theme)
         plot.figure(charts_compare.picker(course, _span(before), _span(after), theme)), theme=None, config=plot.CONFIG, key=key, selection_mode=["box"],
         on_select=lambda: _chosen(key, side), alt=f"{metric.upper()} P50 and P95 per {say_step(course.step_s)} with windows A and B marked")
     ui.put(f"<small>Drag over the course to set {'A' if side == 'before' else 'B'}; {metric.upper()} per {say_step(course.step_s)}, n {course.n:,}, "
-           f"dashed = {heat.limit(course)}, times in UTC; source /api/v1/series</small>")
+           f"dashed = {ui.limit_words(course.own_limits)}, times in UTC; source /api/v1/series</small>")
 
 
 def _chosen(key: str, side: str) -> None:

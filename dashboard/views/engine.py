@@ -8,6 +8,7 @@ import streamlit as st
 
 from analysis.engine_course import HELD_SAMPLES, HELD_STEPS, EngineCourse, IndicatorCourse
 from analysis.engine_view import EngineView
+from analysis.headroom import say_own
 from analysis.leading import Indicator
 from analysis.report import Report
 from dashboard import charts_engine, data, downloads, nav, plot, state, states, ui
@@ -34,8 +35,8 @@ def draw() -> None:
         with left:
             st.plotly_chart(plot.figure(charts_engine.rows(found, theme)), theme=None, config=plot.CONFIG, key="engine", alt=words(found))
             ui.put(f"<small>Steps of {say_step(found.step_s)}; {effect(found)}; each server's "
-                   "mean per step, servers put together as named on the right; dashed = limit or prior threshold; times in UTC; source "
-                   "/api/v1/engine</small>")
+                   "mean per step, servers put together as named on the right; "
+                   f"dashed = {ui.limit_words(found.own_limits)} or prior threshold; times in UTC; source /api/v1/engine</small>")
             downloads.as_json("These series", "engine", found)
             ui.put(learned(report))
         with right:
@@ -69,7 +70,7 @@ def headline(found: EngineCourse) -> tuple[str, list[str]]:
         raised = [row for row in found.indicators if row.crossed_at is not None]
         also = "; meanwhile " + ", ".join(f"{name_of(row.indicator)} {said(row)}" for row in raised) if raised else "; no indicator reached its threshold"
         return f"{metric} did not break for long", [f"{ui.sentence(found.reasons.get('breach_at', ''))}{also}."]
-    broke = f"{metric} P95 crossed {say_ms(found.limit_ms)} at {say_time(found.breach_at)} and stayed there"
+    broke = f"{metric} P95 crossed {say_own(found.own_limits) if found.own_limits else say_ms(found.limit_ms)} at {say_time(found.breach_at)} and stayed there"
     if not ahead or (ahead[0].lead_s or 0.0) <= 0.0:
         late = f"; {name_of(ahead[0].indicator)} came {say_age(-(ahead[0].lead_s or 0.0))} after it" if ahead else ""
         return f"No warning before {metric} broke", [f"{broke}{late}."]
@@ -115,7 +116,8 @@ def room(view: EngineView) -> str:
     """How much more load, prompt or answer the limits bear, and where more running requests begin to cost."""
     rows = []
     for part in view.headroom:
-        unit, limit = ui.text(part.unit), f"{part.metric.upper()} P{part.percentile:g} over {say_ms(part.limit_ms)}"
+        unit = ui.text(part.unit)
+        limit = f"{part.metric.upper()} P{part.percentile:g} over {say_own(part.own_limits) if part.own_limits else say_ms(part.limit_ms)}"
         if part.breaks_between is None:
             seen = f"; seen up to {plain(part.seen_up_to)}" if part.seen_up_to is not None else ""
             breaks = f"<small class=ov-long>{ui.sentence(next(iter(part.reasons.values()), 'not reached'))}{seen}</small>"

@@ -78,7 +78,7 @@ def fix_of(fix: Fix, report: Report, theme: Theme) -> str:
     tested = f", back-test error {say_ratio(gain.backtest_error_ratio)}" if gain.backtest_error_ratio is not None else ""
     counted = "" if of else f"; n {report.window.requests:,}"
     over = f", {ui.text(say_over(gain))}" if say_over(gain) else ""
-    return (body + before_after(gain, limit, theme, of)
+    return (body + before_after(gain, limit, theme, of, "common limit" if report.goodput.own_limits else "limit")
             + f"<small>{ui.text(fix.method)}{tested}; changes {say_ratio(gain.touched_ratio)} of requests{over}; price: {cost}{counted}. "
             f"Holds if {ui.sentence(fix.assumption)}.</small>")
 
@@ -102,11 +102,11 @@ def interval_of(gain: Predicted) -> str:
     return f"90 % interval {low} to {high}" if low != high else ""
 
 
-def before_after(gain: Predicted, limit: float | None, theme: Theme, of: str = "") -> str:
+def before_after(gain: Predicted, limit: float | None, theme: Theme, of: str = "", limit_name: str = "limit") -> str:
     """Two bars, measured and predicted, with the limit as a line through both; the predicted one is hatched. `of` says of which requests, if not of all."""
     widest = max(gain.before, gain.after, limit or 0.0, gain.interval[1] if gain.interval else 0.0) or 1.0
     name = f"{gain.metric.upper()} P{100.0 * gain.quantile:g}"
-    tick = f'<i class="ov-tick" style="left:{100.0 * limit / widest:.2f}%" title="limit {say_ms(limit)}"></i>' if limit else ""
+    tick = f'<i class="ov-tick" style="left:{100.0 * limit / widest:.2f}%" title="{limit_name} {say_ms(limit)}"></i>' if limit else ""
 
     def bar(what: str, value: float, style: str) -> str:
         over = limit is not None and value > limit
@@ -115,7 +115,7 @@ def before_after(gain: Predicted, limit: float | None, theme: Theme, of: str = "
                 f'</span></div><span class="ov-end">{number}</span></div>')
 
     interval = f", {interval_of(gain)}" if interval_of(gain) else ""
-    against = f", limit {say_ms(limit)}" if limit else ""
+    against = f", {limit_name} {say_ms(limit)}" if limit else ""
     return (f'<div role="img" aria-label="{name} now {say_ms(gain.before)}, predicted {say_ms(gain.after)}{interval}{against}">'
             + bar("now", gain.before, "ov-now") + bar("predicted", gain.after, "ov-then")
             + f"</div><small>{name}{' of ' if of else ''}{of}{interval}{against}</small><br>")

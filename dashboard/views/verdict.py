@@ -117,7 +117,8 @@ def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
             *(_score(stats, name, limits.get(metric) if name == judged else None) for name in ("P50", "P95", "P99")),
             _course(asked, metric, theme)])
     table = ui.table(["Latency of successful requests", "n", "P50", "P95", "P99", "over time, dashed = limit"], rows,
-                     caption=f"95 % intervals below the numbers. The limit is on {judged}; ▲ and red = over it.")
+                     caption=f"95 % intervals below the numbers. The limit is on {judged}; ▲ and red = over it."
+                     + (f" Here it is {ui.limit_words(report.goodput.own_limits)}." if report.goodput.own_limits else ""))
     table += further(report)
     good = report.goodput
     # A share below its target by chance, or of too few requests, is no breach: the verdict has decided that.

@@ -168,7 +168,7 @@ def _tail(found: Prediction, report: Report, metric: str, theme: Theme) -> None:
         ui.put(f"<p>No curve of {metric.upper()}: too few requests carry it.</p>")
         return
     spoken = f"Share of requests slower than a time, measured and predicted, {metric.upper()}, n {curve.n}"
-    drawn = charts_whatif.exceedance(curve, report.slo.limits().get(metric), report.slo.percentile, theme)
+    drawn = charts_whatif.exceedance(curve, report.slo.limits().get(metric), report.slo.percentile, theme, own_limits=report.goodput.own_limits)
     st.plotly_chart(plot.figure(drawn), theme=None, config=plot.CONFIG, key="exceedance", alt=spoken)
     ui.put(f"<small>{metric.upper()} of n {curve.n:,}, both axes in powers of ten: further left and lower is better; dotted = P{report.slo.percentile:g}, "
-           "dashed line down = limit; source /api/v1/whatif</small>")
+           f"dashed line down = {ui.limit_words(report.goodput.own_limits)}; source /api/v1/whatif</small>")

@@ -5,9 +5,11 @@ import pytest
 
 from analysis.engine_course import EXPECTED, engine_course
 from analysis.requests import ListError
+from analysis.series import series
 from analysis.slo import Slo
 from analysis.window import Window
 from tests.analysis.builders import T0, at, gauge, insert, requests, store
+from tests.analysis.test_goodput import with_headers
 
 SLO = Slo(ttft_ms=1000.0)
 WINDOW = Window(start=T0, end=at(200))
@@ -37,6 +39,19 @@ def test_an_alert_before_the_breach_has_its_lead() -> None:
     assert (kv.threshold, kv.learned) == (0.9, False)
     assert len(kv.values) == len(found.effect_p95_ms)
     assert found.missing == [name for name in EXPECTED if name != "kv_cache_usage"]
+
+
+def test_a_breach_is_of_the_limits_that_requests_came_with() -> None:
+    """All take 100 ms of the common 200; from the 300th second each came with a limit of 50."""
+    header = "http.request.header.x-slo-ttft-ms"
+    con = with_headers({at: {header: "50"} for at in range(300, 900)}, 900, prefill_ms=100.0, ttft_prefill_ms=100.0, every_s=1.0)
+    found, course = (read(con, Window(), Slo(ttft_ms=200.0), "ttft") for read in (engine_course, series))
+    assert (found.own_limits, course.own_limits) == (600, 600)
+    assert found.breach_at is not None
+    assert abs((found.breach_at - at(300)).total_seconds()) <= found.step_s
+    common = series(with_headers({}, 900, prefill_ms=100.0, ttft_prefill_ms=100.0), Window(), Slo(ttft_ms=100.0), "ttft")
+    assert {point.p95_over for point in common.points if point.p95 is not None} == {False}
+    assert {point.p95_over for point in series(con, Window(), Slo(e2e_ms=1.0), "itl").points} == {None}
 
 
 def test_an_alert_that_lagged_has_a_negative_lead() -> None:

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from analysis.engine_view import engine_view, indicators
-from analysis.headroom import headroom
+from analysis.headroom import headroom, said
 from analysis.knee import knee
 from analysis.leading import Indicator
 from analysis.made_indicators import arrivals
@@ -143,6 +143,23 @@ def test_headroom_says_where_the_budget_breaks_and_which_stage_goes_first() -> N
     assert rooms["output_tokens"].first_stage == "decode"
     assert rooms["input_tokens"].breaks_between is None
     assert rooms["load"].reasons["breaks_between"]
+
+
+def test_headroom_is_told_by_the_limit_that_each_request_came_with() -> None:
+    """Long answers that were given 5 s break nothing; by the common limit they would break it at 250 tokens."""
+    tokens = np.random.default_rng(2).integers(10, 400, 4_000)
+    own = [5_000.0 if count > 200 else None for count in tokens]
+    rows = frame_of(requests(4_000, decode_ms=tokens * 10.0, output_tokens=tokens, input_tokens=500)).rows
+    slo = Slo(e2e_ms=2_500.0)
+    room = headroom(rows.with_columns(slo_e2e_ms=pl.Series(own, dtype=pl.Float64)), slo, "e2e")[2]
+    assert headroom(rows, slo, "e2e")[2].breaks_between is not None
+    assert (room.breaks_between, room.own_limits) == (None, int((tokens > 200).sum()))
+    assert "stays within the limit" in room.reasons["breaks_between"]
+    tight = headroom(rows.with_columns(slo_e2e_ms=pl.Series(np.full(4_000, 1_000.0))), slo, "e2e")
+    breaks = tight[2].breaks_between
+    assert breaks is not None
+    assert breaks[0] < 95.0 < breaks[1] + 20.0
+    assert "E2E P95 against each request's own limit (4,000 requests came with one) breaks at" in said(tight[2:])
 
 
 def test_headroom_that_was_never_used_up_is_not_extrapolated() -> None:

@@ -13,8 +13,9 @@ from analysis.heatmap import Heatmap, heatmap
 from analysis.parts import Stages, stages_of
 from analysis.series import series
 from analysis.slo import Slo
+from analysis.whatif.prediction import Curve
 from analysis.window import Window
-from dashboard import charts, plot
+from dashboard import charts, charts_whatif, plot, ui
 from dashboard.box import Box
 from dashboard.charts_engine import bridged
 from dashboard.theme import DARK, LIGHT, Theme
@@ -38,6 +39,15 @@ def found(con: duckdb.DuckDBPyConnection) -> Stages:
 
 def texts(spec: Any) -> str:
     return json.dumps(spec, ensure_ascii=False)
+
+
+def test_the_limit_is_called_the_common_one_where_requests_came_with_their_own() -> None:
+    words = ui.limit_words(0), ui.limit_words(1), ui.limit_words(2_000)
+    assert words == ("limit", "the common limit (1 request is judged by limits of their own)",
+                     "the common limit (2,000 requests are judged by limits of their own)")
+    curve = Curve(metric="ttft", n=100, exceeded=[1.0, 0.5, 0.01], before_ms=[10.0, 20.0, 30.0], after_ms=[5.0, 6.0, 7.0])
+    drawn = [charts_whatif.exceedance(curve, 25.0, 95.0, LIGHT, own_limits=own)["layout"]["annotations"][0]["text"] for own in (0, 3)]
+    assert drawn == ["limit 25 ms", "common limit 25 ms"]
 
 
 def test_the_waterfall_ends_where_slow_stands(found: Stages) -> None:
