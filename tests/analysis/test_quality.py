@@ -50,6 +50,7 @@ def test_clean_data_passes_every_check() -> None:
         ("impossible_times", {"ttft_ms": [900_000.0] * 3 + [100.0] * 97}, "warn"),
         ("impossible_times", {"ttft_ms": 0.1, "ttft_prefill_ms": None, "decode_ms": 2_000.0}, "fail"),  # seconds read as milliseconds
         ("missing_children", {"spans": [2] * 5 + [9] * 95, "other_ms": [3_000.0] * 5 + [0.0] * 95}, "warn"),
+        ("missing_children", {"spans": [2] * 5 + [9] * 95, "other_ms": [3_000.0] * 5 + [0.0] * 95, "llm_calls": [0] * 5 + [1] * 95}, "warn"),
         ("outliving_spans", {"clipped_spans": [1] * 8 + [0] * 92}, "warn"),
         ("unattributed_time", {"other_ms": 500.0}, "warn"),
         ("incomplete_traces", {"complete": [False] * 5 + [True] * 95}, "warn"),
@@ -76,6 +77,9 @@ def test_spoiled_data_is_graded(check: str, columns: dict[str, Any], grade: str)
         ("clock_skew", {"skewed_spans": [1] + [0] * 99}),
         ("impossible_times", {"ttft_ms": 100.0}),
         ("missing_children", {"spans": [2] * 5 + [9] * 95}),  # a short request whose time is all accounted for
+        # Answered from a cache: quicker than half of what is usual.
+        ("missing_children", {"spans": [2] * 5 + [9] * 95, "decode_ms": [0.0] * 5 + [900.0] * 95, "other_ms": [300.0] * 5 + [0.0] * 95,
+                              "llm_calls": [0] * 5 + [1] * 95}),
         ("missing_children", {"spans": 2, "other_ms": 3_000.0}),  # as usual on its route
         ("outliving_spans", {"clipped_spans": [1] * 5 + [0] * 95}),
         ("sampling", {"sampling": "th:0", "sample_weight": 1.0}),
