@@ -75,7 +75,8 @@ def limit_line(limit_ms: float, at: float, ends: list[str], theme: Theme, *, com
 
     `common`: some requests came with limits of their own, by which they are judged instead.
     """
-    return {"type": "scatter", "mode": "lines", "name": f"{'common ' if common else ''}limit {say_tick(limit_ms)}", "x": ends, "y": [at, at], "hoverinfo": "skip",
+    name = f"{'common ' if common else ''}limit {say_tick(limit_ms)}"
+    return {"type": "scatter", "mode": "lines", "name": name, "x": ends, "y": [at, at], "hoverinfo": "skip",
             "line": {"color": theme.ink, "dash": "dash", "width": 1.5}}
 
 
