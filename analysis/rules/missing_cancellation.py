@@ -23,6 +23,7 @@ Source
     Wasted tokens above 2 %: published default; 3 s wasted per cancel: published case.
 """
 
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -67,7 +68,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     grown = demand(case)
     if more_attempts(case):
         return None
-    busier = grown is not None and grown.arrivals_ratio >= GREW and not _fits(case, now.tokens, was)
+    fits = _fits(case, now.tokens, was)
+    busier = not fits and (grown is None or grown.arrivals_ratio >= GREW)
     share = now.tokens / (now.tokens + grown.arrivals_ratio - 1.0) if busier and grown is not None else 1.0
     claims = {name: ms * share for name, ms in spread(case, 1.0).items()}
     if not enough(case, claims):
@@ -82,7 +84,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         "vLLM and SGLang stop a request whose connection closes.",
         "nobody waits for answers that were given up", np.asarray(held),
         whatif="cancellation", parameters={})
-    return named(
+    found = named(
         case, RULE, case.worst("queue", "decode"), claims,
         Action("app", "Lower max_tokens on the route that users leave most, so that abandoned answers end sooner.", "Restore max_tokens.", fix),
         headline=f"{say_ratio(now.tokens)} of the engine's tokens are written after the client left ({say_ratio(was)} before), by {say_ratio(now.calls)} of "
@@ -90,7 +92,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         because=f"engines go on after clients have left and write {say_ratio(now.tokens)} of their tokens for nobody",
         evidence={"wasted_token_ratio": now.tokens, "wasted_token_ratio_before": was, "outliving_calls_ratio": now.calls, "given_up_ratio": now.left},
         # Where more clients leave than before, what makes them leave comes first.
-        weight=0.85, amplifier=busier or now.left > MORE_LEAVE * (0.0 if before is None else before.left))
+        weight=0.85, amplifier=busier or (before is not None and now.left > MORE_LEAVE * before.left))
+    # An engine that would keep up without the waste is short of room because of it.
+    return replace(found, brings=frozenset({"under_capacity"})) if fits else found
 
 
 def _fits(case: Case, now: float, was: float) -> bool:

@@ -64,7 +64,7 @@ STEADY_RATIO: Final = 1.2
 MIN_WAITING: Final = 0.1
 # Share of the rise below which the wait counts as not yet risen; own default.
 NEAR_LOWEST: Final = 0.05
-# Offered over admitted work from which the wait is called growing; own default, above the error of binned medians.
+# Offered over admitted work from which it says more than how often requests come; own default, above the error of binned medians.
 MIN_OFFERED_RATIO: Final = 1.1
 # The growth must last this many median service times, else it is a burst that the engine absorbs; own default.
 MIN_SERVICE_TIMES: Final = 5.0
@@ -189,7 +189,7 @@ def wait_growth(rows: pl.DataFrame, service_ms: float, every: int = 1) -> Load |
     rise_ms = float(waits[j] - waits[i])
     ratio = 1.0 + rise_ms / 1000.0 / (t1 - t0) if t1 > t0 else 1.0
     long_ms = MIN_SERVICE_TIMES * service_ms
-    growing = ratio >= MIN_OFFERED_RATIO and rise_ms >= long_ms and 1000.0 * (t1 - t0) >= long_ms
+    growing = rise_ms >= long_ms and 1000.0 * (t1 - t0) >= long_ms  # however slowly: what is offered and served evens out below capacity
     standing = float(np.percentile(wait_ms, 25.0)) > service_ms > 0.0
     return Load(growing, standing, t0, t1, float(waits[i]), float(waits[j]), ratio, *rates)
 
@@ -283,7 +283,7 @@ def _diagnosis(case: Case, load: Load, gauges: Gauges, claims: dict[str, float],
             "Raise the admission limit again as replicas become ready.", _fix(case, load, gauges, kv_bound)),
         headline=f"{'KV-bound: ' if kv_bound else ''}load beyond capacity: {load.offered_rps:.1f} requests/s arrived, "
         f"{load.admitted_rps:.1f} were admitted and the wait grew from {say_ms(load.wait_from_ms)} to {say_ms(load.wait_to_ms)}{peak}{kv}",
-        because=f"work arrives {times:.1f} times as {than} and {limit}",
+        because=f"work arrives {times:.{1 if times >= MIN_OFFERED_RATIO else 2}f} times as {than} and {limit}",
         evidence={**load._asdict(), **gauges._asdict(), **more, "kv_bound": kv_bound},
         weight=weight,
         why_no_service="the queue is the engine's; its name is under evidence.instances where it is known")

@@ -38,6 +38,14 @@ def test_wait_grows_by_offered_over_served() -> None:
     assert load.grew_from_s == pytest.approx(200.0, abs=15.0)
 
 
+def test_a_wait_that_grows_slowly_is_an_overload_as_well() -> None:
+    # 1.05 arrive a second where 1 is served: 24 s of wait after 476 s, sixty times as long as a request is served for.
+    found = run(overload(600, calm=100, offered=1.05), baseline="none")
+    assert found.verdict.cause == "under_capacity"
+    assert found.baseline is None
+    assert "1.05 times as fast" in found.verdict.sentence
+
+
 def test_fires_on_growing_waits_from_spans_alone() -> None:
     found = run(overload())
     finding = of(found, "under_capacity")
