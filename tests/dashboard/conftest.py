@@ -51,9 +51,13 @@ class Site:
         return httpx.get(f"{self.api}/api/v1/{path}", params=self.window | more, trust_env=False, timeout=60).raise_for_status().json()
 
 
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+         "--disable-sync"]
+
+
 @pytest.fixture(scope="module")  # Playwright keeps an event loop running in this thread: not beyond the tests that need it
-def browser() -> Iterator[Any]:
-    """The system's Chromium, headless and silent."""
+def chromium() -> Iterator[Any]:
+    """What starts the system's Chromium."""
     if CHROMIUM is None:
         message = "no system Chromium: install it (apt-get install chromium) to run the browser tests"
         if os.environ.get("CI") == "true":
@@ -61,18 +65,23 @@ def browser() -> Iterator[Any]:
         pytest.skip(message)
     from playwright.sync_api import sync_playwright
 
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-             "--disable-sync"]
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield running
-        running.close()
+        yield playwright.chromium
 
 
 @pytest.fixture(scope="module")
-def context(browser: Any) -> Iterator[Any]:
-    """One light profile; the browser's cache fills once."""
-    made = browser.new_context(color_scheme="light", reduced_motion="reduce", viewport={"width": 1280, "height": 900})
+def browser(chromium: Any) -> Iterator[Any]:
+    """The system's Chromium, headless and silent; every context of it begins with nothing."""
+    running = chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def context(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One light profile, on disk: only there Chromium keeps what it compiled of the program, half of what loading a page costs it."""
+    made = chromium.launch_persistent_context(tmp_path_factory.mktemp("profile"), executable_path=CHROMIUM, args=FLAGS, color_scheme="light",
+                                              reduced_motion="reduce", viewport={"width": 1280, "height": 900})
     made.set_default_timeout(60_000)  # a slow machine is no failure
     yield made
     made.close()
