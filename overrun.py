@@ -629,6 +629,7 @@ def forget(
 ) -> None:
     """Erase a user or a tenant: every trace that carries them, with what was made from it."""
     from analysis.ask import forget as run
+    from analysis.finding import say_count
     from collector.errors import CollectorError
 
     if (user is None) == (tenant is None) or (db is None) == (url is None):
@@ -637,7 +638,7 @@ def forget(
         done = run(db=db, url=url, user=user, tenant=tenant)
     except CollectorError as error:
         fail(str(error))
-    print(f"erased {done.traces} traces: {done.spans} spans, {done.requests} requests")
+    print(f"erased {say_count(done.traces, 'trace')}: {say_count(done.spans, 'span')}, {say_count(done.requests, 'request')}")
 
 
 @config_app.command("show")

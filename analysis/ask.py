@@ -27,6 +27,7 @@ from analysis import report as reports
 from analysis.assemble import assemble
 from analysis.encoding import decode, encode
 from analysis.errors import AnalysisError
+from analysis.finding import say_count
 from analysis.lengths import Lengths
 from analysis.question import Question
 from analysis.trace import Trace, load_trace
@@ -405,17 +406,17 @@ def _post(client: httpx.Client, signal: str, body: bytes, path: Path) -> None:
 
 
 def _told(done: Imported) -> str:
-    parts = [f"{done.files} files, {done.bodies} requests"]
+    parts = [f"{say_count(done.files, 'file')}, {say_count(done.bodies, 'request')}"]
     if done.items:
-        parts.append(f"{done.items} spans and data points stored")
+        parts.append(f"{done.items:,} spans and data points stored")
     if done.duplicates:
         parts.append(f"{done.duplicates} were there already")
     if done.rejected:
-        parts.append(f"{done.rejected} items refused (ids missing or of the wrong length)")
+        parts.append(f"{say_count(done.rejected, 'item')} refused (ids missing or of the wrong length)")
     if done.logs:
-        parts.append(f"{done.logs} log requests left out (they tell of no call; logs are not stored)")
+        parts.append(f"{say_count(done.logs, 'log request')} left out (telling of no call; logs are not stored)")
     if done.left_out:
         shown = ", ".join(path.name for path in done.left_out[:3])
-        parts.append(f"{len(done.left_out)} files of the folders left out, not being OTLP ({shown}{', ...' if len(done.left_out) > 3 else ''})")
+        parts.append(f"{say_count(len(done.left_out), 'file')} of the folders left out, not being OTLP ({shown}{', ...' if len(done.left_out) > 3 else ''})")
     parts += done.notes
     return "; ".join(parts)

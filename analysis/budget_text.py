@@ -67,7 +67,7 @@ def _achievable(derived: Derived, name: str) -> str:
 
 
 def _method(view: BudgetView, derived: Derived) -> str:
-    how = (f"means of the {derived.n_band:,} requests around the percentile (Euler allocation)" if derived.method == "euler"
+    how = (f"means of the {say_count(derived.n_band, 'request')} around the percentile (Euler allocation)" if derived.method == "euler"
            else f"shares of medians, because only {derived.n_band:,} requests stand around the percentile")
     return f"From {view.derived_from}: {how}, scaled to the limit; they sum to it."
 

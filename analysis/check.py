@@ -66,7 +66,8 @@ def check(report: Report, min_goodput: float | None = None, notes: Sequence[str]
     if good.ratio is None:
         raise NothingToJudge(f"nothing to judge: {good.reasons.get('ratio', report.verdict.sentence)}")
     n = good.good + good.bad
-    gates = [Gate(gate="goodput", passed=good.ratio >= wanted, wanted=f"at least {say_ratio(wanted)}", seen=f"{say_ratio(good.ratio)} of {n:,} requests")]
+    seen = f"{say_ratio(good.ratio)} of {say_count(n, 'request')}"
+    gates = [Gate(gate="goodput", passed=good.ratio >= wanted, wanted=f"at least {say_ratio(wanted)}", seen=seen)]
     if report.verdict.status in ("failing", "traffic_lost"):
         gates.append(Gate(gate="status", passed=False, wanted="no failure", seen=report.verdict.status.replace("_", " ")))
     passed = all(gate.passed for gate in gates)

@@ -19,7 +19,7 @@ import polars as pl
 from analysis.bootstrap import FloatArray, IntArray, block_of, blocks, shares
 from analysis.budget import path_of, stage_times
 from analysis.errors import WindowError
-from analysis.finding import printable, say_ms, say_ratio
+from analysis.finding import printable, say_count, say_ms, say_ratio
 from analysis.goodput import BoolArray, goodput, judge
 from analysis.incident import Changed, changed, find_onset, from_us
 from analysis.latency import MIN_N, sorted_quantile
@@ -251,7 +251,7 @@ def _reduced(frame: RequestFrame, version: str | None) -> RequestFrame:
 
 
 def _few(ok: list[pl.DataFrame]) -> str:
-    return f"{ok[0].height:,} and {ok[1].height:,} successful requests, the mix needs {MIN_N[95.0]} on both sides"
+    return f"{ok[0].height:,} and {say_count(ok[1].height, 'successful request')}, the mix needs {MIN_N[95.0]} on both sides"
 
 
 def _metric(metric: str, before: pl.DataFrame, after: pl.DataFrame, adjusted: Mix) -> MetricChange:
@@ -405,7 +405,8 @@ def _outcome(
 ) -> tuple[Outcome, str, tuple[str, QuantileChange] | None]:
     asked = [(m.metric, q) for m in metrics for q in m.quantiles if q.difference_ms is not None]
     if not asked and not good.significant and not failed.significant:
-        return "not_enough_data", f"Not enough data: {ok[0].height:,} and {ok[1].height:,} successful requests; P50 needs {MIN_N[50.0]} on both sides.", None
+        return "not_enough_data", (
+            f"Not enough data: {ok[0].height:,} and {say_count(ok[1].height, 'successful request')}; P50 needs {MIN_N[50.0]} on both sides."), None
     moved = [(name, q) for name, q in asked if _remains(q)]
     worse, better = [c for c in moved if _change(c[1]) > 0.0], [c for c in moved if _change(c[1]) < 0.0]
     shares = [("goodput", good, -1.0), ("errors", failed, 1.0)]
@@ -424,7 +425,7 @@ def _outcome(
     if not parts and traffic is not None:
         return outcome, f"Unchanged: {_said(traffic)}.", None
     if not parts:
-        return outcome, f"No difference beyond chance and 5 %: {ok[0].height:,} and {ok[1].height:,} successful requests compared.", None
+        return outcome, f"No difference beyond chance and 5 %: {ok[0].height:,} and {say_count(ok[1].height, 'successful request')} compared.", None
     return outcome, f"{outcome.capitalize()}: {'; '.join(parts)}.", main
 
 

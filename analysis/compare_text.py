@@ -1,7 +1,7 @@
 """The comparison of two windows for a terminal: one screen, the sentence first, every figure with its interval."""
 
 from analysis.compare import Comparison, QuantileChange
-from analysis.finding import say_ms, say_ratio
+from analysis.finding import say_count, say_ms, say_ratio
 from analysis.window import rfc3339
 
 _MOST_STAGES = 6
@@ -13,7 +13,7 @@ def render(found: Comparison) -> str:
     lines = [f"COMPARE  {found.outcome.replace('_', ' ').upper()}", found.sentence, ""]
     for name, side in (("before", found.before), ("after", found.after)):
         bounds = f"{rfc3339(side.start)} to {rfc3339(side.end)}" if side.start and side.end else "no window"
-        lines.append(f"  {name:6}  {bounds}  {side.requests:,} requests, goodput {_share(side.goodput_ratio)}, errors {_share(side.error_ratio)}")
+        lines.append(f"  {name:6}  {bounds}  {say_count(side.requests, 'request')}, goodput {_share(side.goodput_ratio)}, errors {_share(side.error_ratio)}")
     lines += ["", f"  {'':10} {'before':>9} {'after':>9} {'change':>9}  {'95 % interval':>22}  {'same traffic':>12}"]
     lines += [_row(m.metric, q) for m in found.metrics for q in m.quantiles if q.interval is not None]
     alike = ", ".join(found.adjusted_for) or f"mix ({found.reasons.get('mix', 'not adjusted')})"
@@ -24,7 +24,7 @@ def render(found: Comparison) -> str:
         lines += ["", f"  STAGES, change of the mean request (of requests around P{found.slo.percentile:g})"]
         lines += [f"    {s.stage:12} {say_ms(s.difference_ms):>9}  ({say_ms(s.tail_difference_ms)})" for s in moved]
     for title, cohorts in (("NEW ", found.appeared), ("GONE", found.vanished)):
-        lines += [f"  {title}  {c.attribute} {c.value}: {c.requests:,} requests ({say_ratio(c.ratio)})" for c in cohorts[:_MOST_COHORTS]]
+        lines += [f"  {title}  {c.attribute} {c.value}: {say_count(c.requests, 'request')} ({say_ratio(c.ratio)})" for c in cohorts[:_MOST_COHORTS]]
     if found.change_at is not None:
         beside = "; ".join(f"{c.what} {', '.join(c.before)} -> {c.after}" for c in found.changed[:4])
         lines.append(f"  SINCE {rfc3339(found.change_at)}" + (f", when also changed: {beside}" if beside else ""))

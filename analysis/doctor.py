@@ -7,6 +7,7 @@ from typing import Any
 import duckdb
 import msgspec
 
+from analysis.finding import say_count, say_ratio
 from analysis.window import Window, filter_of, query
 from collector.stages import dialects
 
@@ -105,17 +106,17 @@ def render(checkup: Checkup) -> str:
 
 def said(s: Service) -> tuple[str, list[str]]:
     """What is to be said of one service: how much it sends in whose words, and a line for everything that is there, missing, or not understood."""
-    spoken = ", ".join(f"{name} ({count:,} spans)" for name, count in s.dialects.items()) or "no vocabulary that is known"
+    spoken = ", ".join(f"{name} ({say_count(count, 'span')})" for name, count in s.dialects.items()) or "no vocabulary that is known"
     lines = []
     if s.unknown_spans:
-        lines.append(f"{s.unknown_spans:,} spans speak no known vocabulary: name their attributes under [attributes] in overrun.toml")
+        lines.append(f"{say_count(s.unknown_spans, 'span')} of no known vocabulary: name the attributes under [attributes] in overrun.toml")
     if s.unplaced_spans * 4 > s.spans:
-        lines.append(f"{s.unplaced_spans:,} spans belong to no stage: set overrun.stage on them, or add [[stages]] rules to overrun.toml")
+        lines.append(f"{say_count(s.unplaced_spans, 'span')} of no stage: set overrun.stage there, or add [[stages]] rules to overrun.toml")
     partly = {field: share for field, share in s.seen.items() if 0 < share < 1}
     whole = [field for field, share in s.seen.items() if share >= 1]
     if whole:
         lines.append(f"always there: {', '.join(whole)}")
     if partly:
-        lines.append(f"sometimes there: {', '.join(f'{field} {share:.0%}' for field, share in partly.items())}")
+        lines.append(f"sometimes there: {', '.join(f'{field} {say_ratio(round(share, 2))}' for field, share in partly.items())}")
     lines += [f"never seen: {m.field} (hides {m.hides}). Switch on: {m.switch_on}" for m in s.never_seen]
-    return f"{s.service}: {s.spans:,} spans, {s.model_calls:,} of model calls; speaks {spoken}", lines
+    return f"{s.service}: {say_count(s.spans, 'span')}, {s.model_calls:,} of model calls; speaks {spoken}", lines

@@ -16,7 +16,7 @@ import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.diagnose import MIN_SINCE_S, RULED_OUT_BELOW, Metric, Status, Verdict
-from analysis.finding import RuledOut, printable, say_ms, say_ratio
+from analysis.finding import RuledOut, printable, say_count, say_ms, say_ratio
 from analysis.goodput import Z_ONE_SIDED, wilson
 from analysis.histograms import Increments, load, unusable
 from analysis.incident import find_onset, from_us
@@ -80,7 +80,8 @@ def _came_once(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> EngineOnl
 
 
 def _checks(found: dict[str, Increments], slo: Slo, finished: int) -> list[Check]:
-    alone = Check(check="engine_only", status="ok", detail=f"engine metrics only, {finished:,} requests counted: no spans, so no request is told from another")
+    detail = f"engine metrics only, {say_count(finished, 'request')} counted: no spans, so no request is told from another"
+    alone = Check(check="engine_only", status="ok", detail=detail)
     return [*(check for metric, limit in slo.limits().items() if metric in found for check in [histogram_edges(metric, found[metric], limit)]), alone]
 
 

@@ -148,7 +148,7 @@ def say_limits(limits_ms: float | npt.NDArray[np.float64]) -> str:
 
 
 def say_over(predicted: Predicted) -> str:
-    """Return the shares over the limit before and after, `12% -> 3% over the limit`; empty where nothing limits the metric."""
+    """Return the shares over the limit before and after, `12 % -> 3 % over the limit`; empty where nothing limits the metric."""
     if predicted.over_before_ratio is None or predicted.over_after_ratio is None:
         return ""
     return f"{say_ratio(predicted.over_before_ratio)} -> {say_ratio(predicted.over_after_ratio)} over the limit"
@@ -160,9 +160,9 @@ def say_count(n: int, what: str) -> str:
 
 
 def say_ratio(ratio: float) -> str:
-    """Return a share in per cent: `24.5%`, `92%`, `100%`."""
+    """Return a share in per cent: `24.5 %`, `92 %`, `100 %`."""
     text = f"{100.0 * ratio:.1f}"
-    return f"{text.removesuffix('.0')}%"
+    return f"{text.removesuffix('.0')} %"
 
 
 def printable(text: str | None, most: int = 60) -> str:

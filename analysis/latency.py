@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from analysis.finding import say_ratio
+
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 CONFIDENCE: Final = 0.95
@@ -272,4 +274,4 @@ def _source(rows: pl.DataFrame, metric: str, n: int) -> str | None:
     )
     if kinds.height == 1:
         return str(kinds["ttft_source"][0])
-    return ", ".join(f"{source} {count / n:.0%}" for source, count in kinds.iter_rows())
+    return ", ".join(f"{source} {say_ratio(round(count / n, 2))}" for source, count in kinds.iter_rows())

@@ -13,7 +13,7 @@ from analysis import headroom
 from analysis.budget import StageRow
 from analysis.budget_rows import said
 from analysis.edges import say_culprit
-from analysis.finding import FINDING_CAUSES, Finding, printable, say_ms, say_over, say_ratio
+from analysis.finding import FINDING_CAUSES, Finding, printable, say_count, say_ms, say_over, say_ratio
 from analysis.latency import Percentiles
 from analysis.money import say_cost
 from analysis.report import Report, seeking
@@ -95,7 +95,7 @@ def _window(report: Report) -> str:
     window = report.window
     if window.start is None or window.end is None:
         return "no window"
-    return f"{rfc3339(window.start)} to {rfc3339(window.end)}, {window.requests:,} requests"
+    return f"{rfc3339(window.start)} to {rfc3339(window.end)}, {say_count(window.requests, 'request')}"
 
 
 def _situation(report: Report) -> list[str]:
@@ -104,11 +104,11 @@ def _situation(report: Report) -> list[str]:
         lines.append(f"Since {rfc3339(verdict.onset)}" + (f", {verdict.trend}." if verdict.trend else "."))
     if report.baseline is not None:
         span = f"{rfc3339(report.baseline.start)} to {rfc3339(report.baseline.end)}"
-        lines.append(f"Baseline: {report.baseline.requests:,} requests, {span} ({report.baseline.choice}).")
+        lines.append(f"Baseline: {say_count(report.baseline.requests, 'request')}, {span} ({report.baseline.choice}).")
     if verdict.affected is not None:
         who = (("route", verdict.affected.routes), ("tenant", verdict.affected.tenants))
         shares = [f"{kind} {share.name} {say_ratio(share.ratio)} bad" for kind, values in who for share in values[:2]]
-        lines.append(f"Affected: {verdict.affected.requests:,} requests" + (f"; {', '.join(shares)}." if shares else "."))
+        lines.append(f"Affected: {say_count(verdict.affected.requests, 'request')}" + (f"; {', '.join(shares)}." if shares else "."))
     lines += [f"Changed: {change.what} {', '.join(change.before)} -> {change.after} at {rfc3339(change.at)}." for change in verdict.changed[:4]]
     if verdict.status == "over_budget" and (lost := say_culprit(report.edges)):
         lines.append(f"Between services: {lost}.")

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.finding import printable, say_ms, say_ratio
+from analysis.finding import printable, say_count, say_ms, say_ratio
 from analysis.latency import min_n
 from analysis.quality_calls import call_checks
 from analysis.quality_load import closed_loop
@@ -153,9 +153,9 @@ def _samples(frame: RequestFrame, slo: Slo) -> Check | None:
         return Check(
             check="too_few_samples",
             status="ok",
-            detail=f"{n:,} successful requests, P{slo.percentile:g} needs {needed}",
+            detail=f"{say_count(n, 'successful request')}, P{slo.percentile:g} needs {needed}",
         )
-    detail = f"{n:,} successful requests, P{slo.percentile:g} needs at least {needed}: widen the window"
+    detail = f"{say_count(n, 'successful request')}, P{slo.percentile:g} needs at least {needed}: widen the window"
     return Check(check="too_few_samples", status="fail", detail=detail)
 
 

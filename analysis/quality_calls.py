@@ -5,7 +5,7 @@ from typing import Final
 
 import duckdb
 
-from analysis.finding import say_ratio
+from analysis.finding import say_count, say_ratio
 from analysis.trust import MOST, ONE_PERCENT, Check, Grade
 from analysis.window import Window, filter_of, query
 
@@ -54,7 +54,7 @@ def _hidden_retries(seen: Mapping[str, int]) -> Check | None:
         detail = f"in {seen['late']:,} of {seen['joined']:,} calls the engine began long after its client did ({say_ratio(share)})"
         return Check(check="hidden_retries", status="warn", detail=detail + ": attempts or a wait inside the client; record each attempt as a span")
     if seen["limited"]:
-        detail = f"{seen['limited']:,} calls ended in a rate limit and no client counts its attempts: the calls that got through hold retries too"
+        detail = f"{say_count(seen['limited'], 'call')} ended in a rate limit and no client counts its attempts: the calls that got through hold retries too"
         return Check(check="hidden_retries", status="warn", detail=detail + "; record attempts (HTTP client spans or retry counts)")
     if seen["uncounted"]:
         detail = f"attempts are not recorded in {seen['uncounted']:,} of {seen['calls']:,} calls, and nothing speaks of retries"

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.finding import printable, say_ms, say_ratio
+from analysis.finding import printable, say_count, say_ms, say_ratio
 from analysis.goodput import FloatArray, weights_of
 from analysis.histograms import Increments, load
 from analysis.incident import from_us
@@ -99,7 +99,7 @@ def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> Sampling:
     if weights is not None:
         low, high = 1.0 / weights.max(), 1.0 / weights.min()
         share = say_ratio(low) if low == high else f"{say_ratio(low)} to {say_ratio(high)}"
-        detail = f"{rows.height:,} requests were kept with a known probability of {share} and count for {weights.sum():,.0f}"
+        detail = f"{say_count(rows.height, 'request')} kept with a known probability of {share}, counted for {weights.sum():,.0f}"
         detail += "" if low == high else f"; the verdict is judged on a draw of {_worth(weights):,} in which each counts the same"
         return Sampling("weighted", detail, weights, coverage)
     seen = next((c for c in coverage if c.from_ms is None and c.to_ms is None), None)

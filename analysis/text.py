@@ -123,7 +123,7 @@ def _context(report: Report) -> str:
         parts += [f"route {share.name} {say_ratio(share.ratio)} bad" for share in many[:2]]
     parts += [_change(change, report) for change in verdict.changed[:2]]
     if report.baseline is not None:
-        parts.append(f"baseline {report.baseline.requests:,} requests ({report.baseline.choice.removeprefix('auto: ')})")
+        parts.append(f"baseline {say_count(report.baseline.requests, 'request')} ({report.baseline.choice.removeprefix('auto: ')})")
     if verdict.status == "over_budget" and (lost := say_culprit(report.edges)):
         parts.append(lost)
     if verdict.ruled_out:

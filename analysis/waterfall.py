@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
+from analysis.finding import say_ratio
 from analysis.trace import Trace, TraceSpan
 
 # On the critical path, and not; they differ in shape, so that no colour is needed.
@@ -24,7 +25,7 @@ def render(trace: Trace, width: int = 100) -> str:
     lines = [
         f"trace {trace.trace_id}  {printable(trace.service)}  {printable(trace.route or '')}",
         f"start {trace.start}  E2E {_ms(trace.e2e_ms)}  {ttft}  {len(trace.spans)} spans",
-        "critical path: " + ", ".join(f"{stage} {_ms(ms)} ({ms / max(trace.e2e_ms, 1e-9):.0%})" for stage, ms in _largest(trace.stages)),
+        "critical path: " + ", ".join(f"{stage} {_ms(ms)} ({say_ratio(round(ms / max(trace.e2e_ms, 1e-9), 2))})" for stage, ms in _largest(trace.stages)),
         "",
         f"{'span':<{label}}{'':<{bar}}{'stage':>12}{'on path':>12}",
     ]

@@ -64,4 +64,4 @@ def others(asked: data.Asked, metric: str, box: Box | None) -> Cohorts:
 
 def words(n: int, metric: str, step_s: int) -> str:
     """The heat map's description for those who do not see it."""
-    return f"Heat map of {metric.upper()} of {n:,} requests over time, with P50 and P95 per {say_step(step_s)} and the limit as a dashed line"
+    return f"Heat map of {metric.upper()} of {say_count(n, 'request')} over time, with P50 and P95 per {say_step(step_s)} and the limit as a dashed line"

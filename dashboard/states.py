@@ -49,7 +49,8 @@ def report_or_state(*, of_metrics: bool = False) -> Report | None:
         ui.put(f'<p role="status">◔ Newest request is <b>{say_age(age.total_seconds())}</b> old ({say_time(held.newest, date=True)}). '
                "The numbers below stay as they are; check that the application is still exporting.</p>")
     if seeking(report):
-        ui.put(f'<p role="status">◔ Causes are being sought among {report.window.requests:,} requests; the numbers are complete, and the page goes on by '
+        among = say_count(report.window.requests, "request")
+        ui.put(f'<p role="status">◔ Causes are being sought among {among}; the numbers are complete, and the page goes on by '
                "itself.</p>")
     if data.unfinished(report):
         st.fragment(_until_whole, run_every=_LOOK_AGAIN_S, key="seeking")(asked, seeking(report))
@@ -73,7 +74,7 @@ def footer(report: Report) -> str:
     """Window, n and how the numbers were made, as safe HTML: the last line of every page."""
     window = report.window
     left_out = f", {window.incomplete:,} incomplete left out" if window.incomplete else ""
-    baseline = f"; compared with {report.baseline.requests:,} requests ({ui.text(report.baseline.choice)})" if report.baseline else ""
+    baseline = f"; compared with {say_count(report.baseline.requests, 'request')} ({ui.text(report.baseline.choice)})" if report.baseline else ""
     how = "interpolated in the engine's histograms" if by_metrics(report) else "exact"
     aged = f" · findings {say_age(report.findings_age_s)} old" if report.findings_age_s else ""
     held = f"{say_count(window.requests, 'request')}{left_out}, {say_count(window.llm_calls, 'model call')}, {say_count(window.spans, 'span')}"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
+from analysis.finding import say_ratio
 from models.drift import COVERAGE, LEAST_REDUCTION
 
 SCHEMA: Final = "overrun.predictor-card/1"
@@ -106,8 +107,8 @@ def _routes(routes: Sequence[Mapping[str, Any]]) -> str:
         tau = "-" if own["kendall_tau"] is None else f"{own['kendall_tau']:.2f}"
         cells = (
             "(no route)" if route["route"] is None else route["route"], f"{own['rows']:,}", route["verdict"]["skill"], f"{own['mae']:.1f}",
-            f"{route['route_median_mae']:.1f}", f"{own['median_ape']:.1%}", tau, f"{own['tertile_accuracy']:.0%}", f"{own['p10_coverage']:.1%}",
-            f"{own['p90_coverage']:.1%}", f"{own['p99_coverage']:.1%}", route["verdict"]["reason"])  # fmt: skip
+            f"{route['route_median_mae']:.1f}", say_ratio(own['median_ape']), tau, say_ratio(round(own['tertile_accuracy'], 2)), say_ratio(own['p10_coverage']),
+            say_ratio(own['p90_coverage']), say_ratio(own['p99_coverage']), route["verdict"]["reason"])  # fmt: skip
         rows.append("<tr>" + "".join(f"<td>{_text(cell)}</td>" for cell in cells) + "</tr>")
     return f"<table><tr>{''.join(f'<th>{name}</th>' for name in head)}</tr>{''.join(rows)}</table>"
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
+from analysis.finding import say_ratio
 from models.artifact import QUANTILES
 
 Skill = Literal["none", "low", "good"]
@@ -138,8 +139,8 @@ def judge(generated: Floats, predicted: Floats, route_median: Floats, seed: int)
     reduction = 1.0 - float(model.sum() / median.sum())
     skill: Skill = "good" if low >= SKILL_GOOD else "low" if low >= SKILL_LOW else "none"
     sign = "below" if reduction >= 0 else "above"
-    gain = f"error {abs(reduction):.1%} {sign} the route median, 95 % interval of the gain {low:+.1%} to {high:+.1%}"
-    return Verdict(skill, reduction, (float(low), float(high)), f"{gain}, {SKILL_LOW:.0%} wanted")
+    gain = f"error {say_ratio(abs(reduction))} {sign} the route median, 95 % interval of the gain {100.0 * low:+.1f} % to {100.0 * high:+.1f} %"
+    return Verdict(skill, reduction, (float(low), float(high)), f"{gain}, {say_ratio(SKILL_LOW)} wanted")
 
 
 def _block_sums(errors: Floats) -> Floats:

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from analysis.finding import say_ratio
 from models.dataset import prepare
 from models.predict import Predictor
 from models.replay import Record
@@ -276,11 +277,12 @@ def _best(outcomes: Sequence[Outcome]) -> Outcome | None:
 
 def _sentence(best: Outcome | None, load: float) -> str:
     if best is None:
-        told = f"At {load:.0%} load no policy that looks at lengths lowers E2E P50, E2E P99 or TTFT P99 by {_WORTH:.0%} or more"
+        told = f"At {say_ratio(load)} load no policy that looks at lengths lowers E2E P50, E2E P99 or TTFT P99 by {say_ratio(_WORTH)} or more"
         return f"{told}: routing by length would not pay here."
     change = best.change
     named = {"e2e_p50": "E2E P50", "e2e_p99": "E2E P99", "ttft_p99": "TTFT P99"}
-    said = f"At {load:.0%} load {best.policy.replace('_', ' ')} changes " + ", ".join(f"{words} by {change[name]:+.0%}" for name, words in named.items())
+    changes = ", ".join(f"{words} by {100.0 * change[name]:+.0f} %" for name, words in named.items())
+    said = f"At {say_ratio(load)} load {best.policy.replace('_', ' ')} changes {changes}"
     if change["e2e_p99"] > 0.05 or change["ttft_p99"] > 0.05:
         return f"{said}: the median gains at the expense of the tail."
     return f"{said}."
@@ -291,7 +293,7 @@ def describe(made: Evaluation) -> list[str]:
     names = ("ttft_p50", "ttft_p95", "ttft_p99", "e2e_p50", "e2e_p95", "e2e_p99", "short_p50", "long_p99")
     lines = [f"{'policy':<22}{'lengths':<11}" + "".join(f"{name:>11}" for name in names)]
     for one in made.outcomes:
-        changed = "".join(f"{one.seconds[name]:>10.2f}s" if one.policy == BASELINE else f"{one.change[name]:>+11.0%}" for name in names)
+        changed = "".join(f"{one.seconds[name]:>10.2f}s" if one.policy == BASELINE else f"{100.0 * one.change[name]:>+9.0f} %" for name in names)
         lines.append(f"{one.policy:<22}{'-' if one.policy in POLICIES[:3] else one.known:<11}{changed}")
     return [*lines, "", made.sentence, "A model of the engines, not a measurement: directions, not decimals."]
 

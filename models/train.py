@@ -17,6 +17,7 @@ import onnxmltools
 import polars as pl
 import xgboost
 
+from analysis.finding import say_ratio
 from collector.verbosity import table_id
 from models import trees
 from models.artifact import CARD, CARD_PAGE, CONFORMAL, GOLDEN, HISTORY, QUANTILES, VERBOSITY, canonical_json, golden_lines, model_file, write_artifact
@@ -137,7 +138,7 @@ class TrainReport:
             lines.append(f"{self.test.unlisted_routes:,} smaller routes are answered with their recent past")
         if self.truncated_ratio:
             lines.append(
-                f"{self.truncated_ratio:.1%} of the answers were cut by a token limit: "
+                f"{say_ratio(self.truncated_ratio)} of the answers were cut by a token limit: "
                 "their full length is taken as longer, and predictions are cut at max_tokens"
             )
         return lines
@@ -442,10 +443,10 @@ def _table_row(name: str, report: RouteReport) -> str:
         f"{report.route_median_mae:.1f}",
         f"{report.bucket_median_mae:.1f}",
         f"{report.previous_mae:.1f}",
-        f"{answered.median_ape:.1%}",
+        say_ratio(answered.median_ape),
         "-" if answered.kendall_tau is None else f"{answered.kendall_tau:.2f}",
-        f"{answered.tertile_accuracy:.0%}",
-        f"{answered.p90_coverage:.1%}",
-        f"{answered.p99_coverage:.1%}",
+        say_ratio(round(answered.tertile_accuracy, 2)),
+        say_ratio(answered.p90_coverage),
+        say_ratio(answered.p99_coverage),
         report.verdict.skill,
     )

@@ -299,7 +299,7 @@ def _fix(case: Case, load: Load, gauges: Gauges, kv_bound: bool) -> Fix:
         "Or free KV blocks: --gpu-memory-utilization 0.95, --kv-cache-dtype fp8, a lower --max-model-len; "
         "raising --max-num-seqs does not help while KV is full."
         if kv_bound
-        else "Raise --max-num-seqs only while KV usage stays below 90% and TPOT within its limit."
+        else "Raise --max-num-seqs only while KV usage stays below 90 % and TPOT within its limit."
     )
     return Fix(
         id="replicas",

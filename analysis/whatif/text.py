@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from analysis.finding import say_ms, say_over, say_ratio
+from analysis.finding import say_count, say_ms, say_over, say_ratio
 from analysis.whatif.prediction import Effect, Fitted, Prediction
 
 _NAMES: Final = {"ttft": "TTFT", "e2e": "E2E", "tpot": "TPOT"}
@@ -63,4 +63,4 @@ def _engine(one: Fitted) -> str:
     kv = f"{one.kv_tokens:,} KV tokens" if one.kv_tokens else "KV never full"
     seen = max(one.identity_error.values())
     return (f"Engine {one.model or ''}: {one.replicas} x {one.scheduler}, {one.token_budget:,} tokens a step, {one.max_sequences:,} seats, {kv}; fitted to "
-            f"{one.calls:,} calls in {one.seconds:.1f} s, replays their quantiles within {say_ratio(seen)}.")
+            f"{say_count(one.calls, 'call')} in {one.seconds:.1f} s, replays their quantiles within {say_ratio(seen)}.")

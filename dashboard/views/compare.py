@@ -11,7 +11,7 @@ from analysis.compare import CohortChange, Comparison, RatioChange
 from analysis.report import Report
 from analysis.window import rfc3339
 from dashboard import charts_compare, data, downloads, nav, plot, state, states, ui
-from dashboard.theme import Theme, say_added, say_ms, say_ratio, say_span, say_step, say_time, theme_of
+from dashboard.theme import Theme, say_added, say_count, say_ms, say_ratio, say_span, say_step, say_time, theme_of
 
 _GLYPH = {"regressed": "▲", "improved": "✓", "mixed": "↕", "unchanged": "=", "not_enough_data": "◔"}
 
@@ -115,8 +115,9 @@ def quantiles(found: Comparison) -> str:
 def came_and_went(found: Comparison) -> str:
     """Values that only one of the windows has."""
     def listed(rows: list[CohortChange]) -> str:
-        return "".join(f"<dt>{ui.text(row.attribute)}</dt><dd><b>{ui.text(row.value, 100)}</b> {row.requests:,} requests, {say_ratio(row.ratio)}</dd>"
-                       for row in rows) or "<dt>none</dt><dd></dd>"
+        return "".join(
+            f"<dt>{ui.text(row.attribute)}</dt><dd><b>{ui.text(row.value, 100)}</b> {say_count(row.requests, 'request')}, {say_ratio(row.ratio)}</dd>"
+            for row in rows) or "<dt>none</dt><dd></dd>"
 
     return (f'<div class="ov-cols"><div><h2>Only in B</h2><dl class="ov-facts">{listed(found.appeared)}</dl></div>'
             f'<div><h2>Only in A</h2><dl class="ov-facts">{listed(found.vanished)}</dl></div></div>')

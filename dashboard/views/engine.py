@@ -14,7 +14,7 @@ from analysis.report import Report
 from dashboard import charts_engine, data, downloads, nav, plot, state, states, ui
 from dashboard.charts_engine import name_of, say_threshold
 from dashboard.evidence import plain
-from dashboard.theme import say_age, say_ms, say_number, say_ratio, say_step, say_time, theme_of
+from dashboard.theme import say_age, say_count, say_ms, say_number, say_ratio, say_step, say_time, theme_of
 
 
 def draw() -> None:
@@ -142,7 +142,7 @@ def room(view: EngineView) -> str:
 
 def now(found: EngineCourse) -> str:
     """The last value of each indicator and how servers are put together."""
-    rows = [[f"{name_of(row.indicator)}<small>{row.combined} of {row.instances} server{'s' if row.instances > 1 else ''}, {row.samples:,} samples</small>",
+    rows = [[f"{name_of(row.indicator)}<small>{row.combined} of {say_count(row.instances, 'server')}, {say_count(row.samples, 'sample')}</small>",
              _last(row)] for row in found.indicators]
     return "<h2>Last step</h2>" + ui.table(["indicator", "value"], rows)
 

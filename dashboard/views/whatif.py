@@ -11,7 +11,7 @@ from analysis.report import Report
 from analysis.whatif.prediction import Prediction
 from analysis.whatif_api import FixInfo
 from dashboard import charts_whatif, data, downloads, evidence, nav, plot, sliders, state, states, ui
-from dashboard.theme import Theme, say_ms, say_ratio, theme_of
+from dashboard.theme import Theme, say_count, say_ms, say_ratio, theme_of
 from dashboard.views.findings import interval_of, period, prediction
 
 
@@ -150,7 +150,7 @@ def trust(found: Prediction) -> str:
         errors = ", ".join(f"{ui.text(key.replace('_', ' ').upper())} {say_ratio(value)}" for key, value in pool.identity_error.items())
         held = ", ".join(f"{ui.text(key.replace('_', ' ').upper())} {say_ratio(value)}" for key, value in pool.holdout_error.items())
         cache = f", {pool.kv_tokens:,} KV tokens" if pool.kv_tokens else ""
-        parts.append(f"<dt>{ui.text(pool.model or 'engine')}</dt><dd>{pool.replicas} replica{'s' if pool.replicas > 1 else ''}, {pool.calls:,} calls, "
+        parts.append(f"<dt>{ui.text(pool.model or 'engine')}</dt><dd>{say_count(pool.replicas, 'replica')}, {say_count(pool.calls, 'call')}, "
                      f"{ui.text(pool.scheduler)}{cache}; replay of the recording is off by {errors or 'nothing measured'}"
                      + (f"; on calls it had not seen: {held}" if held else "") + "</dd>")
     parts += [f"<dt>{ui.text(key.replace('_', ' '))}</dt><dd>{ui.sentence(why)}</dd>" for key, why in found.reasons.items() if key != "predicted"]

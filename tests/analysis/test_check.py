@@ -22,7 +22,7 @@ def test_gate_is_the_goodput_ratio_to_the_last_request() -> None:
     assert check(report(5)).passed
     failed = check(report(6))
     assert not failed.passed
-    assert failed.sentence == "Failed: goodput is 94% of 100 requests, wanted at least 95% (E2E 1.00 s)."
+    assert failed.sentence == "Failed: goodput is 94 % of 100 requests, wanted at least 95 % (E2E 1.00 s)."
     assert check(report(6), 0.94).passed
 
 

@@ -101,7 +101,7 @@ def test_errors_and_goodput_that_moved_are_told_with_intervals() -> None:
     assert (found.errors.before, found.errors.after) == (0.0, 0.2)
     assert found.errors.significant
     assert found.outcome == "regressed"
-    assert "errors rose from 0% to 20%" in found.sentence
+    assert "errors rose from 0 % to 20 %" in found.sentence
 
 
 def test_too_little_is_said_and_not_judged() -> None:

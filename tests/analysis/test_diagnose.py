@@ -82,7 +82,7 @@ def test_errors_outrank_latency() -> None:
         requests(200, prefill_ms=9000.0, ttft_ms=9000.0, error=[k is not None for k in kinds], error_type=kinds)
     )
     assert (found.verdict.status, found.verdict.metric) == ("failing", "errors")
-    assert "40 of 200 requests (20%)" in found.verdict.sentence
+    assert "40 of 200 requests (20 %)" in found.verdict.sentence
     assert "rate_limit in 30" in found.verdict.sentence
     assert found.verdict.onset == at(160)
 
@@ -99,7 +99,7 @@ def test_clients_that_give_up_while_all_answers_are_fast_are_no_matter_of_latenc
     kinds = [None] * 180 + ["CancelledError"] * 20
     found = run(requests(200, e2e_ms=[100.0] * 180 + [7000.0] * 20, prefill_ms=10.0, ttft_ms=10.0, error=[k is not None for k in kinds], error_type=kinds))
     assert (found.verdict.status, found.verdict.metric) == ("failing", "errors")
-    assert "20 of 200 requests (10%) end without an answer, 20 of them given up by their clients after 7.00 s at the median" in found.verdict.sentence
+    assert "20 of 200 requests (10 %) end without an answer, 20 of them given up by their clients after 7.00 s at the median" in found.verdict.sentence
     # Where the answers are late as well, they gave up waiting.
     slow = run(requests(200, e2e_ms=[5000.0] * 180 + [9000.0] * 20, decode_ms=5000.0, ttft_ms=10.0, error=[k is not None for k in kinds], error_type=kinds))
     assert (slow.verdict.status, slow.verdict.metric) == ("over_budget", "e2e")
@@ -128,8 +128,8 @@ def test_what_was_over_the_limit_before_is_counted_by_each_requests_own_limit() 
     header = {"x-slo-e2e-ms": ["10000" if one else "none" for one in job]}
     found = run(rows, slo=Slo(e2e_ms=2500.0, goodput_target=0.9), spans=[spans_of(rows, "POST /chat", "other", 0.0, 1.0, attributes=header)])
     assert found.verdict.status == "within_budget"
-    assert "worse than before: 5.1% of the requests since" in found.verdict.sentence
-    assert "are over 2.50 s to 10.0 s, each request to its own, 0% in the baseline" in found.verdict.sentence
+    assert "worse than before: 5.1 % of the requests since" in found.verdict.sentence
+    assert "are over 2.50 s to 10.0 s, each request to its own, 0 % in the baseline" in found.verdict.sentence
 
 
 def test_of_requests_that_are_always_too_slow_the_stage_is_what_takes_the_time() -> None:
@@ -222,7 +222,7 @@ def test_time_without_spans_asks_for_instrumentation() -> None:
     )
     assert (found.verdict.stage, found.verdict.cause) == ("other", "unattributed_time")
     assert "Instrument bff" in found.verdict.sentence
-    assert "100% of the excess has no span" in found.verdict.sentence
+    assert "100 % of the excess has no span" in found.verdict.sentence
 
 
 def test_two_causes_are_both_found_and_ranked() -> None:
@@ -320,7 +320,7 @@ def test_worse_than_before_within_the_target_is_told_as_information() -> None:
     found = run(requests(2000, start_s=np.arange(2000) * 0.5, retrieval_ms=np.where(later, 4000.0, 50.0), decode_ms=200.0))
     assert (found.verdict.status, found.verdict.cause, found.verdict.stage) == ("within_budget", "slow_dependency", "retrieval")
     assert [(finding.rule, finding.severity) for finding in found.findings] == [("slow_dependency", "info")]
-    assert "worse than before: 4% of the requests" in found.verdict.sentence
+    assert "worse than before: 4 % of the requests" in found.verdict.sentence
     # One in a hundred: too few to tell from what happens by chance.
     rare = (np.arange(2000) >= 1000) & (np.arange(2000) % 100 == 0)
     quiet = run(requests(2000, start_s=np.arange(2000) * 0.5, retrieval_ms=np.where(rare, 4000.0, 50.0), decode_ms=200.0))

@@ -64,7 +64,7 @@ def test_spans_that_nobody_knows_are_counted_and_the_remedy_is_named() -> None:
     # One span of a trace says the route for all of it.
     assert (app.spans, app.seen["route"], app.seen["tenant"]) == (2, 1.0, 0.0)
     text = render(found)
-    assert "other: 1 spans, 0 of model calls; speaks no vocabulary that is known" in text
+    assert "other: 1 span, 0 of model calls; speaks no vocabulary that is known" in text
     assert "[attributes] in overrun.toml" in text
     assert "stream_options" in text
 

@@ -56,7 +56,7 @@ def test_new_version_new_model_new_cap_and_new_mix_are_told() -> None:
         tenant=[("a" if i % 4 else "b") if h == 0 else ("a" if i % 4 == 0 else "b") for i, h in enumerate(HALF)])
     assert what(rows) == {
         "version": (["v1"], "v2"), "model": (["m-0801"], "m-1101"), "config max_tokens": (["256"], "4,096"),
-        "mix of tenant": (["b 25% of requests"], "b 75% of requests"), "input tokens P50": (["500"], "2,000")}
+        "mix of tenant": (["b 25 % of requests"], "b 75 % of requests"), "input tokens P50": (["500"], "2,000")}
 
 
 def test_a_deploy_shortly_before_the_onset_is_what_changed_and_one_long_before_is_not() -> None:

@@ -103,6 +103,6 @@ def test_source_of_ttft_says_who_measured() -> None:
     one = frame_of(requests(10, ttft_prefill_ms=10.0, prefill_ms=10.0, ttft_source=3))
     two = frame_of(requests(10, ttft_prefill_ms=10.0, prefill_ms=10.0, ttft_source=[1] * 6 + [3] * 4))
     assert latency(one.rows).ttft_ms.source == "engine"
-    assert latency(two.rows).ttft_ms.source == "attribute 60%, engine 40%"
+    assert latency(two.rows).ttft_ms.source == "attribute 60 %, engine 40 %"
     assert latency(one.rows).itl_ms.source is None
     assert "chunk events" in latency(one.rows).itl_ms.reasons["p50"]

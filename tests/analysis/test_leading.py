@@ -190,6 +190,6 @@ def test_a_report_within_budget_says_at_which_load_prompt_or_answer_it_breaks() 
     assert rooms["load"].usual == pytest.approx(4.0, rel=0.1)  # one a second is stored, each for four
     text = " ".join(render(report).split())
     assert "HEADROOM E2E P95 of 2.50 s breaks at 2" in text
-    assert re.search(r"breaks at 2\d\d to 2\d\d(\.\d)? output tokens \(usual 1\d\d, 4\d\.\d% spare\), decode first; load: ", text), text
+    assert re.search(r"breaks at 2\d\d to 2\d\d(\.\d)? output tokens \(usual 1\d\d, 4\d\.\d % spare\), decode first; load: ", text), text
     assert all("decode first" in made for made in (to_html(report), to_markdown(report)))
     assert build(con, Window(), Slo(e2e_ms=2_500.0), with_findings=False).headroom == []

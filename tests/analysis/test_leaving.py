@@ -39,7 +39,8 @@ def test_a_constant_share_that_leaves_while_others_are_served_is_no_breach() -> 
     found = run(traffic(SOME), slo=SLO)
     assert (found.verdict.status, found.findings) == ("within_budget", [])
     assert (found.goodput.bad, found.goodput.ratio) == (100, pytest.approx(1_100 / 1_200))
-    assert "100% of the 1,100 requests whose clients stayed meet every limit (target 95%); 100 clients more (8.3%) left after 1.50 s" in found.verdict.sentence
+    assert ("100 % of the 1,100 requests whose clients stayed meet every limit (target 95 %); "
+            "100 clients more (8.3 %) left after 1.50 s") in found.verdict.sentence
     assert chosen(SOME).sum() == 100
 
 

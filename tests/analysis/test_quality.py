@@ -104,7 +104,7 @@ def test_requests_still_waiting_at_the_end_are_told_with_their_number() -> None:
     worst = checks(frame, DEFAULT)[0]
     assert (worst.check, worst.status) == ("requests_waiting_at_end", "warn")
     assert "45 requests were still waiting" in worst.detail
-    assert "31% of all" in worst.detail
+    assert "31 % of all" in worst.detail
 
 
 def test_empty_queue_at_the_end_passes() -> None:

@@ -76,7 +76,7 @@ def test_a_tenth_with_its_probability_is_weighted() -> None:
     assert low < np.quantile(LATENCY[~ERROR], 0.95) < high
     assert report.goodput.ratio == pytest.approx(whole.goodput.ratio, abs=0.04)
     assert report.goodput.rps == pytest.approx(whole.goodput.rps, rel=0.1)
-    assert "10%" in next(c.detail for c in report.data_quality if c.check == "sampling")
+    assert "10 %" in next(c.detail for c in report.data_quality if c.check == "sampling")
 
 
 @pytest.mark.parametrize("kept", [SLOW, ERROR])

@@ -56,7 +56,7 @@ def test_every_number_says_its_unit_and_source(report: Report) -> None:
     text = render(report)
     for part in (
         "by TTFT engine",
-        "GOODPUT 24.5% of 1,499 requests",
+        "GOODPUT 24.5 % of 1,499 requests",
         "19.0 s",
         "52.1 s-52.7 s",
         "394 requests were still waiting",
@@ -131,4 +131,4 @@ def test_times_and_shares_are_said_in_the_unit_of_their_size() -> None:
         "1.50 s",
         "54.4 s",
     ]
-    assert [say_ratio(v) for v in (0.2455, 0.92, 1.0, 0.0)] == ["24.6%", "92%", "100%", "0%"]
+    assert [say_ratio(v) for v in (0.2455, 0.92, 1.0, 0.0)] == ["24.6 %", "92 %", "100 %", "0 %"]

@@ -35,7 +35,7 @@ def test_the_bars_ink_the_path_and_mark_the_first_token() -> None:
     assert found["POST /chat"][29] == "▏"
     assert "TTFT 500.0 ms" in text
     assert "first token" in text
-    assert "critical path: decode 500.0 ms (50%), first_token 250.0 ms (25%), retrieval 250.0 ms (25%)" in text
+    assert "critical path: decode 500.0 ms (50 %), first_token 250.0 ms (25 %), retrieval 250.0 ms (25 %)" in text
 
 
 @pytest.mark.parametrize("name", ["semconv-genai-openai", "vllm-joined"])

@@ -85,11 +85,11 @@ def test_the_command_erases_from_a_file_and_through_a_server(tmp_path: Path, sta
         fill(pipeline)
     cli = CliRunner()
     said = cli.invoke(app, ["forget", "--user", "ada@example.com", "--db", str(path)])
-    assert (said.exit_code, said.output) == (0, "erased 1 traces: 2 spans, 1 requests\n")
+    assert (said.exit_code, said.output) == (0, "erased 1 trace: 2 spans, 1 request\n")
     for arguments in (["--user", "a"], ["--user", "a", "--tenant", "b", "--db", "x"], ["--db", str(path)]):
         assert cli.invoke(app, ["forget", *arguments]).exit_code == 2
     server = start_server(path)
-    assert cli.invoke(app, ["forget", "--tenant", "acme-marker", "--url", server.http]).output == "erased 1 traces: 2 spans, 1 requests\n"
+    assert cli.invoke(app, ["forget", "--tenant", "acme-marker", "--url", server.http]).output == "erased 1 trace: 2 spans, 1 request\n"
     asked = {"url": f"{server.http}/v1/forget", "trust_env": False, "verify": False}
     json = "application/json"
     for content, media, status in ((b'{"user":"a"}', "text/plain", 415), (b"{}", json, 400), (b'{"user":"a","tenant":"b"}', json, 400)):

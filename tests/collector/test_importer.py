@@ -90,7 +90,7 @@ def test_an_import_returns_after_assembly_and_says_what_came_of_it(tmp_path: Pat
     (tmp_path / "m.metrics.pb").write_bytes(metrics())
     (tmp_path / "l.logs.pb").write_bytes(logs())
     told = imported(tmp_path / "t.db", *sorted(tmp_path.glob("*.pb")), tmp_path / "b.jsonl")
-    assert told == "4 files, 4 requests; 5 spans and data points stored; 1 log requests left out (they tell of no call; logs are not stored)"
+    assert told == "4 files, 4 requests; 5 spans and data points stored; 1 log request left out (telling of no call; logs are not stored)"
     assert count(tmp_path / "t.db") == 3
 
 

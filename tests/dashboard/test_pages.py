@@ -223,7 +223,7 @@ def test_the_budget_page_has_a_row_for_every_budget_of_sampled_requests(monkeypa
         api.settings = Settings(budgets={"/<b>report": {"retrieval": 500.0}, "/chat": {"retrieval": 1_200.0}})
         app = shown(api, monkeypatch, "budget", **WINDOW, metric="E2E")
     text = " ".join(html.unescape(plain(app)).split())
-    assert "/<b>report 300 0 (0%) P95 2.40 s retrieval 900 ms of 500 ms" in text
+    assert "/<b>report 300 0 (0 %) P95 2.40 s retrieval 900 ms of 500 ms" in text
     assert "/chat 300" in text
     assert "<b>report" not in words(app).replace("&lt;b&gt;report", "")
     assert "600 requests with E2E, sampled and counted for the 1,200 that they stand for" in text

@@ -185,7 +185,7 @@ def test_only_the_newest_rows_are_used_when_there_are_too_many(tmp_path: Path) -
 def test_truncated_answers_are_noted(small_report: TrainReport) -> None:
     # Every tenth row of the third that is `noise`: 150 of 1,500 rows end in 1, 50 of them are noise.
     assert small_report.truncated_ratio == pytest.approx(50 / 1_500)
-    assert any(line.startswith("3.3% of the answers were cut by a token limit") for line in small_report.lines())
+    assert any(line.startswith("3.3 % of the answers were cut by a token limit") for line in small_report.lines())
 
 
 def test_progress_runs_from_nothing_to_done(tmp_path: Path) -> None:

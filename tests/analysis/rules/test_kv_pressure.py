@@ -31,7 +31,7 @@ def test_fires_when_the_engine_says_that_its_cache_shrank() -> None:
     assert finding.evidence["preempted"] == pytest.approx(0.2, rel=0.03)
     assert (finding.evidence["capacity_ratio"], finding.evidence["capacity_source"]) == (0.5, "the engine's own figure")
     assert finding.evidence["share_of_excess"] == pytest.approx(1.0, abs=0.01)
-    assert "50%" in finding.headline
+    assert "50 %" in finding.headline
     assert finding.fix is not None
     assert finding.fix.predicted is not None
     assert finding.fix.predicted.after < 2_500.0 < finding.fix.predicted.before

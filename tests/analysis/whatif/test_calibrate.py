@@ -77,7 +77,7 @@ def test_a_sampled_recording_is_refused() -> None:
     facts.calls = facts.calls.with_columns(engine_e2e_ms=part)
     assert "at least 100" in (pools(facts)[1] or "")
     facts.calls = facts.calls.with_columns(engine_e2e_ms=pl.when(pl.int_range(400) < 200).then(pl.col("e2e_ms")).otherwise(None))
-    assert "50% of the engine's traffic" in (pools(facts)[1] or "")
+    assert "50 % of the engine's traffic" in (pools(facts)[1] or "")
 
 
 def test_counters_of_the_engine_show_sampling_too() -> None:
