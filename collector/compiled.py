@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,12 @@ os.environ.setdefault("NUMBA_CACHE_DIR", _cache_folder())
 
 import numpy as np
 from numba import njit
+
+# With the first kernel numba looks for SciPy's linear algebra, which none of ours uses: a quarter of a second of every command, and 20 MB. Now it finds none.
+if (_BLAS := "scipy.linalg.cython_blas") not in sys.modules:
+    sys.modules[_BLAS] = None  # type: ignore[assignment]
+    importlib.import_module("numba.np.arraymath")
+    del sys.modules[_BLAS]
 
 # For loops that make no arrays: without counting references to those they are given, which cost half of the time of short functions (numba 0.65 has
 # no public name for it). `inlined` ones become part of their caller, or handing their arguments on costs the other half.
