@@ -158,7 +158,7 @@ def critical_paths(forest: Forest) -> Paths:
     return Paths(parent, start, end, role, stage, inferred, shifted, clipped, skipped, call, engine, root, *pieces)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _resolve_parents(bounds, parent, true_root, start, end, role, inferred):
     """Break cycles, choose each trace's root, attach what has no parent. Changes `parent` and `inferred`; returns (root, depth)."""
     n = len(parent)
@@ -231,7 +231,7 @@ def _resolve_parents(bounds, parent, true_root, start, end, role, inferred):
     return root, depth
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _repair_times(topological, root, bounds, parent, start, end, role, kind, domain, left, inferred, shifted, clipped):
     """Lift children of folded spans, undo clock skew between resources, mark spans that reach over their parent. In place."""
     n = len(parent)
@@ -265,7 +265,7 @@ def _repair_times(topological, root, bounds, parent, start, end, role, kind, dom
         clipped[i] = start[i] < start[p] or end[i] > end[p]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _settle_roles(topological, root, bounds, parent, start, end, role, stage, kind, has_tokens, skipped):
     """Decide which spans are model calls, which engine span belongs to which, and whose stage nested spans carry.
 
@@ -357,7 +357,7 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
     return call, engine, phases
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _drop_unwaited(topological, root, bounds, parent, start, end, role, skipped):
     """Skip subtrees without a model call that end after their root did: nobody waited for them. In place."""
     n = len(parent)
@@ -375,7 +375,7 @@ def _drop_unwaited(topological, root, bounds, parent, start, end, role, skipped)
                 skipped[i] = True
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _drop_cancelled(bounds, parent, start, end, role, cancelled, skipped):
     """Skip calls that were given up once another call of the same parent had answered: the loser of a race, or what only that answer had use for. In place."""
     for t in range(len(bounds) - 1):
@@ -393,7 +393,7 @@ def _drop_cancelled(bounds, parent, start, end, role, cancelled, skipped):
                     skipped[i] = True
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _walk(root, children, first_child, start, end, role, stage, engine, phases, ttft, queue, prefill, decode, capacity):
     """The backward walk of every trace. Returns piece arrays (row, stage, from, to)."""
     rows = np.empty(capacity, dtype=np.int64)
@@ -460,7 +460,7 @@ def _walk(root, children, first_child, start, end, role, stage, engine, phases, 
     return rows[:m], stages[:m], begins[:m], finishes[:m]
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _profile(v, start, end, role, stage, engine, phases, ttft, queue, prefill, decode, edge, kind):
     """How a span's own time divides: stage kind[q] up to edge[q], q < the returned count; the last one runs to the end.
 
@@ -500,7 +500,7 @@ def _profile(v, start, end, role, stage, engine, phases, ttft, queue, prefill, d
     return 1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def find_parents(bounds, span_id, parent_id):
     """Row of each span's parent within its trace, or -1. `span_id` is sorted within each trace; 0 as parent_id means none."""
     out = np.full(len(span_id), -1, dtype=np.int64)

@@ -38,6 +38,8 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 # A checkpoint comes with every so many blocks of log. Commits wait for it, and what is in the log is in memory, too, at six times its size; but the more often
 # it comes, the larger is the file (docs/BENCHMARKS.md).
 _CHECKPOINT_BLOCKS = 160
+# The writer asks `log_is_long` between commits; DuckDB itself, in the midst of a commit, waits for so many times as much.
+_LATEST = 4
 # What DuckDB may hold of a file that is only written to: the rows that wait for a checkpoint (six times the log). What it is allowed beyond that it fills with
 # blocks of the file, although nobody asks for them. A commit that needs more spills (measured: a body of 160,000 spans).
 SETTLED_MEMORY = "64MB"
@@ -57,6 +59,10 @@ class Store:
         self.read_only = read_only
         self._memory_limit = memory_limit
         self._reopened = reopened
+        [(block_size,)] = connection.execute("select block_size from pragma_database_size()").fetchall()
+        self._long_log = _CHECKPOINT_BLOCKS * int(block_size)
+        if not read_only:
+            connection.execute("set checkpoint_threshold = $size", {"size": f"{_LATEST * self._long_log}B"})
         self._readers: set[duckdb.DuckDBPyConnection] = set()
         self._left = threading.Condition()
         self._closing = False
@@ -119,6 +125,12 @@ class Store:
         if self._small:
             cursor.execute("set memory_limit = $limit", {"limit": self._memory_limit})
         self._alone = self._small = False
+
+    def log_is_long(self) -> bool:
+        """Whether it is time for a checkpoint."""
+        with suppress(OSError):  # no log, or no file at all
+            return os.stat(f"{self.path}.wal").st_size >= self._long_log
+        return False
 
     def salt(self) -> bytes:
         """The random key of this store's user hashes; made with the store."""
@@ -202,8 +214,6 @@ def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> 
         _check_version(connection, path)
         connection.execute("set global TimeZone = 'UTC'")
         if not read_only:
-            [(block_size,)] = connection.execute("select block_size from pragma_database_size()").fetchall()
-            connection.execute("set checkpoint_threshold = $size", {"size": f"{_CHECKPOINT_BLOCKS * int(block_size)}B"})
             _make_views(connection)
     except BaseException:
         connection.close()

@@ -47,6 +47,7 @@ TRACES, METRICS, LOGS = 1, 2, 3
 HASH_AGE_NS = 24 * 3600 * 10**9
 # Bodies that wait may wait as long again as the last commit took, for as many others as then came: a commit of two bodies costs little more than one of a
 # single body. Senders that answer an acknowledgement with their next body come within milliseconds, those that send by the clock take most of that time.
+# None waits longer for others than this since it came: what waited for a long commit or a checkpoint goes at once.
 LINGER_RATIO = 1.0
 LINGER_MAX_S = 0.1
 # Hashes are kept in memory (about 100 bytes each): this many of the newest, even if that is less than a day's.
@@ -88,6 +89,7 @@ class _Body:
     signal: int
     data: bytes
     future: Future[Stored]
+    came_s: float
     digest: bytes = b""
 
 
@@ -197,7 +199,7 @@ class Writer:
             QueueFull: the queue has no room; nothing was queued.
             StoreUnavailable: the writer is closing.
         """
-        body = _Body(signal, data, _pending())
+        body = _Body(signal, data, _pending(), time.monotonic())
         with self._wake:
             if self._closing:
                 raise StoreUnavailable("the collector is shutting down")
@@ -261,12 +263,13 @@ class Writer:
                     self._commit(bodies)
                 now = time.monotonic()
                 with self._wake:
-                    self._expected, self._linger_until = len(bodies) + len(self._bodies), now + min((now - began) * LINGER_RATIO, LINGER_MAX_S)
+                    self._expected, self._linger_until = len(bodies) + len(self._bodies), now + (now - began) * LINGER_RATIO
+            self._checkpoint()
 
     def _linger(self) -> None:
         """Wait a little for the senders that have just been answered, if others wait already: one commit of 16 bodies costs half of two of 8."""
         while self._bodies and not (self._jobs or self._closing) and len(self._bodies) < self._expected and self._waiting_bytes < self._commit_bytes:
-            left = self._linger_until - time.monotonic()
+            left = min(self._linger_until, self._bodies[0].came_s + LINGER_MAX_S) - time.monotonic()
             if left <= 0:
                 return
             self._wake.wait(left)
@@ -279,6 +282,15 @@ class Writer:
             size += len(body.data)
             taken.append(body)
         return taken
+
+    def _checkpoint(self) -> None:
+        """Move a long log into the file, between commits: senders have their answers and make their next bodies meanwhile."""
+        try:
+            if self._store.log_is_long():
+                self._store.connection.execute("checkpoint")
+        except Exception as error:  # the thread's edge: what was answered is in the log, and a disk that takes no more refuses the next commit
+            log.warning("the log could not be moved into the file: %s", str(error).splitlines()[0])
+            self._reopen_after(error)
 
     def _run_job(self, job: _Job) -> None:
         connection = self._store.connection

@@ -174,7 +174,7 @@ def test_what_one_checkpoint_wrote_no_later_one_writes_again(tmp_path: Path, mon
         make(tmp_path / "t.db")
     store = open_store(tmp_path / "t.db", create=False)
     held = "select block_size, checkpoint from pragma_database_size(), (select value as checkpoint from duckdb_settings() where name = 'checkpoint_threshold')"
-    assert store.cursor().execute(held).fetchall() == [(block_size, f"{160 * block_size / 2**20} MiB")]
+    assert store.cursor().execute(held).fetchall() == [(block_size, f"{4 * 160 * block_size / 2**20} MiB")]
     for i in range(6):
         store.connection.execute("insert into bodies select md5(range::text)::blob, 1, range from range($first, $first + 3000)", {"first": 3000 * i})
         store.connection.execute("checkpoint")

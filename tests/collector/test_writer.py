@@ -193,6 +193,24 @@ def test_a_bad_body_beside_a_refusing_store_still_hears_that_it_is_bad(pipeline:
     assert isinstance(good.exception(WAIT_S), StoreUnavailable)
 
 
+# --- the log ---
+
+
+def log_bytes(pipeline: Pipeline) -> int:
+    pipeline.writer.call(lambda _: None).result(WAIT_S)  # what comes after the answers is done by then
+    path = pipeline.store.path.with_name(pipeline.store.path.name + ".wal")
+    return path.stat().st_size if path.exists() else 0
+
+
+def test_a_long_log_moves_into_the_file_after_the_answers(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline.writer.submit(TRACES, plain_body()).result(WAIT_S)
+    assert log_bytes(pipeline)
+    monkeypatch.setattr(pipeline.store, "_long_log", log_bytes(pipeline) + 1)
+    pipeline.writer.submit(TRACES, plain_body()).result(WAIT_S)
+    assert log_bytes(pipeline) == 0
+    assert one(pipeline, "select count(*) from spans") == 2
+
+
 # --- jobs ---
 
 
@@ -319,7 +337,8 @@ def test_a_file_that_can_only_be_read_takes_no_telemetry_and_says_so(tmp_path: P
 
 if sys.platform != "win32":
 
-    def test_a_disk_that_takes_no_more_is_a_refusal_and_with_new_room_the_same_process_goes_on(tmp_path: Path) -> None:
+    @pytest.mark.parametrize("small", ["store._long_log = 1_500_000", "store.connection.execute(\"set checkpoint_threshold = '1500KB'\")"])
+    def test_a_disk_that_takes_no_more_is_a_refusal_and_with_new_room_the_same_process_goes_on(tmp_path: Path, small: str) -> None:
         resource = pytest.importorskip("resource")
         code = f"""
 import resource, signal, sys
@@ -334,7 +353,7 @@ def send(pipeline, trace):
     return pipeline.writer.submit(TRACES, data).exception(30)
 with opened(folder / "t.db") as pipeline:
     # A small threshold: the limit is met by the log first, and then by a checkpoint, after which DuckDB gives the database up.
-    pipeline.store.connection.execute("set checkpoint_threshold = '1500KB'")
+    pipeline.{small}
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = max(p.stat().st_size for p in folder.iterdir())
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 1_000_000, hard))
