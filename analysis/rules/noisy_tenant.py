@@ -102,7 +102,7 @@ def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]
         "or weighted fair queueing between tenants.",
         "the other tenants wait as before", np.where(theirs, 0.0, saved),
         cost={"limited_ratio": float(theirs.mean())},
-        whatif="tenant_quota", parameters={"tenant": found.name, "share_ratio": round(max(found.share_before, 0.01), 3)})
+        whatif="tenant_quota", parameters={"tenant": found.name, "share_ratio": round(max(_tokens_before(case, found), 0.01), 3)})
     answer = named(
         case, RULE, stage, claims,
         Action("platform", f"Rate-limit {name} at the gateway (429 with Retry-After) to its former tokens per second.", f"Lift the limit on {name}.", fix),
@@ -115,6 +115,15 @@ def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]
             "breach_ratio_without": float(case.breaching[~theirs].mean()) if (~theirs).any() else None, "tenants": case.rows["tenant"].n_unique()},
         weight=0.96, among=np.flatnonzero(case.breaching & theirs))
     return replace(answer, brings=_brings(case, found.name))
+
+
+def _tokens_before(case: Case, found: Noisy) -> float:
+    """Return the tenant's share of all tokens before, which is what a quota counts; of the work where no call tells its tokens."""
+    if case.calls_before is None:
+        return found.share_before
+    theirs = (case.calls_before.frame["tenant"].fill_null("") == found.name).to_numpy()
+    tokens = np.nan_to_num(case.calls_before.of("input_tokens")) + np.nan_to_num(case.calls_before.of("output_tokens"))
+    return float(tokens[theirs].sum() / tokens.sum()) if tokens.any() else found.share_before
 
 
 def _brings(case: Case, name: str) -> frozenset[str]:

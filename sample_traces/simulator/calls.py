@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sample_traces.simulator import spans as sp
 from sample_traces.simulator import traffic
-from sample_traces.simulator.clock import Clock, Process, Signal, Slots
+from sample_traces.simulator.clock import Bucket, Clock, Process, Signal, Slots
 from sample_traces.simulator.engine import Engine, Sequence
 from sample_traces.simulator.provider import Provider
 from sample_traces.simulator.settings import Settings
@@ -19,6 +19,8 @@ from sample_traces.simulator.traffic import Request, call_draw, lognormal
 # From the socket to the scheduler and from the last token to the socket: HTTP, tokenising, process hops, detokenising.
 _FRONT_MS: Final = 6.0
 _BACK_MS: Final = 2.0
+# A limit of tokens is one of a minute.
+_QUOTA_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Caller:
         self.clock, self.book, self.engines, self.provider, self.chunk_events = clock, book, engines, provider, chunk_events
         self._turn = 0
         self._slots: dict[str, Slots] = {}
+        self._quotas: dict[float, Bucket] = {}
 
     def ask(self, request: Request, s: Settings, parent: Span, shape: Shape, nth: int) -> Process:
         """One answer, with as many attempts as the application makes."""
@@ -140,6 +143,9 @@ class Caller:
     # --- an engine of one's own ---
 
     def _engine(self, request: Request, s: Settings, parent: Span, span: Span, shape: Shape, nth: int, patience: float) -> Process:
+        quota = self._quota(request, s)
+        if quota is not None and not quota.take(shape.input_tokens):
+            return Asked(None, "openai.RateLimitError")
         engine = self._route(request, s)
         sequence = self._sequence(shape, span, self.clock.now)
         yield lognormal(_FRONT_MS, 0.5, request.z[call_draw(nth, traffic.OVERHEAD)]) / 1000.0
@@ -163,6 +169,8 @@ class Caller:
             yield sequence.done
         yield _BACK_MS / 1000.0
         first = engine.token_time(sequence, 1 + shape.reasoning_tokens) + _BACK_MS / 1000.0
+        if quota is not None:
+            quota.owe(shape.output_tokens)  # nobody knew them before
         self._answered(span, s, shape, sequence.request_id, sequence.cached)
         if self.chunk_events and shape.stream:
             visible = range(1 + shape.reasoning_tokens, shape.output_tokens + 1)
@@ -182,6 +190,11 @@ class Caller:
             "gen_ai.request.top_p": 1.0, "gen_ai.request.max_tokens": shape.max_tokens, "gen_ai.request.temperature": 0.2, "gen_ai.request.n": 1}
         resource = f"engine/{engine.index}"
         self.book.add(Span(parent.trace, self.book.span_id(), parent.id, "llm_request", sp.SERVER, sequence.arrived, end, resource, sp.VLLM, attributes))
+
+    def _quota(self, request: Request, s: Settings) -> Bucket | None:
+        if not s.noisy_quota or request.tenant != traffic.NOISY:
+            return None
+        return self._quotas.setdefault(s.noisy_quota, Bucket(self.clock, s.noisy_quota, _QUOTA_S * s.noisy_quota))
 
     def _route(self, request: Request, s: Settings) -> Engine:
         engines = self.engines()

@@ -98,6 +98,27 @@ class Clock:
         self.at(self.now + seconds, settle, False)
 
 
+class Bucket:
+    """A limit of tokens: filled at a rate, full when it is first asked, and never holding more than `most`."""
+
+    def __init__(self, clock: Clock, per_s: float, most: float) -> None:
+        self._clock, self._per_s, self._most = clock, per_s, most
+        self._level, self._since = most, clock.now
+
+    def take(self, tokens: float) -> bool:
+        """Take tokens if all of them are there (a full bucket gives any number); False, and nothing taken, otherwise."""
+        self._level = min(self._most, self._level + self._per_s * (self._clock.now - self._since))
+        self._since = self._clock.now
+        if self._level < min(tokens, self._most):
+            return False
+        self._level -= tokens
+        return True
+
+    def owe(self, tokens: float) -> None:
+        """Take tokens that have been used already, there or not."""
+        self._level -= tokens
+
+
 class Slots:
     """A number of places that processes hold for a while, first come first served: a semaphore, a pool, a single thread."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from sample_traces.simulator.scenarios import (
@@ -23,6 +24,7 @@ from sample_traces.simulator.scenarios import (
     undo,
 )
 from sample_traces.simulator.settings import Settings
+from sample_traces.simulator.traffic import NOISY
 
 
 def _endless_history(settings: Settings, amount: float) -> Settings:
@@ -58,6 +60,19 @@ def _prefix_back(before: Settings, after: Settings) -> list[Fix]:
     # The mean of a lognormal with sigma 0.35 is 1.063 times its median.
     ratio = after.system_tokens / (after.system_tokens + 1.063 * after.input_tokens)
     return [Fix("prefix_cache", {"hit_ratio": round(ratio, 3)}, lambda settings: changed(settings, system_broken_share=0.0))]
+
+
+def limited(settings: Settings, share_ratio: float) -> Settings:
+    """A quota for the noisy tenant: this share of the tokens, prompt and answer, that the application takes without its flood."""
+    # The mean of a lognormal is exp(sigma^2 / 2) times its median; requests of the other route are half as long.
+    own, out = (median * math.exp(sigma**2 / 2.0) * (1.0 - 0.5 * settings.other_share)
+                for median, sigma in ((settings.input_tokens, settings.input_sigma), (settings.output_tokens, settings.output_sigma)))
+    return changed(settings, noisy_quota=share_ratio * settings.rate_rps * settings.growth * (settings.system_tokens + own + out))
+
+
+def _quota(before: Settings, after: Settings) -> list[Fix]:
+    share = 0.084  # that tenant's part of all requests without the flood
+    return [Fix("tenant_quota", {"tenant": NOISY, "share_ratio": share}, lambda settings: limited(settings, share))]
 
 
 def _cooled(before: Settings, after: Settings) -> list[Fix]:
@@ -130,7 +145,7 @@ SCENARIOS: Final = {s.id: s for s in (
         id="noisy_tenant", number="13", title="One tenant floods the engines with long prompts", world=changed(TIGHT, max_num_seqs=10), slo=RAG_SLO,
         fault=turn("noisy_share", noisy_input_factor=4.0, noisy_output_factor=1.6), amounts=(0.23, 0.125, 0.055), bounds=(0.02, 0.3),
         causes=("noisy_tenant",), stages=("queue", "prefill", "decode"), client_causes=("noisy_tenant",), client_stages=MODEL,
-        fixes=undo("tenant_quota", "noisy_share", tenant="hooli", share_ratio=0.084)),
+        fixes=_quota),
     Scenario(
         id="retry_storm", number="14", title="The client asks again when the first token is late", world=TIGHT, slo=RAG_SLO,
         fault=_impatience, amounts=(1.0, 0.92, 0.85), bounds=(0.6, 1.4),

@@ -23,6 +23,7 @@ class Settings:
     noisy_share: float = 0.0  # share of all requests that one tenant sends in addition
     noisy_input_factor: float = 1.0
     noisy_output_factor: float = 1.0
+    noisy_quota: float = 0.0  # tokens per second that the engines' gateway lets that tenant have, its ordinary requests among them; 0: any
     batch_rps: float = 0.0  # summaries of a nightly job on the same engines
 
     # Application.

@@ -15,6 +15,7 @@ import msgspec
 
 from analysis.report import Report
 from sample_traces.simulate import Job, latency_with
+from sample_traces.simulator.faults import limited
 from sample_traces.simulator.settings import Settings
 
 Parameters = Mapping[str, float | str]
@@ -65,7 +66,7 @@ def applied(fix: str, parameters: Parameters, before: Settings, now: Settings) -
         "replicas": lambda: replace(now, replicas=number("replicas")),
         "cancellation": lambda: replace(now, cancels=True),
         "speculation": lambda: replace(now, draft_tokens=0),
-        "tenant_quota": lambda: replace(now, noisy_share=before.noisy_share),
+        "tenant_quota": lambda: limited(now, float(parameters["share_ratio"])) if now.noisy_share else now,
         "connection_pooling": lambda: replace(now, pooled=True)}
     return worlds[fix]() if fix in worlds else None
 
@@ -76,7 +77,8 @@ def panel(before: Settings, now: Settings) -> dict[str, Settings]:
     tries: list[tuple[str, Parameters]] = [
         ("cap", {"max_tokens": _ROOM * before.output_tokens}), ("context_limit", {"max_input_tokens": _ROOM * prompt}), ("kv_size", {"factor": 2.0}),
         ("prefix_cache", {}), ("chunked_prefill", {"token_budget": before.token_budget}), ("max_sequences", {"sequences": before.max_num_seqs}),
-        ("retries", {}), ("routing", {}), ("eject", {}), ("cancellation", {}), ("speculation", {}), ("tenant_quota", {}), ("connection_pooling", {})]
+        ("retries", {}), ("routing", {}), ("eject", {}), ("cancellation", {}), ("speculation", {}),
+        ("tenant_quota", {"share_ratio": 1.0 / before.tenants}), ("connection_pooling", {})]
     made = {fix: applied(fix, parameters, before, now) for fix, parameters in tries}
     return {fix: world for fix, world in made.items() if world is not None and world != now}
 

@@ -13,10 +13,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from sample_traces import simulate as program
 from sample_traces.simulate import Job, make, write
-from sample_traces.simulator.clock import Clock, Process, Signal, Slots
+from sample_traces.simulator.clock import Bucket, Clock, Process, Signal, Slots
 from sample_traces.simulator.engine import Engine, Sequence
 from sample_traces.simulator.run import Window, simulate
 from sample_traces.simulator.settings import Settings, Telemetry
+from sample_traces.simulator.traffic import NOISY
 from sample_traces.simulator.truth import latency, users
 
 SHORT_S = 40.0
@@ -46,6 +47,19 @@ def test_processes_wait_for_time_signals_and_whichever_comes_first() -> None:
     clock.run(10.0)
     assert told == [("slept", 1.0), (False, 1.5), ("rang", 2.0)]
     assert done.value == "done"
+
+
+def test_a_bucket_gives_what_it_holds_and_owes_what_was_used() -> None:
+    clock = Clock()
+    bucket = Bucket(clock, 2.0, 10.0)
+    assert [bucket.take(6.0), bucket.take(6.0)] == [True, False]
+    clock.run(1.0)
+    assert bucket.take(6.0)
+    bucket.owe(4.0)
+    clock.run(3.0)
+    assert not bucket.take(1.0)
+    clock.run(100.0)
+    assert bucket.take(50.0)  # a full one gives any number
 
 
 def test_places_are_given_in_order_of_arrival() -> None:
@@ -174,6 +188,16 @@ def test_the_truth_has_the_same_requests_with_the_fix() -> None:
     assert fix["latency"]["requests"] == truth["latency"]["after"]["requests"]
     assert fix["latency"]["e2e_ms"]["p95"] < truth["latency"]["after"]["e2e_ms"]["p95"]
     assert truth["breach_ratio"]["before"] < 0.02 < truth["breach_ratio"]["after"]
+
+
+def test_a_quota_refuses_the_noisy_tenant_alone_and_gives_it_no_more_than_its_bucket() -> None:
+    world = {"noisy_share": 0.4, "noisy_input_factor": 3.0}
+    free, limited = window(**world), window(**world, noisy_quota=500.0)
+    assert [o.request.at for o in limited.outcomes if not o.ok and o.request.tenant != NOISY] == []
+    passed = sum(call.sequences[0].input_tokens for o in limited.outcomes if o.ok and o.request.tenant == NOISY for call in o.calls)
+    assert 0 < passed <= 500.0 * (60.0 + SHORT_S)
+    assert len(free.outcomes) == len(limited.outcomes) == sum(o.ok for o in free.outcomes)
+    assert sum(o.ok for o in limited.outcomes) < len(limited.outcomes)
 
 
 def test_an_unknown_scenario_is_refused_with_the_known_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,16 @@ def test_fires_on_the_tenant_that_brought_the_work() -> None:
     assert finding.evidence["share_of_slow_by_others"] == pytest.approx(0.5, abs=0.01)
 
 
+def test_the_quota_is_the_tenants_former_share_of_the_tokens_and_not_of_the_work() -> None:
+    # acme's prompts are twice as long as the others' from the start: two fifths of the tokens, less of the work.
+    tenant = np.where(LATE, np.where(np.arange(N) % 2 == 0, 1, 3), np.arange(N) % 4)
+    found = run(traffic(tenant, LATE & (np.arange(N) % 3 == 0), np.where(tenant == 1, np.where(LATE, 4_000, 1_000), 500)), slo=E2E)
+    finding = the(found, "noisy_tenant")
+    assert finding.fix is not None
+    assert finding.fix.parameters["share_ratio"] == pytest.approx(0.4, abs=0.03)
+    assert finding.evidence["share_before"] == pytest.approx(0.28, abs=0.03)
+
+
 def test_it_is_as_much_the_tenants_work_where_the_window_begins_before_the_telemetry() -> None:
     tenant = np.where(LATE, np.where(np.arange(N) % 2 == 0, 1, 3), np.arange(N) % 4)
     rows = traffic(tenant, LATE & (np.arange(N) % 3 == 0), np.where(LATE & (tenant == 1), 2_000, 500))

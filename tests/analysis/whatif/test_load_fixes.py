@@ -128,16 +128,16 @@ def test_the_largest_tenant_is_held_back_by_default(two: Facts) -> None:
     assert "no call of that tenant" in tenant_quota.predict(two, tenant="nobody").reasons["predicted"]
 
 
-def test_a_quota_lets_no_more_work_pass_than_its_bucket_held(two: Facts) -> None:
+def test_a_quota_lets_no_more_tokens_pass_than_its_bucket_held(two: Facts) -> None:
     [engine], _ = two.engines
     mine = (two.calls["tenant"] == "big").to_numpy()[engine.pool.rows]
-    work, sent = tenant_quota._work(engine), engine.pool.arrived_s
-    refill = 0.1 / 0.9 * float(work[~mine].sum()) / float(np.ptp(sent))
+    spent, sent = tenant_quota.tokens_of(engine), engine.pool.arrived_s
+    refill = 0.1 / 0.9 * float(spent[~mine].sum()) / float(np.ptp(sent))
     passed = mine & ~tenant_quota.refused(engine, mine, 0.1)
     order = np.argsort(sent)
     held = refill * (tenant_quota.BUCKET_S + sent[order] - sent.min())
     assert passed.any()
-    assert (np.cumsum(np.where(passed, work, 0.0)[order]) <= held + 1e-9).all()
+    assert (np.cumsum(np.where(passed, spent, 0.0)[order]) <= held + 1e-9).all()
     assert not tenant_quota.refused(engine, mine, 1.0).any()
 
 
