@@ -133,6 +133,18 @@ class Calls:
         """New input tokens per second that the same engine prefilled for others while this call decoded."""
         return self._while_decoding(lambda chosen: Flow(self.scheduled_s[chosen], self.first_s[chosen], self.new_tokens[chosen]))
 
+    @functools.cached_property
+    def asked_meanwhile(self) -> FloatArray:
+        """New input tokens per second of the calls that began since this one's first token: what a caller knows of what is read beside it.
+
+        Within the time that the median call is written in, for each alike: who is written slowly would meet more, whatever made it slow.
+        """
+        begins, written_s = self.of("start_s"), self.last_s - self.first_s
+        if not known(written_s).any():
+            return np.full(len(self), np.nan)
+        seconds = max(float(np.nanmedian(written_s)), 1e-3)
+        return Flow(begins, begins, np.nan_to_num(self.new_tokens)).between(self.first_s, self.first_s + seconds) / seconds
+
     def _while_decoding(self, flow_of: object) -> FloatArray:
         out = np.full(len(self), np.nan)
         usable = ~np.isnan(self.scheduled_s) & ~np.isnan(self.last_s)

@@ -27,26 +27,19 @@ Source
     1.08 to 0.29 s with chunking: published measurements.
 """
 
-import math
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
-from analysis.budget import FloatArray
-from analysis.calls import Calls, known
+from analysis.calls import known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import Demand, demand, has_grown
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
-from analysis.speed import MIN_TOKENS, Slowdown, decode_parts, slowdown
+from analysis.speed import Slowdown, decode_parts, slowdown
+from analysis.stalls import Odds, stall_odds
 
 RULE: Final = "decode_stall"
-MIN_ODDS: Final = 3.0
-MIN_LOWER: Final = 1.5
-# A call decodes slowly from this many times the usual time per token; own default.
-SLOW: Final = 1.5
-# A gap between chunks is a stall from this many median gaps: published factor 5.
-SPIKE: Final = 5.0
 # Each token prefilled beside an answer must cost it this many times what it did, else more prefill came and nothing changed; own default.
 MIN_DEARER: Final = 1.3
 # From this growth of the engine's work on everything costs more, prefill among it: what brought the work comes first; own default.
@@ -60,14 +53,6 @@ def _brought(grown: Demand) -> bool:
     return grown.growth > MOST_GROWTH or (has_grown(grown) and grown.cache >= MOST_CACHE)
 
 
-class Odds(NamedTuple):
-    """Odds ratio of slow tokens given much against little prefill meanwhile, with its 95 % interval (Woolf, Haldane corrected)."""
-
-    ratio: float
-    low: float
-    high: float
-
-
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the stall with its bound, None when tokens come as before or slow down for another reason."""
     parts = decode_parts(case)
@@ -76,10 +61,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     found = slowdown(case)
     if found is None:
         return None
-    odds = stall_odds(case.calls, found.usual_ms)
+    odds = stall_odds(case.calls, np.where(case.calls.has_engine, case.calls.prefill_meanwhile, np.nan), found.usual_ms)
     per_token = found.now.prefill_ms / max(found.before.prefill_ms, 1e-9)
     dearer = case.baseline is None or per_token >= MIN_DEARER or found.now.prefill_ms * found.before.prefill > found.before.token_ms
-    if odds is None or odds.ratio < MIN_ODDS or odds.low < MIN_LOWER or found.prefill_ms < found.batch_ms or not dearer:
+    if odds is None or not odds.clear or found.prefill_ms < found.batch_ms or not dearer:
         said = "unknown" if odds is None else f"{odds.ratio:.1f} ({odds.low:.1f} to {odds.high:.1f})"
         return RuledOut(what=RULE, figure=f"odds ratio of slow tokens during prefill of others {said}")
     whole = found.batch_ms + found.prefill_ms + found.rest_ms
@@ -89,25 +74,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     grown = demand(case)
     return too_few_breaches(case) or _diagnosis(case, found, odds, claims, amplifier=grown is not None and _brought(grown))
-
-
-def stall_odds(calls: Calls, usual_ms: float) -> Odds | None:
-    """Compare calls that met much prefill of others with those that met little (over and under the median); None below 30 of either."""
-    token, met = calls.token_ms, calls.prefill_meanwhile
-    slow_ms = calls.of("itl_max_ms")
-    chosen = known(token, met) & calls.has_engine & (calls.of("output_tokens") >= MIN_TOKENS)
-    stalled = np.where(known(slow_ms), slow_ms > SPIKE * usual_ms, token > SLOW * usual_ms)
-    low, high = (float(q) for q in np.quantile(met[chosen], [1 / 3, 2 / 3])) if int(chosen.sum()) >= 90 else (0.0, 0.0)
-    much, little = chosen & (met >= high), chosen & (met <= low)
-    if min(int(much.sum()), int(little.sum())) < 30 or high <= low:
-        return None
-    return _odds(stalled[much].astype(np.float64), stalled[little].astype(np.float64))
-
-
-def _odds(much: FloatArray, little: FloatArray) -> Odds:
-    a, b, c, d = much.sum() + 0.5, len(much) - much.sum() + 0.5, little.sum() + 0.5, len(little) - little.sum() + 0.5
-    log, error = math.log(a * d / (b * c)), math.sqrt(1 / a + 1 / b + 1 / c + 1 / d)
-    return Odds(math.exp(log), math.exp(log - 1.96 * error), math.exp(log + 1.96 * error))
 
 
 def _diagnosis(case: Case, found: Slowdown, odds: Odds, claims: dict[str, float], *, amplifier: bool) -> Diagnosis:

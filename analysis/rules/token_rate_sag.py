@@ -10,7 +10,7 @@ Why it hurts
 
 Evidence
     Time per token of slow and usual calls and over all calls now and before; how it differs between models of the provider; the
-    part of the excess from speed, apart from length.
+    odds of slow tokens where many prompt tokens are sent meanwhile; the part of the excess from speed, apart from length.
 
 Fix
     Back off to the rate limit that the provider's headers state, another tier or deployment, shorter answers meanwhile. The
@@ -18,7 +18,8 @@ Fix
 
 False alarms
     A slower engine of your own shows why (batch, prefill, clocks) and is named by those rules. A changed model has its own
-    pace (`model_changed`).
+    pace (`model_changed`). Tokens that stop while the caller's own long prompts are read follow from these: they come after
+    what else made requests slow.
 
 Source
     Ratio above 1.3 against the baseline: published advice to watch token-rate sag, own default for the factor.
@@ -34,6 +35,7 @@ from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
 from analysis.speed import decode_parts
+from analysis.stalls import stall_odds
 
 RULE: Final = "token_rate_sag"
 MIN_RATIO: Final = 1.3
@@ -65,6 +67,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     grown = demand(case)
     each = grown.growth / max(grown.calls_ratio, 1e-9) if grown is not None else 1.0
+    odds = stall_odds(case.calls, np.where(case.calls.has_engine, np.nan, case.calls.asked_meanwhile), usual_ms)
+    stalls = odds is not None and odds.clear
     few = too_few_breaches(case)
     if few is not None:
         return few
@@ -82,11 +86,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         Action("provider", "Send part of the traffic to another deployment or model of equal quality; lower max_tokens meanwhile.",
                "Route back when the pace is what it was.", fix),
         headline=f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones"
-        + (", while most calls keep their pace: some hosts are slow" if some else ""),
+        + (", while most calls keep their pace: some hosts are slow" if some else "")
+        + (f", and most where other prompts of yours are sent meanwhile (odds ratio {odds.ratio:.1f}, {odds.low:.1f} to {odds.high:.1f})"
+           if odds is not None and stalls else ""),
         because=f"{'some hosts of ' if some else ''}the provider {'need' if some else 'needs'} {say_ms(slow_ms)} for a token, {say_ms(usual_ms)} before",
-        evidence={"token_ms_slow": slow_ms, "token_ms_usual": usual_ms, "ratio": ratio, "ratio_of_all_calls": everyone, "slow_paced_of_slow": some},
-        # Calls that have more to read slow the far side down as well: then what made them longer comes first.
-        weight=0.85, amplifier=each > MOST_EACH, why_no_service="the pace is the provider's")
+        evidence={"token_ms_slow": slow_ms, "token_ms_usual": usual_ms, "ratio": ratio, "ratio_of_all_calls": everyone, "slow_paced_of_slow": some,
+                  "prompt_odds_ratio": odds.ratio if odds is not None else None},
+        # Calls that have more to read, and prompts that stop the answers beside them, slow the far side down as well: then what else is found comes first.
+        weight=0.85, amplifier=each > MOST_EACH or stalls, why_no_service="the pace is the provider's")
 
 
 def _some(case: Case, slow: Calls, usual_ms: float) -> float | None:

@@ -16,5 +16,5 @@ def hosted(first_ms: np.ndarray | float = 400.0, token_ms: np.ndarray | float = 
     first = np.full(N, first_ms) * rng.lognormal(0.0, 0.15, N)
     pace = np.full(N, token_ms)
     return requests(
-        N, start_s=np.arange(N) * 0.5, first_token_ms=first, ttft_first_token_ms=first, decode_ms=pace * 99.0, tpot_ms=pace,
-        **{"input_tokens": rng.integers(400, 600, N), "provider": "openai"} | columns)
+        N, first_token_ms=first, ttft_first_token_ms=first, decode_ms=pace * 99.0, tpot_ms=pace,
+        **{"start_s": np.arange(N) * 0.5, "input_tokens": rng.integers(400, 600, N), "provider": "openai"} | columns)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.rules.decode_stall import _odds
+from analysis.stalls import odds_ratio
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.engine_world import LATE, N, engine
 
@@ -29,6 +29,6 @@ def test_silent_when_slow_tokens_come_whatever_is_read() -> None:
 
 def test_odds_ratio_and_its_interval() -> None:
     # 30 of 40 against 10 of 40: (30.5 x 30.5) / (10.5 x 10.5) = 8.44.
-    odds = _odds(np.r_[np.ones(30), np.zeros(10)], np.r_[np.ones(10), np.zeros(30)])
+    odds = odds_ratio(np.r_[np.ones(30), np.zeros(10)], np.r_[np.ones(10), np.zeros(30)])
     assert odds.ratio == pytest.approx(8.44, abs=0.01)
     assert odds.low == pytest.approx(np.exp(np.log(8.44) - 1.96 * np.sqrt(2 / 30.5 + 2 / 10.5)), rel=0.01)

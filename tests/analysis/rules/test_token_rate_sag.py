@@ -31,6 +31,21 @@ def test_a_slow_host_is_told_by_its_wait_and_its_pace() -> None:
     assert the(everyone, "token_rate_sag").evidence["slow_paced_of_slow"] is None
 
 
+@pytest.mark.parametrize(("stalled", "first"), [(True, "slow_dependency"), (False, "token_rate_sag")])
+def test_tokens_that_stop_for_the_callers_own_prompts_come_after_what_else_is_slow(stalled: bool, first: str) -> None:
+    """Tokens come half as fast, and what follows takes 0.8 s longer, where a prompt of 8,000 tokens is sent within a second of the first token, or where
+    chance will have it as often."""
+    rng = np.random.default_rng(3)
+    start, long = np.sort(rng.uniform(0.0, 600.0, N)), rng.random(N) < 0.15
+    begun = start + 0.4
+    beside = np.searchsorted(start[long], begun + 1.0) > np.searchsorted(start[long], begun)
+    slow = (start >= 300.0) & (beside if stalled else rng.permutation(beside))
+    rows = hosted(token_ms=np.where(slow, 20.0, 10.0), post_ms=np.where(slow, 1_000.0, 200.0), start_s=start, input_tokens=np.where(long, 8_000, 500))
+    found = run(rows, slo=E2E)
+    assert (found.verdict.cause, set(causes(found))) == (first, {"slow_dependency", "token_rate_sag"})
+    assert ("other prompts of yours" in the(found, "token_rate_sag").headline) is stalled
+
+
 def test_silent_when_answers_are_longer() -> None:
     rows = hosted(output_tokens=np.where(LATE, 300, 100))
     rows = rows.with_columns(decode_ns=rows["output_tokens"] * 10_000_000, e2e_ns=rows["first_token_ns"] + rows["output_tokens"] * 10_000_000)
