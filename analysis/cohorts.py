@@ -156,7 +156,9 @@ def cohorts(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: st
         raise AnalysisError("the box is empty: its start must lie before its end and min_ms below max_ms")
     rows, covered = load_judged(con, window, query("cohorts")), extent(con, window)
     sampled = assess(con, RequestFrame(window, rows, pl.DataFrame(), 0, covered.start, covered.end))
-    rows = rows.filter(pl.col(f"{metric}_ms").is_not_null() & ~pl.col("error"))
+    rows = rows.filter(pl.col(f"{metric}_ms").is_not_null() & ~pl.col("error")).with_columns(
+        # Who tells of cached tokens leaves them out where there are none; of who never does nothing is known.
+        cached_ratio=pl.when(pl.col("tells_cached").any().over("service", "model")).then("cached_ratio"))
     values, weights = rows[f"{metric}_ms"].to_numpy(), rows["sample_weight"].to_numpy()
     slow, selection = _select(rows, values, weights, slo, metric, box)
     sides = _Sides(slow, weights)

@@ -4,8 +4,8 @@ select epoch_us(start) as start_us, status = 'error' as error, ttft_ms, itl_ms, 
     service, instance, route, model, provider, tenant, version, session, user_hash, error_type,
     case truncated when true then 'cut at max_tokens' when false then 'finished' end as finish,
     case when llm_calls = 0 then 'no model call' when tool_calls > 0 then 'with tools' else 'without tools' end as calls_of,
-    input_tokens, output_tokens, case when input_tokens > 0 then least(1.0, cached_tokens / input_tokens) end as cached_ratio, reasoning_tokens, max_tokens,
-    llm_calls, tool_calls, attempts, sampling, sample_weight, trace_key, row_key
+    input_tokens, output_tokens, case when input_tokens > 0 then least(1.0, coalesce(cached_tokens, 0) / input_tokens) end as cached_ratio,
+    cached_tokens is not null as tells_cached, reasoning_tokens, max_tokens, llm_calls, tool_calls, attempts, sampling, sample_weight, trace_key, row_key
 from v_requests
 where asked_for(start_ns, service, model, route, tenant, workload, $start, $end, $service, $model, $route, $tenant, $workload, $without)
     and complete

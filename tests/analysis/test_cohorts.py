@@ -47,6 +47,14 @@ def test_long_outputs_are_told_as_a_range() -> None:
     assert first.slow_ratio == 1.0
 
 
+def test_requests_that_tell_of_no_cached_tokens_have_none() -> None:
+    lost = np.arange(1000) % 5 == 0
+    columns: dict[str, Any] = {"prefill_ms": np.where(lost, 2_000.0, 200.0), "input_tokens": 4_000}
+    first = found(1000, **columns, cached_tokens=[None if gone else 3_600 for gone in lost]).cohorts[0]
+    assert (first.attribute, first.value, first.slow_ratio, first.rest_ratio) == ("cached_ratio", "<= 0", 1.0, 0.0)
+    assert found(1000, **columns).skipped["cached_ratio"] == "not recorded"
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_nothing_is_told_where_slow_requests_share_nothing(seed: int) -> None:
     rng = np.random.default_rng(seed)

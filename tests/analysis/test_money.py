@@ -43,6 +43,13 @@ def test_cost_is_tokens_at_their_prices_per_thousand_requests() -> None:
     assert "1.50 EUR per 1,000 requests" in to_html(report)
 
 
+def test_calls_that_tell_of_no_cached_tokens_pay_for_their_whole_input() -> None:
+    spent = reported(read_prices(TABLE), cached_tokens=[None] * 40 + [200] * 60).cost
+    assert spent is not None
+    assert [model.cached_tokens for model in spent.models] == [60 * 200]
+    assert spent.total == pytest.approx(60 * 0.0015 + 40 * (500 * 2.0 + 100 * 8.0) / 1e6)
+
+
 def test_without_prices_there_is_throughput_and_no_cost() -> None:
     spent = reported(None).cost
     assert spent is not None
