@@ -6,6 +6,7 @@ The dashboard has nothing but this: no database, no SQL. Every failure is one of
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -240,7 +241,7 @@ def _refusal(url: str, path: str, answer: httpx.Response) -> ClientError:
 
 
 def _why(error: Exception) -> str:
-    return "it did not answer in time" if isinstance(error, httpx.TimeoutException) else str(error)[:200] or type(error).__name__
+    return "it did not answer in time" if isinstance(error, httpx.TimeoutException) else re.sub(r"^\[Errno -?\d+\] ", "", str(error))[:200] or type(error).__name__
 
 
 def _text(value: float | None) -> str | None:

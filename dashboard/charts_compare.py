@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Final
 
 from analysis.compare import MetricChange, StageChange
 from analysis.series import Series
@@ -10,6 +11,8 @@ from dashboard.plot import Spec, axis, layout, legend, limit_line, line, note
 from dashboard.theme import Theme, in_order, say_added, say_ms, say_step, say_tick, ticks
 
 Span = tuple[datetime, datetime]
+# What moved by more per cent than this stands at the edge as an arrow: an axis that held it would leave no room for the others.
+BEYOND: Final = 2000.0
 
 
 def picker(course: Series, before: Span | None, after: Span | None, theme: Theme) -> Spec:
@@ -28,33 +31,37 @@ def picker(course: Series, before: Span | None, after: Span | None, theme: Theme
         "dragmode": "select", "selectdirection": "h", "shapes": [], "annotations": [], "showlegend": True,
         "legend": legend(theme),
         "xaxis": axis(theme, type="date", showgrid=False),
-        "yaxis": axis(theme, tickvals=marks, ticktext=[say_tick(mark) for mark in marks], range=[0, top * 1.1])}
+        # Room above the lines for the names of A and B.
+        "yaxis": axis(theme, tickvals=marks, ticktext=[say_tick(mark) for mark in marks], range=[0, top * 1.2])}
     for name, span, dash in (("A before", before, "dot"), ("B after", after, "solid")):
         if span is not None:
             shape["shapes"].append({
                 "type": "rect", "x0": span[0].isoformat(), "x1": span[1].isoformat(), "y0": 0, "y1": 1, "yref": "paper", "fillcolor": theme.ink,
                 "opacity": 0.1, "line": {"color": theme.ink, "width": 1.5, "dash": dash}})
             middle = span[0] + (span[1] - span[0]) / 2
-            shape["annotations"].append(note(0.0, 0.97, name, theme, yref="paper", background=theme.background) | {"x": middle.isoformat()})
+            shape["annotations"].append(note(0.0, 1.0, name, theme, yref="paper") | {"x": middle.isoformat(), "yanchor": "top"})
     if course.limit_ms is not None and times:
         data.append(limit_line(course.limit_ms, course.limit_ms, [times[0], times[-1]], theme, common=course.own_limits > 0))
     return {"data": data, "layout": shape}
 
 
 def shift(metrics: list[MetricChange], theme: Theme) -> Spec:
-    """How far each quantile moved, in per cent of before, with its interval; hollow where other traffic is taken out; right of zero is slower."""
+    """How far each quantile moved, in per cent of before, with its interval; hollow where other traffic is taken out; right of zero is slower, an arrow more so
+    than the axis is long."""
     rows = [(metric.metric, change) for metric in metrics for change in metric.quantiles if change.difference_ms is not None and change.before_ms]
     names = [f"{metric.upper()} P{change.quantile:g}" for metric, change in rows]
     data, extent = [], [5.0]
     for name, filled in (("measured", True), ("with the same traffic", False)):
-        values, low, high, words = [], [], [], []
+        values, low, high, words, symbols = [], [], [], [], []
         for _, change in rows:
             value = change.difference_ms if filled else change.adjusted_ms
             interval = change.interval if filled else change.adjusted_interval
             base = (change.before_ms or 1.0) / 100.0
-            values.append(None if value is None else value / base)
-            low.append(0.0 if value is None or interval is None else (value - interval[0]) / base)
-            high.append(0.0 if value is None or interval is None else (interval[1] - value) / base)
+            beyond = value is not None and value / base > BEYOND
+            values.append(None if value is None else min(value / base, BEYOND))
+            low.append(0.0 if value is None or interval is None or beyond else (value - interval[0]) / base)
+            high.append(0.0 if value is None or interval is None or beyond else (interval[1] - value) / base)
+            symbols.append(("triangle-right" if beyond else "circle") + ("" if filled else "-open"))
             between = f" ({say_added(interval[0])} to {say_added(interval[1])})" if interval else ""
             words.append("" if value is None else f"{name}: {say_added(value)}{between}")
             extent += [abs(part) for part in ([value / base] if value is not None else []) + ([side / base for side in interval] if interval else [])]
@@ -62,10 +69,10 @@ def shift(metrics: list[MetricChange], theme: Theme) -> Spec:
             continue
         data.append({
             "type": "scatter", "mode": "markers", "name": name, "x": values, "y": [i + (0.0 if filled else 0.28) for i in range(len(rows))],
-            "marker": {"color": theme.accent, "size": 10, "symbol": "circle" if filled else "circle-open"}, "hoverinfo": "text", "hovertext": words,
+            "marker": {"color": theme.accent, "size": 10, "symbol": symbols}, "hoverinfo": "text", "hovertext": words,
             "error_x": {"type": "data", "symmetric": False, "array": high, "arrayminus": low, "color": theme.accent, "thickness": 1.5, "width": 4}})
     shape = layout(theme, height=90 + 34 * max(len(rows), 1), left=84, right=96, top=26)
-    reach = min(max(extent), 2000.0) * 1.1
+    reach = min(max(extent), BEYOND) * 1.1
     shape |= {
         "showlegend": True, "legend": legend(theme),
         "xaxis": axis(theme, range=[-min(reach, 110.0), reach], ticksuffix=" %"), "shapes": [line(0, 0, 0, 1, theme.ink, 1.2, yref="paper")],

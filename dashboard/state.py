@@ -23,7 +23,7 @@ DEFAULT_PRESET = "1h"
 # A window that follows the clock moves in these steps, so that all tiles of a run agree on one "now" and answers can be reused.
 _SHORT_STEP_S, _LONG_STEP_S = 5, 60
 _LONG_FROM_S = 6 * 3600
-_FILTERS, _PRESENT, _DRAWN, _ASKED = "_filters", "_present", "_drawn", "_asked"
+_FILTERS, _PRESENT, _DRAWN, _ASKED, _BEGUN = "_filters", "_present", "_drawn", "_asked", "_begun"
 # Visits that have begun with the page's address and whose session is not there yet.
 _EXPECTED: dict[Filters, datetime] = {}
 _MOST_EXPECTED, _EXPECTED_FOR = 64, timedelta(seconds=10)
@@ -232,7 +232,7 @@ def failed_first(*, failing: bool) -> bool:
 
 def chosen_trace() -> str | None:
     """The trace that the URL names, drawn as a text field to paste an id into."""
-    return _text(st.text_input("Trace id", key="trace", bind="query-params", placeholder="32 hex digits, or choose a row above"))
+    return _text(st.text_input("Trace id", key="trace", bind="query-params", placeholder="32 hex digits, or choose a row above (by keyboard: Shift+Space)"))
 
 
 def span_page(spans: int, size: int) -> int | None:
@@ -280,9 +280,8 @@ def fix(known: Sequence[str], default: str) -> str:
 
 def _forget_parameters() -> None:
     """Another fix was chosen: it has parameters of its own, and begins with those that the findings suggest."""
+    st.session_state[_BEGUN] = set()
     drawn = {str(key) for key in st.session_state if str(key).startswith("p_")}
-    for key in drawn:
-        del st.session_state[key]
     for name in [name for name in st.query_params if name.startswith("p_") and name not in drawn]:  # those of widgets go with them
         del st.query_params[name]
 
@@ -291,13 +290,17 @@ def forget_fix() -> None:
     """Forget which fix was asked about, where a link to one is drawn: Streamlit takes a link that names a widget's default for no choice, and would keep the
     choice before."""
     for key in [str(key) for key in st.session_state]:
-        if key == "fix" or key.startswith("p_"):
+        if key in ("fix", _BEGUN) or key.startswith("p_"):
             del st.session_state[key]
 
 
 def parameter(name: str, options: Sequence[str], begin: str, help: str) -> str:
     """One parameter of a fix, as a slider over its steps; a value from a pasted URL that is no step is one."""
     key = f"p_{name}"
+    begun: set[str] | None = st.session_state.get(_BEGUN)
+    if begun is not None and key not in begun:
+        begun.add(key)
+        st.session_state[key] = begin  # deleting it would bring back what the address began with
     given = _given(key)
     numbers = all(option.replace(".", "", 1).isdigit() for option in options)
     if given and given not in options and numbers and given.replace(".", "", 1).isdigit():

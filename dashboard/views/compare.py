@@ -170,7 +170,8 @@ def _details(found: Comparison, theme: Theme) -> None:
             st.plotly_chart(plot.figure(charts_compare.shift(found.metrics, theme)), theme=None, config=plot.CONFIG, key="shift",
                             alt=f"Quantile differences with 95 % intervals: {ui.text(found.sentence, 300)}")
             taken = f"; other traffic taken out: {ui.text(', '.join(found.adjusted_for), 200)}" if found.adjusted_for else ""
-            ui.put(f"<small>B − A in per cent of A, 95 % block-bootstrap intervals; right of zero = slower{taken}; source /api/v1/compare</small>")
+            ui.put(f"<small>B − A in per cent of A, 95 % block-bootstrap intervals; right of zero = slower{taken}; "
+                   f"▶ = by more than {charts_compare.BEYOND:,.0f} %; source /api/v1/compare</small>")
         with right:
             ui.put("<h2>Which stage moved it</h2>")
             if charts_compare.moved(found.stages):

@@ -120,7 +120,7 @@ def _table(listed: RequestList, metric: str, box: Box | None, *, failed: bool) -
     slowest = max((row.e2e_ms for row in listed.rows), default=1.0) / 1000.0
     st.dataframe(
         cells, key=_TABLE, height=300, hide_index=True, on_select=lambda: state.choose_trace(ids, _TABLE), selection_mode="single-row",
-        placeholder="–", alt=f"{len(ids)} requests, {'failed' if failed else 'slowest'} first; choose a row to see its spans",
+        placeholder="–", alt=f"{len(ids)} requests, {'failed' if failed else 'slowest'} first; choose a row (by keyboard Shift+Space) to see its spans",
         column_config={
             **{name: st.column_config.ProgressColumn(name, format="%.2f s", min_value=0.0, max_value=slowest) for name in ("E2E", "TTFT")},
             "start": st.column_config.DatetimeColumn("start (UTC)", format="HH:mm:ss.SSS", timezone="UTC"),

@@ -143,6 +143,15 @@ def test_what_stages_changed_adds_up_to_the_difference_on_screen() -> None:
     assert all(abs(ms) < 0.05 for ms in left_out)  # what no eye can see
 
 
+def test_a_quantile_that_moved_further_than_the_axis_stands_at_its_end_as_an_arrow() -> None:
+    spec = charts_compare.shift(recorded().compare.metrics, LIGHT)
+    end, symbols = spec["layout"]["xaxis"]["range"][1], [symbol for part in spec["data"] for symbol in part["marker"]["symbol"]]
+    assert all(x is None or x < end for part in spec["data"] for x in part["x"])
+    assert {"triangle-right", "circle"} <= set(symbols)
+    for part in spec["data"]:
+        assert [x == charts_compare.BEYOND for x in part["x"]] == [symbol.startswith("triangle") for symbol in part["marker"]["symbol"]]
+
+
 def test_no_chart_of_numbers_alone_uses_the_red_of_over_budget(drawn: dict[str, Callable[[Theme], plot.Spec]]) -> None:
     for name in ("waterfall", "heat", "picker", "shift", "stage-changes", "exceedance", "calibration"):
         for theme in (LIGHT, DARK):

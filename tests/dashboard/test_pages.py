@@ -24,6 +24,7 @@ from analysis.slo import parse_slo
 from analysis.window import Window, rfc3339
 from collector.config import Settings
 from dashboard import data, first, nav, states
+from dashboard.charts_compare import BEYOND
 from dashboard.theme import say_age, say_count, say_ms
 from dashboard.views import engine
 from models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, load_artifact, model_file, write_artifact
@@ -531,7 +532,7 @@ def test_two_windows_are_compared_and_picked_in_the_url(demo: FakeApi, monkeypat
     assert stages["data"][0]["x"] == [moved[stage] for stage in stages["data"][0]["y"]]
     assert f"stages add up to {say_ms(sum(moved.values()))}" in text
     first = found.metrics[0].quantiles[0]
-    assert shift["data"][0]["x"][0] == pytest.approx(100.0 * first.difference_ms / first.before_ms)
+    assert shift["data"][0]["x"][0] == pytest.approx(min(100.0 * first.difference_ms / first.before_ms, BEYOND))
 
 
 def test_without_a_choice_the_two_halves_are_compared(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -685,6 +686,21 @@ def test_another_fix_begins_with_parameters_of_its_own(demo: FakeApi, monkeypatc
     assert not [name for name in app.query_params if name.startswith("p_")]
     app.selectbox(key="fix").select("clip").run()
     assert app.select_slider(key="p_limit_ms").value != "2000"  # what was asked before is not asked again unseen
+
+
+def test_another_fix_with_a_parameter_of_that_name_begins_with_its_own_value(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "whatif", **WINDOW, fix="load", p_factor="3")
+    assert app.select_slider(key="p_factor").value == "3"
+    app.selectbox(key="fix").select("kv_size").run()
+    begun = app.select_slider(key="p_factor").value
+    assert begun != "3"
+    assert app.query_params.get("p_factor", [begun]) == [begun]
+    asked = [parameters for path, parameters in demo.asked if path == "whatif/kv_size"]
+    assert {parameters["factor"] for parameters in asked} == {begun}
+    app.select_slider(key="p_factor").set_value("2").run()  # it still moves
+    assert app.select_slider(key="p_factor").value == "2"
+    app.selectbox(key="fix").select("load").run()
+    assert app.select_slider(key="p_factor").value not in ("2", "3")
 
 
 def test_a_what_if_that_cannot_be_answered_says_why(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
