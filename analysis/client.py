@@ -241,7 +241,8 @@ def _refusal(url: str, path: str, answer: httpx.Response) -> ClientError:
 
 
 def _why(error: Exception) -> str:
-    return "it did not answer in time" if isinstance(error, httpx.TimeoutException) else re.sub(r"^\[Errno -?\d+\] ", "", str(error))[:200] or type(error).__name__
+    said = re.sub(r"^\[Errno -?\d+\] ", "", str(error))[:200] or type(error).__name__
+    return "it did not answer in time" if isinstance(error, httpx.TimeoutException) else said
 
 
 def _text(value: float | None) -> str | None:
