@@ -9,8 +9,8 @@ Why it hurts
     wait for both.
 
 Evidence
-    Input tokens of slow and reference requests with Cliff's delta; growth of input per turn of a session where turns are
-    recorded; milliseconds per new token; the part of the excess from longer input, apart from cache and speed.
+    Input tokens of all calls, and of slow and reference requests with Cliff's delta; growth of input per turn of a session
+    where turns are recorded; milliseconds per new token; the part of the excess from longer input, apart from cache and speed.
 
 Fix
     Trim the prompt, keep two to four raw turns and summarise the rest (the summarising call costs time of its own), set a
@@ -23,8 +23,8 @@ False alarms
 
 Source
     Prefill explained by uncached input: own split, at least a quarter of the excess (a tenth where the prompts of all calls
-    grew). A system prompt above 1,000 tokens as a
-    tax, two to four raw turns: published advice. Effect size: Cliff, Psychological Bulletin 114 (1993).
+    grew by a tenth and more: own defaults). A system prompt above 1,000 tokens as a tax, two to four raw turns: published
+    advice. Effect size: Cliff, Psychological Bulletin 114 (1993).
 """
 
 from dataclasses import replace
@@ -36,13 +36,14 @@ import polars as pl
 from analysis.calls import Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
+from analysis.demand import MIN_GROWTH as MIN_WORK
 from analysis.demand import demand, lost_and_longer, slope
 from analysis.finding import MIN_PART, MIN_SHIFTED, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.prefill import Reading, knock_on, reading
 from analysis.rules.long_outputs import MIN_CLIFF, cliffs_delta
 
 RULE: Final = "prompt_bloat"
-# Growth of the mean input below this is ordinary variation of a mix; own default.
+# Growth of the slow requests' mean input below this is ordinary variation of a mix; own default.
 MIN_GROWTH: Final = 1.2
 
 
@@ -57,22 +58,34 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     slow, usual = _longest(case.slow_calls) or found.input_slow, _longest(case.usual_calls) or found.input_usual
     _, longer = lost_and_longer(usual, usual * (1.0 - (found.hit_usual or 0.0)), slow, slow * (1.0 - (found.hit_slow or 0.0)))
     more = longer / max(usual * (1.0 - (found.hit_usual or 0.0)), 1.0)
-    if max(slow / max(usual, 1.0), 1.0 + more) < MIN_GROWTH:
-        return RuledOut(what=RULE, figure=f"{found.input_slow:,.0f} input tokens in slow and {found.input_usual:,.0f} in {case.tail.reference} requests")
     sides = [rows["input_tokens"].drop_nulls().to_numpy().astype(np.float64) for rows in (case.slow, case.reference)]
-    delta = cliffs_delta(sides[0], sides[1])
+    delta, everyone = cliffs_delta(sides[0], sides[1]), _everyone(case)
+    if everyone is None and max(slow / max(usual, 1.0), 1.0 + more) < MIN_GROWTH:
+        return RuledOut(what=RULE, figure=f"{found.input_slow:,.0f} input tokens in slow and {found.input_usual:,.0f} in {case.tail.reference} requests")
     busier, work = knock_on(case, "input"), demand(case)
     claims = {**busier, found.stage: found.input_ms + busier.get(found.stage, 0.0)}
     if found.stage == "first_token" and work is not None and work.growth >= MIN_GROWTH:
         # Where no engine tells, the wait for what all have to read hides in the first token.
         claims["first_token"] += work.input * max(0.0, case.excess_ms("first_token") - found.input_ms)
-    least = MIN_SHIFTED if work is not None and 1.0 + work.longer_ratio >= MIN_GROWTH else MIN_PART
-    if delta < MIN_CLIFF or not enough(case, claims, least):
+    least = MIN_SHIFTED if everyone is not None else MIN_PART
+    if (everyone is None and delta < MIN_CLIFF) or not enough(case, claims, least):
         return None
-    return too_few_breaches(case) or _diagnosis(case, found, delta, claims, least)
+    return too_few_breaches(case) or _diagnosis(case, found, delta, claims, everyone)
 
 
-def _diagnosis(case: Case, found: Reading, delta: float, claims: dict[str, float], least: float) -> Diagnosis:
+def _everyone(case: Case) -> tuple[float, float] | None:
+    """Return the mean input of all calls before and now where all have clearly more to read; None otherwise.
+
+    Thousands of calls tell a growth that the few slow ones, chosen for being slow before as well, do not: it counts as the growth of any other work.
+    """
+    (now, before), work = case.served, demand(case)
+    if before is None or work is None or 1.0 + work.longer_ratio < MIN_WORK:
+        return None
+    sides = [side.of("input_tokens")[known(side.of("input_tokens"))] for side in (now, before)]
+    return (float(sides[1].mean()), float(sides[0].mean())) if cliffs_delta(sides[0], sides[1]) >= MIN_CLIFF else None
+
+
+def _diagnosis(case: Case, found: Reading, delta: float, claims: dict[str, float], everyone: tuple[float, float] | None) -> Diagnosis:
     n_in = case.rows["input_tokens"].fill_null(0).to_numpy().astype(np.float64)
     limit = max(1.0, found.input_usual)
     new_ratio = 1.0 - (found.hit_usual or 0.0)
@@ -89,16 +102,19 @@ def _diagnosis(case: Case, found: Reading, delta: float, claims: dict[str, float
     answer = named(
         case, RULE, found.stage, claims,
         Action("app", f"Cut the history or the passages so that prompts stay below {limit:,.0f} tokens.", "Restore the former prompt.", fix),
-        headline=f"prompts of slow requests have {found.input_slow:,.0f} tokens, {found.input_usual:,.0f} in {case.tail.reference} ones{turns}; "
+        headline=(f"prompts of all calls have {everyone[1]:,.0f} tokens, {everyone[0]:,.0f} before; " if everyone is not None else "")
+        + f"prompts of slow requests have {found.input_slow:,.0f} tokens, {found.input_usual:,.0f} in {case.tail.reference} ones{turns}; "
         f"reading the difference takes {say_ms(found.input_ms)}",
-        because=f"prompts have {found.input_slow:,.0f} tokens instead of {found.input_usual:,.0f}",
+        because=f"prompts have {found.input_slow:,.0f} tokens instead of {found.input_usual:,.0f}" if delta >= MIN_CLIFF or everyone is None
+        else f"prompts of all calls have {everyone[1]:,.0f} tokens instead of {everyone[0]:,.0f}",
         evidence={
             "input_tokens_slow": found.input_slow, "input_tokens_reference": found.input_usual, "cliffs_delta": delta,
             "prefill_ms_per_new_token": found.token_ms, "input_ms": found.input_ms, "cache_ms": found.cache_ms, "speed_ms": found.speed_ms,
+            "input_tokens_all": None if everyone is None else list(everyone),
             "hit_ratio_slow": found.hit_slow, "hit_ratio_reference": found.hit_usual, "growth_per_turn": per_turn},
         weight=0.9)
     # Others' answers stall while the longer prompts are read, and calls that last longer are more at a time.
-    return replace(answer, brings=frozenset({"decode_stall", "batch_past_knee"}), least=least)
+    return replace(answer, brings=frozenset({"decode_stall", "batch_past_knee"}), least=MIN_PART if everyone is None else MIN_SHIFTED)
 
 
 def _longest(calls: Calls) -> float | None:

@@ -75,6 +75,16 @@ def test_longer_prompts_of_everybody_count_beside_the_load_from_a_tenth_on(longe
     assert causes(run(rows, slo=Slo(e2e_ms=2500.0))) == named
 
 
+@pytest.mark.parametrize(("longer", "named"), [(1.15, ["under_capacity", "prompt_bloat"]), (1.05, ["under_capacity"])])
+def test_prompts_of_everybody_count_from_a_tenth_more_though_the_slow_ones_are_few_and_differ_by_less_than_a_fifth(longer: float, named: list[str]) -> None:
+    late = np.arange(800) >= 400
+    n_in = np.where(np.arange(800) % 2 == 0, 4_000, 6_000) * np.where(late, longer, 1.0)
+    decode = np.where(late, 2_400.0, 1_200.0)
+    rows = requests(800, start_s=np.cumsum(np.where(late, 1.0 / 1.5, 1.0)), queue_ms=np.where(late, 600.0, 0.0), prefill_ms=0.2 * n_in, decode_ms=decode,
+                    tpot_ms=decode / 100.0, output_tokens=101, input_tokens=n_in.astype(np.int64))
+    assert causes(run(rows, slo=Slo(e2e_ms=2500.0))) == named
+
+
 def test_what_longer_prompts_add_to_the_reading_of_others_is_theirs() -> None:
     n_in = np.random.default_rng(2).lognormal(7.0, 0.8, N) * np.where(LATE, 2.0, 1.0)
     # All prompts twice as long, so each is read beside twice as much: 1.5 s more than its own tokens take.
