@@ -231,6 +231,7 @@ def _route(i, t, asked, law, s):
         if law.born[r] > t:
             continue
         if law.router == ROUND_ROBIN:
+            s.turn[a] += k  # who is not there yet is passed over, and its turns go to all of the others
             return r
         if best < 0 or s.load[r] < s.load[best]:
             best = r

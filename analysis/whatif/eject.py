@@ -1,7 +1,7 @@
 """What if a slow replica were taken out of rotation, or replaced? Simulated with its calls on the others, or with its step times brought to theirs.
 
-Taken out, it leaves one replica less to the same load: its calls go to whichever of the others has fewest in flight. How a router really shares them out is
-not known, so the interval then also covers a replica in its place.
+Taken out, it leaves one replica less to the same load: all calls go to the others in turn where they did so before, else its calls go to whichever of the
+others has fewest in flight. How a router really shares them out is not known, so the interval then also covers a replica in its place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def predict(
 ) -> Prediction:
     """Return the answer with `cost.slowdown_now`, its step times over the median replica's."""
     engines, why = facts.engines
-    holds = "its replacement is as quick as the median replica" if replaced else "the others take its calls, fewest in flight first"
+    holds = "its replacement is as quick as the median replica" if replaced else "the others take its calls, in turn or fewest in flight first, as before"
     fix = Fix("eject", "Replace the slow replica" if replaced else "Take the slow replica out of rotation", holds, {"instance": instance, "replaced": replaced})
     if why is None:
         seen = [(engine, at) for engine in engines for at, name in enumerate(engine.pool.instances) if not instance or name == instance]
@@ -55,6 +55,7 @@ def predict(
             # It is never there, and who ran on it is not bound to it.
             born[place] = np.inf
             calls = replace(calls, replica=np.where(calls.replica == place, -1, calls.replica))
+            setup = replace(setup, router=engine.pool.router)
         return Change(calls, replace(setup, speed=tuple(speed.tolist()), born_s=tuple(born.tolist())), cost=cost)
 
     return predict_simulated(facts, fix, change, also=[] if replaced else [partial(change, replaced=True)])

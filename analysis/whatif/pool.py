@@ -11,7 +11,7 @@ import polars as pl
 
 from analysis.finding import say_ratio
 from analysis.latency import FloatArray
-from analysis.whatif.batching import LEAST_LOAD, RECORDED
+from analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
 from analysis.whatif.engine import Calls, Ints, Setup
 from analysis.whatif.facts import Facts
 
@@ -26,8 +26,8 @@ MOST_REPLICAS: Final = 256
 DEFAULT_SEQUENCES: Final = 1024
 # Calls per replica that come before the first one of a new one: one that was there is passed over so often once in e^10 times; own default.
 CALLS_AHEAD: Final = 10
-# Share of the calls that went to a replica with fewest in flight from which a router is taken to look for it; own default. In turn, with one of two replicas
-# half as quick again, it is two thirds.
+# Share of the calls that went to a replica with fewest in flight, or that came in turn, from which a router is taken to look for it; own default. In turn,
+# with one of two replicas half as quick again, two thirds go to fewest in flight; by chance at most half of the calls come in turn.
 _BALANCES: Final = 0.8
 # KV usage samples below this say more about rounding than about capacity.
 _LEAST_USAGE: Final = 0.2
@@ -72,7 +72,7 @@ class Pool:
 
     @cached_property
     def router(self) -> int:
-        """How calls seem to be shared out: to the replica with fewest in flight, or in a way that only the recording tells."""
+        """How calls seem to be shared out: in turn, to the replica with fewest in flight, or in a way that only the recording tells."""
         replica, known = self.calls.replica, self.calls.replica >= 0
         if self.replicas < 2 or not known.any():
             return RECORDED
@@ -82,7 +82,9 @@ class Pool:
             in_flight[:, r] = np.searchsorted(begun, self.arrived_s) - np.searchsorted(ended, self.arrived_s, side="right")
             in_flight[self.arrived_s < self.born_s[r], r] = np.inf
         own = in_flight[np.arange(len(self)), np.maximum(replica, 0)]
-        return LEAST_LOAD if float((own <= in_flight.min(axis=1))[known].mean()) >= _BALANCES else RECORDED
+        if float((own <= in_flight.min(axis=1))[known].mean()) >= _BALANCES:
+            return LEAST_LOAD
+        return ROUND_ROBIN if _in_turn(replica[known][np.argsort(self.arrived_s[known], kind="stable")], self.replicas) else RECORDED
 
     def take(self, rows: Ints) -> Pool:
         """Some of the calls, as if the others had never come; what followed a call that is not among them arrives when it did."""
@@ -100,6 +102,13 @@ class Pool:
         """The settings to begin the search with."""
         return Setup(replicas=self.replicas, kv_tokens=self.kv_tokens or UNLIMITED_KV, max_sequences=max(DEFAULT_SEQUENCES, self.most_running),
                      speed=(1.0,) * self.replicas, born_s=self.born_s)
+
+
+def _in_turn(replica: Ints, replicas: int) -> bool:
+    """Say whether the calls to these replicas, in order of arrival, go round: from one call of a replica to its next come all of the others, give or
+    take those that overtook each other on their way or that no span tells of."""
+    gaps = np.concatenate([np.diff(np.flatnonzero(replica == r)) for r in range(replicas)])
+    return len(gaps) > 0 and float((np.abs(gaps - replicas) <= (replicas - 1) // 2).mean()) >= _BALANCES
 
 
 def pools(facts: Facts) -> tuple[list[Pool], str | None]:

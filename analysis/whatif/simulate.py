@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from analysis.latency import FloatArray, sorted_quantile
-from analysis.whatif.batching import RECORDED
+from analysis.whatif.batching import LEAST_LOAD, RECORDED
 from analysis.whatif.calibrate import Engine
 from analysis.whatif.engine import Calls, Costs, Setup, simulate
 from analysis.whatif.facts import Bools, Facts
@@ -157,8 +157,8 @@ def _replayed(
     lost = np.zeros(len(facts), np.bool_)
     for at, engine in enumerate(engines):
         change = Change(engine.pool.calls, engine.setup) if changes is None else changes[at]
-        if change.setup.router == RECORDED and engine.pool.router != RECORDED:
-            change = replace(change, setup=replace(change.setup, router=engine.pool.router))
+        if change.setup.router == RECORDED and engine.pool.router == LEAST_LOAD:
+            change = replace(change, setup=replace(change.setup, router=LEAST_LOAD))
         costs = change.costs(engine.costs if draw is None else engine.refits[draw]).scaled(scale)
         run = simulate(change.calls, change.setup, costs)
         pool, rows = engine.pool, engine.pool.rows

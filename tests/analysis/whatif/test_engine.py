@@ -60,6 +60,11 @@ def test_no_call_goes_to_a_replica_before_it_is_born(router: int) -> None:
     assert set(done.replica[calls.arrival_s >= 15.0]) == {0, 1}
 
 
+def test_turns_of_a_replica_that_is_never_there_go_to_all_of_the_others() -> None:
+    done = simulate(arrivals(300), Setup(replicas=4, router=ROUND_ROBIN, born_s=(-np.inf, -np.inf, np.inf, -np.inf)), COSTS)
+    assert np.bincount(done.replica, minlength=4).tolist() == [100, 100, 0, 100]
+
+
 def test_front_end_time_is_before_the_first_token() -> None:
     bare, with_call = simulate(one(300, 3), Setup(), COSTS), simulate(one(300, 3), Setup(), replace(COSTS, call=0.5))
     assert with_call.ttft_s[0] - bare.ttft_s[0] == pytest.approx(0.5)

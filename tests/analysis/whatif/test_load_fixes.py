@@ -50,6 +50,17 @@ def test_a_replica_taken_out_leaves_its_calls_to_the_others(two: Facts) -> None:
     assert answer.predicted.after == pytest.approx(truth, rel=0.12)
 
 
+def test_calls_that_came_in_turn_come_in_turn_to_those_that_are_left() -> None:
+    came, now = replace(arrivals(600, rate=16.0, seed=8), replica=np.full(600, -1)), Setup(replicas=3, router=ROUND_ROBIN, speed=(1.0, 2.0, 1.0))
+    facts = recorded(came, now)
+    answer = eject.predict(facts)
+    then = simulate(came, Setup(replicas=2, router=ROUND_ROBIN), COSTS)
+    for effect in (one for one in answer.effects if one.metric != "tpot" and one.quantile in (0.95, 0.99) and one.after is not None):
+        truth = float(np.quantile(then.ttft_s if effect.metric == "ttft" else then.e2e_s, effect.quantile) * 1000.0)
+        assert effect.after == pytest.approx(truth, rel=0.1)
+    assert facts.engines[0][0].pool.router == ROUND_ROBIN
+
+
 def test_routing_by_load_spares_the_slow_replica(two: Facts) -> None:
     answer = routing.predict(two, policy="least_load")
     assert answer.predicted is not None
@@ -107,7 +118,10 @@ def test_a_cold_replica_is_simulated_warm() -> None:
 
 
 def test_a_router_in_turn_is_not_taken_for_one_that_balances(two: Facts) -> None:
-    assert two.engines[0][0].pool.router == RECORDED
+    pool = two.engines[0][0].pool
+    assert pool.router == ROUND_ROBIN
+    by_chance = np.random.default_rng(1).integers(0, 2, len(pool))
+    assert replace(pool, calls=replace(pool.calls, replica=by_chance)).router == RECORDED
 
 
 def test_admission_refuses_some_and_serves_the_rest_sooner(two: Facts) -> None:
