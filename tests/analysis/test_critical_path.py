@@ -16,7 +16,7 @@ from analysis.critical_path import Forest, Paths, critical_paths
 from collector import stages
 from tests.analysis.slow_path import CLIENT, CONSUMER, PRODUCER, SERVER, Node, reference
 
-SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=200)
+SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=120)
 Piece = tuple[int, int, int, int]
 
 

@@ -7,7 +7,7 @@ from collector.writer import TRACES
 from tests.benchmarks import crash
 from tests.collector.conftest import opened
 
-ROUNDS = 8
+ROUNDS = 5
 
 
 def test_acknowledged_spans_survive_kill_9_exactly_once(tmp_path: Path) -> None:

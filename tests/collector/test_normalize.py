@@ -19,7 +19,7 @@ from tests.collector import oracle
 from tests.collector import oracle_otlp as otlp
 from tests.collector.oracle_build import Made, body, pairs
 
-SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=150, phases=(Phase.explicit, Phase.generate))
+SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=100, phases=(Phase.explicit, Phase.generate))
 RULES = Rules(salt=b"salt")
 
 

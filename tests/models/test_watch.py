@@ -22,10 +22,11 @@ from collector.pipeline import Pipeline
 from collector.store import open_store
 from collector.writer import METRICS, TRACES
 from models.errors import ArtifactError
-from models.train import TrainReport
+from models.train import TrainReport, TrainSettings, train_to_folder
 from models.watch import Watch
 from tests.collector.conftest import T0_NS, body, one, rows, span
 from tests.conftest import ServerProcess
+from tests.models import synthetic
 
 
 def calls(count: int, *, factor: float = 0.25, first: int = 1) -> list[Span]:
@@ -90,15 +91,17 @@ def test_traffic_that_moved_away_asks_for_training(small_report: TrainReport, tm
     assert "overrun_predictor_retrain 1" in metric_lines(state)
 
 
-def test_a_newer_artifact_is_taken_over_and_counts_anew(small_report: TrainReport, azure_report: TrainReport, tmp_path: Path) -> None:
+def test_a_newer_artifact_is_taken_over_and_counts_anew(small_report: TrainReport, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(small_report.folder, tmp_path / "a"))
+    newer = train_to_folder(synthetic.trace(), tmp_path / "b", settings=TrainSettings(max_trees=10))
+    assert newer.version != small_report.version
     watch = Watch(folder, assemble)
     with watching(tmp_path / "t.db", watch) as pipeline:
         take_in(pipeline, calls(20))
         shutil.rmtree(folder)
-        shutil.copytree(azure_report.folder, folder)
+        shutil.copytree(newer.folder, folder)
         take_in(pipeline, calls(5, first=30))
-    assert (watch.state()["artifact"], watch.state()["predicted"]) == (azure_report.version, 4)
+    assert (watch.state()["artifact"], watch.state()["predicted"]) == (newer.version, 4)
 
 
 def test_too_few_calls_say_nothing_and_a_missing_artifact_is_refused(small_report: TrainReport, tmp_path: Path) -> None:
