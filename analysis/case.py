@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
 from analysis.budget import BoolArray, Budgets, FloatArray, StageTimes
 from analysis.calls import Calls
+from analysis.demand import Demand, demand
 from analysis.finding import MIN_BREACHING, MOST_EXEMPLARS, SEED, Diagnosis, NotEnoughData, Severity
 from analysis.slo import Slo
 from analysis.tail import IntArray, Tail, share_interval
@@ -24,6 +25,8 @@ from analysis.tree import Tree
 CRITICAL_BURN: Final = 14.4
 # Part of the excess from which the work itself, not the wait for it, is the stage of a slow engine; own default, as for what is ruled out.
 MIN_SLOWED: Final = 0.1
+# What a case reads of its periods, whichever of the same requests it asks about.
+_OF_PERIODS: Final = ("calls", "calls_before", "served", "mine", "tree", "tree_before", "prompts", "demand")
 # Stages whose time depends on how busy the engine is.
 ENGINE_STAGES: Final = ("queue", "kv_transfer", "prefill", "decode", "first_token", "generation")
 
@@ -114,6 +117,11 @@ class Case:
         return self.calls.to_models(told), None if self.calls_before is None else self.calls_before.to_models(told)
 
     @functools.cached_property
+    def demand(self) -> Demand | None:
+        """Why the engine has more to do than in the baseline, None where that is unknown; see `analysis.demand`."""
+        return demand(self)
+
+    @functools.cached_property
     def mine(self) -> Calls:
         """The calls of the judged requests in the period (those that the window's filter keeps)."""
         return self.calls.of_requests(self.rows["trace_key"])
@@ -153,6 +161,12 @@ class Case:
     def prompts(self) -> pl.DataFrame:
         """Model calls of the judged period with `prompt_hash`, among the spans of `tree`."""
         return self.lookups.prompts(self.period, self.origin, self.rows.height)
+
+    def about(self, **changes: Any) -> Case:
+        """Return the same rows and periods asked about other slow ones (fields as given): what is known of the periods is not read again."""
+        other = replace(self, **changes)
+        other.__dict__.update({name: self.__dict__[name] for name in _OF_PERIODS if name in self.__dict__})
+        return other
 
     def _tree(self, period: Period, traces: pl.Series | None = None) -> Tree:
         return Tree(self.lookups.spans(period, self.origin, self.rows.height, traces))

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
-from analysis.case import Case
+
+if TYPE_CHECKING:
+    from analysis.case import Case
 
 # Growth of the engine's work below this explains no queue: minute-to-minute noise of a Poisson stream of a few hundred calls; own default.
 MIN_GROWTH: Final = 1.1

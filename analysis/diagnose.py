@@ -238,14 +238,16 @@ def diagnose(
         rows = [msgspec.structs.replace(row, amber=row.over) for row in rows]
     if not over and not ((with_findings or about) and _worse(facts)):
         return Diagnosed(_within(facts), good, facts.baseline, rows, [], _checklist(facts), {}, budgets=held)
-    ranked = run_rules(_case(facts, lookups, coverage), rules()) if with_findings else about or Ranked([], [], [], {})
+    case = _case(facts, lookups, coverage) if with_findings else None
+    ranked = run_rules(case, rules()) if case is not None else about or Ranked([], [], [], {})
     earlier = _against_earlier(facts) if over and with_findings and not ranked.causes else None
     if earlier is not None:
-        again = run_rules(_case(earlier, lookups, coverage), rules())
-        facts, ranked = (earlier, again) if again.causes else (facts, ranked)
-    if over and with_findings:
+        asked = _case(earlier, lookups, coverage)
+        again = run_rules(asked, rules())
+        facts, ranked, case = (earlier, again, asked) if again.causes else (facts, ranked, case)
+    if over and case is not None:
         ranked = replace(ranked, causes=[*ranked.causes, *_beside(facts, ranked, lookups, baseline, budgets, coverage)])
-        ranked = replace(ranked, causes=_with_remaining(facts, ranked, lookups, coverage))
+        ranked = replace(ranked, causes=_with_remaining(facts, ranked, case))
     told = Known(ranked, facts.metric, facts.onset)
     if lookups.simulated is not None and ranked.causes:
         ranked = replace(ranked, causes=lookups.simulated(facts.metric, ranked.causes, _period(facts)))
@@ -545,18 +547,18 @@ def _beside(
     return found[len(ranked.causes) :]
 
 
-def _with_remaining(facts: _Facts, ranked: Ranked, lookups: Lookups, coverage: float | None) -> list[Diagnosis]:
+def _with_remaining(facts: _Facts, ranked: Ranked, case: Case) -> list[Diagnosis]:
     """Return the causes with a further one: what makes those requests slow that would still be over the limit without the causes found.
 
     These lose of each stage the part of its excess that they claim; and what they still explain among the rest is theirs.
     """
-    found = _remaining(facts, ranked, lookups, coverage)
+    found = _remaining(facts, ranked, case)
     if found is None:
         return ranked.causes
     return [*ranked.causes[:1], *(one for one in ranked.causes[1:] if one.finding.rule not in found.brings), found]
 
 
-def _remaining(facts: _Facts, ranked: Ranked, lookups: Lookups, coverage: float | None) -> Diagnosis | None:
+def _remaining(facts: _Facts, ranked: Ranked, case: Case) -> Diagnosis | None:
     if facts.excess.reference != "baseline" or facts.base is None or not ranked.causes:
         return None
     times = _without(facts.times, facts.excess, ranked.causes)
@@ -566,9 +568,10 @@ def _remaining(facts: _Facts, ranked: Ranked, lookups: Lookups, coverage: float 
     if n_slow < MIN_BREACHING or wilson(n_slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0] <= 1.0 - facts.slo.goodput_target:
         return None
     _, excess = _tails(times.total_ms, times, facts.limits_ms, since, facts.base, facts.metric, facts.slo)
-    rest = replace(facts, values=times.total_ms, times=times, breaching=slow, excess=excess)
+    source = facts.base if excess.reference == "baseline" else facts.ok
+    rest = case.about(values=times.total_ms, times=times, breaching=slow, tail=excess, reference=source[excess.reference_index])
     told = {one.finding.rule for one in ranked.causes} | ranked.consequences
-    return next((one for one in run_rules(_case(rest, lookups, coverage), rules(), told).causes if one.finding.rule not in told), None)
+    return next((one for one in run_rules(rest, rules(), told).causes if one.finding.rule not in told), None)
 
 
 def _without(times: StageTimes, excess: Tail, causes: list[Diagnosis]) -> StageTimes:

@@ -11,7 +11,7 @@ import polars as pl
 from analysis.budget import FloatArray
 from analysis.case import Case
 from analysis.clocks import clocks
-from analysis.demand import MIN_TOLD, Demand, Hits, demand, has_grown, hit_ratio, lost_and_longer, slope
+from analysis.demand import MIN_TOLD, Demand, Hits, has_grown, hit_ratio, lost_and_longer, slope
 from analysis.speed import decode_parts
 
 STAGES: Final = ("prefill", "first_token")
@@ -76,7 +76,7 @@ def _side(rows: pl.DataFrame, column: str, engine_hits: float | None, told: bool
 
 def knock_on(case: Case, factor: str) -> dict[str, float]:
     """Return what one factor of the engine's growing work (a field of `Demand`) added to the waiting and to the pace of reading and writing, in ms a stage."""
-    found = demand(case)
+    found = case.demand
     if found is None or not has_grown(found):
         return {}
     return spread(case, getattr(found, factor))
@@ -90,7 +90,7 @@ def spread(case: Case, share: float) -> dict[str, float]:
     parts = slower(case)
     lower = clocks(case).ratio
     if lower > 1.0:
-        work = demand(case)
+        work = case.demand
         more = math.log(max(1.0, work.growth)) if work is not None else 0.0
         share *= more / (more + math.log(lower))
         parts = {stage: max(0.0, ms - (1.0 - 1.0 / lower) * case.tail.tail_ms.get(stage, 0.0)) if stage != "queue" else ms for stage, ms in parts.items()}
@@ -107,5 +107,5 @@ def slower(case: Case) -> dict[str, float]:
 
 def grown(case: Case) -> Demand | None:
     """Return the growth of the engine's work where it is large enough to explain a queue."""
-    found = demand(case)
+    found = case.demand
     return found if found is not None and found.growth >= 1.1 else None

@@ -32,7 +32,7 @@ from analysis.budget import FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import Demand, demand
+from analysis.demand import Demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
 from analysis.speed import Slowdown, decode_parts, same_batch_pace, slowdown
 
@@ -59,7 +59,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if found is None:
         return None
     ratio = found.now.running / max(found.before.running, 1.0)
-    grown = demand(case)
+    grown = case.demand
     if ratio < MIN_BATCH or found.batch_ms < found.prefill_ms or (grown is not None and _busier(case, grown)):
         return RuledOut(what=RULE, figure=f"{found.now.running:.1f} calls run at a time, {found.before.running:.1f} before")
     pace = same_batch_pace(case.calls_before, case.calls)

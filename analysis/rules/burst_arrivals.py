@@ -32,7 +32,6 @@ import numpy as np
 from analysis.bursts import MIN_BURSTS, arrival_dispersion
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut
 from analysis.prefill import spread
 from analysis.tenants import one_tenant
@@ -55,7 +54,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     usual = max(before if before is not None else 1.0, 1.0)
     if now < MIN_BURSTS * usual:
         return RuledOut(what=RULE, figure=f"the dispersion of arrivals is {now:.1f}, {usual:.1f} {'before' if before is not None else 'for independent ones'}")
-    grown = demand(case)
+    grown = case.demand
     if grown is not None and (grown.arrivals_ratio > STEADY or grown.repeats > 0.5):
         return None
     tenant = one_tenant(case)

@@ -34,7 +34,7 @@ import numpy as np
 from analysis.calls import known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import Demand, demand, has_grown
+from analysis.demand import Demand, has_grown
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
 from analysis.speed import Slowdown, decode_parts, slowdown
 from analysis.stalls import Odds, stall_odds
@@ -72,7 +72,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     claims = {"decode": share * parts["speed"] if case.metric not in ("tpot", "itl") else share * case.excess_ms("decode")}
     if not enough(case, claims):
         return None
-    grown = demand(case)
+    grown = case.demand
     return too_few_breaches(case) or _diagnosis(case, found, odds, claims, amplifier=grown is not None and _brought(grown))
 
 

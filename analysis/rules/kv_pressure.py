@@ -34,7 +34,7 @@ import numpy as np
 
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import demand, hit_ratio
+from analysis.demand import hit_ratio
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.kv import SHRUNK, Pressure, pressure
 from analysis.prefill import spread
@@ -57,7 +57,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return NotEnoughData("no KV usage: scrape the engine's /metrics") if case.calls.has_engine.any() else None
     rose = found.preempted - (found.preempted_before or 0.0)
     shrunk = found.capacity_ratio is not None and found.capacity_ratio < SHRUNK
-    grown = demand(case)
+    grown = case.demand
     # A cache that became too small shows first in what it no longer keeps: prompts are computed again before anything is preempted.
     full = rose >= MIN_PREEMPTED and (found.usage >= KV_FULL or shrunk)
     if not full and not (shrunk and grown is not None and grown.lost_ratio >= MIN_LOST):

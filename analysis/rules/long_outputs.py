@@ -35,7 +35,6 @@ import polars as pl
 
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, enough, named
-from analysis.demand import demand
 from analysis.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.latency import FloatArray
 from analysis.prefill import knock_on
@@ -75,7 +74,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if case.metric not in ("e2e", "ttft"):
         return None
     # What all write more keeps the engine busy: who waits for it need not get a longer answer himself.
-    work, answer_part = demand(case), max(0.0, 1.0 - thought_part(case) - _for_nobody(case))
+    work, answer_part = case.demand, max(0.0, 1.0 - thought_part(case) - _for_nobody(case))
     busier = {name: answer_part * ms for name, ms in knock_on(case, "output").items()}
     lengthened = work is not None and work.output_ratio >= MIN_GROWTH and enough(case, busier)
     if case.tail.share(stage) < MIN_PART and not lengthened:

@@ -32,7 +32,6 @@ import polars as pl
 from analysis.calls import Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ratio
 from analysis.prefill import spread
 from analysis.repeats import impatient, more_attempts
@@ -65,7 +64,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     was = before.tokens if before is not None else 0.0
     if now.tokens < MIN_WASTED or now.tokens < 1.5 * was:
         return RuledOut(what=RULE, figure=f"{say_ratio(now.tokens)} of the tokens are written after the client left, {say_ratio(was)} before")
-    grown = demand(case)
+    grown = case.demand
     if more_attempts(case):
         return None
     fits = _fits(case, now.tokens, was)

@@ -33,7 +33,6 @@ import polars as pl
 from analysis.calls import MIN_CALLS, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
 from analysis.goodput import wilson
 from analysis.prefill import spread
@@ -60,7 +59,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     found = noisiest(case)
     if found is None:
         return None
-    grown = demand(case)
+    grown = case.demand
     if grown is None or grown.growth < 1.1 or found.part < MIN_PART or found.share_now < MIN_RISE * found.share_before:
         return RuledOut(what=RULE, figure=f"{printable(found.name)} brought most of the added work, {say_ratio(found.part)} of it")
     slow = case.slow["tenant"]

@@ -34,7 +34,7 @@ import numpy as np
 from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import demand, hit_ratio
+from analysis.demand import hit_ratio
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.kv import shrunk
 from analysis.prefill import Reading, knock_on, reading
@@ -64,7 +64,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     hits = hit_ratio(case)
     before, now = (hits.before, hits.now) if hits is not None else (found.hit_usual, found.hit_slow)
     drop = max(before - now, found.hit_usual - found.hit_slow)
-    work = demand(case)
+    work = case.demand
     recomputed = work.lost_ratio if work is not None else 0.0
     if (drop < MIN_DROP and recomputed < MIN_RECOMPUTED) or (case.baseline is None and found.hit_slow >= LOW_HITS):
         return RuledOut(what=RULE, figure=f"{say_ratio(max(now, 0.0))} of input tokens hit the cache, {say_ratio(before)} before") if hits else None

@@ -37,7 +37,7 @@ from analysis.calls import Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import MIN_GROWTH as MIN_WORK
-from analysis.demand import demand, lost_and_longer, slope
+from analysis.demand import lost_and_longer, slope
 from analysis.finding import MIN_PART, MIN_SHIFTED, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.prefill import Reading, knock_on, reading
 from analysis.rules.long_outputs import MIN_CLIFF, cliffs_delta
@@ -62,7 +62,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     delta, everyone = cliffs_delta(sides[0], sides[1]), _everyone(case)
     if everyone is None and max(slow / max(usual, 1.0), 1.0 + more) < MIN_GROWTH:
         return RuledOut(what=RULE, figure=f"{found.input_slow:,.0f} input tokens in slow and {found.input_usual:,.0f} in {case.tail.reference} requests")
-    busier, work = knock_on(case, "input"), demand(case)
+    busier, work = knock_on(case, "input"), case.demand
     claims = {**busier, found.stage: found.input_ms + busier.get(found.stage, 0.0)}
     if found.stage == "first_token" and work is not None and work.growth >= MIN_GROWTH:
         # Where no engine tells, the wait for what all have to read hides in the first token.
@@ -78,7 +78,7 @@ def _everyone(case: Case) -> tuple[float, float] | None:
 
     Thousands of calls tell a growth that the few slow ones, chosen for being slow before as well, do not: it counts as the growth of any other work.
     """
-    (now, before), work = case.served, demand(case)
+    (now, before), work = case.served, case.demand
     if before is None or work is None or 1.0 + work.longer_ratio < MIN_WORK:
         return None
     sides = [side.of("input_tokens")[known(side.of("input_tokens"))] for side in (now, before)]

@@ -32,7 +32,6 @@ import numpy as np
 
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.outside import clustering, outside, spikes
 from analysis.rules.token_rate_sag import MOST_EACH
@@ -75,7 +74,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     refused = float(np.nanmean(case.calls.frame["http_status"].fill_null(0).to_numpy() == 429)) if len(case.calls) else 0.0
     kinds = case.calls.frame["error_type"].fill_null("").str.contains("(?i)rate.?limit|429").to_numpy()
     refused = max(refused, float(kinds.mean()) if len(kinds) else 0.0)
-    grown = demand(case)
+    grown = case.demand
     pace = case.mine.median("tpot_ms"), case.calls_before.median("tpot_ms") if case.calls_before is not None else None
     fix = bound_fix(
         case, "second_provider", "Fail over to a second provider",

@@ -36,7 +36,7 @@ import polars as pl
 from analysis.calls import Calls
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import MIN_GROWTH, demand
+from analysis.demand import MIN_GROWTH
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.prefill import knock_on
 from analysis.repeats import MIN_AMPLIFICATION, MIN_RISE, Attempts, amplification, attempts
@@ -88,13 +88,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 
 def _fed(case: Case) -> bool:
     """Say whether a single call became more work, by longer prompts or answers or a lost cache: no repeat does that."""
-    grown = demand(case)
+    grown = case.demand
     return grown is not None and grown.growth > 1.0 and grown.growth ** (grown.input + grown.cache + grown.output) >= MIN_GROWTH
 
 
 def _claims(case: Case, lost_ms: float) -> dict[str, float]:
     """The repeats' part of the busier engine, and the time lost with abandoned attempts, in proportion to the stages that grew."""
-    claims, grown_work = dict(knock_on(case, "repeats")), demand(case)
+    claims, grown_work = dict(knock_on(case, "repeats")), case.demand
     if grown_work is not None and grown_work.growth >= MIN_GROWTH and not case.calls.has_engine.any():
         # Where no engine tells, the wait behind the repeats hides in the first token.
         claims["first_token"] = grown_work.repeats * case.excess_ms("first_token")

@@ -32,7 +32,6 @@ import numpy as np
 from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
 from analysis.speed import decode_parts
 from analysis.stalls import stall_odds
@@ -65,7 +64,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims = {"decode": case.excess_ms("decode")}
     if not enough(case, claims):
         return None
-    grown = demand(case)
+    grown = case.demand
     each = grown.growth / max(grown.calls_ratio, 1e-9) if grown is not None else 1.0
     odds = stall_odds(case.calls, np.where(case.calls.has_engine, np.nan, case.calls.asked_meanwhile), usual_ms)
     stalls = odds is not None and odds.clear

@@ -41,7 +41,7 @@ from analysis.bursts import MIN_BURSTS, burstiness
 from analysis.calls import Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, enough, named
-from analysis.demand import MIN_GROWTH, Demand, demand
+from analysis.demand import MIN_GROWTH, Demand
 from analysis.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
 from analysis.latency import FloatArray
 from analysis.prefill import spread
@@ -116,7 +116,7 @@ class Gauges(NamedTuple):
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the capacity cause with replicas to add and its bound, None when queue or growth say otherwise."""
-    waiting, found = case.excess_ms(STAGE), demand(case)
+    waiting, found = case.excess_ms(STAGE), case.demand
     # A fuller engine slows tokens before it makes anybody wait long: where the growth of its work is known, the wait need not carry the excess alone.
     if case.tail.share(STAGE) < (MIN_PART if found is None else MIN_WAITING):
         return None
