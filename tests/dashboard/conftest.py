@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,6 +23,7 @@ from dashboard import launch
 from tests.analysis.builders import store
 from tests.conftest import ServerProcess
 from tests.dashboard.fake_api import fake_api
+from tests.dashboard.watched import Open, Site, Watched
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # Written into every attribute that reaches a page; each would leave a mark on `window` if anything ran it.
@@ -36,19 +36,6 @@ HOSTILE = (
 def _no_components(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streamlit looks through every installed package for components before each run of a page in this process: half of the time a run takes."""
     monkeypatch.setattr(manifest_scanner, "scan_component_manifests", list)
-
-
-@dataclass(frozen=True)
-class Site:
-    """A dashboard with its server; `window` is the query that shows what the server holds."""
-
-    url: str
-    api: str
-    window: dict[str, str]
-
-    def answer(self, path: str, **more: str) -> Any:
-        """What the API says about the window, as JSON."""
-        return httpx.get(f"{self.api}/api/v1/{path}", params=self.window | more, trust_env=False, timeout=60).raise_for_status().json()
 
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
@@ -85,6 +72,20 @@ def context(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     made.set_default_timeout(60_000)  # a slow machine is no failure
     yield made
     made.close()
+
+
+@pytest.fixture
+def opened(context: Any) -> Iterator[Open]:
+    """Open a page; closed at the end of the test."""
+    made: list[Watched] = []
+
+    def new() -> Watched:
+        made.append(Watched(context))
+        return made[-1]
+
+    yield new
+    for watched in made:
+        watched.page.close()
 
 
 @pytest.fixture(scope="module")

@@ -4,131 +4,31 @@ import csv
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
-from playwright.sync_api import TimeoutError
 
 from analysis.finding import SIMULATING
-from dashboard import nav
-from dashboard.theme import DARK, LIGHT, say_ms, say_ratio
-from tests.dashboard.conftest import HOSTILE, Site, send_made, settled
+from dashboard.theme import say_ms, say_ratio
+from tests.dashboard.conftest import HOSTILE, send_made, settled
+from tests.dashboard.watched import Open, Site, Watched
 
 
-class Watched:
-    """A page in the browser, and all that it asked for and complained of."""
-
-    def __init__(self, context: Any) -> None:
-        self.page = context.new_page()
-        self.hosts: set[str] = set()
-        self.complaints: list[str] = []
-        self.page.on("request", lambda request: self.hosts.add(urlsplit(request.url).hostname or urlsplit(request.url).scheme))
-        self.page.on("console", self._heard)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("websocket", lambda socket: self.hosts.add(urlsplit(socket.url).hostname))
-
-    def _heard(self, message: Any) -> None:
-        if message.type == "error":
-            self.complaints.append(f"{message.text} {message.location}")
-
-    def open(self, site: Site, page: str, **query: str) -> "Watched":
-        """Go there and wait until the page is drawn."""
-        self.page.goto(f"{site.url}/{'' if page == 'verdict' else page}?{urlencode(site.window | query)}")
-        self.page.wait_for_selector(".ov-box")
-        self.settle()
-        return self
-
-    def still(self) -> "Watched":
-        """Nothing fades or slides on the pages that are opened from now on: drawing that took nearly half of the browser's time."""
-        self.page.add_init_script("""addEventListener('DOMContentLoaded', () => {
-            const style = document.createElement('style')
-            style.textContent = '*, *::before, *::after {transition: none !important; animation: none !important}'
-            document.head.append(style)
-        })""")
-        return self
-
-    def go(self, title: str, name: str) -> None:
-        """Go to another page by the navigation, as a person does."""
-        self.page.get_by_role("link", name=title, exact=True).first.click()
-        self.page.wait_for_url(f"**/{name}**")
-        self.page.wait_for_timeout(100)
-        self.settle()
-        self.page.wait_for_selector(".ov-box")
-        self.settle()
-
-    def drag(self, left: float, right: float, top: float, bottom: float) -> None:
-        """Draw a box on the first chart; the corners are shares of its area."""
-        chart = self.page.locator(".js-plotly-plot .nsewdrag").first
-        chart.scroll_into_view_if_needed()
-        box = chart.bounding_box()
-        self.page.mouse.move(box["x"] + left * box["width"], box["y"] + top * box["height"])
-        self.page.mouse.down()
-        self.page.mouse.move(box["x"] + right * box["width"], box["y"] + bottom * box["height"], steps=8)
-        self.page.mouse.up()
-
-    def turn(self, look: str) -> None:
-        """The machine turns dark or light: the page follows at once, its charts when it is drawn anew (R is Streamlit's key for that)."""
-        self.settle()
-        self.page.emulate_media(color_scheme=look)
-        self.page.evaluate("document.activeElement.blur()")
-        for _ in range(6):  # a page that is just being drawn does not hear the key
-            self.page.keyboard.press("r")
-            with suppress(TimeoutError):
-                self.charts_are({"light": LIGHT, "dark": DARK}[look].background, timeout=10_000)
-                break
-        self.settle()
-
-    def charts_are(self, background: str, timeout: float | None = None) -> None:
-        """Every place of a chart holds one, in that look, with its words; the program for charts may still be on its way when the page has ended."""
-        self.page.wait_for_function("""background => [...document.querySelectorAll('[data-testid=stPlotlyChart], [data-testid=stSkeleton]')].every(place => {
-            const chart = place.querySelector('.js-plotly-plot')
-            return chart?.layout?.paper_bgcolor === background && chart.parentElement.ariaLabel
-        })""", arg=background, timeout=timeout)
-
-    def settle(self) -> None:
-        self.page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
-
-    def drawn(self, charts: int) -> "Watched":
-        """Wait until so many charts stand."""
-        self.page.wait_for_function("n => document.querySelectorAll('.js-plotly-plot .xaxislayer-above').length >= n", arg=charts)
-        return self
-
-    @property
-    def text(self) -> str:
-        return str(self.page.inner_text('[data-testid="stMain"]'))
-
-    def silent(self) -> None:
-        """Nothing but this machine was asked, and nothing was complained of."""
-        assert self.hosts <= {"127.0.0.1", "data", "blob"}
-        assert self.complaints == []
-
-
-Open = Callable[..., Watched]
-
-
-@pytest.fixture
-def opened(context: Any) -> Iterator[Open]:
-    """Open a page; closed at the end of the test."""
-    made: list[Watched] = []
-
-    def new() -> Watched:
-        made.append(Watched(context))
-        return made[-1]
-
-    yield new
-    for watched in made:
-        watched.page.close()
+def simulated(site: Site) -> dict[str, Any]:
+    """The report once its fixes have been simulated, which changes what it says."""
+    until = time.monotonic() + 60
+    while SIMULATING in json.dumps(report := site.answer("report")) and time.monotonic() < until:
+        time.sleep(0.2)
+    return dict(report)
 
 
 def test_the_verdict_is_the_apis(servers: dict[str, Site], opened: Open) -> None:
     site = servers["demo"]
-    report = site.answer("report")
+    report = simulated(site)
     seen = opened().open(site, "verdict")
     text = " ".join(seen.text.split())
     assert report["verdict"]["sentence"] in text
@@ -226,68 +126,9 @@ def test_filters_stay_in_the_url_from_page_to_page(servers: dict[str, Site], ope
     seen.silent()
 
 
-@pytest.mark.parametrize("held", ["demo", "hostile", "one", "metrics-missing", "client-only", "empty"])
-def test_every_page_of_every_data_set_is_drawn_in_silence_light_and_dark(servers: dict[str, Site], opened: Open, held: str) -> None:
-    site, looks = servers[held], ("light", "dark")
-    # The one page that is loaded and not gone to: with a fix that needs no engine to be fitted first.
-    seen = opened().still().open(site, "whatif", fix="clip", p_stage="queue", p_limit_ms="500")
-    for number, place in enumerate(sorted(nav.PLACES, key=lambda place: place.name != "whatif")):
-        if number:
-            seen.go(place.title, "" if place.name == "verdict" else place.name)
-        # A page begins in the look in which the last one was left.
-        for turn, look in enumerate(looks if number % 2 == 0 else looks[::-1]):
-            if turn:
-                seen.turn(look)
-            _sound(seen, place.name, look)
-        if held == "empty" and place.name != "length":
-            assert "Waiting for the first span" in seen.text
-            seen.page.get_by_text(f"OTEL_EXPORTER_OTLP_ENDPOINT={site.api}").first.wait_for()
-        if held == "demo":
-            _fits(seen, place.name)
-    seen.silent()
-
-
-_PHONE = 390
-
-
-def _fits(seen: Watched, page: str) -> None:
-    """A page is as wide as a phone or a large screen, and what is wider scrolls inside of it."""
-    now = seen.page.viewport_size["width"]
-    for width in (now, _PHONE, 1920 if now == 1280 else 1280):
-        seen.page.set_viewport_size({"width": width, "height": 900})
-        seen.page.wait_for_function("w => document.scrollingElement.clientWidth === w", arg=width)
-        # What is wider now may still be shrinking: what counts is that it ends inside.
-        seen.page.wait_for_function("""w => [...document.querySelectorAll('[data-testid=stMain] .ov *')]
-            .filter(e => !e.closest('.ov-scroll, .ov-rows, .ov-bar, pre')).every(e => e.getBoundingClientRect().right <= w + 1)
-            && document.querySelector('[data-testid=stMain]').scrollWidth <= w""", arg=width)
-        if width == _PHONE:  # every column is in sight, whatever it is called
-            seen.page.wait_for_function("[...document.querySelectorAll('.ov-scroll')].every(e => e.scrollWidth <= e.clientWidth)")
-        sizes = seen.page.evaluate("[...document.querySelectorAll('.ov p, .ov td, .ov dd, .ov small')].map(e => parseFloat(getComputedStyle(e).fontSize))")
-        assert min(sizes) >= 12, page
-
-
-def _sound(seen: Watched, page: str, look: str) -> None:
-    """A page states something in its look, shows no error, says its charts in words, and ran nothing that was sent."""
-    theme = {"light": LIGHT, "dark": DARK}[look]
-    colours = [f"rgb({int(code[1:3], 16)}, {int(code[3:5], 16)}, {int(code[5:7], 16)})" for code in (theme.background, theme.ink, theme.over)]
-    assert seen.page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor") == colours[0], page
-    assert seen.page.evaluate("getComputedStyle(document.querySelector('.ov-box h1')).color") in colours[1:], page
-    # A chart whose data has just moved is drawn anew; what counts is that each ends in the look, with its words.
-    seen.charts_are(theme.background)
-    assert seen.page.locator(".ov-box h1").first.inner_text(), page
-    assert seen.page.locator('[data-testid="stException"], [data-testid="stAlert"], [role=alert]').count() == 0, (page, seen.text[:500])
-    assert seen.page.evaluate("window.pwned") is None
-    assert seen.page.evaluate("getComputedStyle(document.body).display") != "none"
-    assert seen.page.locator("img[src='x'], [data-testid=stMain] script, a[href^='javascript']").count() == 0
-    assert all(alt for alt in seen.page.eval_on_selector_all("[data-testid=stMain] img", "list => list.map(i => i.alt)"))
-
-
 def test_the_incident_is_solved_in_four_clicks(servers: dict[str, Site], opened: Open) -> None:
     site = servers["demo"]
-    until = time.monotonic() + 60
-    while SIMULATING in json.dumps(report := site.answer("report")) and time.monotonic() < until:
-        time.sleep(0.2)
-    finding = report["findings"][0]
+    finding = simulated(site)["findings"][0]
     seen = opened().open(site, "verdict")
     seen.page.get_by_role("link", name="See the evidence").click()
     seen.page.get_by_text("Exemplar 1").first.wait_for()

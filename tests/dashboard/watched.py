@@ -1,0 +1,116 @@
+"""A page in a real browser, with what it asked and complained of."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import httpx
+from playwright.sync_api import TimeoutError
+
+from dashboard.theme import DARK, LIGHT
+
+
+@dataclass(frozen=True)
+class Site:
+    """A dashboard with its server; `window` is the query that shows what the server holds."""
+
+    url: str
+    api: str
+    window: dict[str, str]
+
+    def answer(self, path: str, **more: str) -> Any:
+        """What the API says about the window, as JSON."""
+        return httpx.get(f"{self.api}/api/v1/{path}", params=self.window | more, trust_env=False, timeout=60).raise_for_status().json()
+
+
+class Watched:
+    """A page in the browser, and all that it asked for and complained of."""
+
+    def __init__(self, context: Any) -> None:
+        self.page = context.new_page()
+        self.hosts: set[str] = set()
+        self.complaints: list[str] = []
+        self.page.on("request", lambda request: self.hosts.add(urlsplit(request.url).hostname or urlsplit(request.url).scheme))
+        self.page.on("console", self._heard)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("websocket", lambda socket: self.hosts.add(urlsplit(socket.url).hostname))
+
+    def _heard(self, message: Any) -> None:
+        if message.type == "error":
+            self.complaints.append(f"{message.text} {message.location}")
+
+    def open(self, site: Site, page: str, **query: str) -> "Watched":
+        """Go there and wait until the page is drawn."""
+        self.page.goto(f"{site.url}/{'' if page == 'verdict' else page}?{urlencode(site.window | query)}")
+        self.page.wait_for_selector(".ov-box")
+        self.settle()
+        return self
+
+    def still(self) -> "Watched":
+        """Nothing fades or slides on the pages that are opened from now on: drawing that took nearly half of the browser's time."""
+        self.page.add_init_script("""addEventListener('DOMContentLoaded', () => {
+            const style = document.createElement('style')
+            style.textContent = '*, *::before, *::after {transition: none !important; animation: none !important}'
+            document.head.append(style)
+        })""")
+        return self
+
+    def go(self, title: str, name: str) -> None:
+        """Go to another page by the navigation, as a person does."""
+        self.page.get_by_role("link", name=title, exact=True).first.click()
+        self.page.wait_for_url(f"**/{name}**")
+        self.page.wait_for_timeout(100)
+        self.settle()
+        self.page.wait_for_selector(".ov-box")
+        self.settle()
+
+    def drag(self, left: float, right: float, top: float, bottom: float) -> None:
+        """Draw a box on the first chart; the corners are shares of its area."""
+        chart = self.page.locator(".js-plotly-plot .nsewdrag").first
+        chart.scroll_into_view_if_needed()
+        box = chart.bounding_box()
+        self.page.mouse.move(box["x"] + left * box["width"], box["y"] + top * box["height"])
+        self.page.mouse.down()
+        self.page.mouse.move(box["x"] + right * box["width"], box["y"] + bottom * box["height"], steps=8)
+        self.page.mouse.up()
+
+    def turn(self, look: str) -> None:
+        """The machine turns dark or light: the page follows at once, its charts when it is drawn anew (R is Streamlit's key for that)."""
+        self.settle()
+        self.page.emulate_media(color_scheme=look)
+        self.page.evaluate("document.activeElement.blur()")
+        for _ in range(6):  # a page that is just being drawn does not hear the key
+            self.page.keyboard.press("r")
+            with suppress(TimeoutError):
+                self.charts_are({"light": LIGHT, "dark": DARK}[look].background, timeout=10_000)
+                break
+        self.settle()
+
+    def charts_are(self, background: str, timeout: float | None = None) -> None:
+        """Every place of a chart holds one, in that look, with its words; the program for charts may still be on its way when the page has ended."""
+        self.page.wait_for_function("""background => [...document.querySelectorAll('[data-testid=stPlotlyChart], [data-testid=stSkeleton]')].every(place => {
+            const chart = place.querySelector('.js-plotly-plot')
+            return chart?.layout?.paper_bgcolor === background && chart.parentElement.ariaLabel
+        })""", arg=background, timeout=timeout)
+
+    def settle(self) -> None:
+        self.page.wait_for_selector('[data-testid="stApp"][data-test-script-state="notRunning"]')
+
+    def drawn(self, charts: int) -> "Watched":
+        """Wait until so many charts stand."""
+        self.page.wait_for_function("n => document.querySelectorAll('.js-plotly-plot .xaxislayer-above').length >= n", arg=charts)
+        return self
+
+    @property
+    def text(self) -> str:
+        return str(self.page.inner_text('[data-testid="stMain"]'))
+
+    def silent(self) -> None:
+        """Nothing but this machine was asked, and nothing was complained of."""
+        assert self.hosts <= {"127.0.0.1", "data", "blob"}
+        assert self.complaints == []
+
+
+Open = Callable[..., Watched]
