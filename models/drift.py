@@ -3,8 +3,6 @@
 from collections import deque
 from typing import Final, TypedDict
 
-from analysis.finding import say_ratio
-
 # The newest finished requests that count; below MIN_ROWS nothing is said: at 200 a coverage of .90 has a standard error of .02.
 WINDOW: Final = 1_000
 MIN_ROWS: Final = 200
@@ -48,7 +46,8 @@ class Drift:
             reduction = 1.0 - own / median if median else None
         retrain = None
         if coverage is not None and not COVERAGE[0] <= coverage <= COVERAGE[1]:
-            retrain = f"P90 covers {say_ratio(coverage)} of the last {len(self._held):,} requests, wanted {say_ratio(COVERAGE[0])} to {say_ratio(COVERAGE[1])}"
+            low, high = (f"{100.0 * edge:.0f} %" for edge in COVERAGE)
+            retrain = f"P90 covers {100.0 * coverage:.3g} % of the last {len(self._held):,} requests, wanted {low} to {high}"
         elif reduction is not None and reduction < LEAST_REDUCTION:
-            retrain = f"the error is {100.0 * reduction:+.1f} % below the routes' recent median, wanted at least {say_ratio(LEAST_REDUCTION)}"
+            retrain = f"the error is {100.0 * reduction:+.1f} % below the routes' recent median, wanted at least {100.0 * LEAST_REDUCTION:.0f} %"
         return {"rows": len(self._held), "p90_coverage": coverage, "error_reduction": reduction, "retrain": retrain}

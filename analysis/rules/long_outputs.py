@@ -33,6 +33,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from analysis.calls import known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, enough, named
 from analysis.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_ms, say_ratio
@@ -54,6 +55,8 @@ MIN_TOKENS_N: Final = 5
 MIN_CLIFF: Final = 0.15
 # Growth of the mean answer of all calls from which those wait for it whose own is no longer; own default, as for prompts.
 MIN_GROWTH: Final = 1.2
+# So many times as many calls must run at a time for their pace to be the longer answers' doing; own default.
+MIN_FULLER: Final = 1.1
 
 
 class Parts(NamedTuple):
@@ -75,7 +78,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     # What all write more keeps the engine busy: who waits for it need not get a longer answer himself.
     work, answer_part = case.demand, max(0.0, 1.0 - thought_part(case) - _for_nobody(case))
-    busier = {name: answer_part * ms for name, ms in knock_on(case, "output").items()}
+    busier = {name: answer_part * ms for name, ms in knock_on(case, "output").items() if name != "decode" or _fuller(case)}
     lengthened = work is not None and work.output_ratio >= MIN_GROWTH and enough(case, busier)
     if case.tail.share(stage) < MIN_PART and not lengthened:
         return None
@@ -106,6 +109,12 @@ def _visible(case: Case) -> float:
         return 1.0
     thought = max(0.0, r1 - r0)
     return min(1.0, max(0.0, 1.0 - (thought + max(0.0, _by_further_calls(case, n0))) / more))
+
+
+def _fuller(case: Case) -> bool:
+    """Whether more calls run at a time: where no more do, longer answers slow nobody's pace but that of short ones beside them (`mixed_lengths`)."""
+    sides = [calls.running[known(calls.running)] for calls in (case.calls, case.calls_before) if calls is not None]
+    return len(sides) == 2 and all(map(len, sides)) and bool(sides[0].mean() > MIN_FULLER * sides[1].mean())
 
 
 def _for_nobody(case: Case) -> float:
