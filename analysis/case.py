@@ -14,6 +14,7 @@ import polars as pl
 
 from analysis.budget import BoolArray, Budgets, FloatArray, StageTimes
 from analysis.calls import Calls
+from analysis.clocks import Clocks, clocks
 from analysis.demand import Demand, demand
 from analysis.finding import MIN_BREACHING, MOST_EXEMPLARS, SEED, Diagnosis, NotEnoughData, Severity
 from analysis.slo import Slo
@@ -26,7 +27,7 @@ CRITICAL_BURN: Final = 14.4
 # Part of the excess from which the work itself, not the wait for it, is the stage of a slow engine; own default, as for what is ruled out.
 MIN_SLOWED: Final = 0.1
 # What a case reads of its periods, whichever of the same requests it asks about.
-_OF_PERIODS: Final = ("calls", "calls_before", "served", "mine", "tree", "tree_before", "prompts", "demand")
+_OF_PERIODS: Final = ("calls", "calls_before", "served", "mine", "tree", "tree_before", "prompts", "demand", "clocks")
 # Stages whose time depends on how busy the engine is.
 ENGINE_STAGES: Final = ("queue", "kv_transfer", "prefill", "decode", "first_token", "generation")
 
@@ -120,6 +121,11 @@ class Case:
     def demand(self) -> Demand | None:
         """Why the engine has more to do than in the baseline, None where that is unknown; see `analysis.demand`."""
         return demand(self)
+
+    @functools.cached_property
+    def clocks(self) -> Clocks:
+        """Whether the GPUs run slower than in the baseline; see `analysis.clocks`."""
+        return clocks(self)
 
     @functools.cached_property
     def mine(self) -> Calls:

@@ -14,8 +14,6 @@ from analysis.latency import min_n
 from analysis.report import Report
 
 SCHEMA: Final = "overrun.check/1"
-
-
 # What the sentence says itself.
 _SAID: Final = ("too_few_samples",)
 

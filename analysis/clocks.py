@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from analysis.case import Case, Period
 from analysis.speed import same_batch_pace
+
+if TYPE_CHECKING:
+    from analysis.case import Case, Period
 
 # Clocks follow the load by a few per cent: a fall from here on is a limit; own default.
 MIN_FALL: Final = 0.1

@@ -10,7 +10,6 @@ import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.case import Case
-from analysis.clocks import clocks
 from analysis.demand import MIN_TOLD, Demand, Hits, has_grown, hit_ratio, lost_and_longer, slope
 from analysis.speed import decode_parts
 
@@ -88,7 +87,7 @@ def spread(case: Case, share: float) -> dict[str, float]:
     A step's token budget is shared: who reads beside others reads more slowly, as who writes does. What lower clocks add is none of it.
     """
     parts = slower(case)
-    lower = clocks(case).ratio
+    lower = case.clocks.ratio
     if lower > 1.0:
         work = case.demand
         more = math.log(max(1.0, work.growth)) if work is not None else 0.0

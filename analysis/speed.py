@@ -6,13 +6,15 @@ baseline and of the judged period at once, each with its own coefficients; terms
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from analysis.budget import FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
-from analysis.case import Case
+
+if TYPE_CHECKING:
+    from analysis.case import Case
 
 # Calls with fewer output tokens than this measure a token's time badly; own default.
 MIN_TOKENS: Final = 8

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import itertools
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -107,30 +108,28 @@ def _json_bodies(path: Path, stream: IO[bytes], notes: list[str] | None) -> Iter
     """The bodies of a file of JSON: OTLP, of which lines are read one by one, or a load test's result."""
     if _kind(path) == ".jsonl":
         begin = next((line for line in stream if line.strip()), b"")
-        if _is_otlp(begin):
-            yield _from_json(msgspec.json.decode(begin))
-            for line in stream:
-                if line.strip():
-                    yield _from_json(msgspec.json.decode(line))
+        if (first := _otlp(begin)) is not None:
+            for document in itertools.chain(first, (msgspec.json.decode(line) for line in stream if line.strip())):
+                yield _from_json(document)
             return
         data = begin + stream.read()
     else:
         data = stream.read()
-        if _is_otlp(data):
-            for document in _documents(msgspec.json.decode(data)):
+        if (documents := _otlp(data)) is not None:
+            for document in documents:
                 yield _from_json(document)
             return
     test = load_tests.read(load_tests.documents_of(data), path.stat().st_mtime_ns)
     yield from _of_load_test(path, test, hashlib.sha256(data).digest(), notes)
 
 
-def _is_otlp(data: bytes) -> bool:
-    """Whether JSON has a root of OTLP on top, or in its first element; what is broken or empty is for OTLP's reader to refuse."""
+def _otlp(data: bytes) -> list[Any] | None:
+    """The requests in JSON with a root of OTLP on top, or in its first element; None of any other."""
     try:
-        value = _documents(msgspec.json.decode(data, type=dict[str, msgspec.Raw] | list[dict[str, msgspec.Raw]]))
-    except msgspec.DecodeError:
-        return False
-    return bool(value) and any(root in value[0] for root in _ROOTS)
+        found = _documents(msgspec.json.decode(data))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return found if found and isinstance(found[0], dict) and not found[0].keys().isdisjoint(_ROOTS) else None
 
 
 def _of_load_test(path: Path, test: load_tests.LoadTest, digest: bytes, notes: list[str] | None) -> Iterator[tuple[str, bytes]]:

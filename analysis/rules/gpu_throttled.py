@@ -29,7 +29,7 @@ import numpy as np
 
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.clocks import MIN_FALL, clocks
+from analysis.clocks import MIN_FALL
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ratio
 from analysis.prefill import slower, spread
 
@@ -40,7 +40,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the throttled GPU, None when clocks and tokens kept their pace."""
     if case.calls_before is None or not case.calls.has_engine.any():
         return None
-    found = clocks(case)
+    found = case.clocks
     if not found.lower:
         return RuledOut(what=RULE, figure=f"GPU clocks are {say_ratio(1.0 - found.fell)} of what they were") if found.known else None
     if found.ratio <= 1.0:
