@@ -35,6 +35,7 @@ from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import Demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
 from analysis.speed import Slowdown, decode_parts, same_batch_pace, slowdown
+from analysis.stalls import stall_odds
 
 RULE: Final = "batch_past_knee"
 MIN_BATCH: Final = 1.25
@@ -60,17 +61,24 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     ratio = found.now.running / max(found.before.running, 1.0)
     grown = case.demand
-    if ratio < MIN_BATCH or found.batch_ms < found.prefill_ms or (grown is not None and _busier(case, grown)):
+    stalls_ms = found.prefill_ms if _stalls(case, found) else 0.0
+    if ratio < MIN_BATCH or found.batch_ms < stalls_ms or (grown is not None and _busier(case, grown)):
         return RuledOut(what=RULE, figure=f"{found.now.running:.1f} calls run at a time, {found.before.running:.1f} before")
     pace = same_batch_pace(case.calls_before, case.calls)
     if pace is not None and pace > SAME_PACE:
         return RuledOut(what=RULE, figure=f"tokens take {pace:.2f} times as long at equal batch sizes")
     whole = found.batch_ms + found.prefill_ms + found.rest_ms
-    share = (found.batch_ms + max(0.0, found.rest_ms)) / whole if whole > 0.0 else 0.0
+    share = 1.0 - stalls_ms / whole if whole > 0.0 else 0.0
     claims = {"decode": share * parts["speed"] if case.metric not in ("tpot", "itl") else share * case.excess_ms("decode")}
     if not enough(case, claims):
         return None
     return too_few_breaches(case) or _diagnosis(case, found, ratio, pace, claims)
+
+
+def _stalls(case: Case, found: Slowdown) -> bool:
+    """Say whether tokens clearly stop for prompts: a fuller batch brings more of these as well, and no line tells apart what always goes together."""
+    odds = stall_odds(case.calls, np.where(case.calls.has_engine, case.calls.prefill_meanwhile, np.nan), found.usual_ms)
+    return odds is not None and odds.clear
 
 
 def _busier(case: Case, grown: Demand) -> bool:
@@ -79,10 +87,9 @@ def _busier(case: Case, grown: Demand) -> bool:
     With more requests the batch counts as past its knee only where it is much larger than it ever was before, which a limit that stayed where
     it was does not let happen.
     """
-    peaks = [case.gauge("running", before=side) for side in (True, False)]
-    higher = float(peaks[1].max() / max(peaks[0].max(), 1.0)) if len(peaks[0]) and len(peaks[1]) else 1.0
+    peaks = [float(np.nanmax(side.running[side.has_engine])) for side in (case.calls_before, case.calls) if side is not None]
     each = grown.growth / max(grown.calls_ratio, 1e-9)
-    return each > MOST_EACH or grown.repeats > 0.3 or (grown.arrivals_ratio > MOST_GROWTH and higher < HIGHER)
+    return each > MOST_EACH or grown.repeats > 0.3 or (grown.arrivals_ratio > MOST_GROWTH and peaks[-1] < HIGHER * peaks[0])
 
 
 def waited(calls: Calls) -> bool:

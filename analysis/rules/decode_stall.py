@@ -2,7 +2,7 @@
 
 Detects
     Time per output token that rose with the input tokens that the same engine prefilled for others meanwhile: every token
-    prefilled beside a running answer costs it more than before.
+    prefilled beside a running answer costs it more than before. Who comes while a prompt is read waits until it is read.
 
 Why it hurts
     Without chunking (or with too large a token budget) one long prompt occupies a whole iteration: everybody's next token
@@ -11,7 +11,7 @@ Why it hurts
 Evidence
     Time per token of slow and usual calls, split by regression into batch size, prefill meanwhile and rest; the cost of 1,000
     tokens prefilled a second, now and before; odds of a slow token given much prefill meanwhile, with a 95 % interval; longest
-    gaps between chunks where they are recorded.
+    gaps between chunks where they are recorded; the share of calls that came during a prompt's reading and waited it out.
 
 Fix
     Chunked prefill (--enable-chunked-prefill) with a smaller token budget (--max-num-batched-tokens 2048), or prefill on
@@ -30,14 +30,16 @@ Source
 from typing import Final
 
 import numpy as np
+import polars as pl
 
-from analysis.calls import known
+from analysis.calls import MIN_CALLS, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import Demand, has_grown
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
+from analysis.finding import MIN_PART, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.prefill import slower
 from analysis.speed import Slowdown, decode_parts, slowdown
-from analysis.stalls import Odds, stall_odds
+from analysis.stalls import Held, Odds, held, stall_odds, unchunked
 
 RULE: Final = "decode_stall"
 # Each token prefilled beside an answer must cost it this many times what it did, else more prefill came and nothing changed; own default.
@@ -54,29 +56,47 @@ def _brought(grown: Demand) -> bool:
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
-    """Return the stall with its bound, None when tokens come as before or slow down for another reason."""
-    parts = decode_parts(case)
-    if (case.tail.share("decode") < 0.25 and case.metric not in ("tpot", "itl")) or parts is None:
+    """Return the stall with its bound, None when tokens come and calls are taken up as before, or slow down for another reason."""
+    written = case.tail.share("decode") >= MIN_PART or case.metric in ("tpot", "itl")
+    if not written and case.tail.share("queue") + case.tail.share("prefill") < MIN_PART:
         return None
-    found = slowdown(case)
-    if found is None:
+    parts, found = decode_parts(case), slowdown(case)
+    if parts is None or found is None:
         return None
+    now = held(case.calls, found.usual_ms)
+    before = None if case.calls_before is None else held(case.calls_before, found.before.token_ms)
+    whole = unchunked(before, now)
+    waits = _waits(case, before, now) if whole else {}
+    if not written and not enough(case, waits):
+        return None
+    if case.baseline is None and whole is False:
+        return RuledOut(what=RULE, figure=f"{say_ratio(now.share)} of the calls that come while a prompt is read wait until it is read")
     odds = stall_odds(case.calls, np.where(case.calls.has_engine, case.calls.prefill_meanwhile, np.nan), found.usual_ms)
     per_token = found.now.prefill_ms / max(found.before.prefill_ms, 1e-9)
     dearer = case.baseline is None or per_token >= MIN_DEARER or found.now.prefill_ms * found.before.prefill > found.before.token_ms
-    if odds is None or not odds.clear or found.prefill_ms < found.batch_ms or not dearer:
+    # Calls that stand still fill the batch as well: where prompts are seen to be read in one piece, a batch that costs as much rules nothing out.
+    if odds is None or not odds.clear or not dearer or (found.prefill_ms < found.batch_ms and not whole):
         said = "unknown" if odds is None else f"{odds.ratio:.1f} ({odds.low:.1f} to {odds.high:.1f})"
         return RuledOut(what=RULE, figure=f"odds ratio of slow tokens during prefill of others {said}")
-    whole = found.batch_ms + found.prefill_ms + found.rest_ms
-    share = found.prefill_ms / whole if whole > 0.0 else 0.0
-    claims = {"decode": share * parts["speed"] if case.metric not in ("tpot", "itl") else share * case.excess_ms("decode")}
+    change = found.batch_ms + found.prefill_ms + found.rest_ms
+    share = found.prefill_ms / change if change > 0.0 else 0.0
+    claims = waits | {"decode": share * parts["speed"] if case.metric not in ("tpot", "itl") else share * case.excess_ms("decode")}
     if not enough(case, claims):
         return None
     grown = case.demand
-    return too_few_breaches(case) or _diagnosis(case, found, odds, claims, amplifier=grown is not None and _brought(grown))
+    brought = grown is not None and _brought(grown) and not (whole and before is not None and before.n >= MIN_CALLS)
+    return too_few_breaches(case) or _diagnosis(case, found, odds, claims, now, amplifier=brought)
 
 
-def _diagnosis(case: Case, found: Slowdown, odds: Odds, claims: dict[str, float], *, amplifier: bool) -> Diagnosis:
+def _waits(case: Case, before: Held | None, now: Held) -> dict[str, float]:
+    """Return what a slow request waited for prompts in front of it beyond what a usual one does, and read more slowly beside others, in ms a stage."""
+    own = pl.DataFrame({"trace_key": case.calls.frame["trace_key"], "ms": now.ms}).join(case.slow.select("trace_key"), on="trace_key", how="semi")
+    usual = float(before.ms.mean()) if before is not None else 0.0
+    ms = float(own["ms"].to_numpy().sum()) / max(case.slow.height, 1) - usual
+    return {"queue": min(max(ms, 0.0), case.excess_ms("queue")), "prefill": slower(case)["prefill"]}
+
+
+def _diagnosis(case: Case, found: Slowdown, odds: Odds, claims: dict[str, float], now: Held, *, amplifier: bool) -> Diagnosis:
     share = min(1.0, found.prefill_ms / max(found.slow_ms, 1e-9))
     fix = bound_fix(
         case, "chunked_prefill", "Chunk the prefill",
@@ -86,14 +106,17 @@ def _diagnosis(case: Case, found: Slowdown, odds: Odds, claims: dict[str, float]
         whatif="chunked_prefill", parameters={"token_budget": 2048})
     gaps = case.slow_calls.of("itl_max_ms")
     worst = float(np.nanmedian(gaps)) if known(gaps).any() else None
+    stage = max(claims, key=lambda one: min(claims[one], case.excess_ms(one)))
     return named(
-        case, RULE, "decode", claims,
+        case, RULE, stage, claims,
         Action("platform", "Switch chunked prefill on, or send prompts above a length to other replicas.", "Restore the former scheduler settings.", fix),
         headline=f"a token takes {say_ms(found.slow_ms)} in slow and {say_ms(found.usual_ms)} in usual calls, {say_ms(found.prefill_ms)} of it while the "
         f"engine reads other prompts (odds ratio {odds.ratio:.1f}, {odds.low:.1f} to {odds.high:.1f})",
-        because=f"running answers stall while the engine reads other prompts ({say_ms(found.prefill_ms)} of {say_ms(found.slow_ms)} a token)",
+        because=f"running answers stall while the engine reads other prompts ({say_ms(found.prefill_ms)} of {say_ms(found.slow_ms)} a token)"
+        if stage == "decode" else f"an engine that reads a prompt does nothing else, and {say_ratio(now.share)} of the calls that come meanwhile wait for it",
         evidence={
             "token_ms_slow": found.slow_ms, "token_ms_usual": found.usual_ms, "batch_ms": found.batch_ms, "prefill_ms": found.prefill_ms,
-            "rest_ms": found.rest_ms, "odds_ratio": odds.ratio, "odds_interval": [odds.low, odds.high], "longest_gap_ms": worst,
+            "rest_ms": found.rest_ms, "waited_out_ratio": now.share if now.n else None,
+            "odds_ratio": odds.ratio, "odds_interval": [odds.low, odds.high], "longest_gap_ms": worst,
             "ms_per_1000_prefill_tokens_s_now": 1000.0 * found.now.prefill_ms, "ms_per_1000_prefill_tokens_s_before": 1000.0 * found.before.prefill_ms},
         weight=0.93, amplifier=amplifier)

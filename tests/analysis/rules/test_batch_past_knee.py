@@ -33,6 +33,17 @@ def test_fires_on_larger_batches_at_the_same_rate() -> None:
     assert "--max-num-seqs" in (finding.fix.detail if finding.fix else "")
 
 
+def test_fires_on_spans_alone_where_more_requests_come_and_the_batch_is_larger_than_ever() -> None:
+    # Half as many requests again, and four times the batch: a limit that stayed where it was would not let that many in.
+    rows = batches(SIZE)
+    late = pl.int_range(pl.len()) >= 800
+    start_ns = pl.col("start_ns").cast(pl.Int64)
+    rows = rows.with_columns(start_ns=pl.when(late).then(start_ns.min() + 800_000_000_000 + (start_ns - start_ns.min() - 800_000_000_000) * 2 // 3)
+                             .otherwise(start_ns))
+    finding = the(run(rows, slo=E2E), "batch_past_knee")
+    assert finding.evidence["running_now"] / finding.evidence["running_before"] == pytest.approx(4.0, rel=0.1)
+
+
 def test_silent_when_the_same_batches_are_slower() -> None:
     found = run(batches(np.full(N, 4), np.where(LATE, 3.4, 1.0)), slo=E2E)
     assert found.verdict.stage == "decode"

@@ -1,9 +1,13 @@
 """decode_stall: fires when prefill of others slows tokens more than before, silent when tokens are slower whatever is read beside them."""
 
 import numpy as np
+import polars as pl
 import pytest
 
-from analysis.stalls import odds_ratio
+from analysis.calls import Calls
+from analysis.slo import Slo
+from analysis.stalls import Held, held, odds_ratio, unchunked
+from tests.analysis.builders import requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.engine_world import LATE, N, engine
 
@@ -25,6 +29,63 @@ def test_silent_when_slow_tokens_come_whatever_is_read() -> None:
     assert found.verdict.stage == "decode"
     assert of(found, "decode_stall") is None
     assert any(out.what == "decode_stall" for out in found.verdict.ruled_out)
+
+
+# Rounds of three calls: an answer, 500 ms later a prompt (long in every second round), and 300 ms after that somebody's first token.
+ROUNDS = 300
+ROUND = np.repeat(np.arange(ROUNDS), 3)
+WHO = np.tile(np.arange(3), ROUNDS)
+LONG = ROUND % 2 == 0
+
+
+def rounds(*, read_ms: float, stalls_ms: np.ndarray, waits_ms: np.ndarray) -> pl.DataFrame:
+    """A long prompt is read for `read_ms`; meanwhile the answer stalls for `stalls_ms` and who comes waits for `waits_ms` (shape (900,))."""
+    start_s = ROUND * 4.0 + np.array([0.0, 0.5, 0.8])[WHO]
+    queue = np.where((WHO == 2) & LONG, waits_ms, 1.0)
+    prefill = np.where((WHO == 1) & LONG, read_ms, np.where(WHO == 2, 400.0, 20.0))
+    decode = np.where(WHO == 0, 990.0 + np.where(LONG, stalls_ms, 0.0), 10.0 * 9)
+    n_in, out = np.where((WHO == 1) & LONG, 10_000, 200), np.where(WHO == 0, 100, 10)
+    return requests(3 * ROUNDS, start_s=start_s, queue_ms=queue, prefill_ms=prefill, decode_ms=decode, ttft_queue_ms=queue, ttft_prefill_ms=prefill,
+                    input_tokens=n_in, output_tokens=out, tpot_ms=decode / (out - 1))
+
+
+def test_names_the_stall_where_first_tokens_wait_for_prompts_in_front() -> None:
+    late = ROUND >= ROUNDS // 2
+    # The prompt is read for 1 s; who comes 300 ms later waited for a step of 30 ms, and waits for the 699 ms that are left since the onset.
+    found = run(rounds(read_ms=1000.0, stalls_ms=np.where(late, 1000.0, 200.0), waits_ms=np.where(late, 701.0, 30.0)), slo=Slo(ttft_ms=1050.0))
+    finding = the(found, "decode_stall")
+    assert (found.verdict.stage, found.verdict.cause) == ("queue", "decode_stall")
+    assert finding.evidence["waited_out_ratio"] == 1.0
+    assert "wait for it" in found.verdict.sentence
+
+
+def test_silent_where_first_tokens_wait_as_they_always_did() -> None:
+    # Everything waits 700 ms behind a long prompt before and after; since the onset all wait 700 ms more, whatever is read.
+    late = ROUND >= ROUNDS // 2
+    found = run(rounds(read_ms=1000.0, stalls_ms=np.full(3 * ROUNDS, 200.0), waits_ms=np.where(late, 1400.0, 500.0)), slo=Slo(ttft_ms=1500.0))
+    assert of(found, "decode_stall") is None
+
+
+def test_who_waits_a_reading_out() -> None:
+    # A prompt is read from 0 to 1 s. Two come at 0.2 s (0.8 s are left): one is taken up at 1 s, one after 40 ms; the last comes as 10 ms are left.
+    frame = pl.DataFrame({
+        "engine_instance": ["a"] * 4, "start_s": [0.0, 0.2, 0.2, 0.99], "queue_ms": [0.0, 800.0, 40.0, 10.0], "prefill_ms": [1000.0, 20.0, 20.0, 20.0],
+        "decode_ms": [100.0] * 4, "ttft_ms": [1000.0, 820.0, 60.0, 30.0]})
+    found = held(Calls(frame), usual_ms=10.0)
+    assert found.ms.tolist() == pytest.approx([0.0, 800.0, 40.0, 10.0])
+    assert (found.share, found.n) == (0.5, 2)
+    assert held(Calls(frame.with_columns(engine_instance=pl.Series(["a", "b", "c", "d"]))), usual_ms=10.0).n == 0
+
+
+def test_prompts_are_read_in_one_piece_where_nearly_all_wait_them_out_and_few_did() -> None:
+    def of_share(share: float, n: int = 50) -> Held:
+        return Held(np.zeros(n), share, n)
+
+    assert unchunked(of_share(0.1), of_share(0.95)) is True
+    assert unchunked(of_share(0.9), of_share(0.95)) is False
+    assert unchunked(of_share(0.1), of_share(0.6)) is False
+    assert unchunked(None, of_share(0.95)) is True
+    assert unchunked(of_share(0.1), of_share(0.95, 10)) is None
 
 
 def test_odds_ratio_and_its_interval() -> None:
