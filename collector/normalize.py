@@ -585,7 +585,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     columns = _canonical(grouped, n, start, rules)
     _milliseconds_as_seconds(columns, duration)
     columns["tenant"] = _tenants(columns["tenant"], raw, role)
-    status = _failed(grouped, np.where((raw.status >= 0) & (raw.status <= 2), raw.status, 0).astype(np.uint8))
+    status = _failed(raw, grouped, np.where((raw.status >= 0) & (raw.status <= 2), raw.status, 0).astype(np.uint8))
     event_attributes = Grouped(raw.events.attributes, rules.limits)
     _event_values_into(columns, raw, event_attributes, status)
     if not rules.store_text:
@@ -663,9 +663,14 @@ def _without_prose(words: pa.Array) -> pa.Array:
     return _replaced(words, said, pa.array([privacy.redacted(text) for text in words.take(pa.array(said)).to_pylist()], pa.string()))
 
 
-def _failed(grouped: Grouped, status: Any) -> Any:
-    """The status with an error wherever an attribute says that the span failed (Langfuse's level)."""
-    for dialect in stages.dialects():
+def _failed(raw: RawSpans, grouped: Grouped, status: Any) -> Any:
+    """The status with an error wherever an attribute says that the span failed (Langfuse's level), or an exception of a sender that cannot (LangSmith)."""
+    dialects = stages.dialects()
+    telling = np.array([(of := stages.dialect_of_scope(s.scope_name)) >= 0 and dialects[of].exceptions_fail for s in raw.sources], dtype=bool)
+    if telling.any():
+        raised = raw.events.owner[_named(raw.events.name, ["exception"])]
+        status[raised[telling[raw.source[raised]]]] = _ERROR
+    for dialect in dialects:
         for key, values in dialect.failures:
             at = grouped.positions(key)
             if at is not None:

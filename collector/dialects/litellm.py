@@ -1,7 +1,7 @@
 """LiteLLM: the v1 callback's spans (operations `acompletion`, lists as JSON strings, 31 empty metadata attributes), and the v2 proxy's names.
 
-Source: payloads of litellm 1.106.2 `callbacks=["otel"]`; the v2 names are from the same version's source, untested against a real sender: there,
-attempts are spans beside each other and events of the proxy's SERVER span, and the model asked for is a model group. v1 names an operation as LiteLLM's
+Source: payloads of litellm 1.106.2 `callbacks=["otel"]`, of the SDK and of the proxy (v1, and v2 with LITELLM_OTEL_V2). In v2 the attempts are spans beside
+each other, or events of the proxy's SERVER span, and the model asked for is a model group. v1 names an operation as LiteLLM's
 function (`CallTypes`), with an `a` before asynchronous ones. The proxy's metrics are by the same version's names (and the
 older ones of its documentation), untested against a real page: what it says of the models behind it stands apart from what engines say of themselves.
 """
@@ -37,8 +37,10 @@ DIALECT = Dialect(
         Field("http_status", "litellm.provider.error.code", "status", rank=10),
         Field("attempts", "litellm.deployment.attempt", "int", rank=10),
         Field("session", "metadata.session_id", rank=10),
-        Field("user_hash", "metadata.user_api_key_user_id", rank=10),
-        Field("user_hash", "litellm.end_user.id", rank=11),
+        # Whom the call was for, then whose key it came with.
+        *(Field("user_hash", f"{prefix}metadata.user_api_key_end_user_id", rank=9) for prefix in ("", "litellm.")),
+        Field("user_hash", "litellm.end_user.id", rank=10),
+        *(Field("user_hash", f"{prefix}metadata.user_api_key_user_id", rank=11) for prefix in ("", "litellm.")),
         Field("tenant", "metadata.user_api_key_team_id", rank=10),
         Field("tenant", "litellm.team.id", rank=11),
         Field("route", "litellm.request.route", rank=6),
@@ -51,10 +53,12 @@ DIALECT = Dialect(
         Mark("litellm.guardrail.name", "plain", "guardrail"),
     ),
     names=(
-        SpanName("(execute_)?guardrail.*|auth .*", "plain", "guardrail", "litellm"),
+        SpanName("(execute_)?guardrail.*|auth( .*)?|proxy_pre_call", "plain", "guardrail", "litellm"),
+        # v1's own timing of its functions around a call that has a span.
+        SpanName("self|router", "folded", "other", "litellm"),
         SpanName("route .*", "plain", "queue", "litellm"),  # choosing a deployment
     ),
-    hints=(("ttft", "the proxy's v2 tracing or the engine's spans: the v1 callback records no first token"),),
+    hints=(("ttft", "LITELLM_OTEL_V2=true at the proxy, or the engine's spans: the v1 callback records no first token"),),
     metrics=(
         # Seconds, whatever their names end in.
         Metric("litellm_request_total_latency_metric", "gateway_e2e"),

@@ -1,6 +1,7 @@
 """Vercel AI SDK: outer `ai.streamText`/`ai.generateText` spans repeat the tokens of the inner `.doStream`/`.doGenerate` ones, one per attempt.
 
-Source: payloads of ai 6.0.326 (names of versions 4 and 5 from its documentation). Times are in ms; the provider is `openai.chat`-like.
+Source: payloads of ai 5.0.277 and 6.0.326 (names of version 4 from its documentation). Times are in ms; the provider is `openai.chat`-like. Version 7 sends
+GenAI names (@ai-sdk/otel), where a call is one span with its retries hidden; what an application says of itself is under `ai.settings.context`.
 """
 
 from collector.dialects import Dialect, EventField, Field, Mark
@@ -37,10 +38,8 @@ DIALECT = Dialect(
         Field("ttft_ns", "ai.stream.msToFirstChunk", "millis", rank=11),
         Field("finish_reason", "ai.response.finishReason", rank=10),
         Field("finish_reason", "ai.finishReason", rank=11),
-        Field("session", "ai.telemetry.metadata.sessionId", rank=10),
-        Field("user_hash", "ai.telemetry.metadata.userId", rank=10),
-        Field("tenant", "ai.telemetry.metadata.tenant", rank=10),
-        Field("tenant", "ai.telemetry.metadata.tenantId", rank=11),
+        *(Field(column, f"{said}.{name}", rank=10) for said in ("ai.telemetry.metadata", "ai.settings.context") for column, name in (
+            ("session", "sessionId"), ("user_hash", "userId"), ("tenant", "tenant"), ("tenant", "tenantId"))),
         Field("route", "ai.telemetry.functionId", rank=9),
     ),
     marks=(

@@ -1,6 +1,6 @@
 """HTTP, RPC, database, messaging and MCP conventions, old and new names. Source: semantic-conventions stable HTTP/DB and their 1.2x predecessors."""
 
-from collector.dialects import Dialect, Field, Mark
+from collector.dialects import Dialect, Field, Mark, SpanName
 
 ORDER = 90
 DIALECT = Dialect(
@@ -29,5 +29,7 @@ DIALECT = Dialect(
         Mark("db.system", "plain", "retrieval"),
         Mark("db.vector.query.top_k", "plain", "retrieval"),
     ),
+    # FastAPI's own spans (0.163): what is done for a request hangs below the first, but goes on after it, beside the second.
+    names=(SpanName(r"fastapi\.(dependencies|endpoint)", "folded", "other", "fastapi"),),
     text_keys=("url.query", "db.query.text", "db.statement", "http.request.body", "http.response.body", "db.query.summary", "http.query"),
 )
