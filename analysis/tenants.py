@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Final, NamedTuple
+
+import polars as pl
 
 from analysis.calls import MIN_CALLS, Calls
 from analysis.case import Case
 from analysis.demand import cost_of, token_costs
 
+# Standard errors by which a tenant's work must have grown: 1 in 700 by chance, and it is the largest of several tenants; own default.
+CLEAR: Final = 3.0
+
 
 class Noisy(NamedTuple):
-    """The tenant whose work grew most: its part of all growth (0..1), its share of all work before and now."""
+    """The tenant whose work grew most: its part of all growth (0..1), its share of all work before and now, and whether that is more than chance."""
 
     name: str
     part: float
     share_before: float
     share_now: float
+    clear: bool = True
 
 
 def work_by_tenant(calls: Calls, cost_in: float, cost_out: float, seconds: float) -> dict[str, float]:
@@ -39,10 +46,19 @@ def noisiest(case: Case) -> Noisy | None:
     name = max(grown, key=lambda one: grown[one])
     if added <= 0.0 or grown[name] <= 0.0:
         return None
-    return Noisy(name, min(1.0, grown[name] / added), then.get(name, 0.0) / max(sum(then.values()), 1e-9), now[name] / sum(now.values()))
+    errors = [_error(side, *costs, name, period.seconds) for side, period in ((case.calls, case.period), (before, case.baseline))]
+    return Noisy(name, min(1.0, grown[name] / added), then.get(name, 0.0) / max(sum(then.values()), 1e-9), now[name] / sum(now.values()),
+                 grown[name] > CLEAR * math.hypot(*errors))
+
+
+def _error(calls: Calls, cost_in: float, cost_out: float, name: str, seconds: float) -> float:
+    """Return the standard error of a tenant's work per second: conversations come at random (compound Poisson), so the sum of their squares is the variance."""
+    work = pl.DataFrame({"ms": cost_of(calls, cost_in, cost_out), "key": calls.frame.select(pl.coalesce("session", pl.col("trace_key").cast(pl.String)))})
+    theirs = work.filter(calls.frame["tenant"] == name).group_by("key").agg(pl.col("ms").sum())
+    return math.sqrt(float((theirs["ms"] ** 2).sum())) / max(seconds, 1e-3)
 
 
 def one_tenant(case: Case) -> float | None:
     """Return the part of the added work that a single tenant brought, None where that cannot be told."""
     found = noisiest(case)
-    return found.part if found is not None and found.share_now > 1.5 * found.share_before else None
+    return found.part if found is not None and found.clear and found.share_now > 1.5 * found.share_before else None

@@ -24,6 +24,7 @@ Source
     First 60 s against later, ratio above 2, at least 5 calls: published default. A first call of 18 s in a captured payload.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -44,6 +45,8 @@ LEAST_YOUNG: Final = 5
 STILL_COLD: Final = 1.5
 STEP_S: Final = 30.0
 MOST_COLD_S: Final = 600.0
+# Part of the slow requests that cold instances served from which a slow replica is one of them; own default.
+MOSTLY: Final = 0.5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -119,13 +122,15 @@ def log_pace(calls: Calls) -> FloatArray:
 
 def _diagnosis(case: Case, ratio: float, names: list[str], hit: BoolArray, part: float, claims: dict[str, float], n: int) -> Diagnosis:
     who = ", ".join(printable(name, 30) for name in names[:3])
+    # Who is cold lags behind its peers as well: most of the slow requests are not another replica's then.
+    brings = frozenset({"straggler_replica"}) if part >= MOSTLY else frozenset[str]()
     spent = sum(case.spent(stage) for stage in ENGINE_STAGES)
     fix = bound_fix(
         case, "warm_pool", "Warm new replicas before they get traffic",
         "Send a few synthetic requests of typical length through a new replica and gate its readiness on their pace; keep a spare warm one, keep "
         "weights and compiled graphs on local disk, scale up earlier (on queue depth, not on GPU use).",
         "a new replica answers like a warm one", np.where(hit, np.asarray(spent) * (1.0 - 1.0 / ratio), 0.0))
-    return named(
+    answer = named(
         case, RULE, max(claims, key=lambda stage: claims[stage]), claims,
         Action("platform", f"Take the new replicas ({who}) out of rotation until they are warm.", "Return their weight.", fix, 120),
         headline=f"{len(names)} new instances ({who}) took {ratio:.1f} times the usual time while they were cold and served "
@@ -133,3 +138,4 @@ def _diagnosis(case: Case, ratio: float, names: list[str], hit: BoolArray, part:
         because=f"replicas that had just started ({who}) took {ratio:.1f} times as long",
         evidence={"new_instances": [printable(name) for name in names[:10]], "ratio": ratio, "young_calls": n, "share_of_slow": part},
         weight=0.98, among=np.flatnonzero(case.breaching & hit), why_no_service="several instances")
+    return replace(answer, brings=brings)

@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.calls import known
+from analysis.calls import MIN_CALLS, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, enough, named
 from analysis.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_ms, say_ratio
@@ -93,12 +93,33 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "(stream_options.include_usage when streaming)"
         )
     delta = cliffs_delta(_tokens(case.slow), _tokens(case.reference))
-    own = parts.length_ms * _visible(case) if delta >= MIN_CLIFF else 0.0
+    own = min(parts.length_ms, _longest_grew(case, parts.token_ms_reference)) * _visible(case) if delta >= MIN_CLIFF else 0.0
     claims = {**busier, stage: max(0.0, own) + (busier.get(stage, 0.0) if lengthened else 0.0)}
     if (own <= 0.0 and not lengthened) or not enough(case, claims):
         figure = f"{parts.tokens_tail:,.0f} output tokens in slow and {parts.tokens_reference:,.0f} in {case.tail.reference} requests"
         return RuledOut(what=RULE, figure=figure)
     return _diagnosis(case, stage if own > 0.0 else max(claims, key=lambda name: claims[name]), stage, parts, delta, claims)
+
+
+def _longest_grew(case: Case, token_ms: float) -> float:
+    """Return by how much the longest answers became longer, in ms: of slow requests' own kinds (route, workload), as many as are slow, now against before.
+
+    Those that are slow for another reason write more than most as well, but no more than the longest always did. Infinite where that is not known.
+    """
+    if case.calls_before is None:
+        return math.inf
+    slow = case.slow["trace_key"].implode()
+    sides = [side.frame.group_by("trace_key").agg(pl.col("output_tokens").sum(), pl.col("route", "workload").first(), n=pl.col("output_tokens").count())
+             .filter(pl.col("n") > 0) for side in (case.calls, case.calls_before)]
+    grew = counted = 0.0
+    for kind, now in sides[0].group_by("route", "workload"):
+        theirs = int(now["trace_key"].is_in(slow).sum())
+        before = sides[1].filter(pl.all_horizontal(pl.col(name).eq_missing(value) for name, value in zip(("route", "workload"), kind, strict=True)))
+        if theirs and min(now.height, before.height) >= MIN_CALLS:
+            longest = [float(side["output_tokens"].to_numpy()[np.argsort(-side["output_tokens"].to_numpy())][: max(1, round(share * side.height))].mean())
+                       for share in (theirs / now.height,) for side in (now, before)]
+            grew, counted = grew + theirs * (longest[0] - longest[1]), counted + theirs
+    return max(0.0, grew / counted) * token_ms if counted else math.inf
 
 
 def _visible(case: Case) -> float:

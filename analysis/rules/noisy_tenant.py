@@ -20,8 +20,8 @@ False alarms
     neighbour, unless the others' calls are clearly slower too. A small tenant that doubles is not either, unless that is most of the added work.
 
 Source
-    At least 60 % of the added work and 1.5 times its former share: own defaults; comparing attribute shares in selection
-    and rest: BubbleUp (Honeycomb). Quotas per tenant: published advice.
+    At least 60 % of the added work, 1.5 times its former share and three standard errors of conversations that come at random (compound
+    Poisson): own defaults; comparing attribute shares in selection and rest: BubbleUp (Honeycomb). Quotas per tenant: published advice.
 """
 
 from dataclasses import replace
@@ -62,6 +62,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     grown = case.demand
     if grown is None or grown.growth < 1.1 or found.part < MIN_PART or found.share_now < MIN_RISE * found.share_before:
         return RuledOut(what=RULE, figure=f"{printable(found.name)} brought most of the added work, {say_ratio(found.part)} of it")
+    if not found.clear:
+        return RuledOut(what=RULE, figure=f"{printable(found.name)} has {say_ratio(found.share_now)} of the work, {say_ratio(found.share_before)} before: "
+                        "conversations that come at random vary as much")
     slow = case.slow["tenant"]
     others = float((slow.fill_null("") != found.name).to_numpy().mean())
     if others < (FEWEST_OTHERS if harmed(case, found.name) else MIN_OTHERS):

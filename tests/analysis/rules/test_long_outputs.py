@@ -47,6 +47,19 @@ def test_silent_when_the_same_time_comes_from_slower_tokens() -> None:
     assert of(found, "long_outputs") is None
 
 
+def test_silent_where_the_longest_answers_are_as_long_as_ever() -> None:
+    # One request in ten writes 200 tokens and, before the onset, another one searches for 1.5 s: these were the slowest. Then each token takes 15 ms, not 5.
+    late = np.arange(N) >= 250
+    tokens = np.where(np.arange(N) % 10 == 9, 200, 100)
+    searches = np.where(~late & (np.arange(N) % 10 == 4), 1500.0, 50.0)
+    found = run(answers(tokens, np.where(late, 15.0, 5.0), retrieval_ms=searches))
+    assert found.verdict.status == "over_budget"
+    assert of(found, "long_outputs") is None
+    # Answers that did get longer: the same slow requests with 600 tokens, at the former pace.
+    found = run(answers(np.where(late & (tokens > 100), 600, tokens), 5.0, retrieval_ms=searches))
+    assert of(found, "long_outputs") is not None
+
+
 def test_who_waits_for_the_engine_that_others_keep_writing_on_need_not_get_a_longer_answer() -> None:
     """From the 250th on every third answer has 500 tokens, and the others wait 3 s for their first one."""
     late = np.arange(N) >= 250

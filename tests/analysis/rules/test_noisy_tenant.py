@@ -50,6 +50,15 @@ def test_it_is_as_much_the_tenants_work_where_the_window_begins_before_the_telem
     assert the(found, "noisy_tenant").evidence["part_of_added_work"] == pytest.approx(0.833, abs=0.02)
 
 
+def test_silent_where_a_few_long_conversations_happen_to_fall_together() -> None:
+    # The same calls as above, but acme's are three conversations, as one of the others might have had.
+    tenant = np.where(LATE, np.where(np.arange(N) % 2 == 0, 1, 3), np.arange(N) % 4)
+    rows = traffic(tenant, LATE & (np.arange(N) % 3 == 0), np.where(LATE & (tenant == 1), 2_000, 500))
+    found = run(rows.with_columns(session=pl.Series(np.where(tenant == 1, np.arange(N) // 250, np.arange(N) + 10).astype(str))), slo=E2E)
+    assert of(found, "noisy_tenant") is None
+    assert any("as much" in out.figure for out in found.verdict.ruled_out if out.what == "noisy_tenant")
+
+
 def test_silent_when_all_tenants_grew_alike() -> None:
     found = run(traffic(np.arange(N) % 4, LATE & (np.arange(N) % 3 == 0)), slo=E2E)
     assert of(found, "noisy_tenant") is None
