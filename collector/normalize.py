@@ -36,8 +36,10 @@ TEXT_COLUMNS = ("operation", "model", "provider", "response_id", "finish_reason"
                 "workload", "prefix_hash", "depends_on")
 INT_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens", "max_tokens", "ttft_ns",
                "queue_ns", "prefill_ns", "decode_ns", "engine_e2e_ns", "turn", "http_status", "attempts")
+TOTAL = "total_tokens"  # no column: it tells whether cached tokens and thoughts are in the other counts
 USABLE_EVENT = "overrun.usable_answer"
 _ERROR = 2  # OTLP's status code
+_CLIENT = 3  # OTLP's span kind
 TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE = range(4)
 MAP_TYPE = pa.map_(pa.string(), pa.string())
 
@@ -238,12 +240,13 @@ def _readable(found: list[Any]) -> tuple[Any, Bools]:
 
 
 class Columns:
-    """Builds the canonical columns of one batch of n spans that start at `start`."""
+    """Builds the canonical columns of one batch of spans of these kinds that start at `start`."""
 
-    def __init__(self, grouped: Grouped, n: int, start: Ints) -> None:
+    def __init__(self, grouped: Grouped, kinds: Ints, start: Ints) -> None:
         self.grouped = grouped
-        self.n = n
+        self.n = len(kinds)
         self.start = start
+        self.is_client: Bools = kinds == _CLIENT
         self._documents: dict[str, tuple[list[object], Ints]] = {}
 
     def ints(self, column: str) -> tuple[Ints, Bools]:
@@ -354,12 +357,14 @@ class Columns:
 
     def _put(self, f: Field, out: Any, filled: Bools, at: Ints, values: Any, ok: Bools) -> None:
         rows = self.grouped.owner[at]
+        if f.served:
+            ok = ok & ~self.is_client[rows]
         use = ok & ~filled[rows]
         # Backwards: of a repeated key, the value that came first is written last and stays.
         out[rows[use][::-1]] = values[use][::-1]
         filled[rows[use]] = True
         # A document holds more than what was read, and a hint is no value: both stay as they came.
-        if not f.path and f.reader not in ("present", "streams"):
+        if not f.path and f.reader not in ("present", "streams") and f.column != TOTAL:
             self.grouped.consumed[at[use]] = True
 
 
@@ -582,7 +587,8 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     kinds = np.where((kinds < 0) | (kinds > 5), 0, kinds)
     grouped = Grouped(raw.attributes, rules.limits)
     role, stage = classify(raw, grouped, kinds)
-    columns = _canonical(grouped, n, start, rules)
+    columns = _canonical(grouped, kinds, start, rules)
+    _count_apart(columns, raw)
     _milliseconds_as_seconds(columns, duration)
     columns["tenant"] = _tenants(columns["tenant"], raw, role)
     status = _failed(raw, grouped, np.where((raw.status >= 0) & (raw.status <= 2), raw.status, 0).astype(np.uint8))
@@ -679,10 +685,12 @@ def _failed(raw: RawSpans, grouped: Grouped, status: Any) -> Any:
     return status
 
 
-def _canonical(grouped: Grouped, n: int, start: Ints, rules: Rules) -> dict[str, Any]:
-    columns = Columns(grouped, n, start)
+def _canonical(grouped: Grouped, kinds: Ints, start: Ints, rules: Rules) -> dict[str, Any]:
+    """The canonical columns, and TOTAL."""
+    n = len(kinds)
+    columns = Columns(grouped, kinds, start)
     out: dict[str, Any] = {}
-    for name in INT_COLUMNS:
+    for name in (*INT_COLUMNS, TOTAL):
         values, filled = columns.ints(name)
         out[name] = pa.array(values, mask=~filled) if filled.any() else pa.nulls(n, pa.int64())
     numbers, filled = columns.floats("temperature")
@@ -698,7 +706,6 @@ def _canonical(grouped: Grouped, n: int, start: Ints, rules: Rules) -> dict[str,
         elif text.null_count < n:
             text = _short(_reworded(text, _REWORD[name]) if name in _REWORD else text)
         out[name] = text
-    _count_cached(out)
     return out
 
 
@@ -730,20 +737,36 @@ def _reworded(text: pa.StringArray, word: Callable[[str], str]) -> pa.StringArra
     return pa.array([word(item) for item in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
 
 
-def _count_cached(columns: dict[str, Any]) -> None:
-    """Make input tokens hold the cached ones too, where the provider counts them apart. In place."""
-    tokens, cached, written = columns["input_tokens"], columns["cached_tokens"], columns["cache_write_tokens"]
-    if tokens.null_count == len(tokens) or (cached.null_count == len(cached) and written.null_count == len(written)):
-        return
-    extra = pc.add(cached.fill_null(0), written.fill_null(0))
-    apart = np.flatnonzero(pc.greater(extra, tokens).fill_null(False).to_numpy(zero_copy_only=False))
-    at = pa.array(apart)
-    rows = zip(columns["provider"].take(at).to_pylist(), tokens.take(at).to_pylist(), cached.take(at).to_pylist(), written.take(at).to_pylist(), strict=True)
-    apart = apart[[readers.cached_apart(name, n, c or 0, w or 0) for name, n, c, w in rows]] if len(apart) else apart
-    if len(apart):
-        mask = np.zeros(len(tokens), dtype=bool)
-        mask[apart] = True
-        columns["input_tokens"] = pc.if_else(pa.array(mask), pc.add(tokens, extra), tokens)
+def _count_apart(columns: dict[str, Any], raw: RawSpans) -> None:
+    """Make input tokens hold the cached ones and output tokens the thoughts, where the sender counts them apart. In place; takes TOTAL away."""
+    total = columns.pop(TOTAL)
+    tokens, output, reasoning = columns["input_tokens"], columns["output_tokens"], columns["reasoning_tokens"]
+    extra = pc.add(columns["cached_tokens"].fill_null(0), columns["cache_write_tokens"].fill_null(0))
+    rest = pc.subtract(pc.subtract(total, tokens), output)
+    of_scope = np.array([_cached_apart(s.scope_name) for s in raw.sources], dtype=bool)
+    told = of_scope[raw.source] & pc.greater(extra, 0).to_numpy(zero_copy_only=False) if of_scope.any() else np.zeros(len(tokens), dtype=bool)
+    asked = np.flatnonzero(told | pc.fill_null(pc.or_kleene(pc.greater(extra, tokens), pc.greater(rest, 0)), False).to_numpy(zero_copy_only=False))
+    inputs: dict[int, int] = {}
+    outputs: dict[int, int] = {}
+    thoughts: dict[int, int] = {}
+    counts = (columns["provider"], tokens, output, reasoning, *(c.fill_null(0) for c in (columns["cached_tokens"], columns["cache_write_tokens"], rest)))
+    said = zip(asked.tolist(), *(column.take(pa.array(asked)).to_pylist() for column in counts), strict=True)
+    for row, provider, n, out, thought, cached, written, beside in said:
+        if n is not None and (told[row] or 0 < beside == cached + written or readers.cached_apart(provider, n, cached, written)):
+            inputs[row] = n + cached + written
+        elif beside > 0 and readers.thoughts_apart(provider, beside, thought):
+            outputs[row], thoughts[row] = out + beside, beside
+    for name, values in (("input_tokens", inputs), ("output_tokens", outputs), ("reasoning_tokens", thoughts)):
+        if values:
+            mask = np.zeros(len(tokens), dtype=bool)
+            mask[list(values)] = True
+            columns[name] = pc.replace_with_mask(columns[name], pa.array(mask), pa.array([values[row] for row in sorted(values)], pa.int64()))
+
+
+@stages.derived
+def _cached_apart(scope: str) -> bool:
+    """Whether input tokens leave out the cached ones in spans of this scope."""
+    return any(scope == s or scope.startswith(s + ".") for d in stages.dialects() for s in d.cached_apart)
 
 
 # --- events, links, sources -------------------------------------------------------------------------------------------------------

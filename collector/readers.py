@@ -235,6 +235,16 @@ def provider(text: str) -> str:
     return _INTERFACE.sub("", text) or text
 
 
+# Providers that count a model's thoughts beside the output tokens, but in the total, by their documentation.
+_THOUGHTS_BESIDE = ("gcp", "google", "gemini", "vertex", "xai", "x_ai", "x-ai")
+
+
+def thoughts_apart(provider_name: str | None, rest: int, reasoning: int | None) -> bool:
+    """Whether the `rest` of the total, which neither the input nor the output tokens have, is what the model thought."""
+    beside = provider_name is not None and provider_name.lower().startswith(_THOUGHTS_BESIDE)
+    return rest == reasoning if reasoning is not None else beside
+
+
 # Providers whose input token count contains the cached ones, by their documentation: a larger cached count there is an error of the sender.
 _CACHED_INSIDE = ("openai", "azure", "az.ai", "deepseek", "gcp", "google", "vertex", "xai", "x_ai", "x-ai", "mistral", "groq", "vllm", "sglang")
 

@@ -29,7 +29,7 @@ class Field:
     """canonical column <- attribute `key`, read by `reader` (one of READERS); lower rank wins.
 
     With `path`, the value is a document (JSON in a string, or a map) and what stands at the path is read; counts at the paths of `plus` are
-    added to it (a sender that lists cached tokens beside the others).
+    added to it (a sender that lists cached tokens beside the others). With `served`, not on CLIENT spans: the route that a client calls is another's.
     """
 
     column: str
@@ -38,6 +38,7 @@ class Field:
     rank: int = 0
     path: tuple[str, ...] = ()
     plus: tuple[tuple[str, ...], ...] = ()
+    served: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,8 @@ class Dialect:
     lowest `precedence` of all its keys (what is special to one sender before what everybody uses). A span under one of `scopes` (or below
     it) is this dialect's, whatever its keys say. A span event named in `chunk_events` is one chunk of a stream (`*` at the end stands for the
     rest of the name); an attribute in `failures` with one of its values says that the span failed, whatever its status, and so does an exception of a span
-    under `scopes` if `exceptions_fail`. `hints` says, per
-    canonical column that senders of this dialect may leave out, what to switch on."""
+    under `scopes` if `exceptions_fail`. `hints` says, per canonical column that senders of this dialect may leave out, what to switch on. Under the scopes of
+    `cached_apart` input tokens leave out the cached ones."""
 
     name: str
     prefixes: tuple[str, ...] = ()
@@ -118,6 +119,7 @@ class Dialect:
     exceptions_fail: bool = False
     hints: tuple[tuple[str, str], ...] = ()
     text_keys: tuple[str, ...] = ()
+    cached_apart: tuple[str, ...] = ()
     metrics: tuple[Metric, ...] = ()
     model_labels: tuple[str, ...] = ()
     precedence: int = 10

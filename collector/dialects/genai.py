@@ -1,7 +1,8 @@
 """OpenTelemetry GenAI semantic conventions: the current names, and the older ones that 1.36-era producers must keep.
 
 Source: open-telemetry/semantic-conventions-genai as of late 2026, semantic-conventions 1.2x-1.41, and payloads of
-opentelemetry-instrumentation-genai-openai 1.3b0 and -openai-v2 2.4b0. A metric name used as a span attribute
+opentelemetry-instrumentation-genai-openai 1.3b0, -openai-v2 2.4b0, -genai-anthropic 1.3b0, -botocore 0.66b1 and of the
+spans that the SDK of Anthropic sends by itself (anthropic 2.12.0). A metric name used as a span attribute
 (gen_ai.client.operation.time_to_first_chunk) is real: pydantic-ai sends it.
 """
 
@@ -45,6 +46,8 @@ DIALECT = Dialect(
         Field("cache_write_tokens", "gen_ai.usage.prompt_tokens_details.cache_write", "int", rank=4),
         Field("reasoning_tokens", "gen_ai.usage.completion_tokens_details.reasoning", "int", rank=3),
         Field("streaming", "gen_ai.request.is_stream", "bool", rank=3),
+        Field("total_tokens", "gen_ai.usage.total_tokens", "int"),
+        Field("total_tokens", "llm.usage.total_tokens", "int", rank=1),
         Field("reasoning_tokens", "gen_ai.usage.reasoning.output_tokens", "int"),
         Field("reasoning_tokens", "gen_ai.usage.reasoning_tokens", "int", rank=1),
         Field("reasoning_tokens", "gen_ai.usage.details.reasoning_tokens", "int", rank=2),
@@ -62,6 +65,8 @@ DIALECT = Dialect(
         Field("ttft_ns", "gen_ai.server.time_to_first_token", "seconds", rank=4),
         Field("finish_reason", "gen_ai.response.finish_reasons", "first"),
         Field("finish_reason", "gen_ai.response.finish_reason", rank=1),
+        # Anthropic's own SDK.
+        Field("finish_reason", "anthropic.message.stop_reason", rank=2),
         Field("error_type", "error.type"),
         Field("attempts", "http.request.resend_count", "resends"),
         Field("attempts", "http.resend_count", "resends", rank=1),
@@ -96,6 +101,7 @@ DIALECT = Dialect(
         ("ttft", "opentelemetry-instrumentation-genai-openai, which records it (-openai-v2 does not), and streaming"),
         ("finish_reason", "the logs exporter too (-openai-v2 tells it of streams in log events only), or opentelemetry-instrumentation-genai-openai"),
     ),
+    cached_apart=("opentelemetry.instrumentation.botocore.bedrock-runtime",),
     text_keys=("gen_ai.prompt", "gen_ai.completion", "gen_ai.system_instructions", "gen_ai.tool.definitions", "gen_ai.retrieval.query.text",
                "gen_ai.retrieval.documents", "gen_ai.tool.description", "gen_ai.request.stop_sequences"),
     metrics=(

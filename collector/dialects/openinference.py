@@ -31,11 +31,12 @@ DIALECT = Dialect(
         Field("output_tokens", "llm.token_count.completion", "int", rank=10),
         Field("cached_tokens", "llm.token_count.prompt_details.cache_read", "int", rank=10),
         Field("cache_write_tokens", "llm.token_count.prompt_details.cache_write", "int", rank=10),
+        Field("total_tokens", "llm.token_count.total", "int", rank=10),
         Field("reasoning_tokens", "llm.token_count.completion_details.reasoning", "int", rank=10),
         *(Field("max_tokens", _PARAMETERS, "int", rank=10, path=(name,))
           for name in ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_tokens_to_sample")),
         *(Field("max_tokens", _PARAMETERS, "int", rank=11, path=path)
-          for path in (("inferenceConfig", "maxTokens"), ("config", "max_output_tokens"), ("generation_config", "max_output_tokens"))),
+          for path in (("maxTokens",), ("inferenceConfig", "maxTokens"), ("config", "max_output_tokens"), ("generation_config", "max_output_tokens"))),
         Field("max_tokens", "metadata", "int", rank=12, path=("ls_max_tokens",)),
         Field("temperature", _PARAMETERS, "float", rank=10, path=("temperature",)),
         *(Field("temperature", _PARAMETERS, "float", rank=11, path=(config, "temperature")) for config in ("inferenceConfig", "config", "generation_config")),

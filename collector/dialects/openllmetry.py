@@ -31,6 +31,7 @@ DIALECT = Dialect(
         Mark(_KIND, "container", "other", frozenset({"agent"})),
         Mark(_KIND, "container", "other", frozenset({"workflow", "task"}), weak=True),
     ),
+    cached_apart=("opentelemetry.instrumentation.bedrock",),
     hints=(
         ("session", "Traceloop.set_association_properties({'session_id': ...})"), ("tenant", "Traceloop.set_association_properties({'tenant': ...})"),
         ("user", "Traceloop.set_association_properties({'user_id': ...})"),

@@ -10,12 +10,14 @@ DIALECT = Dialect(
     fields=(
         Field("http_status", "http.response.status_code", "status"),
         Field("http_status", "http.status_code", "status", rank=1),
-        Field("route", "http.route"),
-        Field("route", "http.target", "path", rank=8),
-        Field("route", "url.path", "path", rank=9),
+        Field("route", "http.route", served=True),
+        Field("route", "http.target", "path", rank=8, served=True),
+        Field("route", "url.path", "path", rank=9, served=True),
         Field("operation", "db.operation.name", rank=5),
         Field("operation", "db.operation", rank=6),
         Field("operation", "mcp.method.name", rank=7),
+        # botocore's.
+        Field("attempts", "retry_attempts", "resends", rank=5),
     ),
     marks=(
         Mark("asgi.event.type", "folded", "other"),

@@ -263,14 +263,14 @@ def _sources(column: str) -> list[Field]:
     return [f for _, _, f in sorted(fields, key=lambda x: x[:2])]
 
 
-def canonical(span: Span, start: int) -> tuple[dict[str, Any], set[int]]:
+def canonical(span: Span, start: int, scope: str) -> tuple[dict[str, Any], set[int]]:
     """Canonical column -> value (first present and readable by rank, then order of dialects), and which attributes were taken for one."""
     out: dict[str, Any] = {}
     taken: set[int] = set()
     present = {means(a.key) for a in span.attributes}
-    for column in (*INT_COLUMNS, "temperature", "streaming", *TEXT_COLUMNS):
+    for column in (*INT_COLUMNS, "total_tokens", "temperature", "streaming", *TEXT_COLUMNS):
         for f in _sources(column):
-            if f.key not in present:
+            if f.key not in present or (f.served and span.kind == Span.SPAN_KIND_CLIENT):
                 continue
             spelled = sorted((a.key != f.key, a.key, i) for i, a in enumerate(span.attributes) if means(a.key) == f.key)
             found = [(i, _at_path(f, span.attributes[i].value) if f.path else _READERS[f.reader](span.attributes[i].value)) for _, _, i in spelled]
@@ -279,22 +279,33 @@ def canonical(span: Span, start: int) -> tuple[dict[str, Any], set[int]]:
             found = [(i, value) for i, value in found if value is not None]
             if found:
                 out[column] = found[0][1]
-                if not f.path and f.reader not in ("present", "streams"):
+                if not f.path and f.reader not in ("present", "streams") and column != "total_tokens":
                     taken.update(i for i, _ in found)
                 break
     for column, word in (("finish_reason", finish_reason), ("provider", provider)):
         if column in out:
             out[column] = word(out[column])
-    _add_cached(out)
+    _add_apart(out, scope)
     return out, taken
 
 
-def _add_cached(out: dict[str, Any]) -> None:
-    """Input tokens hold the cached ones; a provider that lists them apart is seen from more cached tokens than there are tokens."""
+def _add_apart(out: dict[str, Any], scope: str) -> None:
+    """Input tokens hold the cached ones; a provider that lists them apart is seen from more cached tokens than there are tokens, from the total, or is known.
+    So do output tokens what was thought, which the total has and its parts do not."""
     extra = out.get("cached_tokens", 0) + out.get("cache_write_tokens", 0)
+    rest = out.pop("total_tokens") - out.get("input_tokens", 1 << 60) - out.get("output_tokens", 1 << 60) if "total_tokens" in out else 0
+    known = any(scope == s or scope.startswith(s + ".") for d in DIALECTS for s in d.cached_apart)
+    if "input_tokens" in out and extra and (known or rest == extra):
+        out["input_tokens"] += extra
+        return
     inside = ("openai", "azure", "az.ai", "deepseek", "gcp", "google", "vertex", "xai", "x_ai", "x-ai", "mistral", "groq", "vllm", "sglang")
     if "input_tokens" in out and extra > out["input_tokens"] and not out.get("provider", "").lower().startswith(inside):
         out["input_tokens"] += extra
+        return
+    beside = out.get("provider", "").lower().startswith(("gcp", "google", "gemini", "vertex", "xai", "x_ai", "x-ai"))
+    if rest > 0 and (out["reasoning_tokens"] == rest if "reasoning_tokens" in out else beside):
+        out["output_tokens"] += rest
+        out["reasoning_tokens"] = rest
 
 
 def event_values(span: Span, failed: bool) -> dict[str, Any]:
@@ -457,7 +468,7 @@ def _dialects(span: Span, scope: str) -> set[str | None]:
 
 def _row(body: int, span: Span, scope: str, source: dict[str, Any], named: dict[str, str], rules: Rules) -> Row:
     start, end = min(span.start_time_unix_nano, _LAST_NS), min(span.end_time_unix_nano, _LAST_NS)
-    found, taken = canonical(span, start)
+    found, taken = canonical(span, start, scope)
     status = span.status.code if 0 <= span.status.code <= 2 else 0
     if any(means(a.key) == key and text_of(a.value) in values for d in DIALECTS for key, values in d.failures for a in span.attributes):
         status = 2

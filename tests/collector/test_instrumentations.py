@@ -1,0 +1,86 @@
+"""What instrumentations of SDKs and frameworks really sent, and what we make of it: one folder a package under data/senders, recorded against a server that
+wrote down the truth.
+
+`truth.json` of a folder has, in order of time, one line per model call as the server saw it (429s before it are its attempts). `untold` are the fields that
+the package does not tell, of any call (true) or of some (their indexes): they must stay empty, not be guessed. `differs` are the numbers that the package
+itself tells wrongly, by the index of the call, and `why`. Every prompt, answer, tool result and error message of the recordings has the word SECRET in it:
+none may be stored.
+"""
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from collector import log_records
+from collector.writer import LOGS
+from tests.collector.oracle_store import Held, held, pipeline, send
+
+SENDERS = Path(__file__).parent / "data" / "senders"
+FOLDERS = sorted(path.name for path in SENDERS.iterdir() if path.is_dir())
+FIELDS = ("model", "provider", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "max_tokens", "streaming", "finish_reason", "response_id",
+          "attempts", "error", "session")
+
+
+@functools.cache
+def truth(name: str) -> dict[str, Any]:
+    return dict(json.loads((SENDERS / name / "truth.json").read_text()))
+
+
+@functools.cache
+def stored(name: str) -> Held:
+    """The views after all bodies of a recording."""
+    bodies = {path.name: zstandard.ZstdDecompressor().decompress(path.read_bytes()) for path in sorted((SENDERS / name).glob("*.zst"))}
+    with pipeline() as one:
+        send(one, [body for file, body in bodies.items() if ".traces." in file])
+        for body in (body for file, body in bodies.items() if ".logs." in file):
+            one.writer.submit(LOGS, log_records.pack(log_records.told(body)[1])).result()
+        one.drain()
+        return held(one)
+
+
+def expected(name: str, index: int) -> dict[str, Any]:
+    """What the views should say of a call."""
+    said = truth(name)
+    untold = {field for field, which in said["untold"].items() if which is True or index in which}
+    call = {field: None if field in untold else said["calls"][index].get(field) for field in FIELDS}
+    return call | said.get("differs", {}).get(str(index), {})
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_calls_are_those_that_the_server_saw(name: str) -> None:
+    got = [{field: call[field] for field in FIELDS} for call in stored(name).calls]
+    assert got == [expected(name, index) for index in range(len(truth(name)["calls"]))]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_first_token_is_told_where_the_package_tells_it_and_lies_between_the_servers_and_the_end(name: str) -> None:
+    said = truth(name)
+    for index, (call, true) in enumerate(zip(stored(name).calls, said["calls"], strict=True)):
+        if true.get("ttft_ms") is None or index in said["no_ttft"]:
+            assert call["ttft_ms"] is None, index
+        else:
+            # Early: the server sent a role, or said that it begins, before it had a token.
+            assert (0 if index in said["early"] else true["ttft_ms"]) <= call["ttft_ms"] <= call["e2e_ms"], index
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_requests_are_those_of_the_application(name: str) -> None:
+    got = [[request["llm_calls"], request["tool_calls"], *sorted(stage for stage in ("retrieval", "guardrail", "tool", "network") if request[f"{stage}_ms"])]
+           for request in stored(name).requests]
+    assert got == truth(name)["requests"]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_nobodys_words_are_stored(name: str) -> None:
+    assert "SECRET" not in repr(stored(name))
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_model_calls_name_their_vocabulary(name: str) -> None:
+    held_ = stored(name)
+    calls = {call["span_id"] for call in held_.calls}
+    assert sorted({span["dialect"] for span in held_.spans if span["span_id"] in calls}) == truth(name)["dialects"]
