@@ -137,12 +137,12 @@ class Calls:
     def asked_meanwhile(self) -> FloatArray:
         """New input tokens per second of the calls that began since this one's first token: what a caller knows of what is read beside it.
 
-        Within the time that the median call is written in, for each alike: who is written slowly would meet more, whatever made it slow.
+        Within the time that its tokens usually take: who is written slowly would meet more, whatever made it slow.
         """
-        begins, written_s = self.of("start_s"), self.last_s - self.first_s
-        if not known(written_s).any():
+        begins, token_s = self.of("start_s"), self.token_ms / 1e3
+        if not known(token_s).any():
             return np.full(len(self), np.nan)
-        seconds = max(float(np.nanmedian(written_s)), 1e-3)
+        seconds = np.maximum(float(np.nanmedian(token_s)) * self.of("output_tokens"), 1e-3)
         return Flow(begins, begins, np.nan_to_num(self.new_tokens)).between(self.first_s, self.first_s + seconds) / seconds
 
     def _while_decoding(self, flow_of: object) -> FloatArray:

@@ -6,6 +6,7 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
@@ -18,6 +19,11 @@ MIN_LOWER: Final = 1.5
 SLOW: Final = 1.5
 # A gap between chunks is a stall from this many median gaps: published factor 5.
 SPIKE: Final = 5.0
+# So many times longer, beside the pace, must the longest gap of a stream be than it was: own default, between 1.2 where a provider slows down in the second
+# half of an answer and 2.5 to 4.4 where prompts stop it. Standard errors of no correlation, which were below 2 at a provider and above 12 there.
+LONGER: Final = 1.5
+MIN_STREAMS: Final = 5
+CERTAIN: Final = 5.0
 # Who waits as long as the reading takes that is left, but for this part of it, waits it out. Nearly all must, and fewer than half before, for a setting to
 # have changed: of simulated engines without chunked prefill 0.93 to 0.99 did, with it 0 to 0.23 where prompts take many steps, up to 0.95 where they take one.
 WAITED_OUT: Final = 0.2
@@ -48,6 +54,38 @@ def stall_odds(calls: Calls, met: FloatArray, usual_ms: float) -> Odds | None:
     if min(int(much.sum()), int(little.sum())) < 30 or high <= low:
         return None
     return odds_ratio(stalled[much].astype(np.float64), stalled[little].astype(np.float64))
+
+
+class Pauses(NamedTuple):
+    """The longest gap of slow and of usual streams over their time per token (medians), and how closely (Spearman, -1..1, of `n` calls) the longest gaps
+    follow the prompts that the caller sends meanwhile."""
+
+    slow: float
+    usual: float
+    follows: float
+    n: int
+
+    @property
+    def clear(self) -> bool:
+        """Whether streams stop, as they did not before, and do so for the caller's own prompts: correlated by more than chance would at 5 standard errors."""
+        return self.slow >= SPIKE and self.slow >= LONGER * self.usual and self.follows * math.sqrt(self.n - 1) > CERTAIN
+
+
+def pauses(slow: Calls, usual: Calls, everyone: Calls) -> Pauses | None:
+    """Say whether streams pause, from the gaps that a client records; None below 30 streamed calls without engine times, or 5 slow or usual ones."""
+    told = [~side.has_engine & known(side.of("itl_max_ms"), side.token_ms) & (side.of("output_tokens") >= MIN_TOKENS) for side in (slow, usual, everyone)]
+    if min(int(told[0].sum()), int(told[1].sum())) < MIN_STREAMS:
+        return None
+    # Of streams of like length: a longer one meets more of everything.
+    alike = everyone.of("output_tokens") >= 0.5 * np.median(slow.of("output_tokens")[told[0]])
+    asked = told[2] & alike & known(everyone.asked_meanwhile)
+    if int(asked.sum()) < MIN_CALLS:
+        return None
+    worst = [float(np.median(side.of("itl_max_ms")[chosen] / np.maximum(side.token_ms[chosen], 1e-3)))
+             for side, chosen in zip((slow, usual), told[:2], strict=True)]
+    ranks = pl.DataFrame({"gap": everyone.of("itl_max_ms")[asked], "prompts": everyone.asked_meanwhile[asked]})
+    follows = ranks.select(pl.corr("gap", "prompts", method="spearman").fill_nan(0.0)).item()
+    return Pauses(worst[0], worst[1], float(follows), int(asked.sum()))
 
 
 class Held(NamedTuple):

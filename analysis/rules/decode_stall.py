@@ -3,6 +3,7 @@
 Detects
     Time per output token that rose with the input tokens that the same engine prefilled for others meanwhile: every token
     prefilled beside a running answer costs it more than before. Who comes while a prompt is read waits until it is read.
+    Where no engine tells: streams that stop as they did not before, most where the caller's own prompts are sent meanwhile.
 
 Why it hurts
     Without chunking (or with too large a token budget) one long prompt occupies a whole iteration: everybody's next token
@@ -27,6 +28,7 @@ Source
     1.08 to 0.29 s with chunking: published measurements.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -34,12 +36,12 @@ import polars as pl
 
 from analysis.calls import MIN_CALLS, known
 from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
+from analysis.cause import Action, bound_fix, enough, named, open_fix
 from analysis.demand import Demand, has_grown
 from analysis.finding import MIN_PART, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.prefill import slower
 from analysis.speed import Slowdown, decode_parts, slowdown
-from analysis.stalls import Held, Odds, held, stall_odds, unchunked
+from analysis.stalls import Held, Odds, held, pauses, stall_odds, unchunked
 
 RULE: Final = "decode_stall"
 # Each token prefilled beside an answer must cost it this many times what it did, else more prefill came and nothing changed; own default.
@@ -62,7 +64,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     parts, found = decode_parts(case), slowdown(case)
     if parts is None or found is None:
-        return None
+        return _of_streams(case, parts)
     now = held(case.calls, found.usual_ms)
     before = None if case.calls_before is None else held(case.calls_before, found.before.token_ms)
     whole = unchunked(before, now)
@@ -86,6 +88,30 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     grown = case.demand
     brought = grown is not None and _brought(grown) and not (whole and before is not None and before.n >= MIN_CALLS)
     return too_few_breaches(case) or _diagnosis(case, found, odds, claims, now, amplifier=brought)
+
+
+def _of_streams(case: Case, parts: dict[str, float] | None) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Where no engine tells: streams that stop, not slow down, and most where long prompts of the caller's own are sent meanwhile."""
+    found = None if case.baseline is None else pauses(case.slow_calls, case.usual_calls, case.calls)
+    if found is None or parts is None:
+        return None
+    said = f"the longest gap of a stream is {found.slow:.1f} times its time per token in slow calls and {found.usual:.1f} in usual ones"
+    claims = {"decode": parts["speed"]}
+    if not found.clear or not enough(case, claims):
+        return RuledOut(what=RULE, figure=said)
+    fix = open_fix(
+        "chunked_prefill", "Have the prefill chunked",
+        "On engines of your own: --enable-chunked-prefill with --max-num-batched-tokens 2048. At a provider: a deployment of their own for long prompts.",
+        "streams no longer stop for prompts", "what the engine reads beside an answer is not recorded: trace it")
+    grown = case.demand
+    answer = named(
+        case, RULE, "decode", claims,
+        Action("platform", "Send prompts above a length to another deployment.", "Send them where they went.", fix),
+        headline=f"{said}, and the longer the more prompt tokens are sent meanwhile (rank correlation {found.follows:.2f})",
+        because=f"streams stop for {found.slow:.0f} times a token's time while other prompts of yours are read, {found.usual:.0f} times before",
+        evidence={"gap_ratio_slow": found.slow, "gap_ratio_usual": found.usual, "follows_prompts": found.follows},
+        weight=0.85, amplifier=grown is not None and _brought(grown), why_no_service="no engine tells of itself")
+    return too_few_breaches(case) or replace(answer, brings=frozenset({"token_rate_sag"}))
 
 
 def _waits(case: Case, before: Held | None, now: Held) -> dict[str, float]:

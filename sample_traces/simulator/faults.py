@@ -170,7 +170,8 @@ SCENARIOS: Final = {s.id: s for s in (
         id="decode_stall", number="6", title="Long prompts stop everybody's tokens, with chunking off",
         world=changed(RAG, rate_rps=5.0, input_tokens=950.0, input_sigma=0.5, token_budget=512, batch_rps=0.1), slo="ttft:2000 e2el:4000", chunk_events=True,
         fault=_unchunked, amounts=(0.788, 0.512, 0.306), bounds=(0.1, 1.2),
-        causes=("decode_stall",), stages=("decode", "prefill", "queue"), client_causes=("none", "token_rate_sag", "provider_queueing"), client_stages=MODEL,
+        causes=("decode_stall",), stages=("decode", "prefill", "queue"), client_causes=("decode_stall", "none", "token_rate_sag", "provider_queueing"),
+        client_stages=MODEL,
         fixes=undo("chunked_prefill", "chunked", "token_budget", token_budget=512)),
     Scenario(
         id="batch_past_knee", number="7", title="The sequence limit is raised past what the engine runs well",
@@ -264,7 +265,8 @@ SCENARIOS: Final = {s.id: s for s in (
         id="retrieval_and_stall", number="M3", title="A slow vector store, and prompts that stop everybody's tokens",
         world=changed(RAG, rate_rps=5.0, input_tokens=950.0, input_sigma=0.5, token_budget=512, batch_rps=0.1), slo="ttft:2000 e2el:4000", chunk_events=True,
         fault=_retrieval_and_stall, amounts=(1.0, 0.5, 0.22), bounds=(0.05, 2.0),
-        causes=("slow_dependency", "decode_stall"), stages=("retrieval", "decode"), client_causes=("slow_dependency",), client_stages=("retrieval", "decode"),
+        causes=("slow_dependency", "decode_stall"), stages=("retrieval", "decode"), client_causes=("slow_dependency", "decode_stall"),
+        client_stages=("retrieval", "decode"),
 
         fixes=lambda b, a: [*undo("restore", "search_factor", "search_share")(b, a),
                             *undo("chunked_prefill", "chunked", "token_budget", token_budget=512)(b, a)]),

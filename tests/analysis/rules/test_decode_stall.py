@@ -88,6 +88,35 @@ def test_prompts_are_read_in_one_piece_where_nearly_all_wait_them_out_and_few_di
     assert unchunked(of_share(0.1), of_share(0.95, 10)) is None
 
 
+def streams(gap_ms: np.ndarray, pace: np.ndarray | float = 10.0) -> pl.DataFrame:
+    """Rounds as a client alone sees them: answers of 100 tokens whose longest gap is `gap_ms`, `pace` ms a token otherwise; prompts and others are short."""
+    answer = WHO == 0
+    gap = np.where(answer, gap_ms, 12.0)
+    decode = np.where(answer, 99.0 * np.full(3 * ROUNDS, pace) + gap, 90.0)
+    out = np.where(answer, 100, 10)
+    return requests(3 * ROUNDS, start_s=ROUND * 4.0 + np.array([0.0, 0.5, 0.8])[WHO], first_token_ms=100.0, decode_ms=decode, ttft_ms=100.0,
+                    tpot_ms=decode / (out - 1), itl_max_ms=gap, input_tokens=np.where((WHO == 1) & LONG, 10_000, 200), output_tokens=out)
+
+
+def test_a_client_names_it_where_streams_stop_for_its_own_prompts() -> None:
+    late = ROUND >= ROUNDS // 2
+    found = run(streams(np.where(late, np.where(LONG, 2000.0, 400.0), 40.0)), slo=E2E)
+    finding = the(found, "decode_stall")
+    assert (found.verdict.stage, causes(found)) == ("decode", ["decode_stall"])
+    assert finding.evidence["gap_ratio_slow"] > 5.0 > finding.evidence["gap_ratio_usual"]
+    assert finding.fix is not None
+    assert finding.fix.reasons == {"predicted": "what the engine reads beside an answer is not recorded: trace it"}
+
+
+def test_a_stream_that_slows_down_or_stops_by_itself_is_none() -> None:
+    late = ROUND >= ROUNDS // 2
+    slower = run(streams(np.where(late, 40.0, 12.0), pace=np.where(late, 30.0, 10.0)), slo=E2E)
+    assert causes(slower) == ["token_rate_sag"]
+    # The same gaps, in every third round: they have nothing to do with the long prompts of every second one.
+    stops = run(streams(np.where(late, np.where(ROUND % 3 == 0, 2000.0, 400.0), 40.0)), slo=E2E)
+    assert of(stops, "decode_stall") is None
+
+
 def test_odds_ratio_and_its_interval() -> None:
     # 30 of 40 against 10 of 40: (30.5 x 30.5) / (10.5 x 10.5) = 8.44.
     odds = odds_ratio(np.r_[np.ones(30), np.zeros(10)], np.r_[np.ones(10), np.zeros(30)])
