@@ -31,6 +31,7 @@ _HAS_REMOTE, _IS_REMOTE = 0x100, 0x200
 _HTTP_ERROR = 400
 # From one engine's last token of a prefill to the other's first look at the request: the cache is sent meanwhile.
 MAX_HANDOVER_NS = 30_000_000_000
+_NESTED = 8  # spans between a chain's step and the model call in it
 _ROOT_TEXT = ("workload", "tenant", "session", "user_hash")
 
 
@@ -122,9 +123,11 @@ class _Batch:
     def join(self) -> None:
         """Bring together what tells of one call or request."""
         self.lift_streams()
+        self.end_streams()
         self.join_doubles()
         self.join_engines()
         self.nest_prefills()
+        self.follow_streams()
 
     def join_doubles(self) -> None:
         """Put the spans of one call, reported by several instrumentations, under one another."""
@@ -156,6 +159,29 @@ class _Batch:
         # Longer than the span that it is in: two clocks that differ do not make that.
         streamed = http & (took[rows] > took[sent]) & (took[rows] <= took[around])
         self.parent[rows[streamed]] = around[streamed]
+
+    def end_streams(self) -> None:
+        """Let calls whose spans ended as their streams began go on up to the log lines beside them that tell of the streams' ends, and tell what those tell.
+
+        Logfire's OpenAI and Anthropic wrappers: the line lasts no time, and has the tokens.
+        """
+        s = self.spans
+        told = _ints(s, "output_tokens") >= 0
+        lines = np.flatnonzero((self.role == cp.FOLDED) & told & (self.start == self.end) & (self.parent >= 0))
+        if not len(lines):
+            return
+        begun = np.flatnonzero((self.role == cp.LLM) & ~told & (_numpy(s, "status") != _ERROR) & np.isin(self.parent, self.parent[lines]))
+        source = _numpy(s, "source_id")
+        ended: dict[int, int] = {}
+        for line in lines[np.argsort(self.start[lines])].tolist():
+            calls = begun[(self.parent[begun] == self.parent[line]) & (source[begun] == source[line]) & (self.end[begun] <= self.start[line])]
+            waiting = [row for row in calls[np.argsort(self.start[calls])].tolist() if row not in ended]
+            if waiting:
+                ended[waiting[-1]] = line
+        self.end = self.end.copy()
+        self.end[list(ended)] = self.start[list(ended.values())]
+        s = doubles.handed_on(s, [(line, row) for row, line in ended.items()], (*doubles.SHARED, "output_tokens"))
+        self.spans = doubles.replaced(s, "streaming", dict.fromkeys(ended, True))
 
     def join_engines(self) -> None:
         """Put engine spans under their client calls, also across traces, and bring the rows of each resulting request together."""
@@ -235,6 +261,26 @@ class _Batch:
             beside = engines[~only & (self.parent[engines] == self.parent[row]) & (self.start[engines] < self.end[row]) & (self.end[engines] >= self.end[row])]
             if len(beside) == 1:
                 self.parent[row] = beside[0]
+
+    def follow_streams(self) -> None:
+        """Let what works on an answer while it streams (LangChain's parsers) begin where the model call beside it ends: until then it waits for the next token."""
+        posts = np.flatnonzero((self.role == cp.PLAIN) & (_ints(self.spans, "stage") == cp.POST) & (self.parent >= 0))
+        if not len(posts):
+            return
+        above = np.flatnonzero(self.role == cp.LLM)
+        holds = np.zeros(len(self.role), dtype=np.bool_)
+        for _ in range(_NESTED):
+            holds[above] = True
+            above = np.unique(self.parent[above[self.parent[above] >= 0]])
+        calls = np.flatnonzero(holds & (self.parent >= 0))
+        last = np.full(len(self.role), _ABSENT, dtype=np.int64)
+        np.maximum.at(last, self.parent[calls], self.end[calls])
+        start = self.start.copy()
+        for row in posts[self.start[posts] < last[self.parent[posts]]].tolist():
+            beside = calls[(self.parent[calls] == self.parent[row]) & (self.start[calls] < self.start[row]) & (self.end[calls] > self.start[row])]
+            if len(beside):
+                start[row] = min(int(self.end[beside].max()), int(self.end[row]))
+        self.start = start
 
     def _sort(self) -> None:
         order = np.argsort(self.trace, kind="stable")

@@ -171,10 +171,15 @@ def share(spans: pa.Table, parent: Ints, role: Ints, start: Ints, end: Ints) -> 
     inwards = sorted(inner.tolist(), key=lambda row: (start[row] - end[row], start[row]))
     pairs = [(int(parent[row]), row) for row in inwards]
     both = [*pairs, *((row, above) for above, row in reversed(pairs))]
-    for name in SHARED:
+    return _first_tokens(handed_on(spans, both), both, start, end)
+
+
+def handed_on(spans: pa.Table, pairs: list[tuple[int, int]], names: tuple[str, ...] = SHARED) -> pa.Table:
+    """The spans, where the second row of each pair has what only the first one told of a call."""
+    for name in names:
         if name in spans.column_names:
-            spans = _filled(spans, name, both)
-    return _first_tokens(spans, both, start, end)
+            spans = _filled(spans, name, pairs)
+    return spans
 
 
 def _filled(spans: pa.Table, name: str, pairs: list[tuple[int, int]]) -> pa.Table:

@@ -1,11 +1,11 @@
 """Langfuse: observation types, usage and parameters as JSON, the first token as an ISO time; errors by level. No response id.
 
-Source: payloads of langfuse 5.0.4, its handler for LangChain, and Langfuse's documentation of usage types. `max_tokens` is "Infinity" when it was not set.
+Source: payloads of langfuse 5.0.4 and @langfuse/openai 5.11.1, their handlers for LangChain, and Langfuse's documentation of usage types. `max_tokens` is "Infinity" when it was not set.
 Usage is either OpenAI's object (cached tokens inside `prompt_tokens`) or Langfuse's own keys, which do not overlap (`input` beside `input_cached_tokens`;
 from LangChain `input_cache_read`, `input_audio`, `output_reasoning`).
 """
 
-from collector.dialects import Dialect, Field, Mark
+from collector.dialects import Dialect, Field, Mark, SpanName
 
 ORDER = 32
 _USAGE, _PARAMETERS, _TYPE = "langfuse.observation.usage_details", "langfuse.observation.model.parameters", "langfuse.observation.type"
@@ -53,6 +53,7 @@ DIALECT = Dialect(
         Mark(_TYPE, "container", "other", frozenset({"agent"})),
         Mark(_TYPE, "container", "other", frozenset({"chain"}), weak=True),
     ),
+    names=(SpanName(r"OpenAI\.embeddings", "plain", "retrieval", "langfuse-sdk", strong=True),),  # to its JavaScript wrapper, everything is a generation
     failures=(("langfuse.observation.level", frozenset({"ERROR"})),),
     hints=(("response_id", "nothing at Langfuse: it sends none; pass traceparent on to the engine"),
            ("ttft", "streaming: the first token is told of streams only")),

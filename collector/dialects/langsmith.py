@@ -30,6 +30,7 @@ DIALECT = Dialect(
         Field("response_id", _ANSWER, rank=10, path=(*_TOLD, "id")),
         Field("model", _ANSWER, path=(*_TOLD, "model_name")),
         Field("streaming", "langsmith.request.streaming", "bool", rank=10),
+        Field("streaming", _ANSWER, "streams", rank=11, path=("generations", "0", "0", "type")),
         Field("session", "langsmith.metadata.session_id", rank=10),
         Field("session", "langsmith.metadata.thread_id", rank=11),
         Field("session", "langsmith.metadata.conversation_id", rank=12),

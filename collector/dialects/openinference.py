@@ -1,7 +1,7 @@
 """OpenInference (Arize): span kinds, `llm.*` token counts, parameters as JSON in one attribute. Spans are INTERNAL; there is no TTFT attribute.
 
-Source: Arize-ai/openinference spec and payloads of openinference-instrumentation-openai 0.1.66 and -langchain 0.1.80. The OpenAI
-instrumentation marks the first token with a span event; the LangChain, LlamaIndex and OpenAI-Agents ones do not.
+Source: Arize-ai/openinference spec and payloads of openinference-instrumentation-openai 0.1.66 and -langchain 0.1.80, and of those for JavaScript (4.2.7,
+4.1.1). Python's OpenAI instrumentation marks the first token with a span event; the LangChain, LlamaIndex, OpenAI-Agents and JavaScript ones do not.
 """
 
 from collector.dialects import ENDINGS, Dialect, Field, Mark, SpanName
@@ -41,6 +41,8 @@ DIALECT = Dialect(
         Field("temperature", _PARAMETERS, "float", rank=10, path=("temperature",)),
         *(Field("temperature", _PARAMETERS, "float", rank=11, path=(config, "temperature")) for config in ("inferenceConfig", "config", "generation_config")),
         Field("temperature", "metadata", "float", rank=12, path=("ls_temperature",)),
+        # LangChain's parameters are the model's, not the call's.
+        *(Field("streaming", "output.value", "streams", rank=9, path=("generations", "0", "0", "message", "id", end)) for end in ("2", "3")),
         Field("streaming", _PARAMETERS, "bool", rank=10, path=("stream",)),
         Field("response_id", "output.value", rank=10, path=("id",)),
         *(Field("response_id", "output.value", rank=11, path=path) for path in (("response_id",), ("responseId",), (*_MESSAGE, "id"), ("llm_output", "id"))),

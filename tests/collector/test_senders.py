@@ -17,6 +17,10 @@ from tests.collector.oracle_store import Held, Row, held, pipeline, send
 SENDERS = Path(__file__).parent / "data" / "senders"
 TOLD = ("response_id", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "finish_reason")
 KEYS = {"response_id": "id", "input_tokens": "pt", "output_tokens": "ct", "cached_tokens": "cached", "reasoning_tokens": "reason", "finish_reason": "finish"}
+# What packages themselves get wrong of OpenAI's Responses: the first chunk is one without a token, `stop` of an answer that was cut off, a span that ends
+# before its stream.
+WRONG = {("vercel-5", "responses"): "ttft_ms", ("langfuse-js", "responses"): "ttft_ms", ("opentelemetry-openai-js", "responses"): "finish_reason",
+         ("traceloop-js", "responses"): "e2e_ms"}
 MODEL_STAGES = ("queue_ms", "prefill_ms", "decode_ms", "first_token_ms", "generation_ms")
 
 
@@ -42,6 +46,19 @@ RUNS = {
                          sometimes=frozenset({"response_id"})),
     "langsmith": Sender(8, 1, {"tool": 2, "retrieval": 1, "prompt": 1, "post": 1}, "langsmith", absent=frozenset({"ttft_ms"}),
                         sometimes=frozenset({"response_id"})),
+    "langfuse-python": Sender(13, 2, {"tool": 3, "retrieval": 5, "guardrail": 4, "prompt": 1, "post": 1}, "langfuse", absent=frozenset({"response_id"}),
+                              sometimes=frozenset({"finish_reason"})),
+    "langfuse-js": Sender(14, 2, {"retrieval": 2, "prompt": 1, "post": 1}, "langfuse", absent=frozenset({"response_id", "finish_reason"})),
+    # pydantic-ai and its providers' wrappers and Anthropic's SDK at once; then without pydantic-ai: no first token is told of OpenAI's streams.
+    "logfire-both": Sender(13, 1, {"tool": 1, "retrieval": 1}, "logfire", sometimes=frozenset({"response_id", "finish_reason", "ttft_ms"}), user=False),
+    "logfire-wrappers": Sender(13, 1, {"retrieval": 1}, "logfire", sometimes=frozenset({"response_id", "finish_reason", "ttft_ms"}), user=False),
+    "openinference-langchain-js": Sender(4, 1, {"tool": 2, "prompt": 1, "post": 1}, "openinference", absent=frozenset({"ttft_ms"}),
+                                         sometimes=frozenset({"response_id", "cached_tokens", "reasoning_tokens"})),
+    "openinference-openai-js": Sender(1, 0, {"retrieval": 1}, "openinference", absent=frozenset({"ttft_ms"}),
+                                      sometimes=frozenset({"response_id", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"}), user=False),
+    "opentelemetry-openai-js": Sender(1, 1, {"retrieval": 1}, "genai", absent=frozenset({"ttft_ms", "cached_tokens", "reasoning_tokens"}), user=False),
+    "traceloop-js": Sender(1, 0, {"tool": 1}, "openllmetry", absent=frozenset({"ttft_ms", "cached_tokens", "reasoning_tokens"}),
+                           sometimes=frozenset({"response_id", "input_tokens", "output_tokens", "finish_reason"})),
     "vercel-5": Sender(9, 1, {"tool": 2, "retrieval": 4}, "vercel", sometimes=frozenset({"cached_tokens", "reasoning_tokens"}), attempts=(2, 3)),
     "vercel-7": Sender(9, 1, {"tool": 2, "retrieval": 4}, "genai", absent=frozenset({"reasoning_tokens"}), user=False),
 }
@@ -84,7 +101,7 @@ def test_every_run_is_told_of() -> None:
 def test_calls_and_requests_are_counted_once(name: str) -> None:
     found, sender = run(name), RUNS[name]
     assert len(found.requests) == sender.requests
-    assert Counter(c["error"] for c in found.calls) == {False: len(truth(name)) + sender.again, True: sender.failed}
+    assert Counter(c["error"] for c in found.calls) == +Counter({False: len(truth(name)) + sender.again, True: sender.failed})
     assert {s["dialect"] for s in found.spans if s["role"] == "llm"} == {sender.dialect}
 
 
@@ -93,11 +110,11 @@ def test_calls_have_the_providers_numbers(name: str) -> None:
     sender = RUNS[name]
     for call, true in answered(name):
         for column in TOLD:
-            if column in sender.absent or (column in sender.sometimes and (call[column] is None or column == "response_id")):
+            if column in sender.absent or column == WRONG.get((name, true["ep"])) or (column in sender.sometimes and (call[column] is None or column == "response_id")):
                 continue
             # A count of none may be left out.
             assert (call[column] or 0) == (true[KEYS[column]] or 0), (column, call["response_id"])
-        assert call["e2e_ms"] >= true["e2e"] * 1000 - 2
+        assert call["e2e_ms"] >= true["e2e"] * 1000 - 2 or WRONG.get((name, true["ep"])) == "e2e_ms"
         assert call["streaming"] in (None, true["stream"])
     for column in sender.absent:
         assert all(call[column] is None for call, _ in answered(name)), column
@@ -108,8 +125,10 @@ def test_streams_have_their_first_token(name: str) -> None:
     if "ttft_ms" in RUNS[name].absent:
         return
     for call, true in answered(name):
+        if "ttft_ms" in RUNS[name].sometimes and call["ttft_ms"] is None:
+            continue
         assert (call["ttft_ms"] is not None) == true["stream"]
-        if true["stream"] and (name, true["ep"]) != ("vercel-5", "responses"):  # there a first chunk without a token
+        if true["stream"] and WRONG.get((name, true["ep"])) != "ttft_ms":
             assert true["ttft"] * 1000 - 2 <= call["ttft_ms"] <= call["e2e_ms"]
 
 
