@@ -263,7 +263,7 @@ class _Batch:
                 self.parent[row] = beside[0]
 
     def follow_streams(self) -> None:
-        """Let what works on an answer while it streams (LangChain's parsers) begin where the model call beside it ends: until then it waits for the next token."""
+        """Let what works on an answer while it streams (LangChain's parsers) begin where the model call beside it ends: it waits for tokens until then."""
         posts = np.flatnonzero((self.role == cp.PLAIN) & (_ints(self.spans, "stage") == cp.POST) & (self.parent >= 0))
         if not len(posts):
             return

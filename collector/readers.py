@@ -103,8 +103,8 @@ def flag(value: object) -> bool | None:
 
 
 def streams(value: object) -> bool | None:
-    """Whether an operation's name says that it streams (`ai.streamText.doStream`) or generates at once (`ai.generateText.doGenerate`); what is put together from
-    chunks (LangChain's `AIMessageChunk`) was streamed."""
+    """Whether an operation's name says that it streams (`ai.streamText.doStream`) or generates at once (`ai.generateText.doGenerate`); what is put
+    together from chunks (LangChain's `AIMessageChunk`) was streamed."""
     if not isinstance(value, str):
         return None
     lower = value.lower()

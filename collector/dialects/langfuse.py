@@ -1,6 +1,7 @@
 """Langfuse: observation types, usage and parameters as JSON, the first token as an ISO time; errors by level. No response id.
 
-Source: payloads of langfuse 5.0.4 and @langfuse/openai 5.11.1, their handlers for LangChain, and Langfuse's documentation of usage types. `max_tokens` is "Infinity" when it was not set.
+Source: payloads of langfuse 5.0.4 and @langfuse/openai 5.11.1, of their handlers for LangChain, and Langfuse's documentation of usage types. `max_tokens` is
+"Infinity" when it was not set.
 Usage is either OpenAI's object (cached tokens inside `prompt_tokens`) or Langfuse's own keys, which do not overlap (`input` beside `input_cached_tokens`;
 from LangChain `input_cache_read`, `input_audio`, `output_reasoning`).
 """
