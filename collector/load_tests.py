@@ -12,9 +12,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -36,6 +38,7 @@ _LONGEST_NS: Final = 7 * 86_400 * _S
 # Seconds since 1970 beyond this are the year 5138: milliseconds, rather.
 _LATEST_S: Final = 1e11
 _SPANS_A_BODY: Final = 2_000
+_EXCEPTION: Final = re.compile(r"([A-Za-z_][\w.]{0,60}(?:Error|Exception|Timeout|Disconnected|Refused))\b")
 
 Document = Mapping[str, Any]
 _T = TypeVar("_T")
@@ -78,10 +81,10 @@ def read(documents: Sequence[Any], written_ns: int) -> LoadTest:
         for known, reader in _FORMATS:
             if known(first):
                 return _checked(reader([d for d in documents if isinstance(d, dict)], written_ns))
-        if "request_throughput" in first or ("completed" in first and "duration" in first):
-            raise BadPayload("a summary without its requests: run `vllm bench serve` with --save-result --save-detailed, or SGLang's with --output-details")
         if isinstance(first.get("request_latency"), dict):
             raise BadPayload("a summary without its requests: give profile_export.jsonl, which AIPerf writes beside it")
+        if "request_throughput" in first or ("completed" in first and "duration" in first):
+            raise BadPayload("a summary without its requests: run `vllm bench serve` with --save-result --save-detailed, or SGLang's with --output-details")
     seen = f"a document with {', '.join(sorted(map(str, first))[:8]) or 'no key'}" if isinstance(first, dict) else f"a {type(first).__name__}"
     raise BadPayload(f"neither OTLP nor a load test's result, but {seen}; wanted: {EXPECTED}")
 
@@ -114,13 +117,13 @@ def read_table(path: Path) -> LoadTest:
         end_ns = _moment(row.get("end"), "end")
         e2e_ns = _ns(row.get("e2e_ms"), _MS)
         e2e_ns = end_ns - start_ns if e2e_ns is None and end_ns is not None and start_ns is not None else e2e_ns
-        error = _failure(row.get("error"))
+        error, code = _failure(row.get("error"))
         if start_ns is None or (e2e_ns is None and error is None):
             unmeasured += 1
             continue
         out.requests.append(Request(
             start_ns, e2e_ns or 0, _ns(row.get("ttft_ms"), _MS), _count(row.get("input_tokens")), _count(row.get("output_tokens")),
-            _count(row.get("cached_tokens")), error, model=_text(row.get("model")), route=_text(row.get("route")), tenant=_text(row.get("tenant"))))
+            _count(row.get("cached_tokens")), error, code, model=_text(row.get("model")), route=_text(row.get("route")), tenant=_text(row.get("tenant"))))
     _say_unmeasured(out, unmeasured)
     return _checked(out)
 
@@ -196,7 +199,7 @@ def _bench_serve(runs: Sequence[Document], written_ns: int) -> LoadTest:
         meant = bool(waits) and rate is not None
         late_s = 0.0
         for at in range(n):
-            error = _failure(errors[at]) if errors else None
+            error, code = _failure(errors[at] if errors else None)
             ttft_s, sum_s = _number(ttfts[at]), _number(whole[at]) if whole else None
             if sum_s is None:
                 sum_s = (ttft_s or 0.0) + sum(gap for gap in map(_number, gaps[at] or () if gaps else ()) if gap is not None)
@@ -208,7 +211,7 @@ def _bench_serve(runs: Sequence[Document], written_ns: int) -> LoadTest:
             sent_s = (_number(starts[at]) or 0.0) - first_s if starts else 0.0
             request = Request(
                 begin_ns + round((sent_s - wait_s) * _S), _ns(sum_s + wait_s, _S) or 0, _ns(ttft_s + wait_s, _S) if ttft_s else None,
-                _count(inputs[at]) if inputs else None, _count(outputs[at]) if outputs else None, None, error, model=_text(run.get("model_id")),
+                _count(inputs[at]) if inputs else None, _count(outputs[at]) if outputs else None, None, error, code, model=_text(run.get("model_id")),
                 route=f"run {number}" if len(runs) > 1 else None)
             out.requests.append(request)
         _say_bounded(out, run.get("max_concurrency"), "--max-concurrency", corrected=meant)
@@ -218,9 +221,12 @@ def _bench_serve(runs: Sequence[Document], written_ns: int) -> LoadTest:
 
 
 def _aiperf(records: Sequence[Document], _: int) -> LoadTest:
-    """AIPerf's: one request a line, moments in ns since 1970, each metric with its unit. Its warm-up is left out; a cancelled request is a failed one."""
+    """AIPerf's: one request a line, moments in ns since 1970, each metric with its unit. Its warm-up is left out; a cancelled request is a failed one.
+
+    A request is judged from when its turn had come (`credit_issued_ns`).
+    """
     out = LoadTest("aiperf")
-    unmeasured = 0
+    unmeasured = late_ns = 0
     for record in records:
         about, metrics = _dict(record, "metadata"), _dict(record, "metrics")
         if about.get("benchmark_phase") == "warmup":
@@ -228,7 +234,7 @@ def _aiperf(records: Sequence[Document], _: int) -> LoadTest:
         start_ns, end_ns = _count(about.get("request_start_ns")), _count(about.get("request_end_ns"))
         e2e_ns = _metric_ns(metrics, "request_latency")
         failed = record.get("error")
-        error = _failure(failed.get("type") or failed.get("code") or True if isinstance(failed, dict) else failed)
+        error, code = _failure(failed.get("type") or failed.get("code") or True if isinstance(failed, dict) else failed)
         if about.get("was_cancelled"):
             error = error or "cancelled"
         if e2e_ns is None and start_ns is not None and end_ns is not None:
@@ -236,12 +242,16 @@ def _aiperf(records: Sequence[Document], _: int) -> LoadTest:
         if start_ns is None or e2e_ns is None:
             unmeasured += 1
             continue
-        code = _count(failed.get("code")) if isinstance(failed, dict) else None
+        wait_ns = max(0, start_ns - (_count(about.get("credit_issued_ns")) or start_ns))
+        late_ns = max(late_ns, wait_ns)
+        ttft_ns = _metric_ns(metrics, "time_to_first_token")
         tokens = [_count(_dict(metrics, name).get("value")) for name in ("output_sequence_length", "output_token_count")]
         prompt = [_count(_dict(metrics, name).get("value")) for name in ("input_sequence_length", "error_isl")]
         out.requests.append(Request(
-            start_ns, e2e_ns, _metric_ns(metrics, "time_to_first_token"), _first(prompt), _first(tokens), None, error,
-            code if code is not None and 400 <= code < 600 else None))
+            start_ns - wait_ns, e2e_ns + wait_ns, None if ttft_ns is None else ttft_ns + wait_ns, _first(prompt), _first(tokens),
+            _count(_dict(metrics, "usage_prompt_cache_read_tokens").get("value")), error,
+            _status(failed.get("code")) if isinstance(failed, dict) else code))
+    _say_late(out, late_ns / _S)
     _say_unmeasured(out, unmeasured)
     return out
 
@@ -290,6 +300,7 @@ def _guidellm(documents: Sequence[Document], _: int) -> LoadTest:
         kind = _text(strategy.get("type_") or strategy.get("kind")) or f"benchmark {number}"
         listed = {name: [r for r in requests.get(name) or () if isinstance(r, dict)] for name in ("successful", "errored", "incomplete")}
         held = sum(map(len, listed.values()))
+        model = next((_asked_model(request) for request in listed["successful"]), None)
         made = _count(_dict(_dict(benchmark, "metrics"), "request_totals").get("total"))
         if made is not None and held < made:
             raise BadPayload(f"it holds {held:,} of the {made:,} requests of a benchmark: write all of them, a sample of each outcome cannot be judged")
@@ -304,20 +315,21 @@ def _guidellm(documents: Sequence[Document], _: int) -> LoadTest:
             if start_s is None or (e2e_s is None and not failed):
                 unmeasured += 1
                 continue
-            meant_s = _number(timings.get("targeted_start")) if kind in ("constant", "poisson", "async") else None
+            meant_s = _number(timings.get("targeted_start")) if kind in ("constant", "poisson", "async", "trace") else None
             wait_s = max(0.0, start_s - meant_s) if meant_s is not None else 0.0
             late_s = max(late_s, wait_s)
             ttft_ns = _ns(request.get("time_to_first_token_ms"), _MS)
+            error, code = _failure(info.get("error") or request.get("error") or True) if failed else (None, None)
             out.requests.append(Request(
                 round((start_s - wait_s) * _S), _ns((e2e_s or 0.0) + wait_s, _S) or 0, None if ttft_ns is None else ttft_ns + round(wait_s * _S),
                 _count(request.get("prompt_tokens")), _count(request.get("output_tokens")), _count(request.get("cached_tokens")),
-                _failure(info.get("error") or request.get("error") or True) if failed else None,
+                error, code, model=model,
                 route=f"{kind} {strategy.get('rate') or strategy.get('streams') or number}" if len(benchmarks) > 1 else None))
         if kind in ("concurrent", "synchronous", "throughput"):
             _say_bounded(out, 1 if kind == "synchronous" else strategy.get("streams") or strategy.get("max_concurrency"), f"strategy {kind}")
         _say_late(out, late_s)
     if cut:
-        out.notes.append(f"{cut:,} requests were cut off at the end of the run and are left out")
+        out.notes.append(f"{_requests(cut)} cut off at the end of the run and left out")
     _say_unmeasured(out, unmeasured)
     return out
 
@@ -360,7 +372,11 @@ def _say_late(out: LoadTest, late_s: float) -> None:
 
 def _say_unmeasured(out: LoadTest, count: int) -> None:
     if count:
-        out.notes.append(f"{count:,} requests without a measured time are left out")
+        out.notes.append(f"{_requests(count)} left out for want of a measured time")
+
+
+def _requests(count: int) -> str:
+    return "1 request was" if count == 1 else f"{count:,} requests were"
 
 
 def _began(run: Document, written_ns: int) -> int:
@@ -392,6 +408,15 @@ def _said(response: Any) -> tuple[str, int | None]:
                 part = _dict(choice, "delta") or _dict(choice, "message")
                 text += str(choice.get("text") or part.get("content") or part.get("reasoning_content") or "")
     return text, tokens
+
+
+def _asked_model(request: Document) -> str | None:
+    """The model in the body of a request, which GuideLLM keeps as JSON in a string; a benchmark of its asks one model."""
+    try:
+        asked = json.loads(str(request.get("request_args")))
+    except (ValueError, RecursionError):
+        return None
+    return _text(_dict(_dict({"asked": asked}, "asked"), "body").get("model"))
 
 
 def _strategy(benchmark: Document) -> Document:
@@ -440,12 +465,28 @@ def _text(value: Any) -> str | None:
     return value[:200] if isinstance(value, str) and value else None
 
 
-def _failure(value: Any) -> str | None:
-    """Whether a value of an error column means a failure: a short name of it, else None. Long texts may quote the prompt and are not kept."""
+def _failure(value: Any) -> tuple[str | None, int | None]:
+    """The failure that a value of an error column means, as a short name, and its HTTP status; None, None: none.
+
+    Long texts may quote the prompt and are not kept. Generators write a status, its phrase with the answer behind it, an exception's `repr`, or a
+    traceback, whose last line names the exception.
+    """
     if value is None or value is False or value == "" or str(value).lower() in ("false", "0", "nan", "none"):
-        return None
+        return None, None
     text = str(value)
-    return text if text.isidentifier() and text != "True" and len(text) <= 60 else "failed"
+    last = text.strip().rsplit("\n", 1)[-1]
+    named = _EXCEPTION.match(last)
+    phrase = next((status for status in HTTPStatus if status >= 400 and (text.startswith(status.phrase) or f"{status.value} {status.phrase}" in last)), None)
+    code = phrase.value if phrase else _status(text)
+    if text.isidentifier() and text != "True" and len(text) <= 60:
+        return text, code
+    return named[1].rpartition(".")[2] if named else str(code or "failed"), code
+
+
+def _status(value: Any) -> int | None:
+    """An HTTP status of a failure, from a number or its digits."""
+    text = str(value)
+    return int(text) if re.fullmatch(r"[45]\d\d", text) else None
 
 
 def _first(values: Sequence[_T | None]) -> _T | None:

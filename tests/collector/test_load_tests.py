@@ -2,6 +2,7 @@
 
 import csv
 import json
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import zstandard
 
 from analysis.ask import check
 from analysis.check import CheckResult
@@ -136,6 +138,46 @@ def test_check_judges_each_format_the_same(name: str, tmp_path: Path) -> None:
     assert (found.requests, found.passed, found.goodput_ratio) == (6, True, pytest.approx(4 / 6))
 
 
+RECORDED = Path(__file__).parent / "data" / "load_tests"
+
+
+@pytest.mark.parametrize(
+    # Requests, failed ones, the generator's own median of TTFT and of E2E in ms, sum of output tokens, cached ones (None: it counts none), one of its notes.
+    ("name", "n", "failed", "ttft_ms", "e2e_ms", "output", "cached", "note"),
+    [
+        ("vllm-rate.json", 60, 3, 102.740, None, 1007, None, None),
+        ("vllm-limited.json", 60, 3, 119.329, None, 933, None, "up to 2.34 s before it was"),
+        ("sglang-limited.jsonl", 60, 3, 115.046, None, 1140, None, "at most 4 in flight at once"),
+        ("aiperf-concurrency.jsonl", 60, 1, 131.703, 303.880, 999, 590, "up to 0.0197 s before it was"),
+        ("guidellm-poisson.json", 80, 6, 119.451, 325.660, 1220, 148, "up to 0.0362 s before it was"),
+        ("guidellm-concurrent.json", 69, 5, 112.193, 288.118, 1048, 128, "3 requests were cut off"),
+    ],
+)
+def test_recorded_files_say_what_their_generators_say(
+    name: str, n: int, failed: int, ttft_ms: float, e2e_ms: float | None, output: int, cached: int | None, note: str | None
+) -> None:
+    """Files of vLLM 0.33.0, SGLang 0.5.23, AIPerf 0.13.0 and GuideLLM 0.8.1 against a server that answers one request in twenty with 503."""
+    data = zstandard.ZstdDecompressor().stream_reader((RECORDED / f"{name}.zst").read_bytes()).read()
+    test = read(documents_of(data), T0_NS)
+    good = [request for request in test.requests if request.error is None]
+    assert (len(test.requests), len(test.requests) - len(good)) == (n, failed)
+    assert {request.status_code for request in test.requests if request.error is not None} == {503}
+    assert sum(request.output_tokens or 0 for request in good) == output
+    assert sum(request.cached_tokens or 0 for request in good) == (cached or 0)
+    late = any("meant to be sent" in told for told in test.notes)  # then each request waited a little before it was sent
+    for own, ours in ((ttft_ms, [request.ttft_ns for request in good]), (e2e_ms, [request.e2e_ns for request in good])):
+        assert own is None or -0.01 < statistics.median_low([at for at in ours if at is not None]) / 1e6 - own < (2_500.0 if late else 0.2)
+    assert note is None or any(note in told for told in test.notes)
+
+
+def test_failures_keep_their_name_and_status_and_nothing_of_what_was_said() -> None:
+    told = {"Service Unavailable: {the answer}": ("503", 503), "Traceback (most recent call last)\n  x\nasyncio.TimeoutError": ("TimeoutError", None),
+            "HTTPStatusError(\"Client error '429 Too Many Requests' for url\")": ("HTTPStatusError", 429), "500": ("500", 500), "it broke": ("failed", None),
+            "timeout": ("timeout", None), "": (None, None)}
+    test = read([vllm(errors=list(told)[:6])], T0_NS)
+    assert [(request.error, request.status_code) for request in test.requests] == list(told.values())[:6]
+
+
 def test_a_table_of_requests_is_judged_with_dates_or_seconds(tmp_path: Path) -> None:
     header = ("time", "ttft_ms", "e2e_ms", "output_tokens", "error", "route")
     rows = [(f"2026-09-21T12:00:0{start / 1e3:.3f}Z", ttft, e2e, tokens, "" if ttft else "timeout", "/chat") for start, ttft, e2e, tokens in ROWS]
@@ -199,7 +241,7 @@ def test_several_runs_of_a_file_are_routes() -> None:
     ("content", "why"),
     [
         (b'{"request_throughput": 1.0, "duration": 3}', "--save-detailed"),
-        (b'{"request_latency": {"unit": "ms", "avg": 3.0}}', r"give profile_export\.jsonl"),
+        (b'{"request_throughput": {"unit": "requests/sec"}, "request_latency": {"unit": "ms", "avg": 3.0}}', r"give profile_export\.jsonl"),
         (b'{"metrics": 1, "a": 2}', r"document with a, metrics; wanted: vLLM"),
         (lines(vllm(itls=[])), ""),
         (lines(vllm(errors=["", ""])), "errors has 2 entries and ttfts 6"),
