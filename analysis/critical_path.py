@@ -2,8 +2,8 @@
 
 Walk back from the end of the root: the child that finished last is on the path, its parent owns what lies between that child's end and the
 cursor, the walk goes on inside the child and then before its start (the method of Jaeger's and Uber's CRISP's critical path). A child that
-overlaps a later-finishing sibling counts up to that sibling's start. Children are clipped to their parent. The pieces of a trace sum to
-its root's duration exactly, in integer nanoseconds.
+overlaps a later-finishing sibling counts up to that sibling's start. Children are clipped to their parent, but a child that outlives one
+that stood last in its own parent is the next one's. The pieces of a trace sum to its root's duration exactly, in integer nanoseconds.
 
 Pure functions on arrays. "Row" is an index into the span arrays; the rows of one trace stand together, `bounds` says where.
 """
@@ -44,7 +44,8 @@ _SERVER, _PRODUCER, _CONSUMER = 2, 4, 5
 # A descendant that outlives the root by more than this share of it (and 1 ms) was not waited for: it is off the path.
 ASYNC_SHARE = 0.01
 ASYNC_NS = 1_000_000
-# Finding the tightest enclosing span of an orphan is quadratic; a trace with more orphans x spans than this attaches them to the root.
+# Finding the tightest enclosing span of an orphan is quadratic; a trace with more orphans x spans than this attaches them to the root. Spans that outlive long
+# chains of parents climb no more steps than this, all together.
 MAX_ORPHAN_WORK = 4_000_000
 
 
@@ -128,6 +129,7 @@ def critical_paths(forest: Forest) -> Paths:
         shifted,
         clipped,
     )
+    _hand_over(topological, root, forest.bounds, parent, start, end, role, forest.kind, forest.domain, clipped)
     call, engine, phases = _settle_roles(
         topological, root, forest.bounds, parent, start, end, role, stage, forest.kind, forest.has_tokens, skipped
     )
@@ -156,6 +158,12 @@ def critical_paths(forest: Forest) -> Paths:
         capacity,
     )
     return Paths(parent, start, end, role, stage, inferred, shifted, clipped, skipped, call, engine, root, *pieces)
+
+
+@njit(cache=True, nogil=True)
+def _patience(start, end):
+    """Until when a request waits for what goes on in it."""
+    return end + max(ASYNC_NS, np.int64((end - start) * ASYNC_SHARE))
 
 
 @njit(cache=True, nogil=True)
@@ -266,6 +274,54 @@ def _repair_times(topological, root, bounds, parent, start, end, role, kind, dom
 
 
 @njit(cache=True, nogil=True)
+def _hand_over(topological, root, bounds, parent, start, end, role, kind, domain, clipped):
+    """Put a span that outlives its parent under the next one above that did nothing else after that parent. In place.
+
+    Spans of asynchronous frameworks end when they have handed a stream or a task on (LlamaIndex's workflows); what came of it is no less waited for.
+    """
+    n = len(parent)
+    is_root = np.zeros(n, dtype=np.bool_)
+    limit = np.empty(n, dtype=np.int64)  # what lasts longer was not waited for
+    for t in range(len(root)):
+        if root[t] < 0:
+            continue
+        is_root[root[t]] = True
+        limit[bounds[t] : bounds[t + 1]] = _patience(start[root[t]], end[root[t]])
+    last = np.full(n, -1, dtype=np.int64)  # each span's child that ended last, and when the one before it did
+    before = np.full(n, np.iinfo(np.int64).min, dtype=np.int64)
+    for x in range(n):
+        i = topological[x]
+        p = parent[i]
+        if p < 0 or end[i] > limit[i]:
+            continue
+        if last[p] < 0:
+            last[p] = i
+        elif end[i] > end[last[p]]:
+            before[p] = end[last[p]]
+            last[p] = i
+        else:
+            before[p] = max(before[p], end[i])
+    above = parent.copy()
+    steps = 0
+    for x in range(n):
+        i = topological[x]
+        p = above[i]
+        if p < 0 or role[i] == PHASE or role[i] == FOLDED or domain[i] != domain[p]:
+            continue
+        while not is_root[p] and end[i] > end[p] and role[p] < LLM and kind[p] != _SERVER and kind[p] != _CONSUMER:
+            g = above[p]
+            others = before[g] if last[g] == p or last[g] < 0 else end[last[g]]
+            if domain[g] != domain[p] or others > end[p]:
+                break
+            p = g
+            steps += 1
+            if steps > MAX_ORPHAN_WORK:
+                break
+        parent[i] = p
+        clipped[i] = start[i] < start[p] or end[i] > end[p]
+
+
+@njit(cache=True, nogil=True)
 def _settle_roles(topological, root, bounds, parent, start, end, role, stage, kind, has_tokens, skipped):
     """Decide which spans are model calls, which engine span belongs to which, and whose stage nested spans carry.
 
@@ -369,7 +425,7 @@ def _drop_unwaited(topological, root, bounds, parent, start, end, role, skipped)
         if parent[i] >= 0 and calls[i]:
             calls[parent[i]] = True
     for t in range(len(root)):
-        limit = end[root[t]] + max(ASYNC_NS, np.int64((end[root[t]] - start[root[t]]) * ASYNC_SHARE))
+        limit = _patience(start[root[t]], end[root[t]])
         for i in range(bounds[t], bounds[t + 1]):
             if i != root[t] and not calls[i] and end[i] > limit:
                 skipped[i] = True

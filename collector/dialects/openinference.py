@@ -1,7 +1,8 @@
 """OpenInference (Arize): span kinds, `llm.*` token counts, parameters as JSON in one attribute. Spans are INTERNAL; there is no TTFT attribute.
 
 Source: Arize-ai/openinference spec and payloads of openinference-instrumentation-openai 0.1.66 and -langchain 0.1.80, and of those for JavaScript (4.2.7,
-4.1.1). Python's OpenAI instrumentation marks the first token with a span event; the LangChain, LlamaIndex, OpenAI-Agents and JavaScript ones do not.
+4.1.1). Python's OpenAI instrumentation marks the first token with a span event, and so does LlamaIndex's, whose span of a stream ended before it; the
+LangChain, OpenAI-Agents and JavaScript ones do not.
 """
 
 from collector.dialects import ENDINGS, Dialect, Field, Mark, SpanName
@@ -9,6 +10,7 @@ from collector.dialects import ENDINGS, Dialect, Field, Mark, SpanName
 ORDER = 30
 # Where LangChain's results hold the message of the first answer.
 _MESSAGE = ("generations", "0", "0", "message", "kwargs", "response_metadata")
+_LLAMA_INDEX = "openinference.instrumentation.llama_index"
 _KIND, _PARAMETERS = "openinference.span.kind", "llm.invocation_parameters"
 DIALECT = Dialect(
     name="openinference",
@@ -45,7 +47,8 @@ DIALECT = Dialect(
         *(Field("streaming", "output.value", "streams", rank=9, path=("generations", "0", "0", "message", "id", end)) for end in ("2", "3")),
         Field("streaming", _PARAMETERS, "bool", rank=10, path=("stream",)),
         Field("response_id", "output.value", rank=10, path=("id",)),
-        *(Field("response_id", "output.value", rank=11, path=path) for path in (("response_id",), ("responseId",), (*_MESSAGE, "id"), ("llm_output", "id"))),
+        *(Field("response_id", "output.value", rank=11, path=path)
+          for path in (("response_id",), ("responseId",), ("raw", "id"), (*_MESSAGE, "id"), ("llm_output", "id"))),
         Field("finish_reason", "llm.finish_reason", rank=10),
         *(Field("finish_reason", "output.value", rank=rank, path=path) for rank, path in enumerate(ENDINGS, 11)),
         Field("finish_reason", "output.value", rank=30, path=(*_MESSAGE, "finish_reason")),
@@ -70,10 +73,17 @@ DIALECT = Dialect(
         Mark(_KIND, "container", "other", frozenset({"AGENT"})),
         Mark(_KIND, "container", "other", frozenset({"CHAIN"}), weak=True),
     ),
-    # LangGraph's router between the model and its tools: it calls none.
-    names=(SpanName("tools_condition", "plain", "other", "openinference.instrumentation.langchain"),),
+    names=(
+        # LangGraph's router between the model and its tools: it calls none.
+        SpanName("tools_condition", "plain", "other", "openinference.instrumentation.langchain"),
+        # LlamaIndex: engines retrieve and ask models, whatever their name; what puts a prompt together has the kind of a model call.
+        SpanName(r"\w+(?:Query|Chat)Engine\.\w+", "container", "other", _LLAMA_INDEX),
+        SpanName(r"\w+\.aggregate_tool_results", "container", "other", _LLAMA_INDEX),
+        SpanName(r"\w+\._a?prepare_\w+", "plain", "prompt", _LLAMA_INDEX, strong=True),
+    ),
     first_token_events=("First Token Stream Event",),
-    hints=(("ttft", "openinference-instrumentation-openai beside the framework's: LangChain's, LlamaIndex's and OpenAI-Agents' record no first token"),
+    hints=(("ttft", "openinference-instrumentation-openai beside the framework's: LangChain's and OpenAI-Agents' record none, nor do those"
+              " of Anthropic, Bedrock and Google"),
            ("response_id", "openinference-instrumentation-openai beside the framework's, or pass traceparent on to the engine")),
     text_keys=("input.value", "output.value", "llm.prompt_template.template", "llm.prompt_template.variables", "llm.prompts"),
 )

@@ -3,9 +3,11 @@
 Source: payloads of traceloop-sdk 0.62.4.
 """
 
-from collector.dialects import Dialect, Field, Mark, Metric
+from collector.dialects import Dialect, Field, Mark, Metric, SpanName
 
 ORDER = 31
+# Engines retrieve and ask models, whatever their name.
+_LLAMA_INDEX = "opentelemetry.instrumentation.llamaindex"
 _KIND = "traceloop.span.kind"
 DIALECT = Dialect(
     name="openllmetry",
@@ -31,6 +33,8 @@ DIALECT = Dialect(
         Mark(_KIND, "container", "other", frozenset({"agent"})),
         Mark(_KIND, "container", "other", frozenset({"workflow", "task"}), weak=True),
     ),
+    names=(SpanName(r"\w+(?:Query|Chat)Engine\.\w+", "container", "other", _LLAMA_INDEX),
+           SpanName(r"aggregate_tool_results\.\w+", "container", "other", _LLAMA_INDEX)),
     cached_apart=("opentelemetry.instrumentation.bedrock",),
     hints=(
         ("session", "Traceloop.set_association_properties({'session_id': ...})"), ("tenant", "Traceloop.set_association_properties({'tenant': ...})"),

@@ -76,6 +76,8 @@ def reference(nodes: Sequence[Node]) -> Answer:
     _lift(nodes, root)
     _link(nodes)
     _synchronise(root)
+    _hand_over(nodes, root)
+    _link(nodes)
     _settle(nodes, root)
     _lift(nodes, root)
     _link(nodes)
@@ -138,6 +140,23 @@ def _lift(nodes: Sequence[Node], root: Node) -> None:
     for node in nodes:
         while node.above is not None and node.above.role == cp.FOLDED and node.above is not root:
             node.above = node.above.above
+
+
+def _hand_over(nodes: Sequence[Node], root: Node) -> None:
+    """What outlives its parent belongs to the first one above that lasts as long, as long as none on the way did something else after the one below it."""
+    before = [node.above for node in nodes]
+    limit = root.end + max(cp.ASYNC_NS, int(root.length * cp.ASYNC_SHARE))
+    for node in nodes:
+        at = node.above
+        if at is None or node.role in (cp.PHASE, cp.FOLDED) or node.domain != at.domain:
+            continue
+        while at is not root and node.end > at.end and at.role in (cp.PLAIN, cp.CONTAINER) and at.kind not in (SERVER, CONSUMER):
+            over = before[at.row]
+            assert over is not None
+            if over.domain != at.domain or any(at.end < sibling.end <= limit for sibling in over.children if sibling is not at):
+                break
+            at = over
+        node.above = at
 
 
 def _synchronise(node: Node) -> None:

@@ -342,6 +342,20 @@ def test_a_child_that_ends_a_little_late_is_clipped_and_stays() -> None:
     assert paths.clipped.tolist() == [False, True]
 
 
+def test_what_outlives_a_parent_that_handed_it_on_is_the_next_ones() -> None:
+    # An asynchronous workflow whose span ends after its first step: the second step and the model call go on in the request.
+    nodes = (root(100), Node(0, 30, 0, role=cp.CONTAINER), Node(0, 28, 1, stage=cp.RETRIEVAL), Node(29, 60, 1, stage=cp.TOOL),
+             Node(70, 95, 1, role=cp.LLM, stage=cp.GENERATION))
+    assert path(*nodes) == [(2, cp.RETRIEVAL, 0, 28), (1, cp.OTHER, 28, 29), (3, cp.TOOL, 29, 60), (0, cp.OTHER, 60, 70), (4, cp.GENERATION, 70, 95),
+                            (0, cp.OTHER, 95, 100)]
+
+
+def test_what_outlives_a_parent_while_something_else_goes_on_is_cut_at_its_end() -> None:
+    # Sent off in the background while the request answers.
+    nodes = root(100), Node(0, 30, 0, stage=cp.TOOL), Node(20, 98, 1, stage=cp.POST), Node(30, 95, 0, role=cp.LLM, stage=cp.GENERATION)
+    assert path(*nodes) == [(1, cp.TOOL, 0, 20), (2, cp.POST, 20, 30), (3, cp.GENERATION, 30, 95), (0, cp.OTHER, 95, 100)]
+
+
 def test_a_guardrail_beside_the_generation_holds_no_time_unless_it_ends_last() -> None:
     call = Node(10, 90, 0, role=cp.LLM, stage=cp.GENERATION)
     assert stage_times(path(root(100), call, Node(15, 60, 0, stage=cp.GUARDRAIL))) == {"other": 20, "generation": 80}
