@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from analysis.errors import WindowError
 from analysis.window import (
     FIRST_TOKEN_PATH,
     Window,
+    _in_order,
     count,
     load,
     load_evidence_prompts,
@@ -209,3 +211,10 @@ def test_columns_read_later_belong_to_their_rows_however_many_row_groups_there_a
         frame = load(con, Window(), without=FIRST_TOKEN_PATH).having(["ttft_prefill_ms"])
         assert frame.rows["ttft_prefill_ms"].equals(frame.rows["ttft_ms"], check_names=False)
         assert frame.order is None
+
+
+@pytest.mark.parametrize("keys", [[4, 5, 6, 0, 1, 2, 3, 9, 7, 8], [0, 1, 2], [2, 1, 0], [5]])
+def test_rows_are_put_into_the_order_in_which_they_are_stored(keys: list[int]) -> None:
+    rows = pl.DataFrame({"key": keys, "name": [f"n{key}" for key in keys]})
+    found = _in_order(rows, np.argsort(rows["key"].to_numpy(), kind="stable"))
+    assert found.rows() == [(key, f"n{key}") for key in sorted(keys)]
