@@ -129,6 +129,14 @@ class Calls:
         return self._while_decoding(lambda chosen: Flow(self.scheduled_s[chosen], self.last_s[chosen], self.last_s[chosen] - self.scheduled_s[chosen]))
 
     @functools.cached_property
+    def in_flight(self) -> FloatArray:
+        """How many of these calls had begun and not ended when this one began."""
+        starts = self.of("start_s")
+        begun = np.searchsorted(np.sort(starts), starts, side="left") - np.searchsorted(np.sort(self.end_s), starts, side="right")
+        count: FloatArray = np.maximum(begun, 0).astype(np.float64)
+        return count
+
+    @functools.cached_property
     def prefill_meanwhile(self) -> FloatArray:
         """New input tokens per second that the same engine prefilled for others while this call decoded."""
         return self._while_decoding(lambda chosen: Flow(self.scheduled_s[chosen], self.first_s[chosen], self.new_tokens[chosen]))

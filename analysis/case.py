@@ -17,6 +17,7 @@ from analysis.calls import Calls
 from analysis.clocks import Clocks, clocks
 from analysis.demand import Demand, demand
 from analysis.finding import MIN_BREACHING, MOST_EXEMPLARS, SEED, Diagnosis, NotEnoughData, Severity
+from analysis.own_load import OwnLoad, own_load
 from analysis.slo import Slo
 from analysis.tail import IntArray, Tail, share_interval
 from analysis.tree import Tree
@@ -27,7 +28,7 @@ CRITICAL_BURN: Final = 14.4
 # Part of the excess from which the work itself, not the wait for it, is the stage of a slow engine; own default, as for what is ruled out.
 MIN_SLOWED: Final = 0.1
 # What a case reads of its periods, whichever of the same requests it asks about.
-_OF_PERIODS: Final = ("calls", "calls_before", "served", "mine", "tree", "tree_before", "prompts", "demand", "clocks")
+_OF_PERIODS: Final = ("calls", "calls_before", "served", "mine", "tree", "tree_before", "prompts", "demand", "clocks", "own_load")
 # Stages whose time depends on how busy the engine is.
 ENGINE_STAGES: Final = ("queue", "kv_transfer", "prefill", "decode", "first_token", "generation")
 
@@ -126,6 +127,11 @@ class Case:
     def clocks(self) -> Clocks:
         """Whether the GPUs run slower than in the baseline; see `analysis.clocks`."""
         return clocks(self)
+
+    @functools.cached_property
+    def own_load(self) -> OwnLoad | None:
+        """Whether the far side is slower than in the baseline at equal load, None where an engine tells; see `analysis.own_load`."""
+        return own_load(self)
 
     @functools.cached_property
     def mine(self) -> Calls:

@@ -126,15 +126,20 @@ def decode_parts(case: Case) -> dict[str, float] | None:
 
 def same_batch_pace(before: Calls, now: Calls) -> float | None:
     """Return the median time per token now over before within the batch sizes that both had; None where they share too few calls."""
+    return at_equal_load([(side.running[chosen], side.token_ms[chosen]) for side in (before, now) for chosen in [
+        known(side.running, side.token_ms) & side.has_engine & (side.of("output_tokens") >= MIN_TOKENS)]])
+
+
+def at_equal_load(sides: list[tuple[FloatArray, FloatArray]]) -> float | None:
+    """Return the median value now over before among calls that met the same load; `sides` are (load, value) of before and now. None where both share
+    too few calls."""
     ratios, weights = [], []
-    sides = [(side.running[chosen], side.token_ms[chosen]) for side in (before, now) for chosen in [
-        known(side.running, side.token_ms) & side.has_engine & (side.of("output_tokens") >= MIN_TOKENS)]]
-    if min(len(side[0]) for side in sides) < MIN_CALLS:
+    if min(len(load) for load, _ in sides) < MIN_CALLS:
         return None
-    low = max(float(np.percentile(side[0], 2.0)) for side in sides)
-    high = min(float(np.percentile(side[0], 98.0)) for side in sides)
+    low = max(float(np.percentile(load, 2.0)) for load, _ in sides)
+    high = min(float(np.percentile(load, 98.0)) for load, _ in sides)
     for left in np.arange(np.floor(low), np.ceil(max(high, low)), 2.0):
-        groups = [token[(batch >= left) & (batch < left + 2.0)] for batch, token in sides]
+        groups = [value[(load >= left) & (load < left + 2.0)] for load, value in sides]
         if min(len(group) for group in groups) >= 10:
             ratios.append(float(np.median(groups[1]) / np.median(groups[0])))
             weights.append(min(len(group) for group in groups))

@@ -41,7 +41,7 @@ from analysis.demand import Demand, has_grown
 from analysis.finding import MIN_PART, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.prefill import slower
 from analysis.speed import Slowdown, decode_parts, slowdown
-from analysis.stalls import Held, Odds, held, pauses, stall_odds, unchunked
+from analysis.stalls import SPIKE, Held, Odds, held, pauses, stall_odds, unchunked
 
 RULE: Final = "decode_stall"
 # Each token prefilled beside an answer must cost it this many times what it did, else more prefill came and nothing changed; own default.
@@ -110,7 +110,7 @@ def _of_streams(case: Case, parts: dict[str, float] | None) -> Diagnosis | NotEn
         headline=f"{said}, and the longer the more prompt tokens are sent meanwhile (rank correlation {found.follows:.2f})",
         because=f"streams stop for {found.slow:.0f} times a token's time while other prompts of yours are read, {found.usual:.0f} times before",
         evidence={"gap_ratio_slow": found.slow, "gap_ratio_usual": found.usual, "follows_prompts": found.follows},
-        weight=0.85, amplifier=grown is not None and _brought(grown), why_no_service="no engine tells of itself")
+        weight=0.85, amplifier=grown is not None and _brought(grown) and found.usual >= SPIKE, why_no_service="no engine tells of itself")
     return too_few_breaches(case) or replace(answer, brings=frozenset({"token_rate_sag"}))
 
 

@@ -74,7 +74,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     refused = float(np.nanmean(case.calls.frame["http_status"].fill_null(0).to_numpy() == 429)) if len(case.calls) else 0.0
     kinds = case.calls.frame["error_type"].fill_null("").str.contains("(?i)rate.?limit|429").to_numpy()
     refused = max(refused, float(kinds.mean()) if len(kinds) else 0.0)
-    grown = case.demand
+    grown, load = case.demand, case.own_load
     pace = case.mine.median("tpot_ms"), case.calls_before.median("tpot_ms") if case.calls_before is not None else None
     fix = bound_fix(
         case, "second_provider", "Fail over to a second provider",
@@ -91,6 +91,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         if ratio >= MIN_RATIO else "the provider lets the calls of some minutes wait",
         evidence={
             "first_token_ms_before": before, "first_token_ms_now": now, "ratio": ratio, "late_ratio": float(late.mean()), "dispersion": gathered,
-            "refused_ratio": refused, "tpot_ms_now": pace[0], "tpot_ms_before": pace[1]},
-        # A request that asks more of the far side (longer calls, or the same one again) waits there as well: then what made it ask comes first.
-        weight=0.85, amplifier=grown is not None and grown.growth > MOST_EACH * grown.arrivals_ratio, why_no_service="the wait is the provider's")
+            "refused_ratio": refused, "tpot_ms_now": pace[0], "tpot_ms_before": pace[1],
+            "ratio_at_equal_load": load.first_equal if load is not None else None},
+        # A request that asks more of the far side (longer calls, the same one again, beside more others) waits there as well: what made it ask comes first.
+        weight=0.85, amplifier=(grown is not None and grown.growth > MOST_EACH * grown.arrivals_ratio) or (load is not None and load.waits),
+        why_no_service="the wait is the provider's")

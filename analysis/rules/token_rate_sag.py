@@ -68,6 +68,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     each = grown.growth / max(grown.calls_ratio, 1e-9) if grown is not None else 1.0
     odds = stall_odds(case.calls, np.where(case.calls.has_engine, np.nan, case.calls.asked_meanwhile), usual_ms)
     stalls = odds is not None and odds.clear
+    load = case.own_load
+    filled = load is not None and load.paced and not some  # as fast as ever with as many calls in flight
     few = too_few_breaches(case)
     if few is not None:
         return few
@@ -90,9 +92,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
            if odds is not None and stalls else ""),
         because=f"{'some hosts of ' if some else ''}the provider {'need' if some else 'needs'} {say_ms(slow_ms)} for a token, {say_ms(usual_ms)} before",
         evidence={"token_ms_slow": slow_ms, "token_ms_usual": usual_ms, "ratio": ratio, "ratio_of_all_calls": everyone, "slow_paced_of_slow": some,
-                  "prompt_odds_ratio": odds.ratio if odds is not None else None},
+                  "prompt_odds_ratio": odds.ratio if odds is not None else None, "ratio_at_equal_load": load.pace_equal if load is not None else None},
         # Calls that have more to read, and prompts that stop the answers beside them, slow the far side down as well: then what else is found comes first.
-        weight=0.85, amplifier=each > MOST_EACH or stalls, why_no_service="the pace is the provider's")
+        weight=0.85, amplifier=each > MOST_EACH or stalls or filled, why_no_service="the pace is the provider's")
 
 
 def _some(case: Case, slow: Calls, usual_ms: float) -> float | None:

@@ -40,11 +40,13 @@ import polars as pl
 from analysis.bursts import MIN_BURSTS, burstiness
 from analysis.calls import Calls, known
 from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, enough, named
+from analysis.cause import Action, enough, named, open_fix
 from analysis.demand import MIN_GROWTH, Demand
 from analysis.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
 from analysis.latency import FloatArray
+from analysis.own_load import SLOWER
 from analysis.prefill import spread
+from analysis.speed import decode_parts
 from analysis.tenants import one_tenant
 from analysis.whatif.clip import clip
 
@@ -117,6 +119,8 @@ class Gauges(NamedTuple):
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the capacity cause with replicas to add and its bound, None when queue or growth say otherwise."""
     waiting, found = case.excess_ms(STAGE), case.demand
+    if not waiting and case.own_load is not None:
+        return _from_outside(case, found)
     # A fuller engine slows tokens before it makes anybody wait long: where the growth of its work is known, the wait need not carry the excess alone.
     if case.tail.share(STAGE) < (MIN_PART if found is None else MIN_WAITING):
         return None
@@ -143,6 +147,17 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 
 def _by_demand(case: Case, load: Load, found: Demand, usual_ms: float) -> Diagnosis | RuledOut | None:
     """With a baseline: the part of the waiting (and of slower tokens) that goes with more requests, not with more work in each."""
+    other = _not_more_requests(case, found)
+    if other is not None:
+        return other
+    claims = spread(case, found.arrivals)
+    if not enough(case, claims):
+        return None
+    return _diagnosis(case, load, read_gauges(case.points, case.rows), claims, {**found._asdict(), "service_ms": usual_ms})
+
+
+def _not_more_requests(case: Case, found: Demand) -> RuledOut | None:
+    """Say what grew instead, None where it is how many requests come."""
     if found.arrivals_ratio < MIN_ARRIVALS or found.growth < MIN_GROWTH or found.arrivals < MIN_OF_GROWTH:
         return RuledOut(what=RULE, figure=f"requests come {found.arrivals_ratio:.2f} times as often as before")
     tenant = one_tenant(case)
@@ -150,10 +165,34 @@ def _by_demand(case: Case, load: Load, found: Demand, usual_ms: float) -> Diagno
         return RuledOut(what=RULE, figure=f"{say_ratio(tenant)} of the added load is one tenant's")
     if found.arrivals_ratio < STEADY_RATIO and burstiness(case) >= MIN_BURSTS:
         return RuledOut(what=RULE, figure=f"requests come {found.arrivals_ratio:.2f} times as often as before, but in bursts")
-    claims = spread(case, found.arrivals)
-    if not enough(case, claims):
+    return None
+
+
+def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Where no engine tells: more requests, and a far side that answers as before at equal load, is filled by them."""
+    load, parts = case.own_load, decode_parts(case)
+    if found is None or load is None:
         return None
-    return _diagnosis(case, load, read_gauges(case.points, case.rows), claims, {**found._asdict(), "service_ms": usual_ms})
+    other = _not_more_requests(case, found)
+    if other is not None:
+        return other
+    added = {"first_token": case.excess_ms("first_token") if load.waits and load.first >= SLOWER else 0.0,
+             "decode": parts["speed"] if parts is not None and load.paced and load.pace >= SLOWER else 0.0}
+    claims = {stage: found.arrivals * ms for stage, ms in added.items()}
+    said = f"requests come {found.arrivals_ratio:.2f} times as often as before"
+    if not enough(case, claims):
+        return RuledOut(what=RULE, figure=f"{said}, and what is slower is so at equal load as well")
+    equal = " and ".join(f"{what} {ratio:.2f} times" for what, ratio in (("a first token", load.first_equal), ("a token", load.pace_equal)) if ratio)
+    fix = open_fix(
+        "replicas", "Ask for more capacity, or send less at a time", "More replicas behind that endpoint, or reserved capacity; until then a limit on calls in "
+        "flight, and 429 with Retry-After beyond it.", "the far side serves more at a time", "what it can serve is not recorded: trace the engine")
+    return too_few_breaches(case) or named(
+        case, RULE, max(claims, key=lambda stage: min(claims[stage], case.excess_ms(stage))), claims,
+        Action("platform", "Limit how many calls are out at a time; answer the rest with 429 and Retry-After.", "Raise the limit with the capacity.", fix),
+        headline=f"{said}, and with as many calls of yours in flight {equal} what it took before: your own load fills it",
+        because=f"{said} and fill the far side, which is as fast as ever at equal load",
+        evidence={**load._asdict(), **found._asdict()},
+        weight=_CONFIDENCE["spans"], why_no_service="no engine tells of itself")
 
 
 def one_engine_waits(calls: Calls) -> tuple[float, float] | None:

@@ -1,0 +1,64 @@
+"""Is the far side slower, or fuller of the caller's own calls? Time per token and first tokens now over before, at as many own calls in flight.
+
+Where no engine tells, a provider that slows down makes calls overlap more as well (Little's law), so that load and slowness rise together. At equal load they
+part: own engines seen from outside answer as before, a provider that became slower does not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from analysis.budget import FloatArray
+from analysis.calls import Calls, known
+from analysis.speed import MIN_TOKENS, at_equal_load
+
+if TYPE_CHECKING:
+    from analysis.case import Case
+
+# At equal load below this ratio nothing became slower; own default, between 0.9 to 1.18 where simulated engines were fuller and 1.3 to 9 where a provider,
+# a proxy or a clock held calls up.
+SAME: Final = 1.2
+# And above this ratio over all calls everybody is slower, not some; own default.
+SLOWER: Final = 1.1
+
+
+class OwnLoad(NamedTuple):
+    """Medians now over before of the time per token and of the first token: of all calls, and of those at equal load (None unknown)."""
+
+    pace: float
+    pace_equal: float | None
+    first: float
+    first_equal: float | None
+
+    @property
+    def paced(self) -> bool:
+        """Whether tokens come as they did at equal load."""
+        return self.pace_equal is not None and self.pace_equal < SAME
+
+    @property
+    def waits(self) -> bool:
+        """Whether first tokens come as they did at equal load."""
+        return self.first_equal is not None and self.first_equal < SAME
+
+
+def own_load(case: Case) -> OwnLoad | None:
+    """Compare the calls without engine times of the period and of the baseline; None without one or without such calls."""
+    if case.calls_before is None or case.calls.has_engine.any():
+        return None
+    sides = (case.calls_before, case.calls)
+    paces = [_pairs(side, side.running, np.where(side.of("output_tokens") >= MIN_TOKENS, side.token_ms, np.nan)) for side in sides]
+    firsts = [_pairs(side, side.in_flight, side.of("ttft_ms")) for side in sides]
+    return OwnLoad(_ratio(paces), at_equal_load(paces), _ratio(firsts), at_equal_load(firsts))
+
+
+def _pairs(calls: Calls, load: FloatArray, value: FloatArray) -> tuple[FloatArray, FloatArray]:
+    chosen = known(load, value) & ~calls.has_engine
+    return load[chosen], value[chosen]
+
+
+def _ratio(sides: list[tuple[FloatArray, FloatArray]]) -> float:
+    """Median value now over before, 1 where either side has none."""
+    (_, before), (_, now) = sides
+    return float(np.median(now) / max(float(np.median(before)), 1e-3)) if len(before) and len(now) else 1.0

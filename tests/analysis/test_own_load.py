@@ -1,0 +1,53 @@
+"""Is the far side slower, or fuller of the caller's own calls? Twins that differ in that alone."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.calls import Calls
+from analysis.speed import at_equal_load
+from tests.analysis.builders import requests
+from tests.analysis.rules.cases import E2E, causes, of, run, the
+
+# Groups of calls that start together, of 2 to 9 calls before and of 6 to 15 since the onset; every 4 s.
+BEFORE, NOW = np.tile(np.arange(2, 10), 25), np.tile(np.arange(6, 16), 20)
+
+
+def groups(*, more: bool, token_ms: float = 4.0) -> pl.DataFrame:
+    """Each token takes 2 ms for each call of its group, and since the onset `token_ms` / 4 times as long; groups are larger where `more` come."""
+    sizes = np.r_[BEFORE, NOW if more else BEFORE]
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    pace = np.repeat(2.0 * sizes, sizes) * np.where(group >= len(BEFORE), token_ms / 4.0, 1.0)
+    decode = 99.0 * pace
+    return requests(len(group), start_s=group * 4.0, first_token_ms=50.0, decode_ms=decode, ttft_ms=50.0, tpot_ms=pace, input_tokens=200, output_tokens=100)
+
+
+def test_more_calls_of_ones_own_fill_a_far_side_that_is_as_fast_as_ever_at_equal_load() -> None:
+    found = run(groups(more=True), slo=E2E)
+    finding = the(found, "under_capacity")
+    assert (found.verdict.stage, causes(found)) == ("decode", ["under_capacity"])
+    # 10.5 calls a group instead of 5.5.
+    assert finding.evidence["arrivals_ratio"] == pytest.approx(10.5 / 5.5, rel=0.05)
+    assert finding.evidence["pace_equal"] == pytest.approx(1.0, abs=0.02)
+    assert "as fast as ever at equal load" in found.verdict.sentence
+
+
+def test_a_far_side_that_is_slower_at_equal_load_is_not_filled_by_its_caller() -> None:
+    found = run(groups(more=False, token_ms=8.0), slo=E2E)
+    assert causes(found) == ["token_rate_sag"]
+    assert of(found, "under_capacity") is None
+
+
+def test_how_many_calls_were_out_when_one_began() -> None:
+    calls = Calls(pl.DataFrame({"start_s": [0.0, 1.0, 1.5, 5.0], "e2e_ms": [3000.0, 1000.0, 3500.0, 100.0]}))
+    # The third meets the first (to 3 s) and the second (to 2 s); the fourth begins as the third ends.
+    assert calls.in_flight.tolist() == [0.0, 1.0, 2.0, 0.0]
+
+
+def test_values_are_compared_where_both_sides_met_the_same_load() -> None:
+    before, now = np.repeat(np.arange(1.0, 9.0), 20), np.repeat(np.arange(5.0, 13.0), 20)
+    # The same line of value over load: twice the load now, nothing slower at equal load; then all of it half as much again.
+    assert at_equal_load([(before, 10.0 * before), (now, 10.0 * now)]) == pytest.approx(1.0, abs=0.1)
+    assert at_equal_load([(before, 10.0 * before), (now, 15.0 * now)]) == pytest.approx(1.5, abs=0.1)
+    assert at_equal_load([(before, before), (now + 20.0, now)]) is None
+    assert at_equal_load([(before[:10], before[:10]), (now, now)]) is None
