@@ -131,6 +131,7 @@ class _Batch:
         self.join_engines()
         self.nest_prefills()
         self.follow_streams()
+        self.nest_tools()
 
     def join_doubles(self) -> None:
         """Put the spans of one call, reported by several instrumentations, under one another."""
@@ -308,6 +309,21 @@ class _Batch:
             if len(beside):
                 start[row] = min(int(self.end[beside].max()), int(self.end[row]))
         self.start = start
+
+    def nest_tools(self) -> None:
+        """Put a tool into the call beside it that asked for it and lasts on: it began after the call's first token and ended before the call (Mastra)."""
+        s = self.spans
+        tools = np.flatnonzero((self.role == cp.PLAIN) & (_ints(s, "stage") == cp.TOOL) & (self.parent >= 0))
+        if not len(tools):
+            return
+        ttft = _ints(s, "ttft_ns")
+        calls = np.flatnonzero((self.role == cp.LLM) & (ttft >= 0) & np.isin(self.parent, self.parent[tools]))
+        calls = calls[pc.fill_null(pc.equal(s.column("finish_reason").take(pa.array(calls)), "tool_calls"), False).to_numpy(zero_copy_only=False)]
+        parent = self.parent.copy()
+        for call in calls.tolist():
+            first, last = self.start[call] + ttft[call], self.end[call]
+            parent[tools[(self.parent[tools] == self.parent[call]) & (self.start[tools] >= first) & (self.end[tools] <= last)]] = call
+        self.parent = parent
 
     def _sort(self) -> None:
         order = np.argsort(self.trace, kind="stable")

@@ -729,7 +729,8 @@ def _without_choice(ids: pa.StringArray) -> pa.StringArray:
     return pc.replace_substring_regex(pc.replace_substring_regex(ids, r"^\d{1,3}_((?:chat)?cmpl-.+)$", r"\1"), r"^(cmpl-.+)-\d{1,3}$", r"\1")
 
 
-_REWORD: dict[str, Callable[[str], str]] = {"finish_reason": readers.finish_reason, "provider": readers.provider}
+_REWORD: dict[str, Callable[[str], str]] = {"finish_reason": readers.finish_reason, "provider": readers.provider,
+                                          "error_type": readers.error_type}
 
 
 def _reworded(text: pa.StringArray, word: Callable[[str], str]) -> pa.StringArray:
@@ -817,7 +818,8 @@ def _event_values_into(columns: dict[str, Any], raw: RawSpans, grouped: Grouped,
         if new:
             mask = np.zeros(len(column), dtype=bool)
             mask[new] = True
-            columns[f.column] = pc.replace_with_mask(column, pa.array(mask), _short_values([best[row] for row in new], column.type))
+            word = _REWORD.get(f.column, lambda value: value)
+            columns[f.column] = pc.replace_with_mask(column, pa.array(mask), _short_values([word(best[row]) for row in new], column.type))
 
 
 def _short_values(values: list[Any], kind: pa.DataType) -> pa.Array:

@@ -222,6 +222,7 @@ _FINISH = {
 }
 _FINISH_OF = {word: reason for reason, words_ in _FINISH.items() for word in (reason, *words_)}
 # Which of a provider's interfaces was called (Vercel AI SDK: `openai.chat`) is no part of its name.
+_CLASS = re.compile(r"^<class '([^']+)'>$")
 _INTERFACE = re.compile(r"\.(?:chat|responses?|messages|completions?|embeddings?|generative-ai|image|transcription|speech|reranking|textEmbedding)$")
 
 
@@ -229,6 +230,11 @@ def finish_reason(text: str) -> str:
     """A finish reason in OpenAI's words (stop, length, tool_calls, content_filter); an unknown one as it was sent."""
     word = text.rsplit(".", 1)[-1].lower().replace("-", "_").replace(" ", "_")
     return _FINISH_OF.get(word, text)
+
+
+def error_type(text: str) -> str:
+    """The name of an error's class, also as Python prints the class (Semantic Kernel)."""
+    return _CLASS.sub(r"\1", text)
 
 
 def provider(text: str) -> str:

@@ -1,6 +1,6 @@
 """Google's Agent Development Kit: its model call is a span by name alone, with GenAI names for model and usage.
 
-Source: google/adk-python, google/adk/telemetry. Untested against a real sender. Newer versions put a `generate_content` span of the conventions inside.
+Source: google/adk-python, google/adk/telemetry, and payloads of 2.13.0, whose call is a `generate_content` span of the conventions.
 """
 
 from collector.dialects import Dialect, Field, SpanName

@@ -58,6 +58,8 @@ DIALECT = Dialect(
         Field("streaming", "gen_ai.request.stream", "bool"),
         Field("streaming", "gen_ai.is_streaming", "bool", rank=1),
         Field("streaming", "llm.is_streaming", "bool", rank=2),
+        # Who tells a first token has streamed (AWS Strands).
+        Field("streaming", "gen_ai.server.time_to_first_token", "present", rank=13),
         Field("ttft_ns", "gen_ai.response.time_to_first_chunk", "seconds"),
         Field("ttft_ns", "gen_ai.response.time_to_first_token", "seconds", rank=1),
         Field("ttft_ns", "gen_ai.client.operation.time_to_first_chunk", "seconds", rank=2),
@@ -96,7 +98,7 @@ DIALECT = Dialect(
     ),
     chunk_events=("gen_ai.content.completion.chunk", "llm.content.completion.chunk", "gen_ai.content.chunk"),
     first_token_events=("first_token", "llm.first_token"),
-    event_fields=(EventField("error_type", "exception", "exception.type", failed=True),),
+    event_fields=(EventField("error_type", "exception", "exception.type", failed=True), EventField("finish_reason", "gen_ai.choice", "finish_reason")),
     hints=(
         ("ttft", "opentelemetry-instrumentation-genai-openai, which records it (-openai-v2 does not), and streaming"),
         ("finish_reason", "the logs exporter too (-openai-v2 tells it of streams in log events only), or opentelemetry-instrumentation-genai-openai"),

@@ -22,7 +22,7 @@ DIALECT = Dialect(
     marks=(
         Mark("asgi.event.type", "folded", "other"),
         Mark("mcp.method.name", "plain", "tool", frozenset({"tools/call"})),
-        Mark("mcp.method.name", "plain", "network", frozenset({"initialize", "ping", "tools/list", "resources/list", "prompts/list"})),
+        Mark("mcp.method.name", "plain", "network", frozenset({"initialize", "server/discover", "ping", "tools/list", "resources/list", "prompts/list"})),
         Mark("mcp.method.name", "plain", "retrieval", frozenset({"resources/read"})),
         Mark("mcp.method.name", "plain", "prompt", frozenset({"prompts/get"})),
         Mark("messaging.operation.type", "plain", "queue", frozenset({"receive"})),
