@@ -818,8 +818,9 @@ def _event_values_into(columns: dict[str, Any], raw: RawSpans, grouped: Grouped,
         if new:
             mask = np.zeros(len(column), dtype=bool)
             mask[new] = True
-            word = _REWORD.get(f.column, lambda value: value)
-            columns[f.column] = pc.replace_with_mask(column, pa.array(mask), _short_values([word(best[row]) for row in new], column.type))
+            word = _REWORD.get(f.column)
+            values = [word(best[row]) if word else best[row] for row in new]
+            columns[f.column] = pc.replace_with_mask(column, pa.array(mask), _short_values(values, column.type))
 
 
 def _short_values(values: list[Any], kind: pa.DataType) -> pa.Array:
