@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,20 +34,21 @@ MAX_PROCESSES = 8  # told apart behind one address
 FORGOTTEN_AFTER = 20  # reads: of two processes in turn, one stays away so long once in a million times
 # OpenMetrics is read but not asked for: prometheus_client then takes the colons out of the samples' names and leaves them in their types'.
 _ACCEPT = "text/plain;version=0.0.4,*/*;q=0.5"
-_KEYS = ("url", "instance", "interval_s")
+_KEYS = ("url", "instance", "interval_s", "token_file")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A page to read every `interval_s`; `instance` names the engine, by default after its address."""
+    """A page to read every `interval_s`; `instance` names the engine, by default after its address; `token_file` holds the bearer token that it asks for."""
 
     url: str
     instance: str | None = None
     interval_s: float = 5.0
+    token_file: Path | None = None
 
 
 def targets(table: Mapping[str, Any], urls: Sequence[str] = ()) -> list[Target]:
-    """The targets of `[scrape]` (`interval_s`, `urls`, `targets = [{url, instance, interval_s}]`) and of --scrape.
+    """The targets of `[scrape]` (`interval_s`, `urls`, `targets = [{url, instance, interval_s, token_file}]`) and of --scrape.
 
     Raises:
         ConfigError: an unknown key, no http(s) URL, or an interval out of range.
@@ -60,7 +62,8 @@ def targets(table: Mapping[str, Any], urls: Sequence[str] = ()) -> list[Target]:
     for entry in _list("targets", listed):
         if not isinstance(entry, dict) or "url" not in entry or set(entry) - set(_KEYS):
             raise ConfigError(f"[scrape] targets: {entry!r} is no target, wanted {{url = \"http://gpu-0:8000/metrics\", instance = \"gpu-0\", interval_s = 5}}")
-        found.append(Target(_url(entry["url"]), str(entry["instance"]) if "instance" in entry else None, _interval(entry.get("interval_s", every))))
+        found.append(Target(_url(entry["url"]), str(entry["instance"]) if "instance" in entry else None, _interval(entry.get("interval_s", every)),
+                            Path(str(entry["token_file"])) if "token_file" in entry else None))
     return list({t.url: t for t in found}.values())
 
 
@@ -198,6 +201,8 @@ class Scraper:
 
     async def _page(self, target: Target, address: str | None) -> tuple[str, str]:
         url, headers, extensions = httpx.URL(target.url), {}, {}
+        if target.token_file is not None:  # read anew each time: tokens are replaced
+            headers["authorization"] = f"Bearer {target.token_file.read_text(encoding='utf-8').strip()}"
         if address is not None:
             headers["host"] = url.netloc.decode()
             extensions["sni_hostname"] = url.host
@@ -209,6 +214,8 @@ class Scraper:
                     if answer.is_redirect:
                         url = url.copy_with(raw_path=_path_here(httpx.URL(target.url), answer.headers["location"]))
                         continue
+                    if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+                        raise BadPayload(f"it answered {answer.status_code}: name a token_file at the target in [scrape]")
                     if answer.status_code != httpx.codes.OK:
                         raise BadPayload(f"it answered {answer.status_code}")
                     page = bytearray()

@@ -57,6 +57,7 @@ class Page:
         self.pages: list[str | int] = [PAGE % {"tokens": 100}]
         self.hosts: list[str] = []
         self.paths: list[str] = []
+        self.token: str | None = None  # asked for
         page = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -64,6 +65,8 @@ class Page:
                 page.hosts.append(self.headers["host"])
                 page.paths.append(self.path)
                 answer = page.pages.pop(0) if len(page.pages) > 1 else page.pages[0]
+                if page.token is not None and self.headers["authorization"] != f"Bearer {page.token}":
+                    answer = 401
                 self.send_response(answer if isinstance(answer, int) else 200)
                 self.send_header("content-type", "text/plain; version=0.0.4; charset=utf-8")
                 if answer in (301, 307):
@@ -191,6 +194,16 @@ def test_a_target_is_read_into_indicators_with_its_instance_and_up(pipeline: Pip
     assert rows(pipeline, "select distinct bounds, counts from v_metric_histograms where indicator = 'ttft'") == [([0.1, 1.0], [2.0, 3.0, 1.0])]
 
 
+def test_a_page_that_asks_for_a_token_gets_the_targets(pipeline: Pipeline, page: Page, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "token"
+    file.write_text("old\n")
+    page.token = "new"
+    scraped(pipeline, [scrape.Target(page.url, None, 0.1, file)], "select 1 from points where indicator = 'up' and value = 0")
+    assert "401: name a token_file" in caplog.text
+    file.write_text("new\n")
+    scraped(pipeline, [scrape.Target(page.url, None, 0.1, file)], "select 1 from points where indicator = 'up' and value = 1")
+
+
 def test_a_target_that_does_not_answer_is_down_and_waited_for_longer_each_time(pipeline: Pipeline, page: Page, caplog: pytest.LogCaptureFixture) -> None:
     page.pages = [503, 503, "not a page at all {", PAGE % {"tokens": 1}]
     scraped(pipeline, [scrape.Target(page.url, None, 0.1)], "select 1 from points where indicator = 'up' and value = 1")
@@ -260,9 +273,9 @@ def test_localhost_is_one_instance() -> None:
 
 def test_targets_come_from_flags_and_the_settings_file(tmp_path: Path) -> None:
     path = tmp_path / "overrun.toml"
-    path.write_text('[scrape]\ninterval_s = 2\nurls = ["http://a:1"]\ntargets = [{url = "http://b:2/x", instance = "gpu", interval_s = 0.5}]\n')
+    path.write_text('[scrape]\ninterval_s = 2\nurls = ["http://a:1"]\ntargets = [{url = "http://b:2/x", instance = "gpu", token_file = "t"}]\n')
     assert scrape.targets(load(path, {}).scrape, ["http://c:3/metrics", "http://a:1/metrics"]) == [
-        scrape.Target("http://c:3/metrics", None, 2.0), scrape.Target("http://a:1/metrics", None, 2.0), scrape.Target("http://b:2/x", "gpu", 0.5)]
+        scrape.Target("http://c:3/metrics", None, 2.0), scrape.Target("http://a:1/metrics", None, 2.0), scrape.Target("http://b:2/x", "gpu", 2.0, Path("t"))]
     assert scrape.targets(Settings().scrape) == []
 
 
