@@ -7,7 +7,7 @@ import streamlit as st
 from analysis.cohorts import Cohorts
 from analysis.heatmap import Heatmap
 from analysis.window import rfc3339
-from dashboard import charts, data, lift, plot, state, ui
+from dashboard import charts, data, lift, state, ui
 from dashboard.box import Box
 from dashboard.theme import Theme, say_count, say_ms, say_span, say_step
 
@@ -21,8 +21,8 @@ def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:
         ui.put(f"<p>{ui.stated(found.reasons.get('counts'))}</p>")
         return box
     key = f"heat-{metric}"
-    st.plotly_chart(
-        plot.figure(charts.heat(found, theme, course, box)), theme=None, config=plot.CONFIG, key=key, selection_mode=["box"],
+    ui.chart(
+        charts.heat(found, theme, course, box), key, selection_mode=["box"],
         on_select=lambda: _choose(charts.box_of(st.session_state[key]["selection"], found)), alt=words(found.n, metric, course.step_s))
     ui.put(f"<small>{say_count(found.n, 'request')} with {metric.upper()}{sampled(found)}, {say_step(found.step_s)} × 21 % buckets, stronger = more requests; "
            f"dashed = {ui.limit_words(course.own_limits)}; drag a box to see what those requests share; lines need n ≥ {course.min_n['p50']} (P50) and "

@@ -12,10 +12,12 @@ from dashboard.theme import Theme, say_tick
 
 Spec = dict[str, Any]
 _NAME_LENGTH: Final = 34
-# The only button is the one that saves a picture; selecting needs none.
-CONFIG: Final = {
-    "displayModeBar": "hover", "displaylogo": False, "scrollZoom": False, "doubleClick": "reset",
-    "modeBarButtons": [["toImage"]], "toImageButtonOptions": {"format": "png", "scale": 2, "filename": "overrun"}}
+
+
+def config(name: str) -> Spec:
+    """How a chart behaves: its only button is the one that saves it as a picture under `name`; selecting needs none."""
+    return {"displayModeBar": "hover", "displaylogo": False, "scrollZoom": False, "doubleClick": "reset", "modeBarButtons": [["toImage"]],
+            "toImageButtonOptions": {"format": "png", "scale": 2, "filename": f"overrun-{name}"}}
 
 
 def figure(spec: Spec) -> Any:

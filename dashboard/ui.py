@@ -11,12 +11,13 @@ import html
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import streamlit as st
 
 from analysis.client import ClientError, Refused, TooOld, Unreachable
 from analysis.finding import printable
+from dashboard import plot
 from dashboard.theme import Theme, in_order, say_count, say_ms
 
 _LONGEST_SENTENCE: Final = 2000
@@ -108,6 +109,11 @@ def limit_words(own_limits: int) -> str:
     """Return what a line at the limit is; requests that came with limits of their own are judged by those and not by it."""
     are = "is" if own_limits == 1 else "are"
     return "limit" if not own_limits else f"the common limit ({say_count(own_limits, 'request')} {are} judged by limits of their own)"
+
+
+def chart(spec: plot.Spec, key: str, **more: Any) -> None:
+    """Draw a chart as it stands; `key` names it, and the picture that its button saves. `more` goes to Streamlit: alternative text, selection."""
+    st.plotly_chart(plot.figure(spec), theme=None, config=plot.config(key), key=key, **more)
 
 
 def spark(values: Sequence[float | None], theme: Theme, *, alt: str, limit: float | None = None, width: int = 168, height: int = 36) -> str:

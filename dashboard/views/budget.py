@@ -11,7 +11,7 @@ from analysis.budget import LATER
 from analysis.budget_rows import said
 from analysis.parts import Stages
 from analysis.report import Report
-from dashboard import charts, data, heat, nav, plot, state, states, ui
+from dashboard import charts, data, heat, nav, state, states, ui
 from dashboard.box import Box
 from dashboard.theme import Theme, say_added, say_ms, theme_of
 
@@ -92,7 +92,7 @@ def _budgets(found: Stages, theme: Theme) -> None:
     idle = [row.group for row in found.stages if row.stage is None and row.budget_ms is not None and row not in rows]
     ui.put(f"<h2>Stage times against their budgets, {'up to the first token' if found.path == 'ttft' else 'whole request'}</h2>")
     spoken = ", ".join(f"{row.stage or row.group} {say_ms(row.tail_ms)}" + (f" of {say_ms(row.budget_ms)}" if row.budget_ms else "") for row in rows)
-    st.plotly_chart(plot.figure(charts.bullets(found, theme)), theme=None, config=plot.CONFIG, key="bullets", alt=f"Stage budgets: {ui.text(spoken, 400)}")
+    ui.chart(charts.bullets(found, theme), "bullets", alt=f"Stage budgets: {ui.text(spoken, 400)}")
     later = [row for row in found.stages if row.group == LATER and (row.p95_ms or 0.0) > 0.05]
     behind = "; behind the first token: " + ", ".join(f"{row.stage} P95 {say_ms(row.p95_ms)}" for row in later) if later else ""
     ui.put(f"<small>n {found.n:,}; P50 solid, P95 lighter, P99 faint, log scale; line = budget; right: slow mean / budget. Stage percentiles do not add up, "
@@ -113,8 +113,8 @@ def _gap(found: Stages, theme: Theme) -> None:
     typical, slow = found.typical_ms or 0.0, found.slow_ms or 0.0
     ui.put("<h2>From a typical to a slow request</h2>")
     spoken = ", ".join(f"{part.stage} {say_added(part.added_ms)}" for part in found.parts)
-    st.plotly_chart(plot.figure(charts.waterfall(found, theme)), theme=None, config=plot.CONFIG, key="waterfall",
-                    alt=f"Waterfall from {say_ms(typical)} to {say_ms(slow)}: {ui.text(spoken, 400)}")
+    ui.chart(charts.waterfall(found, theme), "waterfall",
+             alt=f"Waterfall from {say_ms(typical)} to {say_ms(slow)}: {ui.text(spoken, 400)}")
     ui.put(f"<small>Mean of {found.slow_n:,} requests within 2 points of P{found.percentile:g} minus mean of {found.typical_n:,} between P40 and P60 of "
            f"{(found.metric or '').upper()}, n {found.n:,}. Stages add up to the difference exactly: "
            f"{say_ms(typical)} {say_added(slow - typical)} = {say_ms(slow)}. Source /api/v1/stages</small>")

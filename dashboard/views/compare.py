@@ -140,8 +140,8 @@ def _pick(asked: data.Asked, metric: str, before: str, after: str, theme: Theme)
         return
     side = state.picked_side()
     key = f"pick-{metric}"
-    st.plotly_chart(
-        plot.figure(charts_compare.picker(course, _span(before), _span(after), theme)), theme=None, config=plot.CONFIG, key=key, selection_mode=["box"],
+    ui.chart(
+        charts_compare.picker(course, _span(before), _span(after), theme), key, selection_mode=["box"],
         on_select=lambda: _chosen(key, side), alt=f"{metric.upper()} P50 and P95 per {say_step(course.step_s)} with windows A and B marked")
     ui.put(f"<small>Drag over the course to set {'A' if side == 'before' else 'B'}; {metric.upper()} per {say_step(course.step_s)}, n {course.n:,}, "
            f"dashed = {ui.limit_words(course.own_limits)}, times in UTC; source /api/v1/series</small>")
@@ -167,16 +167,16 @@ def _details(found: Comparison, theme: Theme) -> None:
         left, right = st.columns(2, gap="large")
         with left:
             ui.put("<h2>How far each quantile moved</h2>")
-            st.plotly_chart(plot.figure(charts_compare.shift(found.metrics, theme)), theme=None, config=plot.CONFIG, key="shift",
-                            alt=f"Quantile differences with 95 % intervals: {ui.text(found.sentence, 300)}")
+            ui.chart(charts_compare.shift(found.metrics, theme), "shift",
+                     alt=f"Quantile differences with 95 % intervals: {ui.text(found.sentence, 300)}")
             taken = f"; other traffic taken out: {ui.text(', '.join(found.adjusted_for), 200)}" if found.adjusted_for else ""
             ui.put(f"<small>B − A in per cent of A, 95 % block-bootstrap intervals; right of zero = slower{taken}; "
                    f"▶ = by more than {charts_compare.BEYOND:,.0f} %; source /api/v1/compare</small>")
         with right:
             ui.put("<h2>Which stage moved it</h2>")
             if charts_compare.moved(found.stages):
-                st.plotly_chart(plot.figure(charts_compare.stage_changes(found.stages, theme)), theme=None, config=plot.CONFIG, key="stage-changes",
-                                alt="Stage differences: " + ui.text(", ".join(f"{row.stage} {say_ms(row.difference_ms)}" for row in found.stages), 300))
+                ui.chart(charts_compare.stage_changes(found.stages, theme), "stage-changes",
+                         alt="Stage differences: " + ui.text(", ".join(f"{row.stage} {say_ms(row.difference_ms)}" for row in found.stages), 300))
             else:
                 ui.put("<p>No stage takes more or less time than before.</p>")
             total = sum(row.difference_ms for row in found.stages)

@@ -11,7 +11,7 @@ from analysis.engine_view import EngineView
 from analysis.headroom import say_own
 from analysis.leading import Indicator
 from analysis.report import Report
-from dashboard import charts_engine, data, downloads, nav, plot, state, states, ui
+from dashboard import charts_engine, data, downloads, nav, state, states, ui
 from dashboard.charts_engine import name_of, say_threshold
 from dashboard.evidence import plain
 from dashboard.theme import say_age, say_count, say_ms, say_number, say_ratio, say_step, say_time, theme_of
@@ -33,7 +33,7 @@ def draw() -> None:
     if found.indicators:
         left, right = st.columns([2.6, 1], gap="large")
         with left:
-            st.plotly_chart(plot.figure(charts_engine.rows(found, theme)), theme=None, config=plot.CONFIG, key="engine", alt=words(found))
+            ui.chart(charts_engine.rows(found, theme), "engine", alt=words(found))
             ui.put(f"<small>Steps of {say_step(found.step_s)}; {effect(found)}; each server's "
                    "mean per step, servers put together as named on the right; "
                    f"dashed = {ui.limit_words(found.own_limits)} or prior threshold; times in UTC; source /api/v1/engine</small>")

@@ -14,7 +14,7 @@ import streamlit as st
 
 from analysis.lengths import State
 from analysis.report import Report
-from dashboard import charts_length, data, downloads, nav, plot, state, ui
+from dashboard import charts_length, data, downloads, nav, state, ui
 from dashboard.launch import ARTIFACT_VARIABLE
 from dashboard.theme import say_ratio, say_span, theme_of
 from models.artifact import Artifact
@@ -40,7 +40,7 @@ def draw() -> None:
     nav.links(("verdict", "Back to the verdict"), ("traces", "Longest requests"))
     if scored:
         theme = theme_of(state.mode())
-        st.plotly_chart(plot.figure(charts_length.calibration(scored, theme)), theme=None, config=plot.CONFIG, key="calibration", alt=words(scored))
+        ui.chart(charts_length.calibration(scored, theme), "calibration", alt=words(scored))
         ui.put("<small>Share of test requests that generated at most the predicted quantile; on the diagonal a quantile keeps its promise. The test "
                "requests came after those that were learned from.</small>" + table(artifact.manifest["routes"]))
     ui.put(live(data.predictor()) + facts(artifact, _lengths(report)))

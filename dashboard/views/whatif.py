@@ -10,7 +10,7 @@ from analysis.finding import say_over
 from analysis.report import Report
 from analysis.whatif.prediction import Prediction
 from analysis.whatif_api import FixInfo
-from dashboard import charts_whatif, data, downloads, evidence, nav, plot, sliders, state, states, ui
+from dashboard import charts_whatif, data, downloads, evidence, nav, sliders, state, states, ui
 from dashboard.theme import Theme, say_count, say_ms, say_ratio, theme_of
 from dashboard.views.findings import interval_of, period, prediction
 
@@ -169,6 +169,6 @@ def _tail(found: Prediction, report: Report, metric: str, theme: Theme) -> None:
         return
     spoken = f"Share of requests slower than a time, measured and predicted, {metric.upper()}, n {curve.n}"
     drawn = charts_whatif.exceedance(curve, report.slo.limits().get(metric), report.slo.percentile, theme, own_limits=report.goodput.own_limits)
-    st.plotly_chart(plot.figure(drawn), theme=None, config=plot.CONFIG, key="exceedance", alt=spoken)
+    ui.chart(drawn, "exceedance", alt=spoken)
     ui.put(f"<small>{metric.upper()} of n {curve.n:,}, both axes in powers of ten: further left and lower is better; dotted = P{report.slo.percentile:g}, "
            f"dashed line down = {ui.limit_words(report.goodput.own_limits)}; source /api/v1/whatif</small>")

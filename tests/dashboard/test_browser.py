@@ -203,7 +203,7 @@ def test_what_is_shown_can_be_taken_away(servers: dict[str, Site], opened: Open)
     with seen.page.expect_download() as waiting:
         seen.page.locator(".modebar-btn").first.click()
     assert Path(waiting.value.path()).read_bytes().startswith(b"\x89PNG")
-    assert waiting.value.suggested_filename == "overrun.png"
+    assert waiting.value.suggested_filename == "overrun-heat-ttft.png"
 
 
 def test_hostile_filter_values_execute_nothing(servers: dict[str, Site], opened: Open) -> None:
