@@ -540,7 +540,7 @@ class _Calls:
         # As the request's: named by its root where nothing names the route.
         root_name = s.column("name").combine_chunks().take(trace_row)
         engine_root = pa.array(self.batch.alone[self.trace])
-        of_root["route"] = pc.coalesce(of_root["route"], pc.if_else(engine_root, pa.scalar(None, pa.string()), root_name))
+        of_root["route"] = _without_ids(pc.coalesce(of_root["route"], pc.if_else(engine_root, pa.scalar(None, pa.string()), root_name)))
         return pa.table({
             "trace_hi": s.column("trace_hi").combine_chunks().take(trace_row), "trace_lo": s.column("trace_lo").combine_chunks().take(trace_row),
             "span_id": s.column("span_id").combine_chunks().take(rows), "engine_span_id": s.column("span_id").combine_chunks().take(engine_row),
@@ -753,13 +753,18 @@ def _identity(batch: _Batch, calls: _Calls, answer: Ints, server: Bools) -> dict
     return {
         "trace_hi": of("trace_hi", rows), "trace_lo": of("trace_lo", rows), "root_span_id": of("span_id", rows),
         "service": pc.fill_null(of("service", rows), "unknown_service"), "instance": of("instance", rows), "version": of("version", rows),
-        "route": pc.coalesce(of("route", rows), pc.if_else(pa.array(alone), nothing, name)), "name": name,
+        "route": _without_ids(pc.coalesce(of("route", rows), pc.if_else(pa.array(alone), nothing, name))), "name": name,
         "model": model, "provider": provider, **texts,
         # What the failed call says (RateLimitError) tells more than what the root makes of it (500).
         "error": failed, "error_type": pc.if_else(pa.array(failed), pc.coalesce(of("error_type", last_row), of("error_type", rows)), nothing),
         "http_status": of("http_status", rows), "complete": (_numpy(s, "parent_id")[root] == 0) | remote,
         "server_root": server, "engine_only": alone, "sampling": sampling, "sample_weight": weight,
     }
+
+
+def _without_ids(routes: pa.Array) -> pa.Array:
+    """Routes with a star for each UUID: it tells one run from another (CrewAI puts it into its spans' names), not what ran."""
+    return pc.replace_substring_regex(routes, "(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", "*")
 
 
 def _of_calls(calls: _Calls, column: str, answer: Ints, traces: int) -> pa.Array:

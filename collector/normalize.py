@@ -830,7 +830,7 @@ def _short_values(values: list[Any], kind: pa.DataType) -> pa.Array:
 def _events_into(columns: dict[str, Any], raw: RawSpans, start: Ints, role: Ints) -> None:
     """Fold the per-chunk events of streams into chunks, chunk_span_ns, chunk_gap_max_ns; take the first token and the usable answer."""
     n = len(raw)
-    ttft = columns["ttft_ns"]
+    columns["ttft_ns"] = ttft = _of_streams(columns, role)
     has_attribute = ttft.is_valid().to_numpy(zero_copy_only=False)
     source = np.where(has_attribute, np.where(role == stages.ROLE["engine"], TTFT_ENGINE, TTFT_ATTRIBUTE), TTFT_NONE)
     nothing = pa.nulls(n, pa.int64())
@@ -849,6 +849,15 @@ def _events_into(columns: dict[str, Any], raw: RawSpans, start: Ints, role: Ints
         if has_usable.any():
             columns["usable_ns"] = pa.array(usable, mask=~has_usable)
     columns["ttft_source"] = source.astype(np.uint8)
+
+
+def _of_streams(columns: dict[str, Any], role: Ints) -> pa.Array:
+    """Times to the first token, but for calls that their client says were not streamed: what it calls so there (OpenLIT) is the whole answer's."""
+    ttft, streaming = columns["ttft_ns"], columns["streaming"]
+    if ttft.null_count == len(ttft) or streaming.null_count == len(streaming):
+        return ttft
+    whole = pc.and_(pc.equal(streaming, False), pa.array(role == stages.ROLE["llm"]))
+    return pc.if_else(pc.fill_null(whole, False), pa.scalar(None, pa.int64()), ttft)
 
 
 def _first_time(raw: RawSpans, wanted: Bools, start: Ints) -> tuple[Ints, Bools]:

@@ -41,7 +41,7 @@ DIALECT = Dialect(
         Field("cache_write_tokens", "gen_ai.usage.cache_creation.input_tokens", "int", rank=1),
         Field("cache_write_tokens", "gen_ai.usage.cache_creation_input_tokens", "int", rank=2),
         Field("cache_write_tokens", "gen_ai.usage.cache_write_input_tokens", "int", rank=3),
-        # OpenLIT's.
+        # OpenLIT's, older.
         Field("cached_tokens", "gen_ai.usage.prompt_tokens_details.cache_read", "int", rank=3),
         Field("cache_write_tokens", "gen_ai.usage.prompt_tokens_details.cache_write", "int", rank=4),
         Field("reasoning_tokens", "gen_ai.usage.completion_tokens_details.reasoning", "int", rank=3),
@@ -77,6 +77,7 @@ DIALECT = Dialect(
         Field("user_hash", "user.id"),
         Field("user_hash", "enduser.id", rank=1),
         Field("user_hash", "gen_ai.user", rank=2),
+        Field("user_hash", "gen_ai.request.user", rank=2),
         Field("user_hash", "llm.user", rank=3),
         Field("tenant", "tenant.id"),
         Field("route", "gen_ai.workflow.name", rank=5),
@@ -85,6 +86,10 @@ DIALECT = Dialect(
     marks=(
         Mark("gen_ai.operation.name", "llm", "generation", GENERATION),
         Mark("llm.request.type", "llm", "generation", frozenset({"chat", "completion"})),
+        # What Mistral's own SDK calls its requests, once one is answered.
+        Mark("mistral_ai.operation.id", "llm", "generation", frozenset({
+            "chat_completion_v1_chat_completions_post", "stream_chat", "agents_completion_v1_agents_completions_post", "stream_agents",
+            "fim_completion_v1_fim_completions_post", "stream_fim"})),
         Mark("gen_ai.operation.name", "plain", "tool", frozenset({"execute_tool"})),
         Mark("gen_ai.tool.name", "plain", "tool", weak=True),
         Mark("gen_ai.operation.name", "plain", "guardrail", frozenset({"guardrail", "moderation"})),
@@ -103,7 +108,7 @@ DIALECT = Dialect(
         ("ttft", "opentelemetry-instrumentation-genai-openai, which records it (-openai-v2 does not), and streaming"),
         ("finish_reason", "the logs exporter too (-openai-v2 tells it of streams in log events only), or opentelemetry-instrumentation-genai-openai"),
     ),
-    cached_apart=("opentelemetry.instrumentation.botocore.bedrock-runtime",),
+    cached_apart=("opentelemetry.instrumentation.botocore.bedrock-runtime", "openlit.instrumentation.anthropic"),
     text_keys=("gen_ai.prompt", "gen_ai.completion", "gen_ai.system_instructions", "gen_ai.tool.definitions", "gen_ai.retrieval.query.text",
                "gen_ai.retrieval.documents", "gen_ai.tool.description", "gen_ai.request.stop_sequences"),
     metrics=(

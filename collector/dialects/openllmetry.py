@@ -33,7 +33,8 @@ DIALECT = Dialect(
         Mark(_KIND, "container", "other", frozenset({"agent"})),
         Mark(_KIND, "container", "other", frozenset({"workflow", "task"}), weak=True),
     ),
-    names=(SpanName(r"\w+(?:Query|Chat)Engine\.\w+", "container", "other", _LLAMA_INDEX),
+    names=(SpanName("execute_task tools_condition", "container", "other", "opentelemetry.instrumentation.langchain"),
+           SpanName(r"\w+(?:Query|Chat)Engine\.\w+", "container", "other", _LLAMA_INDEX),
            SpanName(r"aggregate_tool_results\.\w+", "container", "other", _LLAMA_INDEX)),
     cached_apart=("opentelemetry.instrumentation.bedrock",),
     hints=(

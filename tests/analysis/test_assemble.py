@@ -112,6 +112,11 @@ def test_a_call_cancelled_as_another_one_answers_fails_nothing(loser: int) -> No
     assert stages_ms(request) == {"other": 300, "first_token": 300, "decode": 400}
 
 
+def test_a_name_with_the_id_of_a_run_in_it_is_one_route() -> None:
+    ran = Made(1, "Crew_062679a6-c8da-40ab-8782-ef961a86b6b8.kickoff", 0, 1000)
+    assert request_of(ran, chat(2, 200, 900))["route"] == "Crew_*.kickoff"
+
+
 def test_a_usable_answer_is_where_the_application_marks_it() -> None:
     request = request_of(root(1000, events=[(700, "overrun.usable_answer"), (800, "overrun.usable_answer")]), chat(2, 200, 900, ttft=300))
     assert request["usable_ns"] == 700 * MS

@@ -496,6 +496,8 @@ def _row(body: int, span: Span, scope: str, source: dict[str, Any], named: dict[
     ttft = found.get("ttft_ns")
     if ttft is not None and ttft > 20 * columns["duration_ns"] and ttft // 1000 <= columns["duration_ns"] and ttft % 10**9 == 0:
         ttft //= 1000
+    if found.get("streaming") is False and all(role == "llm" for role, _ in said):
+        ttft = None
     columns |= _stream(span, start, ttft, engine=any(role == "engine" for role, _ in said))
     chunk_names = {e.name for e in span.events if is_chunk(e.name)}
     ok = len(span.trace_id) == 16 and len(span.span_id) == 8 and any(span.trace_id) and any(span.span_id)
