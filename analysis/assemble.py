@@ -25,7 +25,7 @@ from collector.stages import STAGES as STAGE_NAMES
 
 _ABSENT = -1
 TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE = range(4)
-_ERROR, _SERVER, _CONSUMER = 2, 2, 5
+_ERROR, _SERVER, _CLIENT, _CONSUMER = 2, 2, 3, 5
 # OTLP span flags: bit 8 says that bit 9 ("the parent is in another process") is known.
 _HAS_REMOTE, _IS_REMOTE = 0x100, 0x200
 _HTTP_ERROR = 400
@@ -127,6 +127,7 @@ class _Batch:
         self.join_handed_over()
         self.lift_streams()
         self.end_streams()
+        self.count_choices()
         self.join_doubles()
         self.join_engines()
         self.nest_prefills()
@@ -210,6 +211,36 @@ class _Batch:
         self.end[list(ended)] = self.start[list(ended.values())]
         s = doubles.handed_on(s, [(line, row) for row, line in ended.items()], (*doubles.SHARED, "output_tokens"))
         self.spans = doubles.replaced(s, "streaming", dict.fromkeys(ended, True))
+
+    def count_choices(self) -> None:
+        """Count how often a gateway chose where a call goes while its span lasted (LiteLLM's `route`), and its first token from the last choice on.
+
+        Each call follows a choice of its own; what is chosen beyond that, within a call, is another attempt that has no span. A first token that is told from
+        its attempt on would lie before that attempt.
+        """
+        s = self.spans
+        choices = np.flatnonzero((self.role == cp.PLAIN) & (_ints(s, "stage") == cp.QUEUE))
+        choices = choices[pc.starts_with(s.column("name").take(pa.array(choices)), "route ").to_numpy(zero_copy_only=False)]
+        if not len(choices):
+            return
+        scope, kind = _codes(s.column("scope_name")), _ints(s, "kind")
+        sent = np.flatnonzero((kind == _CLIENT) & np.isin(self.trace, self.trace[choices]) & np.isin(scope, scope[choices]))
+        ttft, later, numbers = _ints(s, "ttft_ns"), dict[int, int](), dict[int, int]()
+        for trace in np.unique(self.trace[sent]).tolist():
+            left = sorted(choices[self.trace[choices] == trace].tolist(), key=lambda row: self.start[row])
+            calls = sorted(sent[self.trace[sent] == trace].tolist(), key=lambda row: self.start[row])
+            for call in calls:
+                own = [row for row in left if scope[row] == scope[call] and self.start[row] <= self.start[call]]
+                left = [row for row in left if not own or row != own[-1]]
+            for call in (row for row in calls if self.role[row] == cp.LLM):
+                again = [row for row in left if scope[row] == scope[call] and self.start[call] < self.start[row] < self.end[call]]
+                if not again:
+                    continue
+                numbers[call] = 1 + len(again)
+                begun = int(self.start[again[-1]] - self.start[call])
+                if 0 <= ttft[call] < begun and begun + ttft[call] <= self.end[call] - self.start[call]:
+                    later[call] = begun + int(ttft[call])
+        self.spans = doubles.replaced(doubles.replaced(s, "attempts", numbers), "ttft_ns", later)
 
     def join_engines(self) -> None:
         """Put engine spans under their client calls, also across traces, and bring the rows of each resulting request together."""

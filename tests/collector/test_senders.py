@@ -47,7 +47,7 @@ RUNS = {
     "google-adk": Sender(10, 3, {"tool": 2}, "adk", absent=frozenset({"ttft_ms", "response_id"}), sometimes=frozenset({"finish_reason"}), user=False),
     "litellm-v1": Sender(12, 3, {"guardrail": 39, "retrieval": 1}, "litellm", absent=frozenset({"ttft_ms"}), sometimes=frozenset({"response_id"}), again=1),
     "litellm-v2": Sender(12, 3, {"guardrail": 13, "queue": 18, "retrieval": 1}, "litellm", absent=frozenset({"reasoning_tokens"}),
-                         sometimes=frozenset({"response_id"})),
+                         sometimes=frozenset({"response_id"}), attempts=(2, 3)),
     "langsmith": Sender(8, 1, {"tool": 2, "retrieval": 1, "prompt": 1, "post": 1}, "langsmith", absent=frozenset({"ttft_ms"}),
                         sometimes=frozenset({"response_id"})),
     "langfuse-python": Sender(13, 2, {"tool": 3, "retrieval": 5, "guardrail": 4, "prompt": 1, "post": 1}, "langfuse", absent=frozenset({"response_id"}),
@@ -139,6 +139,8 @@ def test_streams_have_their_first_token(name: str) -> None:
         assert (call["ttft_ms"] is not None) == true["stream"]
         if true["stream"]:
             assert true["ttft"] * 1000 - 2 <= call["ttft_ms"] <= call["e2e_ms"]
+            # What follows takes as long as at the provider, and what a busy machine adds (OpenAI's client loads a second's worth at its first response).
+            assert call["e2e_ms"] - call["ttft_ms"] <= (true["e2e"] - true["ttft"]) * 1000 + (1_500 if true["ep"] == "responses" else 300)
 
 
 @pytest.mark.parametrize("name", RUNS)
