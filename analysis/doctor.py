@@ -82,6 +82,9 @@ def _service(name: str, rows: list[dict[str, Any]], of_traces: dict[str, Any]) -
             missing.append(Missing(field=field, hides=hides, switch_on=_hint(field, rows) or switch_on))
     if total["answered"] and not total["streams"]:
         missing.insert(0, Missing(field="ttft", hides="TTFT", switch_on=_hint("ttft", rows) or "streaming: no call of this service was seen to stream"))
+    if total["agents"] and not total["calls"]:
+        missing.append(Missing(field="model_call", hides="all that models do for its agents",
+                               switch_on="an instrumentation of the provider's client beside the agents' own (opentelemetry-instrumentation-genai-openai)"))
     for field, hides in (("instance", "one slow replica among many"), ("version", "what a deployment changed")):
         if not any(row[field] for row in rows):
             missing.append(Missing(field=field, hides=hides, switch_on=f"the resource attribute service.{'instance.id' if field == 'instance' else field}"))

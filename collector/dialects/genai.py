@@ -6,7 +6,7 @@ spans that the SDK of Anthropic sends by itself (anthropic 2.12.0). A metric nam
 (gen_ai.client.operation.time_to_first_chunk) is real: pydantic-ai sends it.
 """
 
-from collector.dialects import Dialect, EventField, Field, Mark, Metric
+from collector.dialects import Dialect, EventField, Field, Mark, Metric, SpanName
 
 ORDER = 10
 GENERATION = frozenset({"chat", "text_completion", "generate_content", "completion", "acompletion", "atext_completion", "messages", "responses", "response",
@@ -94,13 +94,16 @@ DIALECT = Dialect(
         Mark("gen_ai.tool.name", "plain", "tool", weak=True),
         Mark("gen_ai.operation.name", "plain", "guardrail", frozenset({"guardrail", "moderation"})),
         Mark("gen_ai.operation.name", "plain", "retrieval", frozenset({"retrieval", "embeddings", "embedding", "aembedding", "rerank", "search_memory"})),
-        # `framework` is Spring AI's, around its model calls.
-        Mark("gen_ai.operation.name", "container", "other", frozenset({"invoke_agent", "create_agent", "invoke_workflow", "plan", "framework"})),
+        # `framework` is Spring AI's, around its model calls; `agent_step` the Vercel AI SDK's.
+        Mark("gen_ai.operation.name", "container", "other", frozenset({"invoke_agent", "create_agent", "invoke_workflow", "plan", "framework", "agent_step"})),
         Mark("gen_ai.operation.name", "write", "post", frozenset({"create_memory", "update_memory", "upsert_memory", "delete_memory", "create_memory_store",
                                                                   "delete_memory_store"})),
         # Senders that name no operation (Logfire's OpenAI wrapper, applications' own spans): whatever counts what it wrote has called a model.
         *(Mark(f"gen_ai.usage.{name}_tokens", "llm", "generation", weak=True) for name in ("output", "completion")),
     ),
+    # What agent frameworks have around the calls of a turn: AWS Strands, Semantic Kernel.
+    names=(SpanName("execute_event_loop_cycle", "container", "other", "strands"),
+           SpanName("AutoFunctionInvocationLoop", "container", "other", "semantic_kernel")),
     chunk_events=("gen_ai.content.completion.chunk", "llm.content.completion.chunk", "gen_ai.content.chunk"),
     first_token_events=("first_token", "llm.first_token"),
     event_fields=(EventField("error_type", "exception", "exception.type", failed=True), EventField("finish_reason", "gen_ai.choice", "finish_reason")),

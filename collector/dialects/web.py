@@ -6,6 +6,7 @@ ORDER = 90
 DIALECT = Dialect(
     precedence=90,
     name="otel",
+    scopes=("fastapi",),
     prefixes=("http.", "db.", "url.", "rpc.", "messaging.", "mcp."),
     fields=(
         Field("http_status", "http.response.status_code", "status"),

@@ -69,6 +69,15 @@ def test_spans_that_nobody_knows_are_counted_and_the_remedy_is_named() -> None:
     assert "stream_options" in text
 
 
+def test_agents_without_model_calls_want_an_instrumentation_of_the_client() -> None:
+    with pipeline() as one:
+        send(one, [body(Made(1, "invoke_agent helper", 0, 100, attributes={"gen_ai.operation.name": "invoke_agent"}))])
+        with one.store.reading() as con:
+            told = {m.field: m.switch_on for m in only(examine(con, Window())).never_seen}
+    assert "the provider's client" in told["model_call"]
+    assert "model_call" not in {m.field for m in only(checkup("pydantic-ai-logfire")).never_seen}
+
+
 def test_an_empty_store_is_said() -> None:
     assert "no spans were received" in render(Checkup(services=[]))
 
