@@ -292,7 +292,7 @@ def _hand_over(topological, root, bounds, parent, start, end, role, kind, domain
     for x in range(n):
         i = topological[x]
         p = parent[i]
-        if p < 0 or end[i] > limit[i]:
+        if p < 0 or end[i] > limit[i] or end[i] == start[i]:
             continue
         if last[p] < 0:
             last[p] = i

@@ -153,7 +153,7 @@ def _hand_over(nodes: Sequence[Node], root: Node) -> None:
         while at is not root and node.end > at.end and at.role in (cp.PLAIN, cp.CONTAINER) and at.kind not in (SERVER, CONSUMER):
             over = before[at.row]
             assert over is not None
-            if over.domain != at.domain or any(at.end < sibling.end <= limit for sibling in over.children if sibling is not at):
+            if over.domain != at.domain or any(at.end < sibling.end <= limit for sibling in over.children if sibling is not at and sibling.length):
                 break
             at = over
         node.above = at
