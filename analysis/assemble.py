@@ -201,10 +201,11 @@ class _Batch:
             return
         begun = np.flatnonzero((self.role == cp.LLM) & ~told & (_numpy(s, "status") != _ERROR) & np.isin(self.parent, self.parent[lines]))
         source = _numpy(s, "source_id")
+        beside = _grouped(begun[np.argsort(self.start[begun])], self.parent)
         ended: dict[int, int] = {}
         for line in lines[np.argsort(self.start[lines])].tolist():
-            calls = begun[(self.parent[begun] == self.parent[line]) & (source[begun] == source[line]) & (self.end[begun] <= self.start[line])]
-            waiting = [row for row in calls[np.argsort(self.start[calls])].tolist() if row not in ended]
+            waiting = [row for row in beside.get(int(self.parent[line]), ())
+                       if row not in ended and source[row] == source[line] and self.end[row] <= self.start[line]]
             if waiting:
                 ended[waiting[-1]] = line
         self.end = self.end.copy()
@@ -226,9 +227,9 @@ class _Batch:
         scope, kind = _codes(s.column("scope_name")), _ints(s, "kind")
         sent = np.flatnonzero((kind == _CLIENT) & np.isin(self.trace, self.trace[choices]) & np.isin(scope, scope[choices]))
         ttft, later, numbers = _ints(s, "ttft_ns"), dict[int, int](), dict[int, int]()
-        for trace in np.unique(self.trace[sent]).tolist():
-            left = sorted(choices[self.trace[choices] == trace].tolist(), key=lambda row: self.start[row])
-            calls = sorted(sent[self.trace[sent] == trace].tolist(), key=lambda row: self.start[row])
+        chosen = _grouped(choices[np.argsort(self.start[choices])], self.trace)
+        for trace, calls in _grouped(sent[np.argsort(self.start[sent])], self.trace).items():
+            left = chosen[trace]
             for call in calls:
                 own = [row for row in left if scope[row] == scope[call] and self.start[row] <= self.start[call]]
                 left = [row for row in left if not own or row != own[-1]]
@@ -334,11 +335,13 @@ class _Batch:
         calls = np.flatnonzero(holds & (self.parent >= 0))
         last = np.full(len(self.role), _ABSENT, dtype=np.int64)
         np.maximum.at(last, self.parent[calls], self.end[calls])
+        posts = posts[self.start[posts] < last[self.parent[posts]]]
+        beside = _grouped(calls[np.isin(self.parent[calls], self.parent[posts])], self.parent)
         start = self.start.copy()
-        for row in posts[self.start[posts] < last[self.parent[posts]]].tolist():
-            beside = calls[(self.parent[calls] == self.parent[row]) & (self.start[calls] < self.start[row]) & (self.end[calls] > self.start[row])]
-            if len(beside):
-                start[row] = min(int(self.end[beside].max()), int(self.end[row]))
+        for row in posts.tolist():
+            ends = [int(self.end[call]) for call in beside[int(self.parent[row])] if self.start[call] < self.start[row] < self.end[call]]
+            if ends:
+                start[row] = min(max(ends), int(self.end[row]))
         self.start = start
 
     def nest_tools(self) -> None:
@@ -350,10 +353,12 @@ class _Batch:
         ttft = _ints(s, "ttft_ns")
         calls = np.flatnonzero((self.role == cp.LLM) & (ttft >= 0) & np.isin(self.parent, self.parent[tools]))
         calls = calls[pc.fill_null(pc.equal(s.column("finish_reason").take(pa.array(calls)), "tool_calls"), False).to_numpy(zero_copy_only=False)]
+        beside = _grouped(calls, self.parent)
         parent = self.parent.copy()
-        for call in calls.tolist():
-            first, last = self.start[call] + ttft[call], self.end[call]
-            parent[tools[(self.parent[tools] == self.parent[call]) & (self.start[tools] >= first) & (self.end[tools] <= last)]] = call
+        for tool in tools[np.isin(self.parent[tools], self.parent[calls])].tolist():
+            for call in beside[int(self.parent[tool])]:
+                if self.start[call] + ttft[call] <= self.start[tool] and self.end[tool] <= self.end[call]:
+                    parent[tool] = call
         self.parent = parent
 
     def _sort(self) -> None:
@@ -420,6 +425,14 @@ class _Batch:
         for row, begin, end in attempts.waits(self.retried, paths.parent, paths.start, paths.end):
             paused = (paths.piece_row == row) & (paths.piece_from >= begin) & (paths.piece_to <= end)
             paths.piece_stage[paused] = cp.QUEUE
+
+
+def _grouped(rows: Ints, key: Ints) -> dict[int, list[int]]:
+    """The rows by their key, in their order."""
+    out: dict[int, list[int]] = {}
+    for row, value in zip(rows.tolist(), key[rows].tolist(), strict=True):
+        out.setdefault(value, []).append(row)
+    return out
 
 
 def _parent_rows(bounds: Ints, span_id: Any, parent_id: Any) -> Ints:
