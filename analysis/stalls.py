@@ -118,10 +118,10 @@ def held(calls: Calls, usual_ms: float) -> Held:
 
 
 def unchunked(before: Held | None, now: Held) -> bool | None:
-    """Say whether prompts are read in one piece now, and were not before (where that is known); None below 30 calls that could tell."""
-    if now.n < MIN_CALLS:
+    """Say whether prompts are read in one piece now, and were not `before` where there is a before; None below 30 calls that could tell."""
+    if min(side.n for side in (before, now) if side is not None) < MIN_CALLS:
         return None
-    return now.share >= NEARLY_ALL and (before is None or before.n < MIN_CALLS or before.share < FEW)
+    return now.share >= NEARLY_ALL and (before is None or before.share < FEW)
 
 
 def odds_ratio(much: FloatArray, little: FloatArray) -> Odds:

@@ -34,7 +34,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.calls import MIN_CALLS, known
+from analysis.calls import known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named, open_fix
 from analysis.demand import Demand, has_grown
@@ -68,7 +68,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     now = held(case.calls, found.usual_ms)
     before = None if case.calls_before is None else held(case.calls_before, found.before.token_ms)
     whole = unchunked(before, now)
-    waits = _waits(case, before, now) if whole else {}
+    waits = _waits(case, before, now) if whole and before is not None else {}
     if not written and not enough(case, waits):
         return None
     if case.baseline is None and whole is False:
@@ -86,7 +86,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not enough(case, claims):
         return None
     grown = case.demand
-    brought = grown is not None and _brought(grown) and not (whole and before is not None and before.n >= MIN_CALLS)
+    brought = grown is not None and _brought(grown) and not (whole and before is not None)
     return too_few_breaches(case) or _diagnosis(case, found, odds, claims, now, amplifier=brought)
 
 
@@ -114,11 +114,10 @@ def _of_streams(case: Case, parts: dict[str, float] | None) -> Diagnosis | NotEn
     return too_few_breaches(case) or replace(answer, brings=frozenset({"token_rate_sag"}))
 
 
-def _waits(case: Case, before: Held | None, now: Held) -> dict[str, float]:
+def _waits(case: Case, before: Held, now: Held) -> dict[str, float]:
     """Return what a slow request waited for prompts in front of it beyond what a usual one does, and read more slowly beside others, in ms a stage."""
     own = pl.DataFrame({"trace_key": case.calls.frame["trace_key"], "ms": now.ms}).join(case.slow.select("trace_key"), on="trace_key", how="semi")
-    usual = float(before.ms.mean()) if before is not None else 0.0
-    ms = float(own["ms"].to_numpy().sum()) / max(case.slow.height, 1) - usual
+    ms = float(own["ms"].to_numpy().sum()) / max(case.slow.height, 1) - float(before.ms.mean())
     return {"queue": min(max(ms, 0.0), case.excess_ms("queue")), "prefill": slower(case)["prefill"]}
 
 

@@ -86,6 +86,7 @@ def test_prompts_are_read_in_one_piece_where_nearly_all_wait_them_out_and_few_di
     assert unchunked(of_share(0.1), of_share(0.6)) is False
     assert unchunked(None, of_share(0.95)) is True
     assert unchunked(of_share(0.1), of_share(0.95, 10)) is None
+    assert unchunked(of_share(0.1, 10), of_share(0.95)) is None
 
 
 def streams(gap_ms: np.ndarray, pace: np.ndarray | float = 10.0) -> pl.DataFrame:
