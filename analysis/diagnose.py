@@ -61,6 +61,8 @@ MIN_SINCE: Final = 0.1
 MIN_SINCE_S: Final = 60.0
 # Fewest requests of the first part of a baseline that stands for all of it: rules compare replicas and tenants, of which some have few; own default.
 MIN_EARLIER: Final = 300
+# Fewest requests of a baseline with whose slowest part the slow ones are compared, where the percentile itself would need more of them; own default.
+MIN_COMPARED: Final = 100
 # Requests that overlap share their fate, and the onset was chosen where it looks worst: so many count as one there; own default.
 DEPENDENT: Final = 4
 # A breach whose onset was found this far away is the same one: a sample or some minutes more of data move the change point; own default.
@@ -440,7 +442,8 @@ def _tails(
     """Return what the requests around the SLO percentile, and those over the limit since the onset, spent beyond the baseline's."""
     against = None if base is None else (base[f"{metric}_ms"].to_numpy(), stage_times(base, path_of(metric)))
     ordered = np.sort(values)
-    tail = attribute(values, times, slo.percentile, limit_ms=limits_ms, baseline=against, ordered=ordered)
+    carries = base is not None and base.height >= min_n(slo.percentile)
+    tail = attribute(values, times, slo.percentile, limit_ms=limits_ms, baseline=against if carries else None, ordered=ordered)
     if tail is None:
         raise AssertionError("a metric is judged only where requests carry it")
     slow = np.flatnonzero((values > limits_ms) & since)
@@ -487,9 +490,9 @@ def _baseline_rows(
 ) -> tuple[pl.DataFrame | None, Baseline | None]:
     """Return the baseline's successful requests and how it was chosen; `ok` are those of the window.
 
-    None where it cannot carry the SLO percentile.
+    None where it is too few to compare with.
     """
-    needed = min_n(slo.percentile)
+    needed = min(min_n(slo.percentile), MIN_COMPARED)
     if baseline is not None:
         named = _named_baseline(baseline)
         rows = _with_metric(baseline.frame.having(_numbers(metric)).rows, metric)

@@ -179,6 +179,20 @@ def onset(bad: np.ndarray) -> int | None:
     return find_onset(np.arange(len(bad)) * 1_000_000, bad.astype(bool), 0.05)
 
 
+def test_a_baseline_too_small_for_the_percentile_is_still_compared_with() -> None:
+    # 150 requests before the onset, where P99 needs 299; from then on requests come twice as often and wait.
+    n = 450
+    late = np.arange(n) >= 150
+    start = np.r_[np.arange(150.0), 150.0 + np.arange(300) / 2.0]
+    rows = requests(n, start_s=start, queue_ms=np.where(late & (np.arange(n) % 5 == 0), 3_000.0, 20.0), prefill_ms=100.0, decode_ms=500.0, tpot_ms=5.0)
+    found = run(rows, slo=Slo(e2e_ms=2_000.0, percentile=99.0, goodput_target=0.99))
+    assert found.baseline is not None
+    assert (found.baseline.choice, found.baseline.requests) == ("auto: before the onset", 150)
+    assert found.verdict.cause == "under_capacity"
+    few = run(rows.slice(70), slo=Slo(e2e_ms=2_000.0, percentile=99.0, goodput_target=0.99))
+    assert few.baseline is None
+
+
 def test_onset_needs_one_clear_rise() -> None:
     rng = np.random.default_rng(0)
     assert onset(np.r_[rng.random(200) < 0.01, rng.random(100) < 0.6]) in [k * 1_000_000 for k in range(195, 206)]
