@@ -1,11 +1,12 @@
 -- What does each service send, in whose words, and what do its model calls carry? One row per service and dialect (null: no vocabulary knows its spans).
 -- `calls` are spans of model calls and engine requests, `streams` those that stream; every other column counts the calls that carry the field
--- (of the streams for ttft; of the failed spans for error_type). `agents` are runs of agents.
+-- (of the streams for ttft; of the failed spans for error_type). `agents` are runs of agents and workflows, as the vocabularies call them.
 select service, dialect, count(*) as spans, max(instance) as instance, max(version) as version,
     count(*) filter (role in ('llm', 'engine')) as calls,
     count(*) filter (role in ('llm', 'engine') and (streaming or ttft_ms is not null)) as streams,
     count(*) filter (role in ('llm', 'engine') and status = 'error') as failed,
-    count(*) filter (role = 'engine') as engine_requests, count(*) filter (operation = 'invoke_agent') as agents,
+    count(*) filter (role = 'engine') as engine_requests,
+    count(*) filter (operation in ('invoke_agent', 'invoke_workflow', 'AGENT', 'agent', 'workflow')) as agents,
     count(*) filter (role in ('llm', 'engine') and status <> 'error') as answered,
     count(*) filter (role in ('llm', 'engine') and ttft_ms is not null) as ttft,
     count(*) filter (role in ('llm', 'engine') and status <> 'error' and output_tokens is not null) as output_tokens,

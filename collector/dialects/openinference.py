@@ -82,8 +82,8 @@ DIALECT = Dialect(
         SpanName(r"\w+\._a?prepare_\w+", "plain", "prompt", _LLAMA_INDEX, strong=True),
     ),
     first_token_events=("First Token Stream Event",),
-    hints=(("ttft", "openinference-instrumentation-openai beside the framework's: LangChain's and OpenAI-Agents' record none, nor do those"
-              " of Anthropic, Bedrock and Google"),
+    hints=(("ttft", "openinference-instrumentation-openai beside the framework's, which tells it of streams: LangChain's and OpenAI-Agents'"
+              " record none, nor do those of Anthropic, Bedrock and Google"),
            ("response_id", "openinference-instrumentation-openai beside the framework's, or pass traceparent on to the engine")),
     text_keys=("input.value", "output.value", "llm.prompt_template.template", "llm.prompt_template.variables", "llm.prompts"),
 )

@@ -69,9 +69,11 @@ def test_spans_that_nobody_knows_are_counted_and_the_remedy_is_named() -> None:
     assert "stream_options" in text
 
 
-def test_agents_without_model_calls_want_an_instrumentation_of_the_client() -> None:
+@pytest.mark.parametrize(("key", "value"), [
+    ("gen_ai.operation.name", "invoke_agent"), ("openinference.span.kind", "AGENT"), ("traceloop.span.kind", "workflow")])  # CrewAI, LlamaIndex
+def test_agents_without_model_calls_want_an_instrumentation_of_the_client(key: str, value: str) -> None:
     with pipeline() as one:
-        send(one, [body(Made(1, "invoke_agent helper", 0, 100, attributes={"gen_ai.operation.name": "invoke_agent"}))])
+        send(one, [body(Made(1, "helper", 0, 100, attributes={key: value}))])
         with one.store.reading() as con:
             told = {m.field: m.switch_on for m in only(examine(con, Window())).never_seen}
     assert "the provider's client" in told["model_call"]
