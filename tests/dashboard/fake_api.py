@@ -37,7 +37,10 @@ TRACE_SPANS = 4
 
 
 class FakeApi(ThreadingHTTPServer):
-    """`con` is the store; `settings` are the server's; `refuse` = (status, body) answers everything instead; `asked` has every path and its parameters."""
+    """`con` is the store; `settings` are the server's; `refuse` = (status, body) answers everything instead; `asked` has every path and its parameters.
+
+    What was answered once is answered again as it was: the store must stay as it is while it is served.
+    """
 
     daemon_threads = True
 
@@ -50,6 +53,7 @@ class FakeApi(ThreadingHTTPServer):
         self.predictor: State | None = None
         self.sought: Sought = seek
         self.settings = Settings()
+        self.kept: dict[tuple[Any, ...], bytes] = {}
 
     @property
     def url(self) -> str:
@@ -94,8 +98,10 @@ class _Handler(BaseHTTPRequestHandler):
         if not body:
             with self.server.lock:
                 self.server.asked.append((path, parameters))
+                known = (path, *sorted(parameters.items()), self.server.sought, id(self.server.predictor), id(self.server.settings))
                 try:
-                    body = encode(self.server.answer(path, parameters))
+                    body = self.server.kept.get(known) or encode(self.server.answer(path, parameters))
+                    self.server.kept[known] = body
                 except AnalysisError as error:
                     status, body = 400, msgspec.json.encode({"error": str(error)})
         self.send_response(status)
@@ -111,7 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
 def fake_api(con: duckdb.DuckDBPyConnection) -> Iterator[FakeApi]:
     """A running server over a store."""
     with FakeApi(con) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield server

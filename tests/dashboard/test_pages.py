@@ -94,7 +94,7 @@ def demo() -> Iterator[FakeApi]:
         yield api
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def empty() -> Iterator[FakeApi]:
     with fake_api(store()) as api:
         yield api
@@ -294,12 +294,17 @@ def test_an_empty_window_names_its_filters_and_offers_the_newest(demo: FakeApi, 
     assert app.text_input(key="from").value < app.text_input(key="to").value
 
 
-@EVERY
-@pytest.mark.parametrize("n", [1, 5])
-def test_too_few_requests_are_said_and_nothing_is_red(monkeypatch: pytest.MonkeyPatch, page: str, n: int) -> None:
-    _, serving = api_over(requests(n, other_ms=9000.0, ttft_other_ms=8000.0))
+@pytest.fixture(scope="module", params=[1, 5])
+def few(request: pytest.FixtureRequest) -> Iterator[tuple[FakeApi, int]]:
+    _, serving = api_over(requests(request.param, other_ms=9000.0, ttft_other_ms=8000.0))
     with serving as api:
-        app = shown(api, monkeypatch, page, **WINDOW)
+        yield api, request.param
+
+
+@EVERY
+def test_too_few_requests_are_said_and_nothing_is_red(few: tuple[FakeApi, int], monkeypatch: pytest.MonkeyPatch, page: str) -> None:
+    api, n = few
+    app = shown(api, monkeypatch, page, **WINDOW)
     assert "ov-over" not in words(app)
     assert "ov-bad" not in words(app)
     if page == "verdict":
@@ -397,13 +402,14 @@ def test_old_data_is_called_old_when_the_window_follows_the_clock(demo: FakeApi,
     ((500, b'{"error":"it failed"}'), "The server failed"), ((200, b"not json"), "same version")])
 def test_a_server_that_does_not_answer_properly_is_a_sentence(
         empty: FakeApi, monkeypatch: pytest.MonkeyPatch, refuse: tuple[int, bytes], said: str) -> None:
-    empty.refuse = refuse
+    monkeypatch.setattr(empty, "refuse", refuse)
     assert said in plain(shown(empty, monkeypatch, "verdict"))
 
 
-def test_no_server_is_a_sentence_and_the_filters_stay(empty: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    empty.server_close()
-    app = shown(empty, monkeypatch, "verdict", service="api", slo=SLO)
+def test_no_server_is_a_sentence_and_the_filters_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_api(store()) as gone:
+        pass
+    app = shown(gone, monkeypatch, "verdict", service="api", slo=SLO)
     text = plain(app)
     assert app.selectbox(key="service").value == "api"
     assert app.text_input(key="slo").value == SLO
@@ -420,12 +426,16 @@ def test_filters_in_the_url_reach_the_api_and_menus_hold_the_windows_values(demo
     assert (path, parameters) == ("report", {**WINDOW, "service": "vllm"})
 
 
-@EVERY
-def test_hostile_names_are_text_on_every_page(monkeypatch: pytest.MonkeyPatch, page: str) -> None:
-    rows = requests(140, retrieval_ms=9000.0, ttft_retrieval_ms=9000.0, service=HOSTILE, route=HOSTILE, name=HOSTILE, model=HOSTILE)
-    _, serving = api_over(rows)
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[FakeApi]:
+    _, serving = api_over(requests(140, retrieval_ms=9000.0, ttft_retrieval_ms=9000.0, service=HOSTILE, route=HOSTILE, name=HOSTILE, model=HOSTILE))
     with serving as api:
-        app = shown(api, monkeypatch, page, **WINDOW)
+        yield api
+
+
+@EVERY
+def test_hostile_names_are_text_on_every_page(hostile: FakeApi, monkeypatch: pytest.MonkeyPatch, page: str) -> None:
+    app = shown(hostile, monkeypatch, page, **WINDOW)
     for forbidden in ("<script", "<img src=x", "\x1b"):
         assert forbidden not in words(app)
 
