@@ -741,6 +741,8 @@ def _reworded(text: pa.StringArray, word: Callable[[str], str]) -> pa.StringArra
 def _count_apart(columns: dict[str, Any], raw: RawSpans) -> None:
     """Make input tokens hold the cached ones and output tokens the thoughts, where the sender counts them apart. In place; takes TOTAL away."""
     total = columns.pop(TOTAL)
+    if all(column.null_count == len(column) for column in (total, columns["cached_tokens"], columns["cache_write_tokens"])):
+        return
     tokens, output, reasoning = columns["input_tokens"], columns["output_tokens"], columns["reasoning_tokens"]
     extra = pc.add(columns["cached_tokens"].fill_null(0), columns["cache_write_tokens"].fill_null(0))
     rest = pc.subtract(pc.subtract(total, tokens), output)
