@@ -8,7 +8,9 @@ Times are integer nanoseconds; the stage times of a request sum to its E2E exact
 
 from __future__ import annotations
 
-from typing import Any
+import heapq
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +25,7 @@ from collector.compiled import read_only
 from collector.pipeline import Assembled
 from collector.stages import STAGES as STAGE_NAMES
 
+_K = TypeVar("_K")
 _ABSENT = -1
 TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE = range(4)
 _ERROR, _SERVER, _CLIENT, _CONSUMER = 2, 2, 3, 5
@@ -32,6 +35,7 @@ _HTTP_ERROR = 400
 # From one engine's last token of a prefill to the other's first look at the request: the cache is sent meanwhile.
 MAX_HANDOVER_NS = 30_000_000_000
 _NESTED = 8  # spans between a chain's step and the model call in it
+_MOST_AT_ONCE = 32  # calls of a trace among which one is looked for: among more nothing tells which it is, and all of them would be compared with all
 # From the first chunk that a client's instrumentation saw to the event of the framework above it: 1 to 20 ms measured on two busy cores.
 MAX_PASSED_ON_NS = 100_000_000
 _ROOT_TEXT = ("workload", "tenant", "session", "user_hash")
@@ -164,11 +168,16 @@ class _Batch:
         if not len(handed):
             return
         scope = _codes_at(calls, s.column("scope_name"))
+        calls = self._by_start(calls)
+        in_trace = _grouped(calls, self.trace[calls].tolist())
+        starts = {trace: self.start[rows] for trace, rows in in_trace.items()}
         for row in handed.tolist():
-            end = int(first[row])
-            within = (self.trace[calls] == self.trace[row]) & (scope[calls] != scope[row]) & (self.start[calls] >= self.start[row]) & (self.start[calls] <= end)
-            seen = ((first[calls] < 0) & (self.end[calls] >= end)) | ((first[calls] <= end) & (first[calls] >= end - MAX_PASSED_ON_NS))
-            read = [other for other in calls[within & seen].tolist() if not is_below(other, row, self.parent)]
+            trace, end = int(self.trace[row]), int(first[row])
+            within = in_trace[trace][np.searchsorted(starts[trace], self.start[row]) : np.searchsorted(starts[trace], end, side="right")]
+            read = [
+                other for other in (within if len(within) <= _MOST_AT_ONCE else ())
+                if scope[other] != scope[row] and not is_below(other, row, self.parent)
+                and (end - MAX_PASSED_ON_NS <= first[other] <= end if first[other] >= 0 else self.end[other] >= end)]
             if len(read) == 1 and not is_below(row, read[0], self.parent):
                 self.parent[read[0]] = row
                 end = max(end, int(self.end[read[0]]))
@@ -201,13 +210,19 @@ class _Batch:
             return
         begun = np.flatnonzero((self.role == cp.LLM) & ~told & (_numpy(s, "status") != _ERROR) & np.isin(self.parent, self.parent[lines]))
         source = _numpy(s, "source_id")
-        beside = _grouped(begun[np.argsort(self.start[begun])], self.parent)
+        # A line is of the call that began last among those beside it, of its source, whose spans had ended.
+        begun = begun[np.argsort(-self.end[begun])]
+        lines = self._by_start(lines)
+        ending = _grouped(begun, zip(self.parent[begun].tolist(), source[begun].tolist(), strict=True))
+        waiting: dict[tuple[int, int], list[tuple[int, int]]] = {}
         ended: dict[int, int] = {}
-        for line in lines[np.argsort(self.start[lines])].tolist():
-            waiting = [row for row in beside.get(int(self.parent[line]), ())
-                       if row not in ended and source[row] == source[line] and self.end[row] <= self.start[line]]
-            if waiting:
-                ended[waiting[-1]] = line
+        for line, place in zip(lines.tolist(), zip(self.parent[lines].tolist(), source[lines].tolist(), strict=True), strict=True):
+            left, last_first = ending.get(place, []), waiting.setdefault(place, [])
+            while left and self.end[left[-1]] <= self.start[line]:
+                call = left.pop()
+                heapq.heappush(last_first, (-int(self.start[call]), call))
+            if last_first:
+                ended[heapq.heappop(last_first)[1]] = line
         self.end = self.end.copy()
         self.end[list(ended)] = self.start[list(ended.values())]
         s = doubles.handed_on(s, [(line, row) for row, line in ended.items()], (*doubles.SHARED, "output_tokens"))
@@ -227,18 +242,23 @@ class _Batch:
         scope, kind = _codes(s.column("scope_name")), _ints(s, "kind")
         sent = np.flatnonzero((kind == _CLIENT) & np.isin(self.trace, self.trace[choices]) & np.isin(scope, scope[choices]))
         ttft, later, numbers = _ints(s, "ttft_ns"), dict[int, int](), dict[int, int]()
-        chosen = _grouped(choices[np.argsort(self.start[choices])], self.trace)
-        for trace, calls in _grouped(sent[np.argsort(self.start[sent])], self.trace).items():
-            left = chosen[trace]
-            for call in calls:
-                own = [row for row in left if scope[row] == scope[call] and self.start[row] <= self.start[call]]
-                left = [row for row in left if not own or row != own[-1]]
+        choices, sent = self._by_start(choices), self._by_start(sent)
+        chosen = _grouped(choices, zip(self.trace[choices].tolist(), scope[choices].tolist(), strict=True))
+        for place, calls in _grouped(sent, zip(self.trace[sent].tolist(), scope[sent].tolist(), strict=True)).items():
+            ahead, left = chosen.get(place, [])[::-1], list[int]()
+            for call in calls:  # the choice before a call is its own
+                while ahead and self.start[ahead[-1]] <= self.start[call]:
+                    left.append(ahead.pop())
+                if left:
+                    left.pop()
+            left += ahead[::-1]
+            starts = self.start[left]
             for call in (row for row in calls if self.role[row] == cp.LLM):
-                again = [row for row in left if scope[row] == scope[call] and self.start[call] < self.start[row] < self.end[call]]
-                if not again:
+                first, last = np.searchsorted(starts, self.start[call], side="right"), np.searchsorted(starts, self.end[call])
+                if first >= last:
                     continue
-                numbers[call] = 1 + len(again)
-                begun = int(self.start[again[-1]] - self.start[call])
+                numbers[call] = 1 + int(last - first)
+                begun = int(starts[last - 1] - self.start[call])
                 if 0 <= ttft[call] < begun and begun + ttft[call] <= self.end[call] - self.start[call]:
                     later[call] = begun + int(ttft[call])
         self.spans = doubles.replaced(doubles.replaced(s, "attempts", numbers), "ttft_ns", later)
@@ -336,12 +356,15 @@ class _Batch:
         last = np.full(len(self.role), _ABSENT, dtype=np.int64)
         np.maximum.at(last, self.parent[calls], self.end[calls])
         posts = posts[self.start[posts] < last[self.parent[posts]]]
-        beside = _grouped(calls[np.isin(self.parent[calls], self.parent[posts])], self.parent)
+        calls = self._by_start(calls[np.isin(self.parent[calls], self.parent[posts])])
+        beside = {above: (self.start[rows], np.maximum.accumulate(self.end[rows]))
+                  for above, rows in _grouped(calls, self.parent[calls].tolist()).items()}
         start = self.start.copy()
         for row in posts.tolist():
-            ends = [int(self.end[call]) for call in beside[int(self.parent[row])] if self.start[call] < self.start[row] < self.end[call]]
-            if ends:
-                start[row] = min(max(ends), int(self.end[row]))
+            starts, ends = beside[int(self.parent[row])]
+            begun = int(np.searchsorted(starts, self.start[row]))
+            if begun and ends[begun - 1] > self.start[row]:
+                start[row] = min(int(ends[begun - 1]), int(self.end[row]))
         self.start = start
 
     def nest_tools(self) -> None:
@@ -353,13 +376,22 @@ class _Batch:
         ttft = _ints(s, "ttft_ns")
         calls = np.flatnonzero((self.role == cp.LLM) & (ttft >= 0) & np.isin(self.parent, self.parent[tools]))
         calls = calls[pc.fill_null(pc.equal(s.column("finish_reason").take(pa.array(calls)), "tool_calls"), False).to_numpy(zero_copy_only=False)]
-        beside = _grouped(calls, self.parent)
+        first = self.start + ttft
+        calls = calls[np.argsort(first[calls])]
+        beside = _grouped(calls, self.parent[calls].tolist())
+        starts = {above: first[rows] for above, rows in beside.items()}
         parent = self.parent.copy()
         for tool in tools[np.isin(self.parent[tools], self.parent[calls])].tolist():
-            for call in beside[int(self.parent[tool])]:
-                if self.start[call] + ttft[call] <= self.start[tool] and self.end[tool] <= self.end[call]:
-                    parent[tool] = call
+            above = int(self.parent[tool])
+            last = int(np.searchsorted(starts[above], self.start[tool], side="right"))
+            asked = [call for call in beside[above][max(0, last - _MOST_AT_ONCE) : last] if self.end[tool] <= self.end[call]]
+            if asked:
+                parent[tool] = asked[-1]
         self.parent = parent
+
+    def _by_start(self, rows: Ints) -> Ints:
+        out: Ints = rows[np.argsort(self.start[rows], kind="stable")]
+        return out
 
     def _sort(self) -> None:
         order = np.argsort(self.trace, kind="stable")
@@ -427,11 +459,11 @@ class _Batch:
             paths.piece_stage[paused] = cp.QUEUE
 
 
-def _grouped(rows: Ints, key: Ints) -> dict[int, list[int]]:
-    """The rows by their key, in their order."""
-    out: dict[int, list[int]] = {}
-    for row, value in zip(rows.tolist(), key[rows].tolist(), strict=True):
-        out.setdefault(value, []).append(row)
+def _grouped(rows: Ints, keys: Iterable[_K]) -> dict[_K, list[int]]:
+    """The rows by their keys, in their order."""
+    out: dict[_K, list[int]] = {}
+    for row, key in zip(rows.tolist(), keys, strict=True):
+        out.setdefault(key, []).append(row)
     return out
 
 
