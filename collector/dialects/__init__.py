@@ -102,9 +102,9 @@ class Dialect:
     """One vocabulary. `prefixes` of attribute keys decide the name shown for a span (`v_spans.dialect`): the longest prefix, then the
     lowest `precedence` of all its keys (what is special to one sender before what everybody uses). A span under one of `scopes` (or below
     it) is this dialect's, whatever its keys say. A span event named in `chunk_events` is one chunk of a stream (`*` at the end stands for the
-    rest of the name); an attribute in `failures` with one of its values says that the span failed, whatever its status, and so does an exception of a span
-    under `scopes` if `exceptions_fail`. `hints` says, per canonical column that senders of this dialect may leave out, what to switch on. Under the scopes of
-    `cached_apart` input tokens leave out the cached ones."""
+    rest of the name); an attribute in `failures` with one of its values (the first of an array) says that the span failed, whatever its
+    status, and so does an exception of a span under `scopes` if `exceptions_fail`. `hints` says, per canonical column that senders of this
+    dialect may leave out, what to switch on. Under the scopes of `cached_apart` input tokens leave out the cached ones."""
 
     name: str
     prefixes: tuple[str, ...] = ()

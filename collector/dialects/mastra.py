@@ -21,5 +21,5 @@ DIALECT = Dialect(
         Mark(_TYPE, "folded", "other", frozenset({"model_chunk"})),
         Mark(_TYPE, "container", "other", frozenset({"agent_run", "model_generation", "model_step", "workflow_run", "workflow_step"})),
     ),
-    failures=(("gen_ai.response.finish_reasons", frozenset({'["error"]'})),),
+    failures=(("gen_ai.response.finish_reasons", frozenset({"error"})),),
 )
