@@ -8,6 +8,7 @@ Times are integer nanoseconds; the stage times of a request sum to its E2E exact
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -170,10 +171,10 @@ class _Batch:
         scope = _codes_at(calls, s.column("scope_name"))
         calls = self._by_start(calls)
         in_trace = _grouped(calls, self.trace[calls].tolist())
-        starts = {trace: self.start[rows] for trace, rows in in_trace.items()}
+        starts = {trace: self.start[rows].tolist() for trace, rows in in_trace.items()}
         for row in handed.tolist():
             trace, end = int(self.trace[row]), int(first[row])
-            within = in_trace[trace][np.searchsorted(starts[trace], self.start[row]) : np.searchsorted(starts[trace], end, side="right")]
+            within = in_trace[trace][bisect.bisect_left(starts[trace], self.start[row]) : bisect.bisect_right(starts[trace], end)]
             read = [
                 other for other in (within if len(within) <= _MOST_AT_ONCE else ())
                 if scope[other] != scope[row] and not is_below(other, row, self.parent)
@@ -252,13 +253,13 @@ class _Batch:
                 if left:
                     left.pop()
             left += ahead[::-1]
-            starts = self.start[left]
+            starts = self.start[left].tolist()
             for call in (row for row in calls if self.role[row] == cp.LLM):
-                first, last = np.searchsorted(starts, self.start[call], side="right"), np.searchsorted(starts, self.end[call])
+                first, last = bisect.bisect_right(starts, self.start[call]), bisect.bisect_left(starts, self.end[call])
                 if first >= last:
                     continue
-                numbers[call] = 1 + int(last - first)
-                begun = int(starts[last - 1] - self.start[call])
+                numbers[call] = 1 + last - first
+                begun = starts[last - 1] - int(self.start[call])
                 if 0 <= ttft[call] < begun and begun + ttft[call] <= self.end[call] - self.start[call]:
                     later[call] = begun + int(ttft[call])
         self.spans = doubles.replaced(doubles.replaced(s, "attempts", numbers), "ttft_ns", later)
@@ -357,14 +358,14 @@ class _Batch:
         np.maximum.at(last, self.parent[calls], self.end[calls])
         posts = posts[self.start[posts] < last[self.parent[posts]]]
         calls = self._by_start(calls[np.isin(self.parent[calls], self.parent[posts])])
-        beside = {above: (self.start[rows], np.maximum.accumulate(self.end[rows]))
+        beside = {above: (self.start[rows].tolist(), np.maximum.accumulate(self.end[rows]).tolist())
                   for above, rows in _grouped(calls, self.parent[calls].tolist()).items()}
         start = self.start.copy()
         for row in posts.tolist():
             starts, ends = beside[int(self.parent[row])]
-            begun = int(np.searchsorted(starts, self.start[row]))
+            begun = bisect.bisect_left(starts, self.start[row])
             if begun and ends[begun - 1] > self.start[row]:
-                start[row] = min(int(ends[begun - 1]), int(self.end[row]))
+                start[row] = min(ends[begun - 1], int(self.end[row]))
         self.start = start
 
     def nest_tools(self) -> None:
@@ -373,18 +374,26 @@ class _Batch:
         tools = np.flatnonzero((self.role == cp.PLAIN) & (_ints(s, "stage") == cp.TOOL) & (self.parent >= 0))
         if not len(tools):
             return
-        ttft = _ints(s, "ttft_ns")
-        calls = np.flatnonzero((self.role == cp.LLM) & (ttft >= 0) & np.isin(self.parent, self.parent[tools]))
+        around = np.zeros(len(self.role), dtype=np.bool_)
+        around[self.parent[tools]] = True
+        calls = np.flatnonzero((self.role == cp.LLM) & (self.parent >= 0))
+        calls = calls[around[self.parent[calls]]]
         calls = calls[pc.fill_null(pc.equal(s.column("finish_reason").take(pa.array(calls)), "tool_calls"), False).to_numpy(zero_copy_only=False)]
+        until = np.full(len(self.role), _ABSENT, dtype=np.int64)
+        np.maximum.at(until, self.parent[calls], self.end[calls])
+        tools = tools[self.end[tools] <= until[self.parent[tools]]]
+        if not len(tools):
+            return
+        ttft = _ints(s, "ttft_ns")
         first = self.start + ttft
+        calls = calls[ttft[calls] >= 0]
         calls = calls[np.argsort(first[calls])]
         beside = _grouped(calls, self.parent[calls].tolist())
-        starts = {above: first[rows] for above, rows in beside.items()}
+        starts = {above: first[rows].tolist() for above, rows in beside.items()}
         parent = self.parent.copy()
-        for tool in tools[np.isin(self.parent[tools], self.parent[calls])].tolist():
-            above = int(self.parent[tool])
-            last = int(np.searchsorted(starts[above], self.start[tool], side="right"))
-            asked = [call for call in beside[above][max(0, last - _MOST_AT_ONCE) : last] if self.end[tool] <= self.end[call]]
+        for tool, above, start, end in zip(tools.tolist(), *(of[tools].tolist() for of in (self.parent, self.start, self.end)), strict=True):
+            last = bisect.bisect_right(starts.get(above, ()), start)
+            asked = [call for call in beside.get(above, [])[max(0, last - _MOST_AT_ONCE) : last] if end <= self.end[call]]
             if asked:
                 parent[tool] = asked[-1]
         self.parent = parent
