@@ -25,6 +25,8 @@ MAX_APART_NS = 1_000_000_000
 # Of two processes' clocks: 5 % of what is compared, and this.
 CLOCK_SLACK_NS = 5_000_000
 _MAX_DEPTH = 10_000  # chains of parents are cut here, against cycles
+# Calls that begin after one with equal token counts, among which its double is looked for: of more at once nothing tells whose it is.
+_MOST_ALIKE = 256
 # Of calls with one response id: a stored answer that is given again later is another call.
 MIN_OVERLAP_BY_ID = 0.5
 
@@ -43,14 +45,17 @@ def pairs_by_tokens(rows: Ints, process: Ints, scope: Ints, tokens: tuple[Ints, 
     for i in range(len(order)):
         if i in taken:
             continue
-        group = [i]
-        for j in range(i + 1, len(order)):
+        group, told_by, known = [i], {scopes[i]}, ids[i]
+        for j in range(i + 1, min(i + 1 + _MOST_ALIKE, len(order))):
             if keys[j] != keys[i] or begin[j] - begin[i] >= MAX_APART_NS:
                 break
-            fresh = j not in taken and scopes[j] not in {scopes[k] for k in group} and len({ids[k] for k in (*group, j)} - {-1}) < 2
-            if fresh and _overlap(begin[i], finish[i], begin[j], finish[j]) >= MIN_OVERLAP:
+            if j in taken or scopes[j] in told_by or (ids[j] != -1 and known not in (-1, ids[j])):
+                continue
+            if _overlap(begin[i], finish[i], begin[j], finish[j]) >= MIN_OVERLAP:
                 group.append(j)
                 taken.add(j)
+                told_by.add(scopes[j])
+                known = ids[j] if known == -1 else known
         if len(group) > 1:
             groups.append([int(order[k]) for k in group])
     return groups
