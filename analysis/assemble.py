@@ -152,7 +152,8 @@ class _Batch:
         told = clients[(tokens[1][clients] >= 0) | (_numpy(s, "status")[clients] == _ERROR)]
         groups += doubles.pairs_by_tokens(told, process, scope, tokens, response, self.start, self.end)
         rest = np.setdiff1d(clients[_numpy(s, "status")[clients] != _ERROR], [row for group in groups for row in group])
-        groups += doubles.pairs_by_time(rest, process, scope, tokens[1] < 0, _numpy(s, "parent_id") == 0, response, self.start, self.end)
+        model = np.where(s.column("model").is_valid().to_numpy(), _codes_at(clients, s.column("model")), _ABSENT)
+        groups += doubles.pairs_by_time(rest, process, scope, tokens[1] < 0, _numpy(s, "parent_id") == 0, response, self.parent, model, self.start, self.end)
         doubles.nest(groups, self.parent, self.trace, process, self.start, self.end)
         if (np.diff(self.trace) < 0).any():
             self._sort()

@@ -61,10 +61,13 @@ def pairs_by_tokens(rows: Ints, process: Ints, scope: Ints, tokens: tuple[Ints, 
     return groups
 
 
-def pairs_by_time(rows: Ints, process: Ints, scope: Ints, untold: Bools, root: Bools, response: Ints, start: Ints, end: Ints) -> list[list[int]]:
-    """Pairs of rows of one process and two scopes that began and ended together, of which one does not count its tokens and one is a trace's root.
+def pairs_by_time(rows: Ints, process: Ints, scope: Ints, untold: Bools, root: Bools, response: Ints, parent: Ints, model: Ints, start: Ints,
+                  end: Ints) -> list[list[int]]:
+    """Pairs of rows of one process and two scopes that began and ended together, of which one does not count its tokens; the one that fits best.
 
-    A stream whose usage nobody asked for has no count; `untold` and `root` are per row of the columns, response ids as for `pairs_by_tokens`.
+    Either one is a trace's root, or the later one lies within the earlier one and what is above it is above both: a client whose framework left it its own
+    parent (LangChain's graphs). A stream whose usage nobody asked for has no count; `untold` and `root` are per row of the columns, response ids and models
+    (codes, -1 unknown) as for `pairs_by_tokens`.
     """
     many = _several_scopes(rows, process, scope)
     if not untold[many].any():
@@ -74,17 +77,25 @@ def pairs_by_time(rows: Ints, process: Ints, scope: Ints, untold: Bools, root: B
     pairs = []
     for k, one in enumerate(order):
         latest = start[one] + (end[one] - start[one]) * (1.0 - MIN_OVERLAP)
+        fits: list[tuple[int, int]] = []
         for other in order[k + 1 :] if one not in taken else ():
             if process[other] != process[one] or start[other] > latest:
                 break
-            alike = scope[other] != scope[one] and (untold[one] or untold[other]) and (root[one] or root[other])
-            known = -1 not in (response[one], response[other]) and response[one] != response[other]
+            alike = scope[other] != scope[one] and (untold[one] or untold[other])
+            known = any(-1 not in (told[one], told[other]) and told[one] != told[other] for told in (response, model))
             together = min(end[one], end[other]) - start[other] >= MIN_OVERLAP * (max(end[one], end[other]) - start[one])
-            if alike and not known and together and other not in taken:
-                taken |= {one, other}
-                pairs.append([one, other])
-                break
+            if alike and not known and together and other not in taken and (root[one] or root[other] or _beside(one, other, parent, end)):
+                fits.append((int(start[other] - start[one] + abs(end[other] - end[one])), other))
+        if fits:
+            other = min(fits)[1]
+            taken |= {one, other}
+            pairs.append([one, other])
     return pairs
+
+
+def _beside(one: int, other: int, parent: Ints, end: Ints) -> bool:
+    """Whether the later of two rows lies within the earlier one, below what is above that one too."""
+    return bool(end[other] <= end[one] and parent[other] >= 0) and is_below(int(parent[one]), int(parent[other]), parent)
 
 
 def pairs_by_id(rows: Ints, response: Ints, start: Ints, end: Ints) -> list[list[int]]:

@@ -76,6 +76,24 @@ def test_calls_that_nobody_counted_are_two_where_each_belongs_to_a_request() -> 
     assert counted(root(1000), chat(2, 100, 700, scope=OUTER, out=None), *other)[1] == 2
 
 
+def side_by_side(*offsets: float, step: int = 1, **inner: Any) -> list[Made]:
+    """Calls of a graph's step and, beside the step, what the client library tells of them without a count."""
+    told = {"scope": INNER, "out": None, "ttft": 50} | inner
+    return [Made(2, "step", 50, 950, 1), *(made for k, at in enumerate(offsets) for made in (
+        chat(20 + k, 100 + at, 700 + at, 2, scope=OUTER, out=None), chat(40 + k, 105 + at, 695 + at, step, **told)))]
+
+
+def test_a_call_that_nobody_counted_is_one_where_the_client_tells_of_it_beside_the_step_that_made_it() -> None:
+    _, [call] = assembled(root(1000), *side_by_side(0))
+    assert call["ttft_client_ns"] == 55_000_000
+    assert counted(root(1000), *side_by_side(0, 2, 4)) == (1, 3)
+
+
+@pytest.mark.parametrize("inner", [{"scope": OUTER}, {"attributes": {"gen_ai.request.model": "other"}}, {"step": 3}])
+def test_calls_of_one_request_that_nobody_counted_are_two_by_scope_model_or_step(inner: dict[str, Any]) -> None:
+    assert counted(root(1000), Made(3, "other step", 50, 950, 1), *side_by_side(0, **inner)) == (1, 2)
+
+
 def test_calls_with_other_response_ids_are_two_calls() -> None:
     one, other = ({"attributes": {"gen_ai.response.id": name}} for name in ("chatcmpl-1", "chatcmpl-2"))
     assert counted(root(1000), chat(2, 100, 700, scope=OUTER, **one), twin(9, 110, 695, **other)) == (2, 2)
