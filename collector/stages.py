@@ -52,7 +52,17 @@ _HTTP_PHASES = re.compile(r"http\.(?:getconn|dns|connect|tls|send|headers|receiv
 _HTTP_NOISE = re.compile(r"\S+ \S+ (?:http|websocket) (?:send|receive)")
 # A route named after its method (`POST /chat`, Next.js' `fetch POST https://...`) says nothing about the stage.
 _HTTP_METHOD = re.compile(r"(?:fetch |HTTP )?(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT|HTTP)(?:\s|$)")
-_WRITE_VERBS = frozenset({"insert", "update", "upsert", "delete", "replace", "merge", "create", "drop", "alter", "commit", "set", "put", "add"})
+_WRITE_VERBS = frozenset({
+    # SQL
+    "insert", "update", "upsert", "delete", "replace", "merge", "create", "drop", "alter", "commit", "set", "put", "add", "truncate",
+    # Redis
+    "setex", "psetex", "setnx", "mset", "msetnx", "append", "getset", "incr", "incrby", "incrbyfloat", "decr", "decrby", "del", "unlink", "expire",
+    "pexpire", "expireat", "persist", "hset", "hsetnx", "hmset", "hincrby", "hdel", "lpush", "rpush", "lpushx", "rpushx", "lset", "ltrim", "sadd",
+    "srem", "zadd", "zincrby", "zrem", "xadd", "xack", "xtrim", "publish", "json.set", "json.mset",
+    # MongoDB, Elasticsearch
+    "insertone", "insertmany", "updateone", "updatemany", "deleteone", "deletemany", "replaceone", "bulkwrite", "findandmodify", "findoneandupdate",
+    "bulk", "index",
+})
 
 
 @dataclass(frozen=True, slots=True)
