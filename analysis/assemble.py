@@ -622,11 +622,9 @@ class _Calls:
         trace_row = pa.array(self.batch.paths.root[self.trace])
         plain = {c: s.column(c).combine_chunks().take(rows) for c in ("service", "instance", "turn", "prefix_hash", "streaming", "temperature", "http_status")}
         engine_row = pa.array(self.engine, mask=self.engine < 0)
-        of_root = {c: pc.coalesce(s.column(c).combine_chunks().take(rows), s.column(c).combine_chunks().take(trace_row)) for c in (*_ROOT_TEXT, "route")}
-        # As the request's: named by its root where nothing names the route.
-        root_name = s.column("name").combine_chunks().take(trace_row)
-        engine_root = pa.array(self.batch.alone[self.trace])
-        of_root["route"] = _without_ids(pc.coalesce(of_root["route"], pc.if_else(engine_root, pa.scalar(None, pa.string()), root_name)))
+        of_root = {c: pc.coalesce(s.column(c).combine_chunks().take(rows), s.column(c).combine_chunks().take(trace_row)) for c in _ROOT_TEXT}
+        # The request's, so that a filter finds both; a workflow's or an agent's name on the call itself says less.
+        of_root["route"] = _routes(self.batch).take(pa.array(self.trace))
         return pa.table({
             "trace_hi": s.column("trace_hi").combine_chunks().take(trace_row), "trace_lo": s.column("trace_lo").combine_chunks().take(trace_row),
             "span_id": s.column("span_id").combine_chunks().take(rows), "engine_span_id": s.column("span_id").combine_chunks().take(engine_row),
@@ -839,7 +837,7 @@ def _identity(batch: _Batch, calls: _Calls, answer: Ints, server: Bools) -> dict
     return {
         "trace_hi": of("trace_hi", rows), "trace_lo": of("trace_lo", rows), "root_span_id": of("span_id", rows),
         "service": pc.fill_null(of("service", rows), "unknown_service"), "instance": of("instance", rows), "version": of("version", rows),
-        "route": _without_ids(pc.coalesce(of("route", rows), pc.if_else(pa.array(alone), nothing, name))), "name": name,
+        "route": _routes(batch), "name": name,
         "model": model, "provider": provider, **texts,
         # What the failed call says (RateLimitError) tells more than what the root makes of it (500).
         "error": failed, "error_type": pc.if_else(pa.array(failed), pc.coalesce(of("error_type", last_row), of("error_type", rows)), nothing),
@@ -848,8 +846,14 @@ def _identity(batch: _Batch, calls: _Calls, answer: Ints, server: Bools) -> dict
     }
 
 
-def _without_ids(routes: pa.Array) -> pa.Array:
-    """Routes with a star for each UUID: it tells one run from another (CrewAI puts it into its spans' names), not what ran."""
+def _routes(batch: _Batch) -> pa.Array:
+    """The route of each trace: its root's, else its root's name; an engine alone has none of these.
+
+    UUIDs become a star: they tell one run from another (CrewAI puts them into its spans' names), not what ran.
+    """
+    rows = pa.array(batch.paths.root)
+    told, name = (batch.spans.column(c).combine_chunks().take(rows) for c in ("route", "name"))
+    routes = pc.coalesce(told, pc.if_else(pa.array(batch.alone), pa.scalar(None, pa.string()), name))
     return pc.replace_substring_regex(routes, "(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", "*")
 
 

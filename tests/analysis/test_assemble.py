@@ -117,6 +117,13 @@ def test_a_name_with_the_id_of_a_run_in_it_is_one_route() -> None:
     assert request_of(ran, chat(2, 200, 900))["route"] == "Crew_*.kickoff"
 
 
+def test_a_call_has_the_route_of_its_request_whatever_name_a_workflow_gave_it() -> None:
+    workflow = chat(2, 10, 90, attributes={"gen_ai.workflow.name": "LangGraph"})
+    for top in (root(100), Made(1, "answer", 0, 100)):
+        (request,), (call,) = assembled(top, workflow)
+        assert call["route"] == request["route"] == ("/chat" if top.kind == SERVER else "answer")
+
+
 def test_a_usable_answer_is_where_the_application_marks_it() -> None:
     request = request_of(root(1000, events=[(700, "overrun.usable_answer"), (800, "overrun.usable_answer")]), chat(2, 200, 900, ttft=300))
     assert request["usable_ns"] == 700 * MS
