@@ -138,6 +138,7 @@ class _Batch:
         self.nest_prefills()
         self.follow_streams()
         self.nest_tools()
+        self.stand_in()
 
     def join_doubles(self) -> None:
         """Put the spans of one call, reported by several instrumentations, under one another."""
@@ -399,6 +400,39 @@ class _Batch:
                 parent[tool] = asked[-1]
         self.parent = parent
 
+    def stand_in(self) -> None:
+        """Put spans that share a parent which is not here (it is sent elsewhere, or nowhere) under one that stands for it, as long as its trace's spans take.
+
+        Else the first of them would be the request, and the others its parts: of two calls one after the other, one would count.
+        """
+        tops = np.flatnonzero((self.parent < 0) & (self.role <= cp.LLM))
+        tops = self._by_start(tops[np.bincount(self.trace[tops], minlength=1)[self.trace[tops]] > 1])
+        if not len(tops):
+            return
+        asked, kind = _numpy(self.spans, "parent_id"), _ints(self.spans, "kind")
+        above: dict[int, list[int]] = {}  # what comes under the one that stands for the parent, by the first span of its trace
+        until: list[int] = []
+        for rows in _grouped(tops, self.trace[tops].tolist()).values():
+            end = int(self.end[rows].max())
+            around = (self.start[rows] == self.start[rows[0]]) & (self.end[rows] == end)
+            request = np.isin(kind[rows], (_SERVER, _CONSUMER)) | ((self.role[rows] < cp.LLM) & ((asked[rows] == 0) | around))
+            alike = max(_grouped(np.array(rows), asked[rows].tolist()).values(), key=len)
+            if len(alike) > 1 and not request.any():
+                above[rows[0]] = alike
+                until.append(end)
+        if not above:
+            return
+        n, made = len(above), np.array(list(above))
+        parent = np.where(self.parent >= 0, self.parent + n, _ABSENT)
+        for at, rows in enumerate(above.values()):
+            parent[rows] = at
+        self.parent = np.concatenate([np.full(n, _ABSENT, dtype=np.int64), parent])
+        self.spans = pa.concat_tables([_standing_for(self.spans, made, asked[[rows[0] for rows in above.values()]]), self.spans]).combine_chunks()
+        self.trace, self.start = (np.concatenate([of[made], of]) for of in (self.trace, self.start))
+        self.end = np.concatenate([np.array(until, dtype=np.int64), self.end])
+        self.role = np.concatenate([np.full(n, cp.CONTAINER, dtype=np.int64), self.role])
+        self._sort()
+
     def _by_start(self, rows: Ints) -> Ints:
         out: Ints = rows[np.argsort(self.start[rows], kind="stable")]
         return out
@@ -467,6 +501,25 @@ class _Batch:
         for row, begin, end in attempts.waits(self.retried, paths.parent, paths.start, paths.end):
             paused = (paths.piece_row == row) & (paths.piece_from >= begin) & (paths.piece_to <= end)
             paths.piece_stage[paused] = cp.QUEUE
+
+
+# What a span says of its request and its sender, or what stands for it goes by as well; of everything else that knows nothing.
+_KEPT = ("trace_hi", "trace_lo", "seq", "start_ns", "name", "route", "parent_id", "flags", "trace_state", "source_id", "service", "instance", "version",
+         "scope_name", "session", "tenant", "user_hash", "workload")
+_ZERO = ("duration_ns", "kind", "status", "stage", "role", "ttft_source")
+
+
+def _standing_for(spans: pa.Table, rows: Ints, ids: Any) -> pa.Table:
+    """Spans for the parents of these rows, by their ids: what a row says of its request and sender, and nothing else."""
+    out = spans.take(pa.array(rows))
+    for at, column in enumerate(out.schema):
+        if column.name == "span_id":
+            out = out.set_column(at, column, pa.array(ids, column.type))
+        elif column.name in _ZERO:
+            out = out.set_column(at, column, pa.array(np.zeros(len(rows), dtype=np.int64), pa.int64()).cast(column.type))
+        elif column.name not in _KEPT:
+            out = out.set_column(at, column, pa.nulls(len(rows), column.type))
+    return out
 
 
 def _grouped(rows: Ints, keys: Iterable[_K]) -> dict[_K, list[int]]:
