@@ -32,7 +32,7 @@ TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE = range(4)
 _ERROR, _SERVER, _CLIENT, _CONSUMER = 2, 2, 3, 5
 # OTLP span flags: bit 8 says that bit 9 ("the parent is in another process") is known.
 _HAS_REMOTE, _IS_REMOTE = 0x100, 0x200
-_HTTP_ERROR = 400
+_HTTP_OK, _HTTP_ERROR = 200, 400
 # From one engine's last token of a prefill to the other's first look at the request: the cache is sent meanwhile.
 MAX_HANDOVER_NS = 30_000_000_000
 _NESTED = 8  # spans between a chain's step and the model call in it
@@ -139,6 +139,7 @@ class _Batch:
         self.follow_streams()
         self.nest_tools()
         self.stand_in()
+        self.stream_on()
 
     def join_doubles(self) -> None:
         """Put the spans of one call, reported by several instrumentations, under one another."""
@@ -432,6 +433,37 @@ class _Batch:
         self.end = np.concatenate([np.array(until, dtype=np.int64), self.end])
         self.role = np.concatenate([np.full(n, cp.CONTAINER, dtype=np.int64), self.role])
         self._sort()
+
+    def stream_on(self) -> None:
+        """Let a server's span last as long as the answer that it streams: Flask's and Django's end when the view has handed the stream over.
+
+        Such an answer began in the server's own process, had no token yet when the span ended, and no other streamed call had told any by then. A job that was
+        accepted for later (202) is no answer.
+        """
+        s = self.spans
+        status = _ints(s, "http_status")
+        servers = np.flatnonzero((self.parent < 0) & (_ints(s, "kind") == _SERVER) & (self.role < cp.LLM) & ((status < 0) | (status == _HTTP_OK)))
+        ttft = _ints(s, "ttft_ns")
+        streams = np.flatnonzero((self.role == cp.LLM) & (ttft >= 0))
+        server = np.full(int(self.trace.max()) + 1, _ABSENT, dtype=np.int64)
+        server[self.trace[servers]] = servers
+        streams = streams[server[self.trace[streams]] >= 0]
+        of = server[self.trace[streams]]
+        begun_late = self.start[streams] + ttft[streams] > self.end[of]
+        told = np.zeros(len(self.role), dtype=np.bool_)
+        told[of[~begun_late]] = True
+        late = begun_late & ~told[of] & (self.start[streams] <= self.end[of])
+        if not late.any():
+            return
+        domain = _domains(s)
+        self.end = self.end.copy()
+        for row, root in zip(streams[late].tolist(), of[late].tolist(), strict=True):
+            if domain[row] != domain[root] or not is_below(row, root, self.parent):
+                continue
+            above = int(self.parent[row])
+            while above >= 0:
+                self.end[above] = max(self.end[above], self.end[row])
+                above = int(self.parent[above])
 
     def _by_start(self, rows: Ints) -> Ints:
         out: Ints = rows[np.argsort(self.start[rows], kind="stable")]
