@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ import httpx
 
 from analysis import report as reports
 from analysis import text
+from analysis.window import rfc3339
 from collector.errors import CollectorError
 
 # The recordings that the demo shows; the first is the incident that the README tells of.
@@ -148,7 +149,13 @@ def _send(base: str) -> list[dict[str, Any]]:
     if done.returncode != 0:
         raise CollectorError(f"the recordings could not be sent: {done.stderr.strip()[-500:]}")
     rows: list[dict[str, Any]] = json.loads(done.stdout)["recordings"]
-    return rows
+    return [row | _whole_seconds(row) for row in rows]
+
+
+def _whole_seconds(row: dict[str, Any]) -> dict[str, str]:
+    """The window of a row, widened to what the dashboard's time fields show whole; the next recording is two minutes away."""
+    begin, end = (datetime.fromisoformat(row[side]) for side in ("from", "to"))
+    return {"from": rfc3339(begin), "to": rfc3339(end + timedelta(seconds=1))}
 
 
 def _settled(base: str, until: float) -> None:

@@ -19,7 +19,7 @@ from analysis.incident import from_us
 from analysis.requests import Extent
 from analysis.series import MOST_POINTS, Series, series, step_of
 from analysis.slo import Slo
-from analysis.window import SCRAPE_GRACE, Window, query
+from analysis.window import SCRAPE_GRACE, Window, read_samples
 
 Combined = Literal["sum", "max", "mean"]
 # In the order of cause to effect as one reads down from the effect: what is full, what waits, what runs, what is saved, what is thrown away. The unit,
@@ -82,9 +82,8 @@ def engine_course(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metr
         ListError: an unknown metric.
     """
     course = series(con, window, slo, metric)
-    points = con.sql(query("metric_points"), params={
-        "start": window.start, "end": window.end + SCRAPE_GRACE if window.end else None, "model": window.model,
-        "indicators": [name for name, *_ in SHOWN]}).pl()
+    points = read_samples(
+        con, "metric_points", window.start, window.end + SCRAPE_GRACE if window.end else None, window.model, indicators=[name for name, *_ in SHOWN])
     found = set(points["indicator"].to_list())
     answer = EngineCourse(
         metric=course.metric, limit_ms=course.limit_ms, start=None, step_s=course.step_s, effect_p95_ms=[], effect_n=course.n, breach_at=None, indicators=[],

@@ -24,7 +24,7 @@ from analysis.latency import MIN_N, Latency, Percentiles, min_n, no_latency
 from analysis.quality_metrics import histogram_edges
 from analysis.slo import METRICS, Slo
 from analysis.trust import Check
-from analysis.window import INDICATORS, RequestFrame, query
+from analysis.window import INDICATORS, RequestFrame, read_samples
 
 PHASES: Final = ("queue", "prefill", "decode")
 # Priors until indicators are learned on this data: KV usage over 90 %, a request waiting in more than half of the samples.
@@ -61,7 +61,7 @@ def engine_only(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -
     end = from_us(max(int(made.to_us.max()) for made in found.values()))
     latency = Latency(**{f"{name}_ms": _percentiles(name, found.get(name)) for name in METRICS})
     finished = max((found[name].n for name in ("e2e", "ttft") if name in found), default=0)
-    points = con.sql(query("metric_points"), params={"start": start, "end": end, "model": window.model, "indicators": list(INDICATORS)}).pl()
+    points = read_samples(con, "metric_points", start, end, window.model, indicators=list(INDICATORS))
     return EngineOnly(latency, _verdict(found, points, slo), start, end, finished, _checks(found, slo, finished))
 
 

@@ -22,7 +22,7 @@ from analysis.latency import FloatArray
 from analysis.leading import LEARNED, Indicator, breaches, learn
 from analysis.made_indicators import arrivals, deviations, step_times
 from analysis.slo import Slo
-from analysis.window import RequestFrame, Window, load, query
+from analysis.window import RequestFrame, Window, load, read_samples
 
 # As many points as a sparkline has pixels.
 MOST_POINTS: Final = 120
@@ -75,11 +75,11 @@ def engine_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> Eng
     """Return everything that is known of the engines in a window."""
     frame = load(con, window)
     start, end = frame.start or window.start, frame.end or window.end
-    samples = con.sql(query("engine_samples"), params={"start": start, "end": end, "model": window.model, "indicators": list(_SHOWN)}).pl()
-    series = [_series(rows) for _, rows in samples.partition_by(["indicator", "instance"], as_dict=True, maintain_order=True).items()]
+    found = read_samples(con, "engine_samples", start, end, window.model, indicators=list(_SHOWN))
+    series = [_series(rows) for _, rows in found.partition_by(["indicator", "instance"], as_dict=True, maintain_order=True).items()]
     steps = step_times(con, start, end, window.model)
     series += [_series(steps.with_columns(unit=pl.lit("s")))] if steps is not None else []
-    found, why = indicators(con, frame, slo)
+    learned, why = indicators(con, frame, slo)
     rooms = rooms_of(frame, slo)
     reasons = {}
     if not series:
@@ -88,7 +88,7 @@ def engine_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> Eng
         reasons["indicators"] = why
     if not rooms:
         reasons["headroom"] = "no request carries a limited metric"
-    return EngineView(start=start, end=end, series=series, indicators=found, knees=knees(frame), headroom=rooms, reasons=reasons)
+    return EngineView(start=start, end=end, series=series, indicators=learned, knees=knees(frame), headroom=rooms, reasons=reasons)
 
 
 def indicators(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> tuple[list[Indicator], str | None]:

@@ -5,17 +5,18 @@ A histogram knows only how many values lie between two edges, so every quantile 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
-from analysis.window import query
+from analysis.window import read_samples
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
@@ -89,81 +90,82 @@ def load(
     `since_start` takes a series that came once for all that it counted since its start time. That may be hours before anything else in the window,
     so it is for metrics alone, not for what is laid beside spans.
     """
-    found = con.sql(query("histograms"), params={"start": start, "end": end, "grace": GRACE_S, "model": model, "indicators": list(indicators)}).pl()
+    found = read_samples(con, "histograms", start, end, model, grace=GRACE_S, indicators=list(indicators))
     start_us = None if start is None else int(start.timestamp() * _US)
     out = {}
     for (indicator,), rows in found.partition_by("indicator", as_dict=True, maintain_order=True).items():
-        made = _increments(str(indicator), rows.to_dicts(), start_us, since_start=since_start)
+        made = _increments(str(indicator), rows, start_us, since_start=since_start)
         if made is not None:
             out[str(indicator)] = made
     return out
 
 
-def _increments(indicator: str, rows: list[dict[str, Any]], start_us: int | None, *, since_start: bool) -> Increments | None:
+def _increments(indicator: str, rows: pl.DataFrame, start_us: int | None, *, since_start: bool) -> Increments | None:
     """Difference each series, and bring series with other edges to the edges that all have."""
-    pieces: list[tuple[FloatArray, FloatArray, int, int, float]] = []
-    previous: dict[str, Any] | None = None
-    alone = _came_once(rows) if since_start else []
-    pieces += [_since_start(row) for row in alone if row["start_us"] is not None and (start_us is None or row["start_us"] >= start_us)]
-    for row in rows:
-        piece = _piece(previous if previous is not None and previous["series"] == row["series"] else None, row)
-        previous = row
-        if piece is not None and (start_us is None or piece[2] >= start_us):
-            pieces.append(piece)
+    goes_on = (pl.col("series") == pl.col("series").shift()) & (pl.col("edges") == pl.col("edges").shift())
+    ordered = rows.with_columns(again=goes_on.fill_null(value=False))
+    pieces = [_added(part, start_us, since_start=since_start) for part in ordered.partition_by("edges", maintain_order=True)]
+    pieces = [piece for piece in pieces if len(piece.counts)]
     if not pieces:
         return None
-    shared = _shared_edges(edges for edges, *_ in pieces)
+    shared = functools.reduce(np.intersect1d, (piece.edges for piece in pieces))
     if not len(shared):
         return None
-    counts = np.vstack([_coarsened(edges, made, shared) for edges, made, *_ in pieces])
-    total = float(np.sum([piece[4] for piece in pieces]))
-    names, instances = ({str(row[key]) for row in rows if row[key] is not None} for key in ("raw_name", "instance"))
-    bounds = np.array([[piece[2], piece[3]] for piece in pieces], dtype=np.int64)
-    return Increments(indicator, shared, counts, bounds[:, 0], bounds[:, 1], total, tuple(sorted(names)), tuple(sorted(instances)))
+    counts = np.vstack([_coarsened(piece.edges, piece.counts, shared) for piece in pieces])
+    from_us, to_us = np.concatenate([piece.from_us for piece in pieces]), np.concatenate([piece.to_us for piece in pieces])
+    names, instances = (tuple(sorted(rows[key].drop_nulls().unique().to_list())) for key in ("raw_name", "instance"))
+    return Increments(indicator, shared, counts, from_us, to_us, float(np.sum([piece.total for piece in pieces])), names, instances)
 
 
 def unusable(
     con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None, indicators: Sequence[str], model: str | None = None
 ) -> list[str]:
     """Return the raw metrics that came as one cumulative sample that tells nothing of the window: without the time it began to count, or from before it."""
-    found = con.sql(query("histograms"), params={"start": start, "end": end, "grace": GRACE_S, "model": model, "indicators": list(indicators)}).pl()
-    return sorted({str(row["raw_name"]) for row in _came_once(found.to_dicts())})
+    found = read_samples(con, "histograms", start, end, model, grace=GRACE_S, indicators=list(indicators))
+    return sorted(_came_once(found)["raw_name"].unique().to_list())
 
 
-def _came_once(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _came_once(rows: pl.DataFrame) -> pl.DataFrame:
     """The cumulative samples that are the only ones of their series: there is no other to difference them with."""
-    counted = Counter(row["series"] for row in rows)
-    return [row for row in rows if counted[row["series"]] == 1 and row["temporality"] != "delta"]
+    return rows.filter((pl.len().over("series") == 1) & (pl.col("temporality") != "delta"))
 
 
-def _since_start(row: dict[str, Any]) -> tuple[FloatArray, FloatArray, int, int, float]:
-    """What a single cumulative sample counted: everything since its start time."""
-    total = np.nan if row["sum"] is None else float(row["sum"])
-    return np.array(row["bounds"], np.float64), np.array(row["counts"], np.float64), row["start_us"], row["time_us"], total
+class _Added(NamedTuple):
+    """`Increments` of samples that share their edges."""
+
+    edges: FloatArray
+    counts: FloatArray
+    from_us: IntArray
+    to_us: IntArray
+    total: float
 
 
-def _piece(previous: dict[str, Any] | None, row: dict[str, Any]) -> tuple[FloatArray, FloatArray, int, int, float] | None:
-    """What one sample added: itself if it is a delta, else the difference to the one before; after a restart the whole count."""
-    edges, counts = np.array(row["bounds"], np.float64), np.array(row["counts"], np.float64)
-    total = np.nan if row["sum"] is None else float(row["sum"])
-    if row["temporality"] == "delta":
-        return edges, counts, row["time_us"], row["time_us"], total
-    if previous is None or len(previous["bounds"]) != len(edges) or not np.array_equal(np.array(previous["bounds"]), edges):
-        return None
-    before = np.array(previous["counts"], np.float64)
-    if (counts < before).any():
-        return edges, counts, previous["time_us"], row["time_us"], total
-    return edges, counts - before, previous["time_us"], row["time_us"], total - (np.nan if previous["sum"] is None else float(previous["sum"]))
+def _added(rows: pl.DataFrame, start_us: int | None, *, since_start: bool) -> _Added:
+    """What each sample added: itself if it is a delta, else the difference to the one before of its series; after a restart the whole count.
 
-
-def _shared_edges(all_edges: Iterable[FloatArray]) -> FloatArray:
-    shared: FloatArray | None = None
-    for edges in all_edges:
-        shared = edges if shared is None or np.array_equal(shared, edges) else np.intersect1d(shared, edges)
-    return np.zeros(0) if shared is None else shared
+    `again` says of a row whether the row before it is that one. With `since_start` the only sample of a series added all that it counts.
+    """
+    edges = rows["bounds"][0].to_numpy().astype(np.float64)
+    counts = rows["counts"].explode().to_numpy().reshape(rows.height, len(edges) + 1).astype(np.float64)
+    totals, to_us = rows["sum"].cast(pl.Float64).fill_null(np.nan).to_numpy(), rows["time_us"].to_numpy()
+    delta, again = (rows["temporality"] == "delta").to_numpy(), rows["again"].to_numpy()
+    before = np.vstack([np.zeros((1, counts.shape[1])), counts[:-1]])
+    goes_on = again & ~delta & ~(counts < before).any(axis=1)
+    from_us = np.where(delta, to_us, np.roll(to_us, 1))
+    made = np.where(goes_on[:, None], counts - before, counts)
+    total = np.where(goes_on, totals - np.roll(totals, 1), totals)
+    kept = delta | again
+    if since_start:
+        alone = rows.select((pl.len().over("series") == 1) & (pl.col("temporality") != "delta") & pl.col("start_us").is_not_null()).to_series().to_numpy()
+        kept, from_us = kept | alone, np.where(alone, rows["start_us"].fill_null(0).to_numpy(), from_us)
+    if start_us is not None:
+        kept &= from_us >= start_us
+    return _Added(edges, made[kept], from_us[kept], to_us[kept], float(total[kept].sum()))
 
 
 def _coarsened(edges: FloatArray, counts: FloatArray, shared: FloatArray) -> FloatArray:
+    """Return `counts`, shape (k, buckets of `edges`), by the buckets of some of these edges."""
     if len(edges) == len(shared):
         return counts
-    return np.bincount(np.searchsorted(shared, np.append(edges, np.inf)), weights=counts, minlength=len(shared) + 1).astype(np.float64)
+    into = np.searchsorted(shared, np.append(edges, np.inf))
+    return np.stack([counts[:, into == bucket].sum(axis=1) for bucket in range(len(shared) + 1)], axis=1)

@@ -11,7 +11,7 @@ from analysis.histograms import Increments, load
 from analysis.latency import min_n
 from analysis.slo import METRICS, Slo
 from analysis.trust import FEW, Check
-from analysis.window import RequestFrame, query
+from analysis.window import RequestFrame, read_samples
 
 # A bucket around the limit whose edges differ by more than this factor leaves the share over the limit open.
 WIDE: Final = 2.0
@@ -29,7 +29,7 @@ def metric_checks(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo)
     found = load(con, window.start, window.end, METRICS, window.model)
     checks = [histogram_edges(metric, found[metric], limit) for metric, limit in slo.limits().items() if metric in found and found[metric].n > 0]
     clashes = [check for metric, made in found.items() if made.n > 0 for check in [_unit_clash(metric, made)] if check is not None]
-    seen = con.sql(query("indicator_extent"), params={"start": frame.start or window.start, "end": frame.end or window.end, "model": window.model}).pl()
+    seen = read_samples(con, "indicator_extent", frame.start or window.start, frame.end or window.end, window.model)
     return [*checks, *clashes, *_vanished(seen)]
 
 

@@ -45,6 +45,8 @@ MOST_CALLS: Final = 50_000
 # A scrape that falls just behind the end of the window still tells how it ended; 60 s is four usual scrape intervals
 # of 15 s.
 SCRAPE_GRACE: Final = timedelta(seconds=60)
+# An hour of forty instances, twenty known indicators each, every 15 s, is read whole.
+MOST_SAMPLES: Final = 200_000
 BASELINES: Final = ("auto", "previous", "none")
 
 _POINTS: Final = {"time_us": pl.Int64, "instance": pl.String, "model": pl.String, "indicator": pl.String, "value": pl.Float64}
@@ -239,12 +241,22 @@ def load(con: duckdb.DuckDBPyConnection, window: Window, *, without: Collection[
     if not complete.is_empty():
         start = start or _from_us(int(complete["start_us"].to_numpy().min()))
         end = end or _from_us(int(complete["end_us"].to_numpy().max()))
-    told = _points(con, start, end + SCRAPE_GRACE if end else None, window.model) if points else pl.DataFrame(schema=_POINTS)
+    told = pl.DataFrame(schema=_POINTS)
+    if points:
+        told = read_samples(con, "metric_points", start, end + SCRAPE_GRACE if end else None, window.model, indicators=list(INDICATORS))
     return RequestFrame(window, complete.drop("complete"), told, rows.height - complete.height, start, end, without, read_more, every)
 
 
-def _points(con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None, model: str | None) -> pl.DataFrame:
-    found: pl.DataFrame = con.sql(query("metric_points"), params={"start": start, "end": end, "model": model, "indicators": list(INDICATORS)}).pl()
+def read_samples(con: duckdb.DuckDBPyConnection, name: str, start: datetime | None, end: datetime | None, model: str | None, **more: object) -> pl.DataFrame:
+    """Return what the query `name` finds in the engines' samples of [start, end], either side open if None; `more` are its further parameters.
+
+    Of more than MOST_SAMPLES only those of every so many minutes are read: a day of eight instances is a million, and no answer should wait for what no
+    chart and no rule can tell apart. Gauges are sampled so; counters and cumulative histograms lose nothing, since they go on counting; delta histograms
+    are read whole.
+    """
+    window = {"start": start, "end": end}
+    held = int(con.execute(query("metric_samples"), window).fetchall()[0][0])
+    found: pl.DataFrame = con.sql(query(name), params={**window, "model": model, "every": max(1, -(-held // MOST_SAMPLES)), **more}).pl()
     return found
 
 

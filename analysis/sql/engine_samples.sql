@@ -1,8 +1,6 @@
 -- What did each instance's indicators say over the window? One row per sample. SI units, times in microseconds since 1970.
 select epoch_us(time) as time_us, indicator, unit, instance, value
-from v_metric_points
-where ($start::timestamptz is null or time >= $start::timestamptz)
-    and ($end::timestamptz is null or time <= $end::timestamptz)
-    and ($model::varchar is null or model is null or model = $model)
+from metric_points($start, $end, $every)
+where ($model::varchar is null or model is null or model = $model)
     and list_contains($indicators::varchar[], indicator)
 order by indicator, instance, time_us

@@ -21,7 +21,7 @@ from analysis.finding import printable
 from analysis.goodput import with_own
 from analysis.latency import FloatArray
 from analysis.slo import Slo
-from analysis.window import Window, filter_of, header_limits, query
+from analysis.window import Window, filter_of, header_limits, query, read_samples
 
 if TYPE_CHECKING:
     from analysis.whatif.calibrate import Engine
@@ -160,7 +160,7 @@ def load_facts(
     span = _extent(rows)
     calls = con.sql(query("whatif_calls"), params={"start": span[0] - LEAD, "end": span[1]}).pl()
     calls = calls.join(ok.select("trace_id", "request"), on="trace_id", how="left", maintain_order="left").with_columns(pl.col("request").fill_null(-1))
-    points = con.sql(query("metric_points"), params={"start": span[0], "end": span[1] + LEAD, "model": None, "indicators": list(INDICATORS)}).pl()
+    points = read_samples(con, "metric_points", span[0], span[1] + LEAD, None, indicators=list(INDICATORS))
     ids = ok.select("trace_id")
     # The connection may be closed when a fix asks for spans: they are then loaded through a cursor of their own.
     cursor = con.cursor()

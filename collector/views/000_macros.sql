@@ -66,3 +66,8 @@ create or replace macro asked_for(start_ns, service, model, route, tenant, workl
 
 -- Which latency does an attribute limit for its own request? ttft, itl, tpot or e2e; null for any other key. Older HTTP conventions write underscores.
 create or replace macro slo_header(key) as nullif(regexp_extract(replace(lower(key), '_', '-'), '^(?:http\.request\.header\.)?x-slo-(ttft|itl|tpot|e2e)-ms$', 1), '');
+
+-- Is an engine's sample read where a window holds too many? Those of the minutes whose hash falls on 0 of `every` (no scrape interval keeps step with that), and those
+-- within five minutes of the window's ends, so that counts since the begin stay whole. All of them with 1.
+create or replace macro is_read(time_ns, first, until, every) as every = 1 or hash(time_ns // 60_000_000_000) % every = 0
+    or coalesce(time_ns < epoch_ns(first::timestamptz) + 300_000_000_000, false) or coalesce(time_ns > epoch_ns(until::timestamptz) - 300_000_000_000, false);

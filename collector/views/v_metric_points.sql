@@ -1,10 +1,18 @@
 -- What did the engines' gauges and counters say? One row per sample of one indicator (names of the metric table). SI units, ratios 0..1, counters as rates.
 -- A counter's first sample has no rate; a drop or a new start time is a restart, after which the whole value is the increase.
 -- What an instance counts in parts (data-parallel ranks, reasons, GPUs) is one sample, their sum; ratios and the like stay a sample per part.
-create or replace view v_metric_points as
-with sums as (
+-- metric_points reads no more than [first, until] (null: open) and the quarter of an hour before it, in which a counter's last sample is looked for: bounds on the
+-- view's time do not reach the scan, and rates of a month are not made to show an hour. `every`: see is_read.
+create or replace macro metric_points(first, until, every) as table
+with asked as materialized (
+    select batch, time_ns, start_ns, kind, temporality, monotonic, series, instance, model, indicator, name, scale, value
+    from points
+    where kind in (1, 2) and indicator is not null and value is not null
+        and (first::timestamptz is null or time_ns >= epoch_ns(first::timestamptz) - 900_000_000_000)
+        and (until::timestamptz is null or time_ns < epoch_ns(until::timestamptz) + 1000) and is_read(time_ns, first, until, every)),
+sums as (
     select *, lag(value) over w as previous, lag(time_ns) over w as previous_ns, lag(start_ns) over w as previous_start_ns
-    from points where kind = 2 and indicator is not null and value is not null
+    from asked where kind = 2
     window w as (partition by series order by time_ns, batch)),
 rates as (
     select time_ns, instance, model, indicator, name, scale,
@@ -15,11 +23,10 @@ rates as (
              else (value - previous) * 1e9 / nullif(time_ns - previous_ns, 0) end as value
     from sums),
 samples as (
-    select time_ns, instance, model, indicator, name, value * coalesce(scale, 1.0) as value from points
-    where kind = 1 and indicator is not null and value is not null
+    select time_ns, instance, model, indicator, name, value * coalesce(scale, 1.0) as value from asked where kind = 1
     union all
     select time_ns, instance, model, indicator, name, value * coalesce(scale, 1.0) from rates where value is not null),
-told as (
+told as materialized (
     select time_ns, instance, model, indicator, name, value from samples where not is_summed(indicator)
     union all
     select time_ns, any_value(instance), any_value(model), any_value(indicator), any_value(name), sum(value) from samples where is_summed(indicator)
@@ -52,4 +59,14 @@ derived as (
     union all select time_ns, instance, model, 'kv_cache_usage', name, used / nullif(blocks, 0) from blocks
     union all select time_ns, instance, model, 'kv_capacity', name, blocks * tokens from blocks)
 select make_timestamptz(time_ns // 1000) as time, instance, model, indicator, value, indicator_unit(indicator) as unit, name as raw_name
-from (select * from told union all select * from derived where value is not null);
+from (select * from told union all select * from derived where value is not null)
+where first::timestamptz is null or time_ns >= epoch_ns(first::timestamptz);
+
+create or replace view v_metric_points as
+select * from metric_points(null, null, 1);
+
+-- How many samples of known indicators lie in [first, until]? One row. Counted before they are read: `every` comes from it.
+create or replace macro metric_samples(first, until) as table
+select count(*) as n from points
+where indicator is not null and (first::timestamptz is null or time_ns >= epoch_ns(first::timestamptz))
+    and (until::timestamptz is null or time_ns < epoch_ns(until::timestamptz) + 1000);
