@@ -37,6 +37,8 @@ _HTTP_OK, _HTTP_ERROR = 200, 400
 MAX_HANDOVER_NS = 30_000_000_000
 _NESTED = 8  # spans between a chain's step and the model call in it
 _MOST_AT_ONCE = 32  # calls of a trace among which one is looked for: among more nothing tells which it is, and all of them would be compared with all
+# Steps that may be sent over HTTP by a task beside them, and how much of what the server does for one lies within it: it may end after the step has its answer.
+_SENT, _NEARLY = (cp.TOOL, cp.RETRIEVAL, cp.PROMPT), 0.8
 # From the first chunk that a client's instrumentation saw to the event of the framework above it: 1 to 20 ms measured on two busy cores.
 MAX_PASSED_ON_NS = 100_000_000
 _ROOT_TEXT = ("workload", "tenant", "session", "user_hash")
@@ -191,7 +193,10 @@ class _Batch:
                 above = int(self.parent[above])
 
     def lift_streams(self) -> None:
-        """Put what a server did beside the HTTP span of its client that ended when the headers came, while the answer streamed on."""
+        """Put what a server did beside the HTTP span of its client that ended when the headers came, while the answer streamed on.
+
+        Where that HTTP span is beside the step that it was sent for, because a task of its own sends (MCP), it goes into that step.
+        """
         s = self.spans
         rows = np.flatnonzero((self.parent >= 0) & ((_ints(s, "kind") == _SERVER) | (self.role == cp.ENGINE)))
         sent = self.parent[rows]
@@ -200,7 +205,20 @@ class _Batch:
         http = (self.role[sent] == cp.PLAIN) & (_ints(s, "stage")[sent] == cp.NETWORK) & (_numpy(s, "status")[sent] != _ERROR)
         # Longer than the span that it is in: two clocks that differ do not make that.
         streamed = http & (took[rows] > took[sent]) & (took[rows] <= took[around])
-        self.parent[rows[streamed]] = around[streamed]
+        rows, sent, around = rows[streamed], sent[streamed], around[streamed]
+        self.parent[rows] = around
+        # Or into the step beside that was sent that way, if a task of its own sends (MCP): the one that began last before, and lasted for nearly all of it.
+        steps = np.flatnonzero((self.role == cp.PLAIN) & np.isin(_ints(s, "stage"), _SENT) & np.isin(self.parent, around))
+        if not len(steps):
+            return
+        steps = self._by_start(steps)
+        beside = _grouped(steps, self.parent[steps].tolist())
+        starts = {above: self.start[of].tolist() for above, of in beside.items()}
+        for row, client, above in zip(rows.tolist(), sent.tolist(), around.tolist(), strict=True):
+            at = bisect.bisect_right(starts.get(above, ()), self.start[client])
+            step = beside[above][at - 1] if at else row
+            if _numpy(s, "kind")[row] == _SERVER and self.end[client] <= self.end[step] and self.end[step] - self.start[row] >= _NEARLY * took[row]:
+                self.parent[row] = step
 
     def end_streams(self) -> None:
         """Let calls whose spans ended as their streams began go on up to the log lines beside them that tell of the streams' ends, and tell what those tell.

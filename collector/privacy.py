@@ -23,7 +23,7 @@ SENTENCE_SPACES = 4
 _LONG_ALLOWED = frozenset({"user_agent.original", "http.user_agent", "service.name", "exception.type", "error.type", "code.function.name",
                            "host.cpu.model.name", "modelName", "thread.name", "thread_label"})
 _URL_KEYS = frozenset({"url.full", "http.url", "http.target", "url.path", "http.request.url", "server.url", "url", "http.referer", "http.referrer",
-                       "http.request.header.referer", "http.request.header.origin", "http.response.header.location"})
+                       "mcp.resource.uri", "http.request.header.referer", "http.request.header.origin", "http.response.header.location"})
 # A key one of whose words is one of these carries text that somebody wrote or a model said.
 _TEXT_WORDS = frozenset({
     "prompt", "prompts", "completion", "completions", "question", "query", "answer", "content", "input", "output", "inputs", "outputs", "text",

@@ -24,5 +24,5 @@ DIALECT = Dialect(
         Field("route", "agent_name", rank=12),
     ),
     marks=(Mark("logfire.span_type", "folded", "other", frozenset({"pending_span", "log"})),),
-    text_keys=("pydantic_ai.all_messages", "final_result", "logfire.json_schema", "logfire.metrics", "model_request_parameters"),
+    text_keys=("pydantic_ai.all_messages", "final_result", "logfire.json_schema", "logfire.metrics", "logfire.scrubbed", "model_request_parameters"),
 )

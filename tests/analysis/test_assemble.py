@@ -513,6 +513,16 @@ def test_a_service_that_streams_has_its_time_whenever_its_clients_span_ended(end
     assert (found["first_token"], found["decode"]) == (70, 870)
 
 
+@pytest.mark.parametrize(("until", "seen"), [(310, {"tool": 200, "other": 800}), (800, {"tool": 20, "other": 980})])
+def test_what_a_step_beside_its_http_span_was_sent_for_is_that_steps(until: float, seen: dict[str, float]) -> None:
+    """A task of its own sends what a tool asks for (MCP over HTTP): its HTTP span ends with the headers, the server's a bit after the tool."""
+    tool = Made(2, "weather.tool", 100, 300, 1, attributes={"traceloop.span.kind": "tool"})
+    served = Made(5, "POST /mcp", 120, until, 4, SERVER, service="back")
+    [request], _ = assembled(root(1000), tool, fetched(4, 110, 130, 1), served, chat(6, 0, 0, 1))
+    assert {k: v for k, v in stages_ms(request).items() if v} == seen
+    assert request["tool_calls"] == 1
+
+
 def test_what_an_engine_writes_after_its_client_left_is_not_on_the_path() -> None:
     """The call is given up at 900 ms, before it learned an id; its engine request waits for 600 ms and writes until 2,100 ms."""
     times = {"e2e": 2.0, "time_to_first_token": 0.7, "time_in_queue": 0.6, "time_in_model_prefill": 0.1, "time_in_model_decode": 1.3}
