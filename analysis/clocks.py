@@ -1,4 +1,7 @@
-"""Do the GPUs run slower than they did? Their clocks and errors before and now, and how many times longer the same batch takes for it."""
+"""Do the GPUs run slower than they did? Their clocks and errors before and now, and how many times longer the same batch takes for it.
+
+Where no clock is recorded, the work tells as far as it can: a machine that runs slower takes as much longer to read as to write, even in its quickest calls.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from analysis.speed import same_batch_pace
+from analysis.speed import quick_pace, same_batch_pace
 
 if TYPE_CHECKING:
     from analysis.case import Case, Period
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
 MIN_FALL: Final = 0.1
 # Tokens at equal batch sizes must take this many times as long, else an idle GPU has lowered its clocks by itself; own default.
 MIN_SLOWER: Final = 1.1
+# Without clocks: quick calls must take this many times as long in reading and in writing (1.19 at most for any other of the simulated faults), and neither
+# this many times more than the other; own defaults.
+MIN_QUICK: Final = 1.2
+MOST_UNLIKE: Final = 1.5
 
 
 class Clocks(NamedTuple):
@@ -28,18 +35,20 @@ class Clocks(NamedTuple):
     errors: bool
     pace: float | None
     known: bool
+    quick: float = 1.0
 
     @property
     def lower(self) -> bool:
-        """Whether a GPU is at a limit, or reports errors."""
-        return self.fell >= MIN_FALL or self.errors
+        """Whether a GPU is at a limit, reports errors, or works as if it were."""
+        return self.fell >= MIN_FALL or self.errors or self.quick > 1.0
 
     @property
     def ratio(self) -> float:
         """How many times longer kernels take: no kernel slows down by more than the clock does. 1 without a slower pace, infinite where nothing tells."""
         if not self.lower or (self.pace is not None and self.pace < MIN_SLOWER):
             return 1.0
-        return min(1.0 / (1.0 - self.fell) if self.fell >= MIN_FALL else math.inf, self.pace or math.inf)
+        most = 1.0 / (1.0 - self.fell) if self.fell >= MIN_FALL else self.quick if self.quick > 1.0 else math.inf
+        return min(most, self.pace or math.inf)
 
 
 def clocks(case: Case) -> Clocks:
@@ -50,7 +59,18 @@ def clocks(case: Case) -> Clocks:
     errors = float(case.gauge("gpu_xid").max(initial=0.0)) > float(case.gauge("gpu_xid", before=True).max(initial=0.0))
     lower = case.calls_before is not None and (fell >= MIN_FALL or errors)
     pace = same_batch_pace(case.calls_before, case.calls) if lower and case.calls_before is not None else None
-    return Clocks(was, is_now, fell, errors, pace, bool(now))
+    quick = _quick(case) if not (before or now or errors) else 1.0
+    return Clocks(was, is_now, fell, errors, pace if quick == 1.0 else quick, bool(now), quick)
+
+
+def _quick(case: Case) -> float:
+    """How many times longer the engines take even for the quickest calls to the same models; 1 where they do not, or read and write unlike."""
+    if case.calls_before is None:
+        return 1.0
+    before, now = case.calls_before, case.calls
+    models = set(before.names("model")) & set(now.names("model"))
+    found = quick_pace(before.to_models(models), now.to_models(models)) if models or not now.names("model") else None
+    return found[0] if found is not None and found[0] >= MIN_QUICK and found[1] < MOST_UNLIKE * found[0] else 1.0
 
 
 def _medians(case: Case, period: Period | None) -> dict[str | None, float]:

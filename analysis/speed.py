@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 MIN_TOKENS: Final = 8
 # Share of extreme times left out on either side, so that one stuck call does not bend the line; own default.
 TRIMMED: Final = 0.01
+# Quantiles of the calls that nothing holds up but the machine.
+QUICK: Final = (0.1, 0.25)
 
 
 class Line(NamedTuple):
@@ -130,9 +132,27 @@ def same_batch_pace(before: Calls, now: Calls) -> float | None:
         known(side.running, side.token_ms) & side.has_engine & (side.of("output_tokens") >= MIN_TOKENS)]])
 
 
-def at_equal_load(sides: list[tuple[FloatArray, FloatArray]]) -> float | None:
-    """Return the median value now over before among calls that met the same load; `sides` are (load, value) of before and now. None where both share
-    too few calls."""
+def quick_pace(before: Calls, now: Calls) -> tuple[float, float] | None:
+    """Return the least and the most that the quickest tenth and quarter of the calls take now over before: of the time per token at equal batch sizes and of
+    the prefill at equal new tokens (alike within half an octave). None where both sides share too few calls.
+
+    Who waits, stalls or shares a packed batch leaves quick calls quick; a slower machine does not.
+    """
+    tokens, prompts = [], []
+    for side in (before, now):
+        batch, token, new, read = side.running, side.token_ms, side.new_tokens, side.of("prefill_ms")
+        written = known(batch, token) & side.has_engine & (side.of("output_tokens") >= MIN_TOKENS)
+        reads = known(new, read) & side.has_engine & (new > 0.0) & (read > 0.0)
+        tokens.append((batch[written], token[written]))
+        prompts.append((4.0 * np.log2(new[reads]), read[reads]))
+    ratios = [at_equal_load(sides, q) for sides in (tokens, prompts) for q in QUICK]
+    known_ratios = [ratio for ratio in ratios if ratio is not None]
+    return (min(known_ratios), max(known_ratios)) if len(known_ratios) == len(ratios) else None
+
+
+def at_equal_load(sides: list[tuple[FloatArray, FloatArray]], q: float = 0.5) -> float | None:
+    """Return a quantile of the value (the median), now over before, among calls that met the same load (alike within 2); `sides` are (load, value) of
+    before and now. None where both share too few calls."""
     ratios, weights = [], []
     if min(len(load) for load, _ in sides) < MIN_CALLS:
         return None
@@ -141,6 +161,6 @@ def at_equal_load(sides: list[tuple[FloatArray, FloatArray]]) -> float | None:
     for left in np.arange(np.floor(low), np.ceil(max(high, low)), 2.0):
         groups = [value[(load >= left) & (load < left + 2.0)] for load, value in sides]
         if min(len(group) for group in groups) >= 10:
-            ratios.append(float(np.median(groups[1]) / np.median(groups[0])))
+            ratios.append(float(np.quantile(groups[1], q) / np.quantile(groups[0], q)))
             weights.append(min(len(group) for group in groups))
     return float(np.average(ratios, weights=weights)) if ratios else None

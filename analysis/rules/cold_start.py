@@ -2,7 +2,8 @@
 
 Detects
     Engine instances (or application instances) first seen since the onset whose first minute of calls is slower than their
-    later calls and than the other instances' by a factor of two, and that served the slow requests.
+    later calls and than the other instances' by a factor of two, and that served the slow requests; or instances of before all of
+    whose calls became that slow at once and then faster with their age, while others kept their pace: they began again.
 
 Why it hurts
     Loading weights, compiling graphs and filling caches happen in front of the first users of every new replica: scaling up
@@ -17,8 +18,8 @@ Fix
     scale on queue depth early. The gain gives young replicas the pace of warm ones: exact.
 
 False alarms
-    A new instance that stays slow is a straggler. A restart of the collector makes old instances look new: the instance must
-    be absent from the baseline.
+    An instance that stays slow is a straggler. A restart of the collector makes old instances look new: the instance must be absent
+    from the baseline. Where all instances begin again at once under their old names, nothing tells that from a passing overload.
 
 Source
     First 60 s against later, ratio above 2, at least 5 calls: published default. A first call of 18 s in a captured payload.
@@ -35,7 +36,7 @@ from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import ENGINE_STAGES, Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import token_costs
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_count, say_ratio
 
 RULE: Final = "cold_start"
 YOUNG_S: Final = 60.0
@@ -47,21 +48,25 @@ STEP_S: Final = 30.0
 MOST_COLD_S: Final = 600.0
 # Part of the slow requests that cold instances served from which a slow replica is one of them; own default.
 MOSTLY: Final = 0.5
+# Standard score from which an instance clearly gets faster with its age; own default, as where a straggler lags.
+MIN_Z: Final = 4.0
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
-    """Return the cold instances with the gain of warm ones, None without new instances or where they are as fast as others."""
+    """Return the cold instances with the gain of warm ones, None without instances that began or where they are as fast as others."""
     before = case.calls_before
     if before is None or min(len(before), len(case.calls)) < MIN_CALLS:
         return None
+    least: float | None = None
     for column in ("engine_instance", "instance"):
         found = _young(case.calls, before, column)
         if found is None:
             continue
+        if isinstance(found, float):
+            least = max(found, least or 0.0)
+            continue
         young, warm, pace, names = found
         ratio = float(np.exp(np.median(pace[young]) - np.median(pace[warm])))
-        if ratio < MIN_RATIO:
-            return RuledOut(what=RULE, figure=f"new instances take {ratio:.2f} times the usual time in their first minute")
         keys = set(case.calls.frame["trace_key"].filter(young).to_list())
         hit = np.fromiter((key in keys for key in case.rows["trace_key"].to_list()), dtype=np.bool_, count=case.rows.height)
         part = float(hit[case.tail.tail_index].mean())
@@ -69,14 +74,15 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         if not enough(case, claims):
             continue
         return too_few_breaches(case) or _diagnosis(case, ratio, names, hit, part, claims, int(young.sum()))
-    return None
+    return None if least is None else RuledOut(what=RULE, figure=f"new instances take {least:.2f} times the usual time in their first minute")
 
 
-def _young(now: Calls, before: Calls, column: str) -> tuple[BoolArray, BoolArray, FloatArray, list[str]] | None:
-    """Return which calls new instances served while cold and which are compared with them, the pace of all calls, and the new instances' names.
+def _young(now: Calls, before: Calls, column: str) -> tuple[BoolArray, BoolArray, FloatArray, list[str]] | float | None:
+    """Return which calls cold instances served and which are compared with them, the pace of all calls, and the cold instances' names.
 
-    Cold is an instance's first minute, and then on for as long as it takes half as long again as those that were there before (all other calls
-    where those serve too few). None without new instances or with too few calls.
+    Cold is a new instance's first minute, and then on for as long as it takes half as long again as those that were there before (all other calls
+    where those serve too few); and one that was there and became slow and faster again, see `_begun_again`. The highest ratio of a new instance where none
+    is cold, None without new or restarted instances or with too few calls.
     """
     start, names = now.of("start_s"), now.frame[column]
     # What began in the baseline's last minute is new all the same: windows seldom end where things change.
@@ -84,18 +90,73 @@ def _young(now: Calls, before: Calls, column: str) -> tuple[BoolArray, BoolArray
     recent = max(float(start.min()) - YOUNG_S, float(before.of("start_s").min()) + YOUNG_S)
     old = set(seen.filter(pl.col("start_s") < recent)[column].to_list())
     fresh = [name for name in now.names(column) if name not in old]
-    if not old or not fresh:
+    if not old:
         return None
-    young = np.zeros(len(now), dtype=np.bool_)
-    pace, settled = log_pace(now), names.is_in(list(old)).fill_null(False).to_numpy()
-    usual = float(np.median(pace[settled])) if int(settled.sum()) >= MIN_CALLS else np.inf
+    both = log_pace(Calls(pl.concat([before.frame, now.frame])))
+    pace, pace_before = both[len(before):], both[: len(before)]
+    again = _begun_again(now, before, column, sorted(old), pace, pace_before)
+    if not fresh and not again:
+        return None
+    settled = names.is_in(list(old - again.keys())).fill_null(False).to_numpy()
+    enough_settled = int(settled.sum()) >= MIN_CALLS
+    usual = float(np.median(pace[settled])) if enough_settled else np.inf
+    cold, highest = dict(again), 0.0
     for name in fresh:
         mine = (names == name).fill_null(False).to_numpy()
-        young |= mine & (start < start[mine].min() + _cold_s(start[mine] - start[mine].min(), pace[mine] - usual))
-    warm = settled if int(settled.sum()) >= MIN_CALLS else ~young
+        cold[name] = mine & (start < start[mine].min() + _cold_s(start[mine] - start[mine].min(), pace[mine] - usual))
+    young = np.logical_or.reduce(list(cold.values()))
+    warm = settled if enough_settled else ~young
     if int(young.sum()) < LEAST_YOUNG or int(warm.sum()) < MIN_CALLS:
         return None
-    return young, warm, pace, fresh
+    # One of several new instances may be cold, and the others' pace says nothing of its own.
+    for name in fresh:
+        ratio = float(np.exp(np.median(pace[cold[name]]) - np.median(pace[warm])))
+        highest = max(highest, ratio)
+        if ratio < MIN_RATIO or int(cold[name].sum()) < LEAST_YOUNG:
+            del cold[name]
+    return (np.logical_or.reduce(list(cold.values())), warm, pace, sorted(cold)) if cold else highest
+
+
+def _begun_again(now: Calls, before: Calls, column: str, old: list[str], pace: FloatArray, pace_before: FloatArray) -> dict[str, BoolArray]:
+    """Return the calls that instances of before served cold after they began anew, by name.
+
+    All of such an instance's calls are slow at once and get faster with its age, while others keep their pace: a straggler stays slow, and who is
+    overloaded becomes slow by and by.
+    """
+    start, ends = now.of("start_s"), float(now.of("start_s").max())
+    mine = {name: (now.frame[column] == name).fill_null(False).to_numpy() for name in old}
+    slower = {}
+    for name in old:
+        theirs = (before.frame[column] == name).fill_null(False).to_numpy()
+        if int(theirs.sum()) >= MIN_CALLS and int(mine[name].sum()) >= MIN_CALLS:
+            slower[name] = pace[mine[name]] - float(np.median(pace_before[theirs]))
+    out, calm = {}, 0
+    for name, ratios in slower.items():
+        at = start[mine[name]]
+        steps = [(at >= since) & (at < since + STEP_S) for since in np.arange(float(start.min()), ends, STEP_S)]
+        steps = [step for step in steps if int(step.sum()) >= LEAST_YOUNG]
+        first = next((step for step in steps if np.median(ratios[step]) >= np.log(MIN_RATIO) and np.quantile(ratios[step], 0.1) >= np.log(STILL_COLD)), None)
+        if first is None:
+            calm += 1
+            continue
+        born = float(at[first].min())
+        cold = (at >= born) & (at < born + _cold_s(at[at >= born] - born, ratios[at >= born]))
+        if _gets_faster(at[cold], ratios[cold]):
+            out[name] = mine[name] & (start >= at[cold].min()) & (start <= at[cold].max())
+    return out if calm else {}
+
+
+def _gets_faster(at: FloatArray, slower: FloatArray) -> bool:
+    """Say whether calls clearly get faster (rank correlation of pace and time), by as much as parts cold from warm."""
+    n = len(at)
+    if n < MIN_CALLS:
+        return False
+    ranks = np.argsort(np.argsort(slower)).astype(np.float64)
+    order = np.argsort(np.argsort(at)).astype(np.float64)
+    z = float(np.corrcoef(order, ranks)[0, 1]) * np.sqrt(n - 1.0)
+    third = at[np.argsort(at)][[n // 3, n - 1 - n // 3]]
+    fell = float(np.median(slower[at <= third[0]]) - np.median(slower[at >= third[1]]))
+    return bool(z <= -MIN_Z and fell >= np.log(STILL_COLD))
 
 
 def _cold_s(age_s: FloatArray, slower: FloatArray) -> float:
@@ -133,7 +194,7 @@ def _diagnosis(case: Case, ratio: float, names: list[str], hit: BoolArray, part:
     answer = named(
         case, RULE, max(claims, key=lambda stage: claims[stage]), claims,
         Action("platform", f"Take the new replicas ({who}) out of rotation until they are warm.", "Return their weight.", fix, 120),
-        headline=f"{len(names)} new instances ({who}) took {ratio:.1f} times the usual time while they were cold and served "
+        headline=f"{say_count(len(names), 'instance')} that had just started ({who}) took {ratio:.1f} times the usual time while they were cold and served "
         f"{say_ratio(part)} of the slow requests",
         because=f"replicas that had just started ({who}) took {ratio:.1f} times as long",
         evidence={"new_instances": [printable(name) for name in names[:10]], "ratio": ratio, "young_calls": n, "share_of_slow": part},

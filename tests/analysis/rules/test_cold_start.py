@@ -1,4 +1,4 @@
-"""cold_start: fires on new replicas that are slow in their first minute, silent when they stay slow or were there before."""
+"""cold_start: fires on new replicas that are slow in their first minute, and on old ones that begin again; silent when they stay slow."""
 
 import numpy as np
 import pytest
@@ -9,12 +9,13 @@ from tests.analysis.rules.fleet import LATE, N, fleet
 
 # Starts are half a second apart: the onset is at 300 s, and calls 600 to 719 fall into the minute after it.
 REPLICA = np.where(LATE & (np.arange(N) % 3 == 0), 9, np.arange(N) % 2)
+TIGHT = Slo(e2e_ms=2_500.0, percentile=99.0, goodput_target=0.99)
 YOUNG = (REPLICA == 9) & (np.arange(N) < 720)
 
 
 def test_fires_on_the_first_minute_of_a_new_replica() -> None:
     frame, calls = fleet(REPLICA, token_ms=np.where(YOUNG, 60.0, 10.0))
-    found = run(frame, calls=[calls], slo=Slo(e2e_ms=2_500.0, percentile=99.0, goodput_target=0.99))
+    found = run(frame, calls=[calls], slo=TIGHT)
     finding = the(found, "cold_start")
     assert (found.verdict.cause, causes(found)) == ("cold_start", ["cold_start"])
     assert finding.evidence["new_instances"] == ["gpu-9"]
@@ -25,7 +26,7 @@ def test_fires_on_the_first_minute_of_a_new_replica() -> None:
 def test_a_replica_that_is_cold_for_minutes_is_no_straggler_beside() -> None:
     slow = (REPLICA == 9) & LATE
     frame, calls = fleet(REPLICA, token_ms=np.where(slow, 60.0, 10.0))
-    found = run(frame, calls=[calls], slo=Slo(e2e_ms=2_500.0, percentile=99.0, goodput_target=0.99))
+    found = run(frame, calls=[calls], slo=TIGHT)
     assert causes(found) == ["cold_start"]
     assert any(out.what == "straggler_replica" and "follows from cold_start" in out.figure for out in found.verdict.ruled_out)
 
@@ -36,3 +37,35 @@ def test_silent_when_the_replica_was_there_before() -> None:
     found = run(frame, calls=[calls], slo=E2E)
     assert of(found, "cold_start") is None
     assert found.verdict.cause == "straggler_replica"
+
+
+def test_one_cold_instance_among_new_ones_is_named_alone() -> None:
+    n = np.arange(N)
+    replica = np.where(LATE, n % 4, n % 2)
+    frame, calls = fleet(replica, token_ms=np.where((replica == 3) & (n < 720), 60.0, 10.0))
+    finding = the(run(frame, calls=[calls], slo=TIGHT), "cold_start")
+    assert finding.evidence["new_instances"] == ["gpu-3"]
+
+
+def test_fires_on_a_replica_that_begins_again() -> None:
+    n = np.arange(N)
+    replica = n % 3
+    cold = (replica == 2) & LATE
+    frame, calls = fleet(replica, token_ms=np.where(cold, 10.0 * (1.0 + 6.0 * 2.0 ** (-(n - 600) / 80.0)), 10.0))
+    found = run(frame, calls=[calls], slo=TIGHT)
+    assert (found.verdict.cause, causes(found)) == ("cold_start", ["cold_start"])
+    assert the(found, "cold_start").evidence["new_instances"] == ["gpu-2"]
+
+
+def test_a_straggler_that_recovers_at_once_did_not_begin_again() -> None:
+    n = np.arange(N)
+    replica = n % 3
+    frame, calls = fleet(replica, token_ms=np.where((replica == 2) & LATE & (n < 900), 60.0, 10.0))
+    found = run(frame, calls=[calls], slo=TIGHT)
+    assert found.verdict.cause == "straggler_replica"
+
+
+def test_all_slow_at_once_and_faster_again_is_no_start() -> None:
+    n = np.arange(N)
+    frame, calls = fleet(n % 3, token_ms=np.where(LATE, 10.0 * (1.0 + 6.0 * 2.0 ** (-(n - 600) / 80.0)), 10.0))
+    assert of(run(frame, calls=[calls], slo=TIGHT), "cold_start") is None

@@ -1,11 +1,15 @@
 """gpu_throttled: fires when clocks fall and tokens slow down, silent when either stays."""
 
 import numpy as np
+import polars as pl
 import pytest
 
+from analysis.slo import Slo
+from tests.analysis.builders import calls_of
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.engine_world import LATE, N, engine
 
+TIGHT = Slo(e2e_ms=1_400.0)
 SLOWER = np.where(LATE, 40.0, 10.0)
 
 
@@ -31,8 +35,32 @@ def test_an_xid_error_counts_without_clocks() -> None:
     assert the(run(engine(token_ms=SLOWER), slo=E2E, gauges=gauges), "gpu_throttled").evidence["xid_errors"] is True
 
 
-def test_silent_without_gpu_metrics() -> None:
+def test_without_gpu_metrics_slower_tokens_alone_say_nothing() -> None:
     assert of(run(engine(token_ms=SLOWER), slo=E2E), "gpu_throttled") is None
+
+
+def slower(writes: float, reads: float) -> pl.DataFrame:
+    return engine(token_ms=np.where(LATE, 10.0 * writes, 10.0), read_ms=np.where(LATE, 0.05 * reads, 0.05))
+
+
+def test_without_gpu_metrics_a_machine_that_reads_and_writes_more_slowly_is_named_with_what_to_record() -> None:
+    finding = the(run(slower(1.6, 1.7), slo=TIGHT), "gpu_throttled")
+    assert finding.evidence["quick_pace"] == pytest.approx(1.6)
+    assert "scrape DCGM" in finding.headline
+
+
+def test_writing_that_slows_down_alone_is_no_machine() -> None:
+    assert of(run(slower(1.6, 1.0), slo=TIGHT), "gpu_throttled") is None
+    assert of(run(slower(1.9, 1.21), slo=TIGHT), "gpu_throttled") is None
+
+
+def test_recorded_clocks_that_stayed_speak_against_it() -> None:
+    assert of(run(slower(1.6, 1.7), slo=TIGHT, gauges=clocks(1.98e9, 1.98e9)), "gpu_throttled") is None
+
+
+def test_another_model_has_a_pace_of_its_own() -> None:
+    rows = slower(1.6, 1.7)
+    assert of(run(rows, slo=TIGHT, calls=[calls_of(rows, model=np.where(LATE, "large", "small").tolist())]), "gpu_throttled") is None
 
 
 def test_claims_what_its_clocks_explain_where_the_work_grew_as_well() -> None:
