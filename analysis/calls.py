@@ -153,6 +153,11 @@ class Calls:
         seconds = np.maximum(float(np.nanmedian(token_s)) * self.of("output_tokens"), 1e-3)
         return Flow(begins, begins, np.nan_to_num(self.new_tokens)).between(self.first_s, self.first_s + seconds) / seconds
 
+    def asked_before(self, seconds: float) -> FloatArray:
+        """Return the new input tokens of the other calls that began in so many seconds before this one, shape (n,)."""
+        begins = self.of("start_s")
+        return Flow(begins, begins, np.nan_to_num(self.new_tokens)).between(begins - seconds, begins)
+
     def _while_decoding(self, flow_of: object) -> FloatArray:
         out = np.full(len(self), np.nan)
         usable = ~np.isnan(self.scheduled_s) & ~np.isnan(self.last_s)

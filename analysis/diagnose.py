@@ -139,7 +139,7 @@ class _Facts:
     """Intermediate results that the parts of the verdict share; `ok` are successful requests with the judged metric.
 
     `tail` stands around the SLO percentile, `excess` among the requests over the limit since the onset. `left` are requests whose clients left by
-    choice: they are no good ones, and say nothing against the service."""
+    choice: they are no good ones, and say nothing against the service. From `until` on requests went well again."""
 
     frame: RequestFrame
     slo: Slo
@@ -159,6 +159,12 @@ class _Facts:
     tail: Tail
     excess: Tail
     left: BoolArray
+    until: datetime | None = None
+
+    @property
+    def during(self) -> BoolArray:
+        """Which of `ok` are judged: from the onset to the moment from which requests went well again."""
+        return _during(self.ok["start_us"].to_numpy(), self.onset, self.until)
 
     @property
     def bad(self) -> BoolArray:
@@ -411,9 +417,9 @@ def _facts(
     if departed is not None and (onset is not None or _within_until(departed, starts, values > limits_ms, allowed)):
         onset = from_us(departed)
     base, chosen = _baseline_rows(frame, ok, baseline, onset, metric, slo)
-    # What came before the onset is no part of what went wrong.
-    since = starts >= (to_us(onset) if onset is not None else 0)
-    tail, excess = _tails(values, times, limits_ms, since, base, metric, slo)
+    until = None if onset is None and base is None else incident.end(frame, bad, onset or _EPOCH, allowed)
+    # What came before the onset, or after all was well again, is no part of what went wrong.
+    tail, excess = _tails(values, times, limits_ms, _during(starts, onset, until), base, metric, slo)
     return _Facts(
         frame,
         slo,
@@ -433,7 +439,14 @@ def _facts(
         tail,
         excess,
         left,
+        until,
     )
+
+
+def _during(starts: IntArray, onset: datetime | None, until: datetime | None) -> BoolArray:
+    """Which requests began from the onset on and before the end of it, where there are such moments."""
+    since = starts >= (to_us(onset) if onset is not None else 0)
+    return since if until is None else since & (starts < to_us(until))
 
 
 def _tails(
@@ -462,8 +475,7 @@ def _against_earlier(facts: _Facts) -> _Facts | None:
         return None
     end = from_us(int(rows["start_us"][-1]) + 1)
     baseline = msgspec.structs.replace(facts.baseline, choice=f"{facts.baseline.choice}, its first part", end=end, requests=rows.height)
-    since = facts.ok["start_us"].to_numpy() >= (to_us(facts.onset) if facts.onset is not None else 0)
-    tail, excess = _tails(facts.values, facts.times, facts.limits_ms, since, rows, facts.metric, facts.slo)
+    tail, excess = _tails(facts.values, facts.times, facts.limits_ms, facts.during, rows, facts.metric, facts.slo)
     return replace(facts, base=rows, baseline=baseline, tail=tail, excess=excess)
 
 
@@ -520,7 +532,7 @@ def _over_since(facts: _Facts) -> bool:
     joint = (facts.judged.good | facts.judged.bad) & ~facts.left
     known = since & (joint if facts.goodput.ratio is not None else facts.judged.known[facts.metric] | facts.judged.error)
     n, bad = int(known.sum()), int((known & facts.bad).sum())
-    if bad < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)) or _period(facts).seconds < MIN_SINCE_S:
+    if bad < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)) or _since_onset(facts).seconds < MIN_SINCE_S:
         return False
     met = in_time(facts.frame.rows["start_us"].to_numpy()[known], ~facts.bad[known])[1]
     return clearly_below(met, facts.slo.goodput_target, DEPENDENT)
@@ -535,7 +547,7 @@ def _beside(
     """
     judged, found = facts.judged, list(ranked.causes)
     kept = ~(judged.error | judged.misses[facts.metric])
-    since = facts.frame.rows["start_us"].to_numpy() >= (to_us(facts.onset) if facts.onset is not None else 0)
+    since = _during(facts.frame.rows["start_us"].to_numpy(), facts.onset, facts.until)
     for metric in facts.slo.limits().keys() - {facts.metric}:
         slow, n = int((judged.misses[metric] & kept & since).sum()), int((judged.known[metric] & since).sum())
         if slow < MIN_BREACHING or wilson(slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0] <= 1.0 - facts.slo.goodput_target:
@@ -565,7 +577,7 @@ def _remaining(facts: _Facts, ranked: Ranked, case: Case) -> Diagnosis | None:
     if facts.excess.reference != "baseline" or facts.base is None or not ranked.causes:
         return None
     times = _without(facts.times, facts.excess, ranked.causes)
-    since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset or _EPOCH)
+    since = facts.during
     slow = (times.total_ms > facts.limits_ms) & since
     n, n_slow = int(since.sum()), int(slow.sum())
     if n_slow < MIN_BREACHING or wilson(n_slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0] <= 1.0 - facts.slo.goodput_target:
@@ -595,7 +607,7 @@ def _worse(facts: _Facts) -> bool:
     since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset)
     slow, n = int((facts.breaching & since).sum()), int(since.sum())
     before = _over_before(facts, facts.base)
-    if slow < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)) or _period(facts).seconds < MIN_SINCE_S:
+    if slow < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)) or _since_onset(facts).seconds < MIN_SINCE_S:
         return False
     least = wilson(slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0]
     usual = wilson(int(before.sum()), len(before), Z_ONE_SIDED)[1]
@@ -758,6 +770,7 @@ def _sentence(facts: _Facts, stage: str, main: Diagnosis | None, why_none: str |
             if good.ratio is not None
             else ""
         )
+        + _ended(facts)
     )
     if facts.metric in ("tpot", "itl"):
         where = f"tokens come too slowly in {stage}"
@@ -794,6 +807,10 @@ def _since(facts: _Facts) -> str:
     return f", {say_ratio(float(facts.breaching[after].mean()))} of those since {facts.onset:%H:%M:%S} UTC"
 
 
+def _ended(facts: _Facts) -> str:
+    return "" if facts.until is None else f"; from {facts.until:%H:%M:%S} UTC on they are well again"
+
+
 def _gain(finding: Finding, percentile: str) -> str:
     fix = finding.fix
     if fix is None or fix.predicted is None:
@@ -813,7 +830,12 @@ def _why_no_cause(skipped: dict[str, str]) -> str:
 
 
 def _period(facts: _Facts) -> Period:
-    """What is judged: from the onset to the window's end."""
+    """What is judged: from the onset to the window's end, or to the moment from which requests went well again."""
+    since = _since_onset(facts)
+    return since if facts.until is None else Period(since.start, facts.until)
+
+
+def _since_onset(facts: _Facts) -> Period:
     return _recorded(facts.onset or facts.frame.start or _EPOCH, facts.frame.end or _EPOCH, facts.frame.rows)
 
 

@@ -29,6 +29,10 @@ _ONSET_GRID: Final = 10_000
 _MOST_SPLITS: Final = 3
 # Change of the judged metric's median from the first to the second half since onset that is called a trend; own default.
 TREND_RATIO: Final = 1.2
+# Requests must be well for this long for an incident to have ended, and it must have lasted as long: a swing of a queue is shorter; own defaults.
+MIN_CALM_S: Final = 60.0
+LONGER_CALM: Final = 2.0
+MIN_LASTED_S: Final = 60.0
 # A share of traffic must move by this many points, a length or rate by this factor, to be a change of mix; own defaults.
 MIX_POINTS: Final = 0.10
 MIX_RATIO: Final = 1.25
@@ -112,6 +116,35 @@ def find_onset(start_us: IntArray, bad: BoolArray, allowed: float) -> int | None
     return None
 
 
+def find_end(start_us: IntArray, bad: BoolArray, took_ms: FloatArray, onset_us: int, allowed: float) -> int | None:
+    """Return when requests that went bad from `onset_us` on went well again (microseconds since 1970), None where they still go bad.
+
+    The share of bad requests is cut as in `find_onset`; the last pieces must not be clearly above `allowed`, clearly below the share before them, and
+    twice as long as any pause before: bursts, and queues that come and go, pause. What is over within a minute is such a swing and no incident.
+    `took_ms` is what each request took: the slow ones of the last moments have not ended yet, so as much as most bad ones take is left out.
+    """
+    order = np.argsort(start_us, kind="stable")
+    start, hits = start_us[order], bad[order]
+    if not hits.any():
+        return None
+    lasting_us = 1e3 * float(np.quantile(np.nan_to_num(took_ms[order][hits]), 0.95))
+    inside = (start >= onset_us) & (start <= start[-1] - lasting_us)
+    start, hits = start[inside], hits[inside]
+    edges = [0, *splits(hits), len(hits)]
+    calm = len(edges) - 1
+    while calm > 0 and wilson(int(hits[edges[calm - 1] : edges[calm]].sum()), edges[calm] - edges[calm - 1])[0] <= allowed:
+        calm -= 1
+    at = edges[calm]
+    if at in (0, len(hits)):
+        return None
+    went = start[:at][hits[:at]]
+    paused_us = float(np.diff(went, prepend=onset_us).max(initial=0.0))
+    if float(np.ptp(went)) < MIN_LASTED_S * 1e6 or float(start[-1] - start[at]) < max(MIN_CALM_S * 1e6, LONGER_CALM * paused_us):
+        return None
+    before, after = (wilson(int(part.sum()), len(part)) for part in (hits[:at], hits[at:]))
+    return int(start[at]) if after[1] < before[0] else None
+
+
 def splits(hits: BoolArray) -> list[int]:
     """Return after how many requests (in order of time) the share of hits changes, at most three times; [] where it does not."""
     count = np.concatenate([[0], np.cumsum(hits, dtype=np.int64)])
@@ -183,6 +216,12 @@ def onset(frame: RequestFrame, bad: BoolArray, allowed: float) -> datetime | Non
     """Return `find_onset` over the rows of a frame as a time in UTC."""
     starts = frame.rows["start_us"].to_numpy()
     found = find_onset(starts, bad, allowed) if frame.order is None else find_onset(starts[frame.order], bad[frame.order], allowed)
+    return None if found is None else from_us(found)
+
+
+def end(frame: RequestFrame, bad: BoolArray, since: datetime, allowed: float) -> datetime | None:
+    """Return `find_end` over the rows of a frame as a time in UTC."""
+    found = find_end(frame.rows["start_us"].to_numpy(), bad, frame.rows["e2e_ms"].fill_null(0.0).to_numpy(), to_us(since), allowed)
     return None if found is None else from_us(found)
 
 

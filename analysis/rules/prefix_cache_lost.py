@@ -19,7 +19,8 @@ Fix
 
 False alarms
     At low traffic a cache expires between calls: said in the headline when fewer calls come. A new route or tenant with other
-    prompts is a change of traffic. A full KV cache evicts prefixes (`kv_pressure`).
+    prompts is a change of traffic. A full KV cache evicts prefixes (`kv_pressure`): a client that sees no engine is told so where the heads
+    of its prompts are still found and only what follows is not.
 
 Source
     A drop of 15 points or a ratio below 60 %: published alert and case of 20 to 80 % hits. Prefill linear in uncached tokens:
@@ -36,6 +37,7 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import hit_ratio
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.goodput import wilson
 from analysis.kv import shrunk
 from analysis.prefill import Reading, knock_on, reading
 
@@ -48,6 +50,11 @@ MIN_Z: Final = 3.0
 MIN_RECOMPUTED: Final = 0.25
 # Fewer calls than this part of the baseline's rate let entries expire; own default.
 QUIET: Final = 0.5
+# The head is what all but so many per cent of the former calls found (to within a tenth); a cache that already forgot kept more for fewer than half; own
+# defaults.
+FEWEST: Final = 5.0
+HEAD_PART: Final = 0.9
+MOST_BEYOND: Final = 0.5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -68,6 +75,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     recomputed = work.lost_ratio if work is not None else 0.0
     if (drop < MIN_DROP and recomputed < MIN_RECOMPUTED) or (case.baseline is None and found.hit_slow >= LOW_HITS):
         return RuledOut(what=RULE, figure=f"{say_ratio(max(now, 0.0))} of input tokens hit the cache, {say_ratio(before)} before") if hits else None
+    if not case.calls.has_engine.any() and case.calls_before is not None and _forgets(case.calls_before, case.calls):
+        return RuledOut(what=RULE, figure=f"{say_ratio(max(now, 0.0))} of input tokens hit the cache, {say_ratio(before)} before, but heads of prompts are "
+                        "still found: the far side keeps less, or a session's calls go elsewhere")
     z = _z(case.calls, case.calls_before)
     busier = knock_on(case, "cache")
     claims = {**busier, found.stage: found.cache_ms + busier.get(found.stage, 0.0)}
@@ -75,6 +85,17 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     few = too_few_breaches(case)
     return few or _diagnosis(case, found, before, now, z, claims, hits.source if hits else "cached tokens of the calls")
+
+
+def _forgets(before: Calls, now: Calls) -> bool:
+    """Say whether calls still find what nearly all found, and miss what only some did: a cache that forgets sooner, and no head that changed."""
+    sides = [side.cached_tokens[known(side.of("input_tokens"))] for side in (before, now)]
+    if min(len(side) for side in sides) < MIN_CALLS:
+        return False
+    head = float(np.percentile(sides[0], FEWEST))
+    missed = [int((side < HEAD_PART * head).sum()) for side in sides]
+    beyond = float((sides[0] > head / HEAD_PART).mean())
+    return head > 0.0 and beyond < MOST_BEYOND and wilson(missed[1], len(sides[1]))[0] <= wilson(missed[0], len(sides[0]))[1]
 
 
 def _z(now: Calls, before: Calls | None) -> float | None:

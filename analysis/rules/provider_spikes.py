@@ -20,7 +20,7 @@ Fix
 False alarms
     Spikes that come together are a queue (`provider_queueing`), and long answers are long because they are long: the length
     is taken out first. Calls that wait and are then written slowly, too, met a slow host or a busy one: a second call would
-    meet the same (`token_rate_sag`, `huge_context`).
+    meet the same (`token_rate_sag`, `huge_context`). Late calls right behind long prompts of the caller's own wait for those.
 
 Source
     Mixture with a gap, independent in time: own defaults. Hedging near P95 duplicates 5 % and cuts the P99 of a lognormal by
@@ -38,6 +38,7 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import MIN_BREACHING, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.outside import Outside, clustering, outside, spikes
+from analysis.stalls import Odds, odds_ratio
 
 RULE: Final = "provider_spikes"
 STAGES: Final = ("first_token", "generation", "decode")
@@ -65,6 +66,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     pace = _pace(case, found, late)
     if pace is not None and pace > MOST_PACE:
         return RuledOut(what=RULE, figure=f"the tokens of the late calls take {pace:.1f} times as long, too")
+    odds = _follow(case, found, late)
+    if odds is not None and odds.clear:
+        return RuledOut(what=RULE, figure=f"late calls begin behind long prompts of the caller's own (odds ratio {odds.ratio:.1f}, from {odds.low:.1f} on)")
     keys = set(found.keys[late].view(np.uint64).tolist())
     hit = np.fromiter((key in keys for key in case.rows["trace_key"].to_list()), dtype=np.bool_, count=case.rows.height)
     part = float(hit[case.tail.tail_index].mean())
@@ -94,6 +98,20 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "spike_ratio": share, "spike_ms": float(np.median(found.now_ms[late])), "usual_ms": float(np.median(found.before_ms)),
             "dispersion": gathered, "median_ratio": ratio, "pace_ratio": pace, "share_of_slow": part},
         weight=0.95, among=np.flatnonzero(case.breaching & hit), why_no_service="the spikes are the provider's")
+
+
+def _follow(case: Case, found: Outside, late: BoolArray) -> Odds | None:
+    """Return the odds of a late call behind many tokens that the caller had just sent to be read, against behind few; None below ten late ones.
+
+    Just: within what a late call takes. Many: as rare as late calls are, so that where those alone are to blame all of them are late.
+    """
+    if int(late.sum()) < MIN_BREACHING:
+        return None
+    asked = case.calls.asked_before(float(np.median(found.now_ms[late])) / 1e3)
+    keys = pl.Series(found.keys[late].view(np.uint64)).cast(case.calls.frame["trace_key"].dtype)
+    theirs = case.calls.frame["trace_key"].is_in(keys.implode()).to_numpy() & ~case.calls.has_engine
+    much = asked > np.quantile(asked, 1.0 - late.mean())
+    return odds_ratio(theirs[much].astype(np.float64), theirs[~much].astype(np.float64))
 
 
 def _pace(case: Case, found: Outside, late: BoolArray) -> float | None:

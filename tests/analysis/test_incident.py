@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.incident import changed, find_onset, traffic_lost
+from analysis.incident import changed, find_end, find_onset, traffic_lost
 from analysis.window import RequestFrame
 from tests.analysis.builders import at, frame_of, requests
 
@@ -35,6 +35,40 @@ def test_onset_is_where_the_latest_bad_stretch_begins(parts: list[tuple[int, flo
 @pytest.mark.parametrize("parts", [[(1000, 0.02)], [(1000, 0.6)], [(500, 0.6), (500, 0.01)], [(30, 0.9)]])
 def test_no_onset_without_a_healthy_stretch_before(parts: list[tuple[int, float]]) -> None:
     assert onset_of(*parts) is None
+
+
+def end_of(*parts: tuple[int, float], took_ms: float = 2_000.0) -> float | None:
+    """The end of what began at request 200 (one a second) of pieces (n, share of bad); each takes `took_ms`."""
+    rng = np.random.default_rng(7)
+    bad = np.concatenate([rng.random(n) < share for n, share in parts])
+    found = find_end(np.arange(len(bad)) * 1_000_000, bad, np.full(len(bad), took_ms), 200_000_000, 0.05)
+    return None if found is None else found / 1e6
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([(200, 0.0), (200, 0.7), (300, 0.01)], 400),
+        ([(200, 0.0), (100, 0.9), (100, 0.0), (100, 0.9), (300, 0.01)], 500),  # the last of two
+    ],
+)
+def test_end_is_from_where_all_is_well_again(parts: list[tuple[int, float]], expected: int) -> None:
+    found = end_of(*parts)
+    assert found is not None
+    assert abs(found - expected) <= 10
+
+
+@pytest.mark.parametrize("parts", [
+    [(200, 0.0), (500, 0.7)], [(200, 0.0), (200, 0.7), (40, 0.0)], [(200, 0.0), (40, 0.9), (300, 0.0)],
+    [(200, 0.0), (200, 0.7), (300, 0.2)], [(500, 0.0)]])
+def test_no_end_of_what_goes_on_pauses_or_is_over_within_a_minute(parts: list[tuple[int, float]]) -> None:
+    assert end_of(*parts) is None
+
+
+def test_slow_requests_that_have_not_ended_yet_are_no_end() -> None:
+    parts = [(200, 0.0), (200, 0.7), (100, 0.0)]
+    assert end_of(*parts) is not None
+    assert end_of(*parts, took_ms=90_000.0) is None
 
 
 def test_onset_of_a_million_requests_is_exact() -> None:

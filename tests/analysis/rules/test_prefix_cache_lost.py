@@ -81,3 +81,12 @@ def test_the_stalls_of_others_follow_from_it_though_nobody_could_tell_before_wha
     found = run(engine(prefill_cost=0.5, cached=np.where(SINCE, 0, 3_800)), slo=Slo(e2e_ms=1_500.0))
     assert causes(found) == ["prefix_cache_lost"]
     assert any(one.what == "decode_stall" and "it follows from prefix_cache_lost" in one.figure for one in found.verdict.ruled_out)
+
+
+@pytest.mark.parametrize("head", [2_000.0, 0.0])
+def test_a_client_whose_heads_are_still_found_is_told_that_the_cache_forgets(head: float) -> None:
+    # First turns find the 2,000 tokens of the head, a third of the calls are later turns that found 9,000: now these find the head, or nothing.
+    later = np.arange(N) % 3 == 0
+    found = run(prompts(np.where(later, np.where(LATE, head, 9_000.0), 2_000.0), np.where(later, 10_000, 2_200), stage="first_token"), slo=TTFT)
+    told = next((one.figure for one in found.verdict.ruled_out if one.what == "prefix_cache_lost"), "")
+    assert ("heads of prompts are still found" in told) is (head > 0.0)

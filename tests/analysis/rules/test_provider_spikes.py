@@ -41,6 +41,18 @@ def test_silent_when_the_late_calls_are_written_slowly_too() -> None:
     assert any(one.what == "provider_spikes" and "4.0 times as long" in one.figure for one in found.verdict.ruled_out)
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_silent_when_late_calls_come_behind_long_prompts_of_the_callers_own(own: bool) -> None:
+    """As many late calls, scattered as well: right behind a prompt of 30,000 tokens, or behind any."""
+    rng = np.random.default_rng(2)
+    long = LATE & (rng.random(N) < 0.04)
+    behind = np.roll(long, 1) | np.roll(long, 2)
+    late = behind if own else LATE & (rng.random(N) < behind[LATE].mean())
+    found = run(hosted(np.where(late & ~long, 4_000.0, 400.0), input_tokens=np.where(long, 30_000, 500)), slo=TTFT)
+    assert (of(found, "provider_spikes") is None) is own
+    assert any(one.what == "provider_spikes" and "long prompts of the caller's own" in one.figure for one in found.verdict.ruled_out) is own
+
+
 def test_silent_when_the_slow_calls_come_together() -> None:
     together = (np.arange(N) >= 900) & (np.arange(N) < 960)
     found = run(hosted(np.where(together, 20_000.0, 400.0)), slo=TTFT)
