@@ -149,16 +149,15 @@ class _Batch:
         clients = np.flatnonzero(self.role == cp.LLM)
         if len(clients) < 2:
             return
-        process, scope = _codes_at(clients, s.column("service"), s.column("instance")), _codes_at(clients, s.column("scope_name"))
-        tokens = _ints(s, "input_tokens"), _ints(s, "output_tokens")
-        response = np.where(s.column("response_id").is_valid().to_numpy(), _codes_at(clients, s.column("response_id")), _ABSENT)
-        groups = doubles.pairs_by_id(clients[response[clients] >= 0], response, self.start, self.end)
-        told = clients[(tokens[1][clients] >= 0) | (_numpy(s, "status")[clients] == _ERROR)]
-        groups += doubles.pairs_by_tokens(told, process, scope, tokens, response, self.start, self.end)
-        rest = np.setdiff1d(clients[_numpy(s, "status")[clients] != _ERROR], [row for group in groups for row in group])
-        model = np.where(s.column("model").is_valid().to_numpy(), _codes_at(clients, s.column("model")), _ABSENT)
-        groups += doubles.pairs_by_time(rest, process, scope, tokens[1] < 0, _numpy(s, "parent_id") == 0, response, self.parent, model, self.start, self.end)
-        doubles.nest(groups, self.parent, self.trace, process, self.start, self.end)
+        failed = _numpy(s, "status")[clients] == _ERROR
+        response, model = (np.where(s.column(c).is_valid().to_numpy(), _codes_at(clients, s.column(c)), _ABSENT) for c in ("response_id", "model"))
+        told = doubles.Told(
+            process=_codes_at(clients, s.column("service"), s.column("instance")), scope=_codes_at(clients, s.column("scope_name")),
+            tokens=(_ints(s, "input_tokens"), _ints(s, "output_tokens")), response=response, model=model, trace=self.trace, parent=self.parent,
+            parent_id=_numpy(s, "parent_id"), start=self.start, end=self.end)
+        by_id = doubles.groups_by_id(clients[response[clients] >= 0], told)
+        pairs = doubles.pairs_by_tokens(clients[(told.tokens[1][clients] >= 0) | failed], told) + doubles.pairs_by_time(clients[~failed], told)
+        doubles.nest(doubles.groups_of(by_id, pairs, told), told)
         if (np.diff(self.trace) < 0).any():
             self._sort()
         self.spans = doubles.share(self.spans, self.parent, self.role, self.start, self.end)

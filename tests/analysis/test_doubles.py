@@ -76,6 +76,46 @@ def test_calls_that_nobody_counted_are_two_where_each_belongs_to_a_request() -> 
     assert counted(root(1000), chat(2, 100, 700, scope=OUTER, out=None), *other)[1] == 2
 
 
+@pytest.mark.parametrize("out", [None, 10])
+@pytest.mark.parametrize("lasts", [4, 20, 60])
+def test_a_short_call_is_one_though_what_is_around_it_takes_longer(lasts: float, out: int | None) -> None:
+    made = [chat(2, 100, 130 + lasts, scope=OUTER, out=None), twin(9, 112, 112 + lasts, ttft=2, out=out)]
+    assert counted(root(1000), *made) == (1, 1)
+
+
+@pytest.mark.parametrize("out", [None, 10])
+def test_parallel_calls_go_to_the_reports_that_fit_them_best(out: int | None) -> None:
+    # Each inner span fits into the outer ones of all the calls that began before it; its own is the one just around it.
+    made = [made for k in range(5) for made in (
+        chat(20 + k, 100 + 4 * k, 180 + 9 * k, scope=OUTER, out=out, attributes={"gen_ai.request.max_tokens": k + 1}),
+        twin(40 + k, 101 + 4 * k, 178 + 9 * k, out=out, trace=10 + k, attributes={"gen_ai.response.id": f"chatcmpl-{k + 1}"}))]
+    [request], calls = assembled(root(1000), *made)
+    assert request["llm_calls"] == 5
+    assert [(c["max_tokens"], c["response_id"]) for c in calls] == [(k, f"chatcmpl-{k}") for k in range(1, 6)]
+
+
+def test_a_wrapper_may_end_before_the_stream_that_it_read_is_closed() -> None:
+    assert counted(root(1000), chat(2, 100, 290, scope=OUTER), chat(9, 122, 311, ttft=60, scope=INNER)) == (1, 1)
+    assert counted(root(1000), chat(2, 100, 290, scope=OUTER, out=None), chat(9, 122, 311, ttft=60, scope=INNER, out=None)) == (1, 1)
+
+
+def test_a_call_without_a_count_is_one_beside_a_parent_that_is_not_here() -> None:
+    [request], [call] = assembled(chat(2, 100, 700, 77, scope=OUTER, out=None), chat(9, 110, 690, 77, ttft=60, scope=INNER, out=None))
+    assert (request["llm_calls"], call["ttft_client_ns"]) == (1, 70_000_000)
+
+
+def test_a_report_without_a_count_joins_two_that_have_it() -> None:
+    assert counted(root(1000), chat(2, 100, 700, scope=OUTER), twin(9, 110, 695), chat(8, 98, 704, scope="traceloop", out=None)) == (1, 1)
+
+
+def test_equal_calls_of_two_requests_at_one_time_stay_with_their_requests() -> None:
+    made = [made for k in (1, 2) for made in (
+        root(1000, trace=k), chat(2, 100 + k, 700 + k, scope=OUTER, trace=k), chat(9, 104 - k, 704 - k, scope=INNER, trace=k))]
+    requests, calls = assembled(*made)
+    assert [(r["trace_lo"], r["llm_calls"]) for r in requests] == [(1, 1), (2, 1)]
+    assert len(calls) == 2
+
+
 def side_by_side(*offsets: float, step: int = 1, **inner: Any) -> list[Made]:
     """Calls of a graph's step and, beside the step, what the client library tells of them without a count."""
     told = {"scope": INNER, "out": None, "ttft": 50} | inner
