@@ -180,8 +180,9 @@ def groups_of(by_id: list[list[int]], pairs: list[Pair], told: Told) -> list[lis
 
 
 def _agree(one: int, other: int, told: Told) -> bool:
-    same = all(-1 in (of[one], of[other]) or of[one] == of[other] for of in (told.response, told.model, *told.tokens))
-    return same and bool(told.scope[one] != told.scope[other])
+    """Whether two scopes' rows contradict each other nowhere. Of one model, one may tell the alias that was asked for: where both count, their counts say more."""
+    told_apart = (told.response, *told.tokens) if min(told.tokens[1][one], told.tokens[1][other]) >= 0 else (told.response, told.model, *told.tokens)
+    return bool(told.scope[one] != told.scope[other]) and all(-1 in (of[one], of[other]) or of[one] == of[other] for of in told_apart)
 
 
 def groups_by_id(rows: Ints, told: Told) -> list[list[int]]:

@@ -104,6 +104,12 @@ def test_a_call_without_a_count_is_one_beside_a_parent_that_is_not_here() -> Non
     assert (request["llm_calls"], call["ttft_client_ns"]) == (1, 70_000_000)
 
 
+def test_a_framework_may_tell_the_alias_of_a_model_where_both_count() -> None:
+    alias = {"attributes": {"gen_ai.request.model": "alias"}}
+    assert counted(root(1000), chat(2, 100, 700, scope=OUTER, **alias), twin(9, 110, 695)) == (1, 1)
+    assert counted(root(1000), chat(2, 100, 700, scope=OUTER, out=None, **alias), twin(9, 110, 695)) == (2, 2)
+
+
 def test_a_report_without_a_count_joins_two_that_have_it() -> None:
     assert counted(root(1000), chat(2, 100, 700, scope=OUTER), twin(9, 110, 695), chat(8, 98, 704, scope="traceloop", out=None)) == (1, 1)
 
