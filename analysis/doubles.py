@@ -60,7 +60,7 @@ Pair: TypeAlias = tuple[int, bool, int, int, int]
 
 
 def pairs_by_tokens(rows: Ints, told: Told) -> list[Pair]:
-    """Rows that may be one call: same process, two scopes, equal token counts, the shorter within the longer or near to it. Rows count their tokens or failed."""
+    """Rows that may be one call: same process, two scopes, equal token counts, the shorter in the longer or near to it. Rows count their tokens or failed."""
     order = _in_order(rows, told, *told.tokens)
 
     def fit(one: Ints, other: Ints) -> Bools:
@@ -180,7 +180,7 @@ def groups_of(by_id: list[list[int]], pairs: list[Pair], told: Told) -> list[lis
 
 
 def _agree(one: int, other: int, told: Told) -> bool:
-    """Whether two scopes' rows contradict each other nowhere. Of one model, one may tell the alias that was asked for: where both count, their counts say more."""
+    """Whether two scopes' rows contradict each other nowhere. Of a model, one may tell the alias that was asked for: where both count, the counts say more."""
     told_apart = (told.response, *told.tokens) if min(told.tokens[1][one], told.tokens[1][other]) >= 0 else (told.response, told.model, *told.tokens)
     return bool(told.scope[one] != told.scope[other]) and all(-1 in (of[one], of[other]) or of[one] == of[other] for of in told_apart)
 
