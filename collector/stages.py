@@ -167,7 +167,9 @@ def of_value(key: str, value: str) -> Verdict | None:
     if key in _VALUE_KEYS:
         comment = _SQL_COMMENT.match(value)
         words = value[comment.end() if comment else 0 :].split(None, 1)
-        return _verdict(RANK_ATTRIBUTE, "write", "post") if words and words[0].lower() in _WRITE_VERBS else None
+        verb = words[0].lower() if words else ""
+        # `create_collection` is OpenLIT's.
+        return _verdict(RANK_ATTRIBUTE, "write", "post") if verb in _WRITE_VERBS or verb.partition("_")[0] in _WRITE_VERBS else None
     found = [_verdict(mark_rank(m), m.role, m.stage) for m in marks_by_key().get(key, ()) if value in m.values or value.upper() in m.values]
     return min(found, key=lambda v: v.rank) if found else None
 

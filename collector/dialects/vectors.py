@@ -1,13 +1,14 @@
 """Vector stores as OpenLLMetry's and other instrumentations tell of them: `db.system` in any spelling, and attributes under the store's own name.
 
-Source: payloads of opentelemetry-instrumentation-qdrant 0.62.4; the other stores from opentelemetry-semantic-conventions-ai, untested.
+Source: payloads of opentelemetry-instrumentation-qdrant, -chromadb and -lancedb 0.62.4, -milvus and -pinecone 0.60.0; the names of -weaviate and -marqo 0.62.4.
 """
 
 from collector.dialects import Dialect, Field, SpanName
 
 ORDER = 91
 _STORES = ("qdrant", "pinecone", "chroma", "milvus", "weaviate", "lancedb", "marqo", "elasticsearch", "opensearch", "pgvector", "redis", "faiss")
-_WRITES = "upsert|upload_points|upload_collection|upload_records|insert|update|delete|add|add_documents|create_collection|set_payload|overwrite_payload"
+_STORE = rf"(?:db\.)?(?:{'|'.join(_STORES)})\.(?:\w+\.)*"  # `db.weaviate.collections.data.insert`
+_WRITES = "(?:batch_)?(?:upsert|upload|insert|update|delete|add|create|replace|set|overwrite|flush)"
 DIALECT = Dialect(
     precedence=80,
     name="vectors",
@@ -15,9 +16,8 @@ DIALECT = Dialect(
     scopes=tuple(f"opentelemetry.instrumentation.{store}" for store in ("qdrant", "pinecone", "chromadb", "milvus", "weaviate", "lancedb", "marqo")),
     fields=(Field("operation", "db.vector.operation", rank=8),),
     names=(
-        SpanName(rf"(?:{'|'.join(_STORES)})\.(?:\w+\.)*(?:{_WRITES})", "write", "post"),
-        SpanName(rf"(?:{'|'.join(_STORES)})\.(?:\w+\.)*(?:query|search|get|fetch|query_points|query_batch|search_batch|recommend|hybrid_search|near_text|peek).*",
-                 "plain", "retrieval"),
+        SpanName(rf"{_STORE}{_WRITES}(?:_.*)?", "write", "post"),
+        SpanName(rf"{_STORE}(?:query|search|get|fetch|recommend|discover|scroll|hybrid_search|near_text|peek|graphql|aggregate).*", "plain", "retrieval"),
     ),
     text_keys=("db.query.result", "db.search.result", "db.vector.query.filter"),
 )

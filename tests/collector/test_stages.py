@@ -151,3 +151,12 @@ def test_recorded_phases_of_sglang_have_their_stages() -> None:
     assert {phases[n] for n in phases if "waiting" in n} == {"queue"}
     assert (phases["prefill_forward"], phases["decode_forward"], phases["tokenize"]) == ("prefill", "decode", "prompt")
     assert sum(s["role"] == "engine" for s in recording("sglang-spans").spans) == 12
+
+
+@pytest.mark.parametrize(("name", "role"), [
+    ("db.weaviate.collections.data.insert", "write"), ("db.weaviate.batch.crud_batch.flush", "write"), ("qdrant.batch_update_points", "write"),
+    ("qdrant.delete_payload", "write"), ("marqo.add_documents", "write"), ("milvus.hybrid_search", "plain"), ("db.weaviate.gql.get.do", "plain"),
+    ("qdrant.discover_batch", "plain"), ("redis.get", "plain")])
+def test_what_is_done_with_a_vector_store_is_written_or_found(name: str, role: str) -> None:
+    found = of_name("any", name)
+    assert found is not None and (found.role, found.stage) == (ROLE[role], STAGE["post" if role == "write" else "retrieval"])
