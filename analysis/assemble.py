@@ -29,7 +29,7 @@ from collector.stages import STAGES as STAGE_NAMES
 _K = TypeVar("_K")
 _ABSENT = -1
 TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE = range(4)
-_ERROR, _SERVER, _CLIENT, _CONSUMER = 2, 2, 3, 5
+_ERROR, _SERVER, _CLIENT, _PRODUCER, _CONSUMER = 2, 2, 3, 4, 5
 # OTLP span flags: bit 8 says that bit 9 ("the parent is in another process") is known.
 _HAS_REMOTE, _IS_REMOTE = 0x100, 0x200
 _HTTP_OK, _HTTP_ERROR = 200, 400
@@ -39,6 +39,7 @@ _NESTED = 8  # spans between a chain's step and the model call in it
 _MOST_AT_ONCE = 32  # calls of a trace among which one is looked for: among more nothing tells which it is, and all of them would be compared with all
 # Steps that may be sent over HTTP by a task beside them, and how much of what the server does for one lies within it: it may end after the step has its answer.
 _SENT, _NEARLY = (cp.TOOL, cp.RETRIEVAL, cp.PROMPT), 0.8
+_POLLING = 0.1  # of the time until a job is done: what asks for its result meanwhile
 # From the first chunk that a client's instrumentation saw to the event of the framework above it: 1 to 20 ms measured on two busy cores.
 MAX_PASSED_ON_NS = 100_000_000
 _ROOT_TEXT = ("workload", "tenant", "session", "user_hash")
@@ -142,6 +143,7 @@ class _Batch:
         self.nest_tools()
         self.stand_in()
         self.stream_on()
+        self.wait_for_jobs()
 
     def join_doubles(self) -> None:
         """Put the spans of one call, reported by several instrumentations, under one another."""
@@ -210,13 +212,13 @@ class _Batch:
         steps = np.flatnonzero((self.role == cp.PLAIN) & np.isin(_ints(s, "stage"), _SENT) & np.isin(self.parent, around))
         if not len(steps):
             return
-        steps = self._by_start(steps)
+        steps, kind = self._by_start(steps), _ints(s, "kind")
         beside = _grouped(steps, self.parent[steps].tolist())
         starts = {above: self.start[of].tolist() for above, of in beside.items()}
         for row, client, above in zip(rows.tolist(), sent.tolist(), around.tolist(), strict=True):
             at = bisect.bisect_right(starts.get(above, ()), self.start[client])
             step = beside[above][at - 1] if at else row
-            if _numpy(s, "kind")[row] == _SERVER and self.end[client] <= self.end[step] and self.end[step] - self.start[row] >= _NEARLY * took[row]:
+            if kind[row] == _SERVER and self.end[client] <= self.end[step] and self.end[step] - self.start[row] >= _NEARLY * took[row]:
                 self.parent[row] = step
 
     def end_streams(self) -> None:
@@ -482,6 +484,31 @@ class _Batch:
                 self.end[above] = max(self.end[above], self.end[row])
                 above = int(self.parent[above])
 
+    def wait_for_jobs(self) -> None:
+        """Let what sent a job last until it is done, where the span above did nothing else meanwhile and went on: until the job begins it waits in a queue.
+
+        Else nobody waited: a job that is only handed over makes its request no longer.
+        """
+        kind, self.stage = _ints(self.spans, "kind"), _ints(self.spans, "stage")
+        jobs = np.flatnonzero((kind == _CONSUMER) & (self.parent >= 0))
+        sent = self.parent[jobs]
+        waited = (kind[sent] == _PRODUCER) & (self.role[sent] == cp.PLAIN) & (self.parent[sent] >= 0) & (self.start[jobs] >= self.start[sent])
+        jobs, sent = jobs[waited], sent[waited]
+        within = (self.end[jobs] > self.end[sent]) & (self.end[jobs] <= self.end[self.parent[sent]])
+        jobs, sent = jobs[within], sent[within]
+        if not len(jobs):
+            return
+        other = np.flatnonzero(np.isin(self.parent, self.parent[sent]) & (kind != _PRODUCER) & (self.role != cp.FOLDED))
+        beside = _grouped(other, self.parent[other].tolist())
+        end, self.stage = self.end.copy(), self.stage.copy()
+        for job, row in zip(jobs.tolist(), sent.tolist(), strict=True):
+            rows = beside.get(int(self.parent[row]), [])
+            begun, done = self.end[row], self.end[job]
+            busy = np.minimum(self.end[rows], done) - np.maximum(self.start[rows], begun) if len(rows) <= _MOST_AT_ONCE else np.array([done])
+            if busy[busy > 0].sum() <= _POLLING * (done - begun):
+                end[row], self.stage[row] = max(end[row], done), cp.QUEUE
+        self.end = end
+
     def _by_start(self, rows: Ints) -> Ints:
         out: Ints = rows[np.argsort(self.start[rows], kind="stable")]
         return out
@@ -503,7 +530,7 @@ class _Batch:
         self.bounds: Ints = bounds.astype(np.int64)
         self.paths = cp.critical_paths(Forest(
             bounds=self.bounds, parent=self.parent, true_root=_numpy(s, "parent_id") == 0, start=self.start, end=self.end,
-            role=self.role, stage=_ints(s, "stage"), kind=_ints(s, "kind"), domain=_domains(s),
+            role=self.role, stage=self.stage, kind=_ints(s, "kind"), domain=_domains(s),
             has_tokens=_ints(s, "output_tokens") >= 0, left=self._left(), cancelled=self._cancelled(), ttft=self._first_tokens(), queue=_ints(s, "queue_ns"),
             prefill=_prefill(s), decode=_ints(s, "decode_ns")))
         self._find_retries()

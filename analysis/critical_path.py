@@ -371,7 +371,7 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
             p = parent[p]
             parent[i] = p
         above = call[p]
-        bearing[i] = bearing[p]
+        bearing[i] = -1 if kind[i] == _CONSUMER else bearing[p]  # what is done for a job is not what it waited for
         if role[i] == WRITE:
             role[i] = PLAIN
             stage[i] = POST if start[i] >= last_call_end[trace_of[i]] else RETRIEVAL

@@ -213,7 +213,7 @@ def _settle_below(node: Node, wrappers: set[int], to_engine: set[int], last_call
     assert above is not None
     while above.role == cp.FOLDED and above.above is not None:
         above = above.above
-    node.call, node.bearing = above.call, above.bearing
+    node.call, node.bearing = above.call, None if node.kind == CONSUMER else above.bearing
     if node.role == cp.WRITE:
         node.role, node.stage = cp.PLAIN, cp.POST if node.start >= last_call_end else cp.RETRIEVAL
     if node.role == cp.FOLDED:

@@ -159,4 +159,5 @@ def test_recorded_phases_of_sglang_have_their_stages() -> None:
     ("qdrant.discover_batch", "plain"), ("redis.get", "plain")])
 def test_what_is_done_with_a_vector_store_is_written_or_found(name: str, role: str) -> None:
     found = of_name("any", name)
-    assert found is not None and (found.role, found.stage) == (ROLE[role], STAGE["post" if role == "write" else "retrieval"])
+    assert found is not None
+    assert (found.role, found.stage) == (ROLE[role], STAGE["post" if role == "write" else "retrieval"])
