@@ -256,8 +256,16 @@ def read_samples(con: duckdb.DuckDBPyConnection, name: str, start: datetime | No
     """
     window = {"start": start, "end": end}
     held = int(con.execute(query("metric_samples"), window).fetchall()[0][0])
+    if not held and name in _NO_SAMPLES:
+        return _NO_SAMPLES[name]
     found: pl.DataFrame = con.sql(query(name), params={**window, "model": model, "every": max(1, -(-held // MOST_SAMPLES)), **more}).pl()
+    if name not in _NO_SAMPLES:
+        _NO_SAMPLES[name] = found.clear()
     return found
+
+
+# What each query finds where there is nothing: planning it takes 20 to 40 ms.
+_NO_SAMPLES: dict[str, pl.DataFrame] = {}
 
 
 def _read(con: duckdb.DuckDBPyConnection, window: Window, sql: str, columns: Collection[str]) -> pl.DataFrame:

@@ -1,6 +1,4 @@
 -- From when to when did each instance send each indicator in the window? One row per instance and indicator. Microseconds since 1970.
-select instance, indicator, any_value(raw_name) as raw_name, epoch_us(min(time)) as first_us, epoch_us(max(time)) as last_us, count(distinct time) as samples
-from metric_points($start, $end, $every)
-where ($model::varchar is null or model is null or model = $model)
-group by instance, indicator
+select instance, indicator, raw_name, first_ns // 1000 as first_us, last_ns // 1000 as last_us, samples
+from metric_extent($start, $end, $model, $every)
 order by instance, indicator

@@ -70,3 +70,12 @@ create or replace macro metric_samples(first, until) as table
 select count(*) as n from points
 where indicator is not null and (first::timestamptz is null or time_ns >= epoch_ns(first::timestamptz))
     and (until::timestamptz is null or time_ns < epoch_ns(until::timestamptz) + 1000);
+
+-- From when to when did each instance send each known gauge and counter in [first, until], and how often? One row per instance and indicator, a_model's or of no model.
+create or replace macro metric_extent(first, until, a_model, every) as table
+select instance, indicator, any_value(name) as raw_name, min(time_ns) as first_ns, max(time_ns) as last_ns, count(distinct time_ns) as samples
+from points
+where kind in (1, 2) and indicator is not null and value is not null and (a_model::varchar is null or model is null or model = a_model::varchar)
+    and (first::timestamptz is null or time_ns >= epoch_ns(first::timestamptz))
+    and (until::timestamptz is null or time_ns < epoch_ns(until::timestamptz) + 1000) and is_read(time_ns, first, until, every)
+group by instance, indicator;

@@ -1,5 +1,6 @@
 """Small real stores for tests: DuckDB with the collector's own schema and views, and rows with sensible defaults."""
 
+import weakref
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,12 +44,25 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def store() -> duckdb.DuckDBPyConnection:
-    """Return an empty in-memory store with the collector's schema and views."""
+    """Return an empty in-memory store with the collector's schema and views: one that nobody holds any more, emptied, which takes a fifth of making one."""
+    made, meta = _unused.pop() if _unused else _new_store()
+    for (table,) in made.execute("select table_name from duckdb_tables() where database_name = 'memory'").fetchall():
+        made.execute(f"truncate {table}")
+    made.executemany("insert into meta values (?, ?)", meta)
+    con = made.cursor()
+    weakref.finalize(con, _unused.append, (made, meta))
+    return con
+
+
+_unused: list[tuple[duckdb.DuckDBPyConnection, list[tuple[str, str]]]] = []
+
+
+def _new_store() -> tuple[duckdb.DuckDBPyConnection, list[tuple[str, str]]]:
     con = duckdb.connect(config={"asof_loop_join_threshold": 0})
     con.execute(f"attach '{empty_store()}' as empty (read_only)")
     con.execute("copy from database empty to memory")
     con.execute("detach empty")
-    return con
+    return con, con.execute("from meta").fetchall()
 
 
 def requests(n: int, *, every_s: float = 1.0, **columns: Any) -> pl.DataFrame:
