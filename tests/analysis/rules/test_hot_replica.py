@@ -34,6 +34,15 @@ def test_fires_on_a_third_more_than_its_share_where_only_its_requests_wait() -> 
             assert finding.evidence["gini_now"] < 0.15
 
 
+@pytest.mark.parametrize("always", [True, False])
+def test_a_replica_that_is_full_has_hardly_more_than_its_share_but_the_longest_waits_all_the_time(always: bool) -> None:
+    n = np.arange(N)
+    replica = np.where(LATE & (n % 16 == 0), 1, EVEN)
+    waits = LATE & (replica == 1) & (always | (n < 900))
+    frame, calls = fleet(replica, queue_ms=np.where(waits, 5_000.0, 5.0))
+    assert (of(run(frame, calls=[calls], slo=E2E), "hot_replica") is not None) is always
+
+
 def test_silent_when_the_load_is_even() -> None:
     found = run(*(pair := fleet(EVEN, queue_ms=np.where(LATE & (EVEN == 1), 5_000.0, 5.0)))[:1], calls=[pair[1]], slo=E2E)
     assert found.verdict.stage == "queue"
