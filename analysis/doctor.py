@@ -79,9 +79,11 @@ def _service(name: str, rows: list[dict[str, Any]], of_traces: dict[str, Any]) -
             continue
         seen[field] = total[field] / total[among]
         if not total[field]:
-            missing.append(Missing(field=field, hides=hides, switch_on=_hint(field, rows) or switch_on))
+            missing.append(Missing(field=field, hides=hides, switch_on=_hint(field, rows, of_call=among != "traces") or switch_on))
     if total["answered"] and not total["streams"]:
-        missing.insert(0, Missing(field="ttft", hides="TTFT", switch_on=_hint("ttft", rows) or "streaming: no call of this service was seen to stream"))
+        hint = _hint("ttft", rows)
+        unseen = "streaming: no call of this service was seen to stream"
+        missing.insert(0, Missing(field="ttft", hides="TTFT", switch_on=f"{unseen}; where some do, {hint}" if hint else unseen))
     if total["agents"] and not total["calls"]:
         missing.append(Missing(field="model_call", hides="all that models do for its agents",
                                switch_on="an instrumentation of the provider's client beside the agents' own (opentelemetry-instrumentation-genai-openai)"))
@@ -93,9 +95,9 @@ def _service(name: str, rows: list[dict[str, Any]], of_traces: dict[str, Any]) -
         unknown_spans=sum(row["spans"] for row in rows if not row["dialect"]), unplaced_spans=total["unplaced"], seen=seen, never_seen=missing)
 
 
-def _hint(field: str, rows: list[dict[str, Any]]) -> str | None:
-    """What the vocabulary of most model calls says of a field that its senders leave out."""
-    spoken = [row["dialect"] for row in sorted(rows, key=lambda row: -row["calls"]) if row["calls"]]
+def _hint(field: str, rows: list[dict[str, Any]], *, of_call: bool = True) -> str | None:
+    """What the vocabulary of most model calls says of a field that its senders leave out; where any span of a trace may tell it, any vocabulary's, too."""
+    spoken = [row["dialect"] for row in sorted(rows, key=lambda row: (-row["calls"], -row["spans"])) if row["calls"] or not of_call]
     hints = {d.name: dict(d.hints) for d in dialects()}
     return next((hints[name][field] for name in spoken if field in hints.get(name, {})), None)
 

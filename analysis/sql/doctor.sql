@@ -16,7 +16,7 @@ select service, dialect, count(*) as spans, max(instance) as instance, max(versi
     count(*) filter (role in ('llm', 'engine') and status <> 'error' and response_id is not null) as response_id,
     count(*) filter (role in ('llm', 'engine') and status <> 'error' and finish_reason is not null) as finish_reason,
     count(*) filter (role in ('llm', 'engine') and status = 'error' and error_type is not null) as error_type,
-    count(*) filter (queue_ms is not null) as queue, count(*) filter (stage = 'other' and role = 'plain') as unplaced
+    count(*) filter (queue_ms is not null) as queue, count(*) filter (stage = 'other' and role = 'plain' and kind is distinct from 'producer') as unplaced
 from v_spans
 where ($start::timestamptz is null or start >= $start::timestamptz)
     and ($end::timestamptz is null or start < $end::timestamptz)

@@ -108,7 +108,8 @@ DIALECT = Dialect(
     first_token_events=("first_token", "llm.first_token"),
     event_fields=(EventField("error_type", "exception", "exception.type", failed=True), EventField("finish_reason", "gen_ai.choice", "finish_reason")),
     hints=(
-        ("ttft", "opentelemetry-instrumentation-genai-openai, which records it (-openai-v2 does not), and streaming"),
+        ("ttft", "opentelemetry-instrumentation-genai-openai or -genai-anthropic, which record it (-openai-v2 and OpenLLMetry's for Anthropic, Bedrock and"
+                 " Google do not), or the engine's own spans"),
         ("finish_reason", "the logs exporter too (-openai-v2 tells it of streams in log events only), or opentelemetry-instrumentation-genai-openai"),
     ),
     cached_apart=("opentelemetry.instrumentation.botocore.bedrock-runtime", "openlit.instrumentation.anthropic"),
@@ -120,6 +121,9 @@ DIALECT = Dialect(
             *(Metric(f"gen_ai.client.{what}.duration{suffix}", "client_e2e", where=(("gen_ai.operation.name", name),)) for name in sorted(GENERATION)),
             Metric(f"gen_ai.client.{what}.time_to_first_chunk{suffix}", "client_ttft"),
             Metric(f"gen_ai.client.{what}.time_per_output_chunk{suffix}", "client_chunk_gap"))),
+        # Texts to embed are no prompts.
+        *(Metric(f"gen_ai.client.token.usage{suffix}", "embedding_length", where=(("gen_ai.operation.name", "embeddings"),), sum_as="embedding_tokens")
+          for suffix in ("", "_token", "_tokens")),
         *(Metric(f"gen_ai.client.token.usage{suffix}", f"client_{name}_length", where=(("gen_ai.token.type", name),), sum_as=f"client_{name}_tokens")
           for suffix in ("", "_token", "_tokens") for name in ("input", "output")),
         *(Metric(f"gen_ai.client.inference.usage.{name}_tokens", f"client_{name}_tokens") for name in ("input", "output")),

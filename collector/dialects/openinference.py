@@ -82,8 +82,8 @@ DIALECT = Dialect(
         SpanName(r"\w+\._a?prepare_\w+", "plain", "prompt", _LLAMA_INDEX, strong=True),
     ),
     first_token_events=("First Token Stream Event",),
-    hints=(("ttft", "openinference-instrumentation-openai beside the framework's, which tells it of streams: LangChain's and OpenAI-Agents'"
-              " record none, nor do those of Anthropic, Bedrock and Google"),
+    hints=(("ttft", "openinference-instrumentation-openai for Python beside the framework's, which tells it of streams (LangChain's, OpenAI-Agents' and those"
+                    " for JavaScript record none); for Anthropic its SDK's own spans (from version 2 on) or opentelemetry-instrumentation-genai-anthropic"),
            ("response_id", "openinference-instrumentation-openai beside the framework's, or pass traceparent on to the engine")),
     text_keys=("input.value", "output.value", "llm.prompt_template.template", "llm.prompt_template.variables", "llm.prompts"),
 )

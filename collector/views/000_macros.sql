@@ -23,10 +23,10 @@ create or replace macro indicator_unit(indicator) as case
         then '1/s'
     when indicator in ('prompt_tokens', 'output_tokens', 'prefix_cache_hits', 'prefix_cache_queries', 'external_prefix_cache_hits',
                        'external_prefix_cache_queries', 'cached_prompt_tokens', 'spec_draft_tokens', 'spec_accepted_tokens', 'throughput', 'processed_tokens',
-                       'client_input_tokens', 'client_output_tokens', 'gateway_input_tokens', 'gateway_output_tokens', 'gateway_cached_tokens',
+                       'client_input_tokens', 'client_output_tokens', 'embedding_tokens', 'gateway_input_tokens', 'gateway_output_tokens', 'gateway_cached_tokens',
                        'gateway_reasoning_tokens') then 'tokens/s'
     when indicator in ('kv_capacity', 'kv_block_tokens', 'batch_tokens', 'input_length', 'output_length', 'cached_length', 'uncached_length', 'max_tokens',
-                       'spec_accept_length', 'spec_accepted_length', 'client_input_length', 'client_output_length', 'remaining_tokens') then 'tokens'
+                       'spec_accept_length', 'spec_accepted_length', 'client_input_length', 'client_output_length', 'embedding_length', 'remaining_tokens') then 'tokens'
     when indicator in ('kv_blocks', 'kv_blocks_used') then 'blocks'
     when indicator in ('kv_blocks_reused', 'kv_blocks_missed') then 'blocks/s'
     when indicator in ('gpu_mem_used', 'gpu_mem_free') then 'bytes'
@@ -50,7 +50,7 @@ create or replace macro is_summed(indicator) as indicator in ('queue_depth', 'ru
     'finished', 'slo_violations', 'prompt_tokens', 'output_tokens', 'prefix_cache_hits', 'prefix_cache_queries', 'external_prefix_cache_hits',
     'external_prefix_cache_queries', 'cached_prompt_tokens', 'spec_drafts', 'spec_draft_tokens', 'spec_accepted_tokens', 'throughput', 'processed_tokens',
     'kv_capacity', 'kv_blocks_reused', 'kv_blocks_missed', 'gpu_mem_used', 'gpu_mem_free', 'memory_traffic', 'flops', 'e2e_total', 'queue_total', 'inference_total',
-    'client_input_tokens', 'client_output_tokens', 'gateway_running', 'gateway_requests', 'gateway_failures', 'gateway_calls', 'gateway_call_failures', 'fallbacks',
+    'client_input_tokens', 'client_output_tokens', 'embedding_tokens', 'gateway_running', 'gateway_requests', 'gateway_failures', 'gateway_calls', 'gateway_call_failures', 'fallbacks',
     'failed_fallbacks', 'cooldowns', 'response_cache_hits', 'response_cache_misses', 'gateway_input_tokens', 'gateway_output_tokens', 'gateway_cached_tokens',
     'gateway_reasoning_tokens');
 

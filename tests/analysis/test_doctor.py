@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import pytest
+import zstandard
 
-from analysis.doctor import Checkup, Service, examine, render
+from analysis.doctor import Checkup, Service, examine, render, said
 from analysis.window import Window
 from collector.stages import dialects
 from tests.collector.oracle_build import CLIENT, Made, body, chat
 from tests.collector.oracle_otlp import bodies
 from tests.collector.oracle_store import pipeline, send
+
+SENDERS = Path(__file__).parent.parent / "collector" / "data" / "senders"
 
 
 @functools.cache
@@ -48,6 +52,21 @@ def test_what_a_sender_can_switch_on_is_said_in_its_own_words() -> None:
     told = {m.field: m.switch_on for m in only(checkup("semconv-openai-v2")).never_seen}
     assert "genai-openai" in told["ttft"]
     assert "v1 callback" in {m.field: m.switch_on for m in only(checkup("litellm-sdk")).never_seen}["ttft"]
+
+
+@pytest.mark.parametrize(("name", "field", "remedy"), [
+    ("celery", "ttft", "no call of this service was seen to stream"), ("openllmetry-anthropic", "ttft", "-genai-anthropic"),
+    ("openinference-anthropic", "ttft", "its SDK's own spans"), ("litellm-v1", "ttft", "LITELLM_OTEL_V2"), ("langsmith", "ttft", "nothing at LangSmith"),
+    ("langfuse-js", "response_id", "nothing at Langfuse"), ("openllmetry-llama-index", "session", "set_association_properties"),
+    ("genai-anthropic", "session", "gen_ai.conversation.id")])
+def test_what_is_to_be_switched_on_is_true_of_the_package(name: str, field: str, remedy: str) -> None:
+    found = sorted(SENDERS.glob(f"{name}/*.traces.pb.zst")) or [SENDERS / f"{name}.traces.zst"]
+    with pipeline() as one:
+        send(one, [zstandard.ZstdDecompressor().decompress(path.read_bytes(), max_output_size=1 << 24) for path in found])
+        with one.store.reading() as con:
+            services = examine(con, Window()).services
+    assert {remedy in m.switch_on for s in services for m in s.never_seen if m.field == field} == {True}
+    assert not any("spans of no stage" in line for s in services for line in said(s)[1])
 
 
 def test_spans_that_nobody_knows_are_counted_and_the_remedy_is_named() -> None:

@@ -569,3 +569,12 @@ def test_any_bytes_are_points_or_a_refusal(content: bytes) -> None:
         decode_points(content, RULES)
     except BadPayload as error:
         assert "metrics" in str(error)
+
+
+@pytest.mark.parametrize(("operation", "indicator", "summed"), [
+    ("chat", "client_input_length", "client_input_tokens"), ("embeddings", "embedding_length", "embedding_tokens"), (None, "client_input_length", "client_input_tokens")])
+def test_texts_to_embed_are_no_prompts(operation: str | None, indicator: str, summed: str) -> None:
+    told = {"gen_ai.token.type": "input"} | ({"gen_ai.operation.name": operation} if operation else {})
+    found = find_indicator("gen_ai.client.token.usage", told)
+    assert found is not None
+    assert (found.indicator, found.sum_as) == (indicator, summed)
