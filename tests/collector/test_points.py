@@ -572,7 +572,8 @@ def test_any_bytes_are_points_or_a_refusal(content: bytes) -> None:
 
 
 @pytest.mark.parametrize(("operation", "indicator", "summed"), [
-    ("chat", "client_input_length", "client_input_tokens"), ("embeddings", "embedding_length", "embedding_tokens"), (None, "client_input_length", "client_input_tokens")])
+    ("chat", "client_input_length", "client_input_tokens"), ("embeddings", "embedding_length", "embedding_tokens"),
+    (None, "client_input_length", "client_input_tokens")])
 def test_texts_to_embed_are_no_prompts(operation: str | None, indicator: str, summed: str) -> None:
     told = {"gen_ai.token.type": "input"} | ({"gen_ai.operation.name": operation} if operation else {})
     found = find_indicator("gen_ai.client.token.usage", told)
