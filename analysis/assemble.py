@@ -137,6 +137,7 @@ class _Batch:
         self.end_streams()
         self.count_choices()
         self.join_doubles()
+        self.free_servers()
         self.join_engines()
         self.nest_prefills()
         self.follow_streams()
@@ -163,6 +164,25 @@ class _Batch:
         if (np.diff(self.trace) < 0).any():
             self._sort()
         self.spans = doubles.share(self.spans, self.parent, self.role, self.start, self.end)
+
+    def free_servers(self) -> None:
+        """Let a span that serves a request and was given a call's values be the request, where spans in it tell of calls: LiteLLM's callback writes on the span
+        that is active. It stays the call if it alone counts tokens."""
+        s = self.spans
+        servers = np.flatnonzero((self.role == cp.LLM) & (_ints(s, "kind") == _SERVER))
+        servers = servers[s.column("route").take(pa.array(servers)).is_valid().to_numpy()]
+        if not len(servers):
+            return
+        counted = _ints(s, "output_tokens") >= 0
+        wanted = set(servers.tolist())
+        inside: dict[int, bool] = {}
+        for row in np.flatnonzero(self.role == cp.LLM)[np.isin(self.trace[self.role == cp.LLM], self.trace[servers])].tolist():
+            for above in doubles.above(row, self.parent):
+                if above in wanted:
+                    inside[above] = inside.get(above, False) or bool(counted[row])
+        asked = [row for row, counts in inside.items() if counts or not counted[row]]
+        self.role = self.role.copy()
+        self.role[asked] = cp.CONTAINER
 
     def join_handed_over(self) -> None:
         """Let a model call last until its first token, where its span ended when the stream was handed over (LlamaIndex), and until the end of the call of

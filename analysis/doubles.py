@@ -309,6 +309,14 @@ def replaced(spans: pa.Table, name: str, values: dict[int, Any]) -> pa.Table:
     return spans.set_column(spans.column_names.index(name), name, new)
 
 
+def above(row: int, parent: Any) -> Iterator[int]:
+    """The rows that `row` is in, from its parent outwards."""
+    for _ in range(_MAX_DEPTH):
+        if (row := int(parent[row])) < 0:
+            return
+        yield row
+
+
 def is_below(row: int, ancestor: int, parent: Any) -> bool:
     """Whether `ancestor` is above `row` (or `row` itself)."""
     for _ in range(_MAX_DEPTH):

@@ -400,6 +400,13 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
         if stages.is_network_key(key):
             network[grouped.owner[at]] = True
     _classify_names(raw, say)
+    for key in stages.URL_KEYS:
+        at = grouped.positions(key)
+        if at is None or not len(at := at[kinds[grouped.owner[at]] == _CLIENT]):
+            continue
+        urls = grouped.text(at).dictionary_encode()
+        for code in np.flatnonzero(pc.match_substring_regex(urls.dictionary, stages.MODEL_PATHS).to_numpy(zero_copy_only=False)).tolist():
+            say(grouped.owner[at[urls.indices.to_numpy(zero_copy_only=False) == code]], stages.of_url(urls.dictionary[code].as_py()))
     server = (kinds == 2) | (kinds == 5)
     say(np.flatnonzero(server), stages.CONTAINER)
     say(np.flatnonzero((kinds == 3) & network), stages.NETWORK)
@@ -589,6 +596,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     role, stage = classify(raw, grouped, kinds)
     columns = _canonical(grouped, kinds, start, rules)
     _count_apart(columns, raw)
+    _without_nothing(columns, role)
     _milliseconds_as_seconds(columns, duration)
     columns["tenant"] = _tenants(columns["tenant"], raw, role)
     status = _failed(raw, grouped, np.where((raw.status >= 0) & (raw.status <= 2), raw.status, 0).astype(np.uint8))
@@ -764,6 +772,17 @@ def _count_apart(columns: dict[str, Any], raw: RawSpans) -> None:
             mask = np.zeros(len(tokens), dtype=bool)
             mask[list(values)] = True
             columns[name] = pc.replace_with_mask(columns[name], pa.array(mask), pa.array([values[row] for row in sorted(values)], pa.int64()))
+
+
+def _without_nothing(columns: dict[str, Any], role: Ints) -> None:
+    """Take the counts from model calls that tell of no token at all, sent or received: nobody counted (LiteLLM's streams without usage). In place."""
+    tokens, output = columns["input_tokens"], columns["output_tokens"]
+    if output.null_count == len(output) or pc.min(output).as_py():
+        return
+    nothing = pc.fill_null(pc.and_(pc.equal(tokens, 0), pc.equal(output, 0)), False).to_numpy(zero_copy_only=False) & (role == stages.ROLE["llm"])
+    if nothing.any():
+        for name in ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens"):
+            columns[name] = pc.if_else(pa.array(nothing), pa.scalar(None, pa.int64()), columns[name])
 
 
 @stages.derived

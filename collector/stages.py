@@ -85,7 +85,11 @@ _VALUE_KEYS = ("db.operation.name", "db.operation", "db.statement", "db.query.te
 # What tools put before a statement for whoever reads the database's log.
 _SQL_COMMENT = re.compile(r"(?:\s|/\*.*?\*/|--[^\n]*\n)+", re.DOTALL)
 _NETWORK_KEYS = frozenset({"http.request.method", "http.method", "url.full", "http.url", "rpc.system", "rpc.system.name"})
-
+# What a client asked of models that make no text, over plain HTTP: the last part of the path (OpenAI, Cohere, Jina, Voyage, Ollama, text-embeddings-inference;
+# Gemini's methods; Bedrock's models by their names).
+URL_KEYS = ("url.full", "http.url", "url.path", "http.target")
+_FINDS = r"/(?:re-?rank(?:ing)?|embed(?:dings?|_all|_sparse)?)|:(?:batchE|e)mbedContents?|/model/[^/?#]*(?:embed|rerank)[^/?#]*/invoke"
+MODEL_PATHS = rf"^[^?#]*(?:{_FINDS}|/moderations)/?(?:[?#]|$)"
 
 _own: Dialect | None = None
 _derived: list[Callable[[], None]] = []
@@ -203,6 +207,11 @@ def of_name(scope: str, name: str) -> Verdict | None:
         if words.search(name if stage == "tool" else parted):
             return _verdict(RANK_NAME, "plain", stage)
     return None
+
+
+def of_url(url: str) -> Verdict:
+    """What a URL that MODEL_PATHS is in says of a client's span."""
+    return _verdict(RANK_NAME, "plain", "guardrail" if re.match(r"[^?#]*/moderations/?(?:[?#]|$)", url) else "retrieval")
 
 
 def is_network_key(key: str) -> bool:

@@ -122,6 +122,17 @@ def test_equal_calls_of_two_requests_at_one_time_stay_with_their_requests() -> N
     assert len(calls) == 2
 
 
+def test_a_request_that_was_given_its_calls_values_is_the_request() -> None:
+    said = {"gen_ai.operation.name": "chat"}
+    counts = said | {"gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 10}
+    failed = [chat(2, 100, 200, out=None, status=ERROR), chat(3, 300, 400, out=None, status=ERROR)]
+    for attributes, calls in ((said, failed), (counts, [chat(2, 100, 200), chat(3, 300, 400)])):
+        [request], rows = assembled(root(1000, attributes=attributes, status=ERROR), *calls)
+        assert ([c["duration_ns"] for c in rows], request["llm_calls"]) == ([100_000_000] * 2, 2)
+    # Alone, or alone in counting, it is what tells of the call.
+    assert counted(root(1000, attributes=counts)) == counted(root(1000, attributes=counts), chat(2, 100, 200, out=None)) == (1, 1)
+
+
 def side_by_side(*offsets: float, step: int = 1, **inner: Any) -> list[Made]:
     """Calls of a graph's step and, beside the step, what the client library tells of them without a count."""
     told = {"scope": INNER, "out": None, "ttft": 50} | inner

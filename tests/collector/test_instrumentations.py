@@ -84,3 +84,19 @@ def test_model_calls_name_their_vocabulary(name: str) -> None:
     held_ = stored(name)
     calls = {call["span_id"] for call in held_.calls}
     assert sorted({span["dialect"] for span in held_.spans if span["span_id"] in calls}) == truth(name)["dialects"]
+
+
+def test_a_request_to_flask_lasts_until_the_end_of_the_answer_that_its_span_does_not_wait_for() -> None:
+    found = stored("otel-fastapi-flask")
+    calls = {call["trace_id"]: call for call in found.calls}
+    spans = {span["trace_id"]: span for span in found.spans if span["kind"] == "server" and span["name"] == "POST /fask"}
+    requests = [request for request in found.requests if request["route"] == "/fask"]
+    assert len(requests) == len(spans) == 2
+    for request in requests:
+        call = calls[request["trace_id"]]
+        before_ms = (call["start"] - request["start"]) / 1000
+        # The server's own numbers: a first token after 82 ms, 16 tokens.
+        assert call["ttft_ms"] >= 82
+        assert request["ttft_ms"] == pytest.approx(before_ms + call["ttft_ms"], abs=0.002)
+        assert request["e2e_ms"] == pytest.approx(before_ms + call["e2e_ms"], abs=0.002)
+        assert spans[request["trace_id"]]["duration_ms"] < request["ttft_ms"]

@@ -152,6 +152,17 @@ def test_seconds_become_nanoseconds(seconds: Any, ns: int | None) -> None:
     assert row(("gen_ai.response.time_to_first_chunk", seconds))["ttft_ns"] == ns
 
 
+def test_a_call_of_no_token_at_all_was_not_counted() -> None:
+    def counts(**attributes: Any) -> list[int | None]:
+        said = {f"gen_ai.usage.{name}_tokens": value for name, value in attributes.items()}
+        row = normalize(decode.decode_spans([body(Made(1, "x", 0, 10, attributes={"gen_ai.operation.name": "chat", **said}))]), Rules()).spans.to_pylist()[0]
+        return [row["input_tokens"], row["output_tokens"], row["reasoning_tokens"]]
+
+    assert counts(input=0, output=0, reasoning=0) == [None, None, None]
+    assert counts(input=9, output=0, reasoning=0) == [9, 0, 0]
+    assert counts(output=0) == [None, 0, None]
+
+
 def test_the_first_present_and_readable_source_wins_by_rank() -> None:
     old, new = "gen_ai.usage.prompt_tokens", TOKENS
     assert row((old, 1), (new, 2))["input_tokens"] == 2

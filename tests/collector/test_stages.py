@@ -106,6 +106,20 @@ def test_an_engines_own_span_names_hold_under_its_scope_only(scope: str, name: s
     assert classified(name, scope=scope) == expected
 
 
+@pytest.mark.parametrize(("url", "stage"), [
+    ("https://api.cohere.com/v2/rerank", "retrieval"), ("http://tei:8080/embed?truncate=true", "retrieval"),
+    ("https://api.openai.com/v1/embeddings", "retrieval"),
+    ("https://x.openai.azure.com/openai/deployments/e/embeddings?api-version=1", "retrieval"), ("http://localhost:11434/api/embed", "retrieval"),
+    ("https://g/v1beta/models/e:batchEmbedContents", "retrieval"),
+    ("https://b/model/amazon.titan-embed-text-v2:0/invoke", "retrieval"),
+    ("https://api.openai.com/v1/moderations", "guardrail"), ("https://shop/rerank-orders", "network"), ("https://shop/embedded", "network"),
+    ("https://shop/embed/player.js", "network"), ("https://shop/find?next=/v1/rerank", "network"), ("https://b/model/anthropic.claude/invoke", "network")])
+@pytest.mark.parametrize("key", ["url__full", "http__url"])
+def test_a_path_tells_what_a_client_asked_a_model_for_over_plain_http(url: str, stage: str, key: str) -> None:
+    assert classified("POST", CLIENT, http__request__method="POST", **{key: url}) == ("plain", stage)
+    assert classified("POST", SERVER, http__request__method="POST", **{key: url}) == ("container", "other")
+
+
 def test_a_name_with_many_readings_is_read_once_the_same_way() -> None:
     first = of_name("test", "guardrail retrieve prompt")
     assert first is not None
