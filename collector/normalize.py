@@ -410,7 +410,23 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
     server = (kinds == 2) | (kinds == 5)
     say(np.flatnonzero(server), stages.CONTAINER)
     say(np.flatnonzero((kinds == 3) & network), stages.NETWORK)
+    stored = _stored_answers(grouped)
+    stored = stored[role[stored] == stages.ROLE["llm"]]
+    say(stored[~server[stored]], stages.STORED_ANSWER)
+    say(stored[server[stored]], stages.SERVED_STORED)
     return role, stage
+
+
+def _stored_answers(grouped: Grouped) -> Ints:
+    """The spans whose attributes say that an answer came out of a cache of answers."""
+    found = [np.zeros(0, dtype=np.int64)]
+    for key, path in (stored for dialect in stages.dialects() for stored in dialect.stored_answers):
+        at = grouped.positions(key)
+        if at is not None:
+            told = grouped.text(at).dictionary_encode()
+            said = np.array([bool(readers.at(readers.document(text), path)) for text in told.dictionary.to_pylist()], dtype=bool)
+            found.append(grouped.owner[at[said[told.indices.to_numpy(zero_copy_only=False)]]])
+    return np.concatenate(found)
 
 
 def _classify_names(raw: RawSpans, say: Callable[[Ints, stages.Verdict], None]) -> None:

@@ -80,6 +80,8 @@ def _verdict(rank: int, role: str, stage: str) -> Verdict:
 
 CONTAINER = _verdict(RANK_KIND + 5, "container", "other")
 NETWORK = _verdict(RANK_KIND, "plain", "network")
+# What seemed a model call, and the server's span that was given one's values, where the answer came out of a cache of answers: no model worked.
+STORED_ANSWER, SERVED_STORED = _verdict(RANK_ATTRIBUTE - 1, "plain", "gateway"), _verdict(RANK_ATTRIBUTE - 1, "container", "other")
 # Attributes that hold a statement or its first word: writing or reading.
 _VALUE_KEYS = ("db.operation.name", "db.operation", "db.statement", "db.query.text", "db.query.summary")
 # What tools put before a statement for whoever reads the database's log.
@@ -125,7 +127,8 @@ def fold(key: str) -> str:
 @derived
 def _spelled() -> dict[str, str]:
     """Spelling -> known attribute key; a key is its own spelling before it is another's."""
-    keys = [f.key for d in dialects() for f in d.fields] + [m.key for d in dialects() for m in d.marks] + [key for d in dialects() for key, _ in d.failures]
+    keys = [f.key for d in dialects() for f in d.fields] + [m.key for d in dialects() for m in d.marks]
+    keys += [key for d in dialects() for key, _ in (*d.failures, *d.stored_answers)]
     out = {fold(key): key for key in reversed([*keys, *_VALUE_KEYS, *_NETWORK_KEYS])}
     return out | {key: key for key in keys}
 

@@ -27,8 +27,8 @@ MODEL_STAGES = ("queue_ms", "prefill_ms", "decode_ms", "first_token_ms", "genera
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """What a run was and what its package leaves out: `requests` of the application, `failed` calls as the package tells them, answers from its own cache
-    (`again`), columns that it never (`absent`) or sometimes (`sometimes`) tells, how many spans have a stage that is no model's, who was asked for."""
+    """What a run was and what its package leaves out: `requests` of the application, `failed` calls as the package tells them, columns that it never
+    (`absent`) or sometimes (`sometimes`) tells, how many spans have a stage that is no model's, who was asked for."""
 
     requests: int
     failed: int
@@ -36,7 +36,6 @@ class Sender:
     dialect: str
     absent: frozenset[str] = frozenset()
     sometimes: frozenset[str] = frozenset()
-    again: int = 0
     user: bool = True
     attempts: tuple[int, ...] = ()  # where told, those above one
 
@@ -45,7 +44,8 @@ RUNS = {
     "agent-framework": Sender(6, 1, {"tool": 1}, "genai", absent=frozenset({"ttft_ms"}), user=False),
     "agno-double": Sender(5, 1, {"tool": 1}, "openinference"),
     "google-adk": Sender(10, 3, {"tool": 2}, "adk", absent=frozenset({"ttft_ms", "response_id"}), sometimes=frozenset({"finish_reason"}), user=False),
-    "litellm-v1": Sender(12, 3, {"guardrail": 39, "retrieval": 1}, "litellm", absent=frozenset({"ttft_ms"}), sometimes=frozenset({"response_id"}), again=1),
+    "litellm-v1": Sender(12, 3, {"guardrail": 39, "retrieval": 1, "gateway": 1}, "litellm", absent=frozenset({"ttft_ms"}),
+                         sometimes=frozenset({"response_id"})),
     "litellm-v2": Sender(12, 3, {"guardrail": 13, "queue": 18, "retrieval": 1}, "litellm", absent=frozenset({"reasoning_tokens"}),
                          sometimes=frozenset({"response_id"}), attempts=(2, 3)),
     "langsmith": Sender(8, 1, {"tool": 2, "retrieval": 1, "prompt": 1, "post": 1}, "langsmith", absent=frozenset({"ttft_ms"}),
@@ -88,7 +88,7 @@ def truth(name: str) -> tuple[Row, ...]:
 
 
 def answered(name: str) -> list[tuple[Row, Row]]:
-    """(call, what the provider saw of it), by response id where it is told, else in order; an answer from a cache stands for no request to the provider."""
+    """(call, what the provider saw of it), by response id where it is told, else in order."""
     calls = {id(c): c for c in run(name).calls if not c["error"]}
     by_id: dict[str, Row] = {}
     for call in calls.values():
@@ -109,7 +109,7 @@ def test_every_run_is_told_of() -> None:
 def test_calls_and_requests_are_counted_once(name: str) -> None:
     found, sender = run(name), RUNS[name]
     assert len(found.requests) == sender.requests
-    assert Counter(c["error"] for c in found.calls) == +Counter({False: len(truth(name)) + sender.again, True: sender.failed})
+    assert Counter(c["error"] for c in found.calls) == +Counter({False: len(truth(name)), True: sender.failed})
     assert {s["dialect"] for s in found.spans if s["role"] == "llm"} == {sender.dialect}
 
 
@@ -161,6 +161,17 @@ def test_stages_users_and_attempts_are_told(name: str) -> None:
     assert {stage: counts[stage] for stage in sender.stages} == sender.stages
     assert any(r["user_hash"] for r in found.requests) == sender.user
     assert sorted(c["attempts"] for c in found.calls if (c["attempts"] or 0) > 1) == list(sender.attempts)
+
+
+def test_an_answer_out_of_a_gateways_cache_is_a_request_without_a_model_call() -> None:
+    found = run("litellm-v1")
+    [stored] = [s for s in found.spans if s["stage"] == "gateway"]
+    [made] = [c for c in found.calls if c["response_id"] == stored["response_id"]]
+    assert made["end"] < stored["start"]
+    assert made["e2e_ms"] > 5 * stored["duration_ms"]
+    [request] = [r for r in found.requests if r["trace_id"] == stored["trace_id"]]
+    assert (request["llm_calls"], request["ttft_ms"], request["output_tokens"], request["model"], request["status"]) == (0, None, None, None, "ok")
+    assert request["e2e_ms"] > request["gateway_ms"] == pytest.approx(stored["duration_ms"], abs=1)
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -74,6 +74,20 @@ def test_attributes_say_what_a_span_is(attributes: dict[str, Any], expected: tup
     assert classified(**attributes) == expected
 
 
+KEY = '{"model_id": null, "cache_key": "d615a807"}'
+
+
+@pytest.mark.parametrize(("operation", "kind", "hidden", "expected"), [
+    ("acompletion", INTERNAL, KEY, ("plain", "gateway")),
+    ("acompletion", INTERNAL, '{"cache_key": null}', ("llm", "generation")),
+    ("acompletion", INTERNAL, '{"cache_key": "d6', ("llm", "generation")),
+    ("acompletion", SERVER, KEY, ("container", "other")),  # the application's own span, which was given the call's values
+    ("aembedding", INTERNAL, KEY, ("plain", "retrieval"))])
+def test_an_answer_out_of_a_cache_of_answers_is_no_model_call(operation: str, kind: int, hidden: str, expected: tuple[str, str]) -> None:
+    said = {"gen_ai__operation__name": operation, "gen_ai__usage__output_tokens": 6, "hidden_params": hidden}
+    assert classified("litellm_request", kind, "litellm", **said) == expected
+
+
 def test_the_earlier_rule_wins() -> None:
     chat = {"gen_ai__operation__name": "chat"}
     assert classified(overrun__stage="tool", gen_ai__latency__e2e=1.0, **chat) == ("plain", "tool")
