@@ -251,12 +251,9 @@ class Writer:
                     self._wake.wait()
                 if self._closing and not (self._bodies or self._jobs):
                     return
-                self._linger()
+                bodies = self._take() if self._linger() else []
                 jobs = list(self._jobs)
                 self._jobs.clear()
-                bodies = self._take()
-            for job in jobs:
-                self._run_job(job)
             if bodies:
                 began = time.monotonic()
                 with tracer.start_as_current_span("commit", attributes={"bodies": len(bodies), "bytes": sum(len(b.data) for b in bodies)}):
@@ -264,15 +261,24 @@ class Writer:
                 now = time.monotonic()
                 with self._wake:
                     self._expected, self._linger_until = len(bodies) + len(self._bodies), now + (now - began) * LINGER_RATIO
-            self._checkpoint()
+            for job in jobs:
+                self._run_job(job)
+            if bodies or not self._bodies:
+                self._checkpoint()
 
-    def _linger(self) -> None:
-        """Wait a little for the senders that have just been answered, if others wait already: one commit of 16 bodies costs half of two of 8."""
-        while self._bodies and not (self._jobs or self._closing) and len(self._bodies) < self._expected and self._waiting_bytes < self._commit_bytes:
+    def _linger(self) -> bool:
+        """Wait a little for the senders that have just been answered, if others wait already: one commit of 16 bodies costs half of two of 8.
+
+        Returns whether bodies are to be stored now. A job that comes meanwhile is done in that time; otherwise senders come before jobs.
+        """
+        while self._bodies and not self._closing and len(self._bodies) < self._expected and self._waiting_bytes < self._commit_bytes:
             left = min(self._linger_until, self._bodies[0].came_s + LINGER_MAX_S) - time.monotonic()
             if left <= 0:
-                return
+                break
+            if self._jobs:
+                return False
             self._wake.wait(left)
+        return True
 
     def _take(self) -> list[_Body]:
         taken: list[_Body] = []

@@ -58,6 +58,14 @@ def test_bodies_that_gathered_during_a_commit_go_together_in_the_next(pipeline: 
     assert rows(pipeline, "select spans from batches") == [(50,)]
 
 
+def test_senders_come_before_jobs(pipeline: Pipeline) -> None:
+    with held(pipeline.writer):
+        job = pipeline.writer.call(lambda connection: connection.execute("select count(*) from spans").fetchall())
+        body = pipeline.writer.submit(TRACES, plain_body())
+    assert job.result(WAIT_S) == [(1,)]
+    assert body.done()
+
+
 def test_a_commit_takes_no_more_than_its_share_of_bytes(tmp_path: Path) -> None:
     bodies = [body([span(trace, i, name="n" * 200) for i in range(1, 2_000)]) for trace in range(1, 6)]
     assert 2 * len(bodies[0]) < 1 << 20 < 3 * len(bodies[0])
