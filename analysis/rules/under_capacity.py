@@ -73,6 +73,9 @@ MIN_SERVICE_TIMES: Final = 5.0
 # Time per token this much slower at an arrival rate that did not rise is a slower engine, not more work; own defaults.
 MAX_SLOWDOWN: Final = 1.5
 MIN_ARRIVAL_RISE: Final = 1.2
+# Seen from a client: a first token or a token that takes so many times as long at equal load is held up by something else than one's own load; own default,
+# above what longer prompts alone do to first tokens.
+MUCH_SLOWER: Final = 2.0
 # KV usage (0..1) from which blocks are the limit: common alert level, a prior that is not learned on this engine.
 KV_FULL: Final = 0.9
 # Capacity kept free, share 0..1: published advice is 20-30 %.
@@ -180,7 +183,7 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
              "decode": parts["speed"] if parts is not None and load.paced and load.pace >= SLOWER else 0.0}
     claims = {stage: found.arrivals * ms for stage, ms in added.items()}
     said = f"requests come {found.arrivals_ratio:.2f} times as often as before"
-    if not enough(case, claims):
+    if not enough(case, claims) or max(load.first_equal or 0.0, load.pace_equal or 0.0) >= MUCH_SLOWER:
         return RuledOut(what=RULE, figure=f"{said}, and what is slower is so at equal load as well")
     equal = " and ".join(f"{what} {ratio:.2f} times" for what, ratio in (("a first token", load.first_equal), ("a token", load.pace_equal)) if ratio)
     fix = open_fix(
