@@ -13,6 +13,8 @@ RESAMPLES: Final = 2000
 # A minute outlasts a queue's swing; with fewer than 20 blocks their spread is not known, so short windows get shorter ones. Own defaults.
 BLOCK_S: Final = 60.0
 LEAST_BLOCKS: Final = 20
+# Their spread is known well long before: beyond six hours blocks grow with the window, or three days would take 100 MB and seconds per metric. Own default.
+MOST_BLOCKS: Final = 360
 # Values are counted per block in this many bins of equal rank: 0.02 % of the requests each, finer than any interval shown.
 _BINS: Final = 4096
 
@@ -55,7 +57,8 @@ def blocks(values: FloatArray, start_us: IntArray, weights: FloatArray | None = 
 def block_of(start_us: IntArray) -> IntArray:
     """Return the number (from 0, without gaps) of the block of time that each request starts in."""
     first, last = int(start_us.min()), int(start_us.max())
-    length_us = max(1.0, min(BLOCK_S * 1e6, (last - first + 1) / LEAST_BLOCKS))
+    span_us = last - first + 1
+    length_us = max(1.0, min(BLOCK_S * 1e6, span_us / LEAST_BLOCKS), span_us / MOST_BLOCKS)
     _, number = np.unique(((start_us - first) / length_us).astype(np.int64), return_inverse=True)
     return number.astype(np.int64)
 
@@ -73,4 +76,6 @@ def shares(
 
 def _draw(n: int, rng: np.random.Generator, resamples: int) -> FloatArray:
     """Return how often each of n blocks is drawn, shape (resamples, n)."""
-    return rng.multinomial(n, np.full(n, 1.0 / n), size=resamples).astype(np.float64)
+    # Four times as fast as multinomial counts.
+    cells = rng.integers(0, n, (resamples, n)) + np.arange(resamples)[:, None] * n
+    return np.bincount(cells.ravel(), minlength=resamples * n).reshape(resamples, n).astype(np.float64)

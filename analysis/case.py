@@ -138,6 +138,11 @@ class Case:
         """The calls of the judged requests in the period (those that the window's filter keeps)."""
         return self.calls.of_requests(self.rows["trace_key"])
 
+    @property
+    def when(self) -> str:
+        """When or where a figure of the reference requests is from, to stand behind it in a sentence."""
+        return "before" if self.tail.reference == "baseline" else f"in {self.tail.reference} requests"
+
     @functools.cached_property
     def slow_calls(self) -> Calls:
         """The calls of the slow requests."""

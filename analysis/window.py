@@ -53,6 +53,8 @@ _POINTS: Final = {"time_us": pl.Int64, "instance": pl.String, "model": pl.String
 _PROMPTS: Final = {"trace_key": pl.UInt64, "start_s": pl.Float64, "duration_ms": pl.Float64, "prompt_hash": pl.String}
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w)")
+# Spans from after 2200 are set aside, and none is from before 1970.
+_YEARS: Final = (1970, 2200)
 _RFC3339: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})$", re.IGNORECASE)
 
 
@@ -179,10 +181,13 @@ def parse_time(text: str, now: datetime) -> datetime:
         if cleaned.startswith("-"):
             return (now - parse_duration(cleaned[1:])).astimezone(UTC)
         if _RFC3339.match(cleaned):
-            return datetime.fromisoformat(cleaned.upper().replace(" ", "T")).astimezone(UTC)
+            time = datetime.fromisoformat(cleaned.upper().replace(" ", "T")).astimezone(UTC)
+            if not _YEARS[0] <= time.year < _YEARS[1]:
+                raise ValueError(f"years from {_YEARS[0]} to before {_YEARS[1]} are kept")
+            return time
     except (ValueError, OverflowError) as error:
         raise WindowError(
-            f"{text!r} is no time that exists ({error}): write for example 2026-11-20T10:00:00Z"
+            f"{text!r} is no time that can be asked for ({error}): write for example 2026-11-20T10:00:00Z"
         ) from error
     raise WindowError(
         f"{text!r} is no time: write RFC 3339 with its zone (2026-11-20T10:00:00Z), a time before now (-2h) or now"

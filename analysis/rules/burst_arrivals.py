@@ -52,8 +52,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if now is None:
         return None
     usual = max(before if before is not None else 1.0, 1.0)
+    then = "before" if before is not None else "for independent ones"
     if now < MIN_BURSTS * usual:
-        return RuledOut(what=RULE, figure=f"the dispersion of arrivals is {now:.1f}, {usual:.1f} {'before' if before is not None else 'for independent ones'}")
+        return RuledOut(what=RULE, figure=f"the dispersion of arrivals is {now:.1f}, {usual:.1f} {then}")
     grown = case.demand
     if grown is not None and (grown.arrivals_ratio > STEADY or grown.repeats > 0.5):
         return None
@@ -72,12 +73,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case, "smoothing", "Smooth the arrivals",
         "Add jitter to whatever starts together (cron, batch clients, reconnects), put a token bucket before the engine, give interactive requests "
         "priority (vLLM --scheduling-policy priority).",
-        f"nobody waits longer than the {limit:,.0f} ms of before", np.maximum(case.spent(stage) - limit, 0.0))
+        f"nobody waits longer than {limit:,.0f} ms as {case.when}", np.maximum(case.spent(stage) - limit, 0.0))
     return named(
         case, RULE, stage, claims,
         Action("app", "Limit concurrency at the gateway so that bursts wait there with a short queue, interactive requests first.",
                "Lift the limit again.", fix),
-        headline=f"arrivals come in bursts: dispersion {now:.1f}, {usual:.1f} before, at {f'{ratio:.2f} times ' if ratio else ''}the mean rate",
-        because="requests come in bursts at the same mean rate",
+        headline=f"arrivals come in bursts: dispersion {now:.1f}, {usual:.1f} {then}" + (f", at {ratio:.2f} times the mean rate" if ratio else ""),
+        because="requests come in bursts" + (" at the same mean rate" if ratio else ""),
         evidence={"dispersion_now": now, "dispersion_before": before, "arrivals_ratio": ratio},
         weight=0.92)

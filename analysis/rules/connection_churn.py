@@ -75,7 +75,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         "session resumption; cache name lookups.",
         "calls find an open connection as before", np.maximum(case.spent("network") - usual, 0.0),
         whatif="connection_pooling", parameters={"network_ms": round(usual, 3)})
-    detail = f"lookup, connect and TLS take {say_ms(shakes[0])} of a slow request, {say_ms(shakes[1])} before" if told else (
+    detail = f"lookup, connect and TLS take {say_ms(shakes[0])} of a slow request, {say_ms(shakes[1])} {case.when}" if told else (
         f"the gap in front of the engine is {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} before, whatever the load" if gaps else "")
     return named(
         case, RULE, "network", claims,

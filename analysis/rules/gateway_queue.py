@@ -65,7 +65,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case, RULE, stage, claims,
         Action("platform", "Add a replica of the proxy, or route around it.", "Remove the extra replica.", fix),
         headline=f"between application and engine a slow request spends {say_ms(now)}, a {case.tail.reference} one {say_ms(usual)}{said}",
-        because=f"calls wait {say_ms(now)} in front of the engine, {say_ms(usual)} before",
+        because=f"calls wait {say_ms(now)} in front of the engine, {say_ms(usual)} {case.when}",
         evidence={
             "between_ms_slow": now, "between_ms_reference": usual, "gap_ms_now": gaps.median_ms if gaps else None,
             "gap_ms_before": gaps.before_ms if gaps else None, "load_correlation": correlation,

@@ -58,9 +58,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     usual = _held(case.calls_before, token_ms) if case.calls_before is not None else None
     before = float(usual.mean()) if usual is not None and len(usual) else 0.0
+    then = f", {say_ratio(before)} of all before" if usual is not None else ""
     share = float(slow.mean())
     if share < MIN_HELD or float(now.mean()) - before < MIN_RISE:
-        return RuledOut(what=RULE, figure=f"{say_ratio(share)} of the slow calls have their first token near the end, {say_ratio(before)} of all before")
+        return RuledOut(what=RULE, figure=f"{say_ratio(share)} of the slow calls have their first token near the end{then}")
     claims = {stage: share * case.excess_ms(stage) for stage in STAGES}
     if not enough(case, claims):
         return None
@@ -83,7 +84,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     return named(
         case, RULE, stage, claims,
         Action("platform", "Switch response buffering off in the proxy, or route the stream around it.", "Restore the proxy's setting.", fix),
-        headline=f"{say_ratio(share)} of the slow calls show their first token only near the end ({say_ratio(before)} of all before){seen}",
+        headline=f"{say_ratio(share)} of the slow calls show their first token only near the end{then}{seen}",
         because=f"the stream is held back{seen}",
         evidence={
             "held_ratio_slow": share, "held_ratio_now": float(now.mean()), "held_ratio_before": before, "first_token_client_ms": first,

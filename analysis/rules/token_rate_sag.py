@@ -79,7 +79,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         waited = np.maximum(case.spent("first_token") - case.tail.reference_ms.get("first_token", 0.0), 0.0)
         saved += np.where(pace > MIN_RATIO * usual_ms, waited, 0.0)
     fix = bound_fix(
-        case, "other_tier", "Move to a tier or deployment with its former pace",
+        case, "other_tier", f"Move to a tier or deployment with its {'former' if case.baseline is not None else 'usual'} pace",
         "Compare the rate-limit headers (x-ratelimit-remaining-tokens) with the pace, spread the load over deployments, ask for provisioned throughput.",
         f"a token takes {say_ms(usual_ms)} again", saved)
     return named(
@@ -90,7 +90,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         + (", while most calls keep their pace: some hosts are slow" if some else "")
         + (f", and most where other prompts of yours are sent meanwhile (odds ratio {odds.ratio:.1f}, {odds.low:.1f} to {odds.high:.1f})"
            if odds is not None and stalls else ""),
-        because=f"{'some hosts of ' if some else ''}the provider {'need' if some else 'needs'} {say_ms(slow_ms)} for a token, {say_ms(usual_ms)} before",
+        because=f"{'some hosts of ' if some else ''}the provider {'need' if some else 'needs'} {say_ms(slow_ms)} for a token, {say_ms(usual_ms)} {case.when}",
         evidence={"token_ms_slow": slow_ms, "token_ms_usual": usual_ms, "ratio": ratio, "ratio_of_all_calls": everyone, "slow_paced_of_slow": some,
                   "prompt_odds_ratio": odds.ratio if odds is not None else None, "ratio_at_equal_load": load.pace_equal if load is not None else None},
         # Calls that have more to read, and prompts that stop the answers beside them, slow the far side down as well: then what else is found comes first.

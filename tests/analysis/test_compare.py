@@ -142,6 +142,17 @@ def test_bootstrap_interval_of_a_quantile_covers_it() -> None:
     assert 0.87 <= hits / 120 <= 0.99
 
 
+def test_long_windows_have_longer_blocks_and_the_same_interval() -> None:
+    """Three days of independent values are 360 blocks, not 4,320, and their P95's interval is as wide as that of the order statistics."""
+    rng = np.random.default_rng(4)
+    values, start = rng.lognormal(0, 1, 8_000), np.sort(rng.integers(0, 3 * 86_400 * 10**6, 8_000))
+    held = blocks(values, start)
+    assert len(held.counts) == 360
+    low, high = np.percentile(held.quantiles(np.array([0.95]), rng)[:, 0], [2.5, 97.5])
+    ranks = 8_000 * 0.95 + np.array([-1.96, 1.96]) * np.sqrt(8_000 * 0.95 * 0.05)
+    assert high - low == pytest.approx(float(np.diff(np.sort(values)[ranks.astype(int)])[0]), rel=0.2)
+
+
 def test_three_requests_against_many_and_a_version_that_nobody_runs_are_not_unchanged() -> None:
     few = compared(traffic(3, 1), traffic(400, 2))
     assert (few.outcome, few.goodput.significant) == ("not_enough_data", False)

@@ -51,7 +51,8 @@ def test_time_is_rfc_3339_with_its_zone_or_relative_to_now() -> None:
     assert parse_time("now", NOW) == NOW
 
 
-@pytest.mark.parametrize("text", ["2026-11-20T10:00:00", "yesterday", "2026-13-01T00:00:00Z", "-5", "2026-11-20"])
+@pytest.mark.parametrize("text", ["2026-11-20T10:00:00", "yesterday", "2026-13-01T00:00:00Z", "-5", "2026-11-20",
+                                  "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
 def test_time_without_zone_or_meaning_is_refused(text: str) -> None:
     with pytest.raises(WindowError, match=r"2026-11-20T10:00:00Z|90s"):
         parse_time(text, NOW)

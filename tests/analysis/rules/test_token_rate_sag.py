@@ -46,6 +46,15 @@ def test_tokens_that_stop_for_the_callers_own_prompts_come_after_what_else_is_sl
     assert ("other prompts of yours" in the(found, "token_rate_sag").headline) is stalled
 
 
+def test_says_before_only_where_there_is_a_before() -> None:
+    """Paces that vary from call to call all the time have no time before: the figure beside them is that of healthy requests."""
+    late = run(hosted(token_ms=np.where(LATE, 30.0, 10.0)), slo=E2E)
+    always = run(hosted(token_ms=np.where(np.random.default_rng(5).random(N) < 0.6, 30.0, 10.0)), slo=E2E)
+    assert (late.verdict.cause, always.verdict.cause) == ("token_rate_sag", "token_rate_sag")
+    assert "30 ms for a token, 10 ms before" in late.verdict.sentence
+    assert "30 ms for a token, 10 ms in healthy requests" in always.verdict.sentence
+
+
 def test_silent_when_answers_are_longer() -> None:
     rows = hosted(output_tokens=np.where(LATE, 300, 100))
     rows = rows.with_columns(decode_ns=rows["output_tokens"] * 10_000_000, e2e_ns=rows["first_token_ns"] + rows["output_tokens"] * 10_000_000)
