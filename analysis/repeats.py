@@ -10,10 +10,12 @@ import polars as pl
 from analysis.budget import BoolArray, FloatArray
 from analysis.calls import Calls
 from analysis.case import Case
-from analysis.outside import MINUTE_S
 
 # Two calls of one session with equally many input tokens within this time are one question; own default (callers give up within it).
 AGAIN_WITHIN_S: Final = 60.0
+# What begins sooner after another call than this, while that one still runs, was begun beside it (several samples of an answer, follow-up questions): nobody
+# is that impatient; own default.
+BESIDE_S: Final = 0.05
 # Attempts a question from which calls count as repeated, and the rise over the baseline: the 10 % retry budget of SRE practice; own default.
 MIN_AMPLIFICATION: Final = 1.1
 MIN_RISE: Final = 0.05
@@ -34,11 +36,12 @@ def attempts(calls: Calls) -> Attempts:
     The count of input tokens stands for the prompt, whose text is not stored: an agent's next step has read more and so has more of them.
     """
     frame = calls.frame.with_row_index("row").select(
-        "row", "trace_key", "session", "model", "input_tokens", "start_s", "error", "http_status", "error_type", "engine_alone")
+        "row", "trace_key", "session", "model", "input_tokens", "start_s", "e2e_ms", "error", "http_status", "error_type", "engine_alone")
     frame = frame.with_columns(refused=(pl.col("error") | (pl.col("http_status") >= 400)) & ~impatient())
     # What an engine tells of a call that its caller gave up is that call's other half, no further attempt.
     if not frame["engine_alone"].all():
         frame = frame.filter(~pl.col("engine_alone"))
+    frame = frame.with_columns(end_s=pl.col("start_s") + pl.col("e2e_ms").fill_null(0.0) / 1e3)
     repeat = np.zeros(len(calls), dtype=np.bool_)
     failed = np.zeros(len(calls), dtype=np.bool_)
     after = np.full(len(calls), np.nan)
@@ -47,16 +50,17 @@ def attempts(calls: Calls) -> Attempts:
     several = frame.filter(pl.col("trace_key").is_duplicated())  # a call alone in its trace repeats nothing there, and most are
     for among, keys in ((several, ["trace_key", "model", "input_tokens"]), (frame, ["session", "model", "input_tokens"])):
         chosen = among.filter(known).drop_nulls(keys[0]).sort("start_s").with_columns(
-            gap=pl.col("start_s").diff().over(keys), lost=pl.col("refused").shift(1).over(keys))
-        hits = chosen.filter(pl.col("gap") <= AGAIN_WITHIN_S)
+            gap=pl.col("start_s").diff().over(keys), lost=pl.col("refused").shift(1).over(keys), ended=pl.col("end_s").shift(1).over(keys))
+        hits = chosen.filter(_again())
         rows = hits["row"].to_numpy()
         repeat[rows] = True
         failed[rows] |= hits["lost"].fill_null(False).to_numpy()
         after[rows] = np.fmin(after[rows], hits["gap"].to_numpy() * 1e3)
     # A call that failed says nothing of its tokens: the next one of the request repeats it.
     chosen = several.sort("start_s").with_columns(
-        gap=pl.col("start_s").diff().over("trace_key"), lost=pl.col("error").shift(1).over("trace_key"), no=pl.col("refused").shift(1).over("trace_key"))
-    hits = chosen.filter(pl.col("lost").fill_null(False) & (pl.col("gap") <= AGAIN_WITHIN_S))
+        gap=pl.col("start_s").diff().over("trace_key"), lost=pl.col("error").shift(1).over("trace_key"), no=pl.col("refused").shift(1).over("trace_key"),
+        ended=pl.col("end_s").shift(1).over("trace_key"))
+    hits = chosen.filter(pl.col("lost").fill_null(False) & _again())
     rows = hits["row"].to_numpy()
     repeat[rows] = True
     failed[rows] |= hits["no"].fill_null(False).to_numpy()
@@ -69,8 +73,13 @@ def attempts(calls: Calls) -> Attempts:
     return Attempts(tried_again, refused, after, (frame.height + float(inside.sum())) / once if once else 1.0)
 
 
+def _again() -> pl.Expr:
+    """Say of each call whether it came after the one before, not beside it, and soon enough to be the same question."""
+    return (pl.col("gap") <= AGAIN_WITHIN_S) & ((pl.col("gap") >= BESIDE_S) | (pl.col("start_s") >= pl.col("ended")))
+
+
 def amplification(case: Case) -> tuple[float, float]:
-    """Return attempts a question now and before, in the half-minutes in which calls of slow requests began and in those of the reference's slow ones.
+    """Return attempts a question now and before, of the calls that began while one of a slow request ran, and while one of the reference's slow ones did.
 
     Who asks again when an answer is late does so while it is late: over all of a period such a storm looks smaller than it was while it lasted.
     """
@@ -79,8 +88,10 @@ def amplification(case: Case) -> tuple[float, float]:
 
 
 def _beside(calls: Calls, some: Calls) -> Calls:
-    """The calls that began in the same half-minutes as some of them."""
-    return calls.where(np.isin(calls.of("start_s") // MINUTE_S, some.of("start_s") // MINUTE_S))
+    """The calls that began while one of some ran."""
+    at = calls.of("start_s")
+    begun = np.searchsorted(np.sort(some.of("start_s")), at, side="right")
+    return calls.where(begun > np.searchsorted(np.sort(some.end_s), at, side="left"))
 
 
 def more_attempts(case: Case) -> bool:

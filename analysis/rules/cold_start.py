@@ -54,12 +54,16 @@ MIN_Z: Final = 4.0
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the cold instances with the gain of warm ones, None without instances that began or where they are as fast as others."""
-    before = case.calls_before
-    if before is None or min(len(before), len(case.calls)) < MIN_CALLS:
+    if case.calls_before is None:
         return None
     least: float | None = None
     for column in ("engine_instance", "instance"):
-        found = _young(case.calls, before, column)
+        now, before = case.calls, case.calls_before
+        if column == "instance":  # what an engine told of alone has no caller's instance, but its own
+            now, before = (side.where(side.of("engine_alone") != 1.0) for side in (now, before))
+        if min(len(before), len(now)) < MIN_CALLS:
+            continue
+        found = _young(now, before, column)
         if found is None:
             continue
         if isinstance(found, float):
@@ -67,7 +71,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             continue
         young, warm, pace, names = found
         ratio = float(np.exp(np.median(pace[young]) - np.median(pace[warm])))
-        keys = set(case.calls.frame["trace_key"].filter(young).to_list())
+        keys = set(now.frame["trace_key"].filter(young).to_list())
         hit = np.fromiter((key in keys for key in case.rows["trace_key"].to_list()), dtype=np.bool_, count=case.rows.height)
         part = float(hit[case.tail.tail_index].mean())
         claims = {stage: part * case.excess_ms(stage) for stage in ENGINE_STAGES}

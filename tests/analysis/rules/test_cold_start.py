@@ -1,6 +1,7 @@
 """cold_start: fires on new replicas that are slow in their first minute, and on old ones that begin again; silent when they stay slow."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 from analysis.slo import Slo
@@ -69,3 +70,14 @@ def test_all_slow_at_once_and_faster_again_is_no_start() -> None:
     n = np.arange(N)
     frame, calls = fleet(n % 3, token_ms=np.where(LATE, 10.0 * (1.0 + 6.0 * 2.0 ** (-(n - 600) / 80.0)), 10.0))
     assert of(run(frame, calls=[calls], slo=TIGHT), "cold_start") is None
+
+
+def test_an_engine_that_tells_of_calls_given_up_is_no_new_instance_of_the_application() -> None:
+    """Since the onset every third client gives its call up, and the engine's half of it stands alone, under the engine's name, after a long wait."""
+    left = LATE & (np.arange(N) % 3 == 0)
+    frame, calls = fleet(np.arange(N) % 2, queue_ms=np.where(left, 2_000.0, 5.0))
+    frame, calls = frame.with_columns(instance=pl.lit("app-0")), calls.with_columns(instance=pl.lit("app-0"))
+    halves = calls.filter(pl.Series(left)).with_columns(
+        span_id=pl.col("span_id") + 1_000_000, engine_span_id=pl.col("span_id") + 1_000_000, instance=pl.col("engine_instance"), on_path=pl.lit(False))
+    found = run(frame, calls=[pl.concat([calls, halves], how="diagonal_relaxed")], slo=E2E)
+    assert of(found, "cold_start") is None

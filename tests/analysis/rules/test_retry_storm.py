@@ -75,11 +75,11 @@ def test_silent_when_the_first_call_was_refused() -> None:
 
 
 def test_attempts_count_while_requests_are_slow_however_long_the_calm_around_them_is() -> None:
-    """Of 600 questions a second apart the 90th to 119th are slow and asked twice: 1.05 attempts a question in all, 2 in that half-minute."""
+    """Of 600 questions a second apart the 90th to 119th are slow and asked twice: 1.05 attempts a question in all, 2 while they are slow."""
     def calls(start_s: np.ndarray) -> Calls:
         n = len(start_s)
         return Calls(pl.DataFrame({
-            "trace_key": start_s.astype(np.int64), "session": [None] * n, "model": ["m"] * n, "input_tokens": [500] * n, "start_s": start_s,
+            "trace_key": start_s.astype(np.int64), "session": [None] * n, "model": ["m"] * n, "input_tokens": [500] * n, "start_s": start_s, "e2e_ms": [900.0] * n,
             "error": [False] * n, "http_status": [200] * n, "error_type": [None] * n, "engine_alone": [False] * n, "attempts": [None] * n,
             "attempts_source": [None] * n, "retry_cause": [None] * n, "wasted_ms": [None] * n}, schema_overrides={
                 "session": pl.String, "error_type": pl.String, "attempts": pl.Int64, "attempts_source": pl.String, "retry_cause": pl.String,
@@ -96,10 +96,21 @@ def test_attempts_count_while_requests_are_slow_however_long_the_calm_around_the
 def test_attempts_are_counted_per_question() -> None:
     frame = pl.DataFrame({
         "trace_key": [1, 1, 1, 2, 3, 3], "session": [None, None, None, "s", "s", "s"], "model": ["m"] * 6, "input_tokens": [10, 10, 20, 7, 7, None],
-        "start_s": [0.0, 1.0, 2.0, 0.0, 30.0, 31.0], "error": [False] * 6, "http_status": [None] * 6, "error_type": [None] * 6,
+        "start_s": [0.0, 1.0, 2.0, 0.0, 30.0, 31.0], "e2e_ms": [900.0] * 6, "error": [False] * 6, "http_status": [None] * 6, "error_type": [None] * 6,
         "engine_alone": [False] * 6, "attempts": [None] * 6, "attempts_source": [None] * 6, "wasted_ms": [None] * 6, "retry_cause": [None] * 6},
         schema_overrides={"http_status": pl.Int64, "error_type": pl.String, "attempts_source": pl.String, "retry_cause": pl.String})
     found = attempts(Calls(frame))
     assert found.repeat.tolist() == [False, True, False, False, True, False]
     assert found.after_ms[found.repeat].tolist() == [1_000.0, 30_000.0]
     assert found.amplification == pytest.approx(6 / 4)
+
+
+@pytest.mark.parametrize(("gap_s", "e2e_ms", "repeats"), [(0.0, 900.0, 0), (0.02, 900.0, 0), (0.5, 900.0, 1), (0.02, 10.0, 1)])
+def test_what_begins_beside_a_call_is_no_repeat_of_it(gap_s: float, e2e_ms: float, repeats: int) -> None:
+    """Several samples of one answer, or follow-up questions that are dropped when it is there, begin with it; who asks again waits, or was refused at once."""
+    frame = pl.DataFrame({
+        "trace_key": [1, 1, 2, 2], "session": [None] * 4, "model": ["m"] * 4, "input_tokens": [10, 10, None, 10], "start_s": [0.0, gap_s, 9.0, 9.0 + gap_s],
+        "e2e_ms": [e2e_ms] * 4, "error": [False, False, True, False], "http_status": [None] * 4, "error_type": [None, None, "asyncio.CancelledError", None],
+        "engine_alone": [False] * 4, "attempts": [None] * 4, "attempts_source": [None] * 4, "wasted_ms": [None] * 4, "retry_cause": [None] * 4},
+        schema_overrides={"session": pl.String, "http_status": pl.Int64, "attempts_source": pl.String, "retry_cause": pl.String, "wasted_ms": pl.Float64})
+    assert int(attempts(Calls(frame)).repeat.sum()) == 2 * repeats
