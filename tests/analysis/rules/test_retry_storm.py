@@ -80,8 +80,8 @@ def test_attempts_count_while_requests_are_slow_however_long_the_calm_around_the
         n = len(start_s)
         return Calls(pl.DataFrame({
             "trace_key": start_s.astype(np.int64), "session": [None] * n, "model": ["m"] * n, "input_tokens": [500] * n, "start_s": start_s,
-            "e2e_ms": [900.0] * n, "error": [False] * n, "http_status": [200] * n, "error_type": [None] * n, "engine_alone": [False] * n, "attempts": [None] * n,
-            "attempts_source": [None] * n, "retry_cause": [None] * n, "wasted_ms": [None] * n}, schema_overrides={
+            "e2e_ms": [900.0] * n, "error": [False] * n, "http_status": [200] * n, "error_type": [None] * n, "engine_alone": [False] * n,
+            "attempts": [None] * n, "attempts_source": [None] * n, "retry_cause": [None] * n, "wasted_ms": [None] * n}, schema_overrides={
                 "session": pl.String, "error_type": pl.String, "attempts": pl.Int64, "attempts_source": pl.String, "retry_cause": pl.String,
                 "wasted_ms": pl.Float64}))
 
