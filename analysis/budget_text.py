@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from analysis.budget import GROUPS, OTHER
 from analysis.budget_rows import said
 from analysis.budget_view import BudgetView
 from analysis.finding import printable, say_count, say_ms, say_ratio
 from analysis.responsibility import Derived, Responsible
+
+# What is said with one decimal.
+_LEAST_MS: Final = 0.05
 
 
 def render(view: BudgetView) -> str:
@@ -28,7 +32,9 @@ def render(view: BudgetView) -> str:
         lines.append(f"  in force: {printable(view.budget or '-', 200)}")
     if view.responsibility is not None and view.responsibility.groups:
         lines += ["", f"BREACHES {view.responsibility.breaching:,} of {view.responsibility.n:,} requests are over the limit"]
-        lines += [_responsible(row, name) for row in view.responsibility.groups]
+        none = [row for row in view.responsibility.groups if not row.necessary and max(row.alone_ms, row.shapley_ms) < _LEAST_MS]
+        lines += [_responsible(row, name) for row in view.responsibility.groups if row not in none]
+        lines += [f"  {', '.join(f'{row.group} (held to {say_ms(row.budget_ms)})' for row in none)}: no part in them"] if none else []
     if len(view.by_budget) > 1:
         lines += ["", "BY BUDGET, each request held to that of its route, else of its model"]
     for held in view.by_budget if len(view.by_budget) > 1 else ():

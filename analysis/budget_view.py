@@ -14,7 +14,7 @@ from analysis.budget import Budgets, Configured, FloatArray, StageTimes, budgets
 from analysis.budget_rows import BudgetRow, budget_rows, held_to
 from analysis.diagnose import judged_metric
 from analysis.goodput import Z_ONE_SIDED, judge, limits_of, wilson, with_own
-from analysis.held import gains_ms
+from analysis.held import lost_ms
 from analysis.latency import min_n
 from analysis.model_split import ModelSplit, model_split
 from analysis.responsibility import Derived, Responsibility, derive, responsibility
@@ -81,12 +81,12 @@ def budget_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, config
     if metric in ("ttft", "e2e"):
         out.responsibility = responsibility(times, budgets, limits, slo.percentile)
         out.by_budget = _by_budget(times, budgets, limits, slo.percentile)
-        gains: dict[str, float] = {}
+        lost: dict[str, float] = {}
         if frame.start and frame.end:
-            out.responsibility.recomputed_n, gains = gains_ms(con, ok, times, budgets, slo.percentile, frame.start, frame.end)
+            out.responsibility.recomputed_n, lost = lost_ms(con, ok, times, budgets, slo.percentile, frame.start, frame.end)
         for row in out.responsibility.groups:
-            row.recomputed_ms = gains.get(row.group)
-            row.reasons = {} if row.group in gains else {"recomputed_ms": "no replayed request spends time in it"}
+            row.recomputed_ms = max(0.0, row.alone_ms - lost[row.group]) if row.group in lost else None
+            row.reasons = {} if row.group in lost else {"recomputed_ms": "no replayed request spends time in it"}
         healthy, out.derived_from = _healthy(con, frame, slo, metric)
         if healthy is None:
             out.reasons |= dict.fromkeys(("derived", "derived_from"), "no healthy window to derive budgets from: name one with baseline=FROM..TO")

@@ -136,7 +136,21 @@ def say_ms(value_ms: float) -> str:
         return f"{value_ms / 1000.0:,.1f} s"
     if abs(value_ms) >= 1_000.0:
         return f"{value_ms / 1000.0:.2f} s"
-    return f"{value_ms:.0f} ms" if abs(value_ms) >= 10.0 else f"{value_ms:.1f} ms"
+    return f"{value_ms:.0f} ms" if abs(value_ms) >= 10.0 else f"{round(value_ms, 1) + 0.0:.1f} ms"
+
+
+def say_s(seconds: float) -> str:
+    """Return a length of time in the unit that people use for its size: `150 s`, `60 min`, `24 h`, `4 d`."""
+    for least, unit_s, unit in ((259_200.0, 86_400.0, "d"), (10_800.0, 3_600.0, "h"), (600.0, 60.0, "min")):
+        if seconds >= least:
+            return f"{seconds / unit_s:.3g} {unit}"
+    return f"{seconds:,.0f} s"
+
+
+def say_rate(per_s: float, what: str) -> str:
+    """Return a rate over the unit of time in which it can be counted: `6.28 requests/s`, `18.9 requests/min`, `3.6 requests/h`."""
+    rate, unit = next((each for each in ((per_s, "s"), (60.0 * per_s, "min")) if each[0] >= 0.1 or not per_s), (3_600.0 * per_s, "h"))
+    return f"{rate:,.0f} {what}/{unit}" if rate >= 100.0 else f"{rate:.3g} {what}/{unit}"
 
 
 def say_limits(limits_ms: float | npt.NDArray[np.float64]) -> str:

@@ -24,33 +24,30 @@ from analysis.window import query
 MOST: Final = 2_000
 
 
-def gains_ms(
+def lost_ms(
     con: duckdb.DuckDBPyConnection, rows: pl.DataFrame, times: StageTimes, budgets: Budgets, percentile: float, start: datetime, end: datetime
 ) -> tuple[int, dict[str, float]]:
-    """Return (n, group -> ms): what holding each group alone takes off the percentile (0..100) of the total, over n requests of every k-th trace.
+    """Return (n, group -> ms): how much less holding each group alone takes off the percentile (0..100) of the total than its time over the budget would.
 
-    `times` are the stage times of `rows` (with `trace_key`) on their path, shape (n,): of the whole requests, or up to the first token. A request whose
-    spans are not there keeps its time.
+    `times` are the stage times of `rows` (with `trace_key`) on their path, shape (rows,): of the whole requests, or up to the first token. Looked at are
+    the n requests among every k-th trace whose spans are there.
     """
     every = max(1, math.ceil(rows.height / MOST))
     chosen = np.flatnonzero((rows["trace_key"] % every == 0).to_numpy())
-    if not len(chosen):
-        return 0, {}
     spans = con.sql(query("path_spans"), params={"start": start, "end": end, "every": every}).pl()
     of_trace = {key[0]: part for key, part in spans.partition_by("trace_key", as_dict=True).items()}
+    chosen = chosen[[key in of_trace for key in rows["trace_key"].gather(chosen).to_list()]]
     keys, some = rows["trace_key"].gather(chosen).to_list(), times.take(chosen)
-    before = quantile(some.total_ms, percentile / 100.0)
     out = {}
     for group in budgets.group_ms:
         spent, limit_ms = group_time(some, group), np.broadcast_to(np.asarray(budgets.limit_ms(group, some)), len(chosen))
-        after = some.total_ms.copy()
+        after, taken = some.total_ms.copy(), some.total_ms - np.maximum(spent - limit_ms, 0.0)
         for at in np.flatnonzero(spent > limit_ms):
-            if keys[at] in of_trace:
-                spans = of_trace[keys[at]]
-                path = spans if times.path == "e2e" else until_first_token(spans, float(some.total_ms[at]))
-                after[at] -= saved_ms(path, group, float(limit_ms[at] / spent[at]), float(spent[at] - limit_ms[at]))
+            spans = of_trace[keys[at]]
+            path = spans if times.path == "e2e" else until_first_token(spans, float(some.total_ms[at]))
+            after[at] -= saved_ms(path, group, float(limit_ms[at] / spent[at]), float(spent[at] - limit_ms[at]))
         if bool((spent > 0.0).any()):
-            out[group] = before - quantile(after, percentile / 100.0)
+            out[group] = quantile(after, percentile / 100.0) - quantile(taken, percentile / 100.0)
     return len(chosen), out
 
 

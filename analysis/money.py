@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from analysis.errors import AnalysisError, nearest
-from analysis.finding import printable, say_ratio
+from analysis.finding import printable, say_rate, say_ratio
 from analysis.window import RequestFrame, filter_of, query
 
 MILLION: Final = 1e6
@@ -178,8 +178,8 @@ def say_cost(spent: Cost | None) -> str:
     """What a thousand requests cost and how much goes through, as one sentence; empty without prices."""
     if spent is None or spent.currency is None:
         return ""
-    rates = ((spent.requests_per_s, "requests", 2), (spent.input_tokens_per_s, "input tokens", 0), (spent.output_tokens_per_s, "output tokens", 0))
-    through = ", ".join(f"{rate:,.{digits}f} {what}/s" for rate, what, digits in rates if rate is not None)
+    rates = ((spent.requests_per_s, "requests"), (spent.input_tokens_per_s, "input tokens"), (spent.output_tokens_per_s, "output tokens"))
+    through = ", ".join(say_rate(rate, what) for rate, what in rates if rate is not None)
     if spent.per_1000_requests is None or spent.total is None:
         return f"COST unknown: {spent.reasons.get('per_1000_requests', '')}; {through}"
     calls = sum(model.calls for model in spent.models)

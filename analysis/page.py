@@ -13,7 +13,7 @@ from analysis import headroom
 from analysis.budget import StageRow
 from analysis.budget_rows import said
 from analysis.edges import say_culprit
-from analysis.finding import FINDING_CAUSES, Finding, printable, say_count, say_ms, say_over, say_ratio
+from analysis.finding import FINDING_CAUSES, Finding, printable, say_count, say_ms, say_over, say_rate, say_ratio
 from analysis.latency import Percentiles
 from analysis.money import say_cost
 from analysis.report import Report, seeking
@@ -147,7 +147,7 @@ def _goodput(report: Report) -> str:
     limits = ", ".join(f"{name.upper()} {say_ms(limit)}" for name, limit in report.slo.limits().items())
     if good.ratio is None:
         return f"Goodput unknown: {good.reasons.get('ratio', 'nothing to judge')} (limits {limits})."
-    rate = f", {good.rps:.2f} good requests/s" if good.rps is not None else ""
+    rate = f", {say_rate(good.rps, 'good requests')}" if good.rps is not None else ""
     return (f"Goodput {say_ratio(good.ratio)} of {good.good + good.bad:,} requests meet {limits} at once "
             f"(target {say_ratio(report.slo.goodput_target)}){rate}; errors {good.failed_by.error:,}, unmeasurable {good.unmeasurable:,}"
             + (f"; {good.own_limits:,} judged by limits of their own (x-slo headers)." if good.own_limits else "."))

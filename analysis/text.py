@@ -13,7 +13,7 @@ from analysis import headroom
 from analysis.budget import LATER, StageRow
 from analysis.budget_rows import said
 from analysis.edges import say_culprit
-from analysis.finding import FINDING_CAUSES, Finding, Fix, Predicted, printable, say_count, say_ms, say_over, say_ratio
+from analysis.finding import FINDING_CAUSES, Finding, Fix, Predicted, printable, say_count, say_ms, say_over, say_rate, say_ratio, say_s
 from analysis.incident import Changed
 from analysis.latency import Percentiles
 from analysis.money import say_cost
@@ -54,7 +54,7 @@ def _head(report: Report) -> str:
     if window.start is None or window.end is None:
         return f"OVERRUN  {status}  no window"
     seconds = (window.end - window.start).total_seconds()
-    span = f"{rfc3339(window.start)} to {rfc3339(window.end)} ({seconds:,.0f} s)"
+    span = f"{rfc3339(window.start)} to {rfc3339(window.end)} ({say_s(seconds)})"
     return f"OVERRUN  {status}  {span}, {say_count(window.requests, 'request')}"
 
 
@@ -102,7 +102,7 @@ def _goodput(report: Report) -> str:
         for metric in ("ttft", "itl", "tpot", "e2e")
         if (count := getattr(good.failed_by, metric)) or metric in slo.limits()
     )
-    rate = f"{good.rps:.2f} good requests/s, " if good.rps is not None else ""
+    rate = f"{say_rate(good.rps, 'good requests')}, " if good.rps is not None else ""
     return (
         f"GOODPUT {say_ratio(good.ratio)} of {good.good + good.bad:,} requests meet {limits} at once "
         f"(target {say_ratio(slo.goodput_target)}); {rate}missed: {failed}, errors {good.failed_by.error:,}; "

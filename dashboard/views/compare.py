@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import streamlit as st
 
 from analysis.compare import CohortChange, Comparison, RatioChange
+from analysis.finding import say_rate
 from analysis.report import Report
 from analysis.window import rfc3339
 from dashboard import charts_compare, data, downloads, nav, plot, state, states, ui
@@ -90,7 +91,7 @@ def sides(found: Comparison) -> str:
     """Both windows in numbers."""
     head = ["", "window", "requests", "rate", "goodput", "errors"]
     rows = [[f"<b>{name}</b>", f"<span class=ov-long>{ui.text(side.asked, 90)}</span><small>{say_span(side.start, side.end)}</small>",
-             f"{side.requests:,}", f"{side.rps:.2f} /s" if side.rps is not None else "–", say_ratio(side.goodput_ratio), say_ratio(side.error_ratio)]
+             f"{side.requests:,}", say_rate(side.rps, "") if side.rps is not None else "–", say_ratio(side.goodput_ratio), say_ratio(side.error_ratio)]
             for name, side in (("A before", found.before), ("B after", found.after))]
     rows.append(["<b>B − A</b>", "", "", "", _ratio(found.goodput), _ratio(found.errors)])
     return ui.table(head, rows)

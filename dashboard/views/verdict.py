@@ -7,6 +7,7 @@ from datetime import UTC, timedelta
 from functools import partial
 
 from analysis.burn import Burn
+from analysis.finding import say_rate
 from analysis.incident import Changed
 from analysis.latency import Percentiles
 from analysis.report import Report
@@ -126,7 +127,7 @@ def scores(report: Report, asked: data.Asked, theme: Theme) -> str:
     number = f'<span class="ov-big{" ov-over" if over else ""}">{"▲ " if over else ""}{say_ratio(good.ratio)}</span>'
     missed = ", ".join(f"{metric.upper()} {getattr(good.failed_by, metric):,}" for metric in METRICS if metric in limits)
     rest = (f"target {say_ratio(report.slo.goodput_target)}; {good.good:,} of {good.good + good.bad:,} requests"
-            + (f", {good.rps:.2f} good/s" if good.rps is not None else "") if good.ratio is not None else ui.text(good.reasons.get("ratio"), 200))
+            + (f", {say_rate(good.rps, 'good')}" if good.rps is not None else "") if good.ratio is not None else ui.text(good.reasons.get("ratio"), 200))
     course = data.series(asked, "e2e")
     line = ui.spark([point.goodput_ratio for point in course.points], theme, limit=report.slo.goodput_target,
                     alt=f"goodput ratio per {say_step(course.step_s)}, target dashed")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.finding import printable, say_ms, say_ratio
+from analysis.finding import printable, say_ms, say_rate, say_ratio, say_s
 from analysis.page import to_html, to_markdown
 from analysis.report import Report, build
 from analysis.slo import DEFAULT, parse_slo
@@ -131,4 +131,8 @@ def test_times_and_shares_are_said_in_the_unit_of_their_size() -> None:
         "1.50 s",
         "54.4 s",
     ]
+    assert [say_ms(v) for v in (-0.04, -7.31)] == ["0.0 ms", "-7.3 ms"]
+    assert [say_s(v) for v in (90, 599, 3600, 5400, 86_400, 345_600)] == ["90 s", "599 s", "60 min", "90 min", "24 h", "4 d"]
+    assert [say_rate(v, "requests") for v in (1234.4, 6.283, 0.1, 0.0079, 0.001, 0.0)] == [
+        "1,234 requests/s", "6.28 requests/s", "0.1 requests/s", "0.474 requests/min", "3.6 requests/h", "0 requests/s"]
     assert [say_ratio(v) for v in (0.2455, 0.92, 1.0, 0.0)] == ["24.6 %", "92 %", "100 %", "0 %"]
