@@ -53,6 +53,12 @@ class Calls:
         """Return the calls of these requests (`trace_key`)."""
         return Calls(self.frame.filter(pl.col("trace_key").is_in(keys.implode())))
 
+    def beside(self, some: Calls) -> Calls:
+        """Return the calls that began while one of `some` ran, those among them."""
+        at = self.of("start_s")
+        begun = np.searchsorted(np.sort(some.of("start_s")), at, side="right")
+        return self.where(begun > np.searchsorted(np.sort(some.end_s), at, side="left"))
+
     def to_models(self, names: Collection[str]) -> Calls:
         """Return the calls to these models and those of which an engine tells; all calls where no model is given, or nothing is left out."""
         mask = self.has_engine | self.frame["model"].is_in(list(names)).fill_null(value=True).to_numpy()

@@ -83,15 +83,8 @@ def amplification(case: Case) -> tuple[float, float]:
 
     Who asks again when an answer is late does so while it is late: over all of a period such a storm looks smaller than it was while it lasted.
     """
-    before = attempts(_beside(case.calls_before, case.usual_calls)).amplification if case.calls_before is not None else 1.0
-    return attempts(_beside(case.calls, case.slow_calls)).amplification, before
-
-
-def _beside(calls: Calls, some: Calls) -> Calls:
-    """The calls that began while one of some ran."""
-    at = calls.of("start_s")
-    begun = np.searchsorted(np.sort(some.of("start_s")), at, side="right")
-    return calls.where(begun > np.searchsorted(np.sort(some.end_s), at, side="left"))
+    before = attempts(case.calls_before.beside(case.usual_calls)).amplification if case.calls_before is not None else 1.0
+    return attempts(case.calls.beside(case.slow_calls)).amplification, before
 
 
 def more_attempts(case: Case) -> bool:

@@ -42,11 +42,11 @@ from analysis.calls import Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, enough, named, open_fix
 from analysis.demand import MIN_GROWTH, Demand
-from analysis.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
+from analysis.finding import MIN_BREACHING, MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
 from analysis.latency import FloatArray
 from analysis.own_load import SLOWER
 from analysis.prefill import spread
-from analysis.speed import decode_parts
+from analysis.speed import MIN_TOKENS, decode_parts
 from analysis.tenants import one_tenant
 from analysis.whatif.clip import clip
 
@@ -180,11 +180,11 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
     if other is not None:
         return other
     added = {"first_token": case.excess_ms("first_token") if load.waits and load.first >= SLOWER else 0.0,
-             "decode": parts["speed"] if parts is not None and load.paced and load.pace >= SLOWER else 0.0}
+             "decode": _shared(case) * parts["speed"] if parts is not None and load.paced and load.pace >= SLOWER else 0.0}
     claims = {stage: found.arrivals * ms for stage, ms in added.items()}
     said = f"requests come {found.arrivals_ratio:.2f} times as often as before"
     if not enough(case, claims) or max(load.first_equal or 0.0, load.pace_equal or 0.0) >= MUCH_SLOWER:
-        return RuledOut(what=RULE, figure=f"{said}, and what is slower is so at equal load as well")
+        return RuledOut(what=RULE, figure=f"{said}, and what is slower is so at equal load as well, or not for the others of the same time")
     equal = " and ".join(f"{what} {ratio:.2f} times" for what, ratio in (("a first token", load.first_equal), ("a token", load.pace_equal)) if ratio)
     fix = open_fix(
         "replicas", "Ask for more capacity, or send less at a time", "More replicas behind that endpoint, or reserved capacity; until then a limit on calls in "
@@ -196,6 +196,16 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
         because=f"{said} and fill the far side, which is as fast as ever at equal load",
         evidence={**load._asdict(), **found._asdict()},
         weight=_CONFIDENCE["spans"], why_no_service="no engine tells of itself")
+
+
+def _shared(case: Case) -> float:
+    """Return the part (0..1) of a slow call's slower pace that the calls beside it share: a load slows all who are there, a host only its own."""
+    sides = [side.token_ms[known(side.token_ms) & (side.of("output_tokens") >= MIN_TOKENS)]
+             for side in (case.calls_before, case.calls.beside(case.slow_calls), case.slow_calls) if side is not None]
+    if min(len(side) for side in sides) < MIN_BREACHING:
+        return 1.0
+    usual, beside, slow = (float(np.median(side)) for side in sides)
+    return min(1.0, max(0.0, beside - usual) / (slow - usual)) if slow > usual else 1.0
 
 
 def one_engine_waits(calls: Calls) -> tuple[float, float] | None:

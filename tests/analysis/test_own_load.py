@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 from analysis.calls import Calls
+from analysis.slo import Slo
 from analysis.speed import at_equal_load
 from tests.analysis.builders import requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
@@ -13,14 +14,16 @@ from tests.analysis.rules.cases import E2E, causes, of, run, the
 BEFORE, NOW = np.tile(np.arange(2, 10), 25), np.tile(np.arange(6, 16), 20)
 
 
-def groups(*, more: bool, token_ms: float = 4.0, first_ms: float = 50.0, apart_s: float = 0.0) -> pl.DataFrame:
+def groups(*, more: bool, token_ms: float = 4.0, first_ms: float = 50.0, apart_s: float = 0.0, host: float = 1.0) -> pl.DataFrame:
     """Each token takes 2 ms for each call of its group, and since the onset `token_ms` / 4 times as long; groups are larger where `more` come.
 
     A first token takes 50 ms, and `first_ms` since the onset. Calls of a group begin `apart_s` apart: each meets those before it.
+    Since the onset a slow host takes every eighth call, and `host` times as long for a token.
     """
     sizes = np.r_[BEFORE, NOW if more else BEFORE]
     group = np.repeat(np.arange(len(sizes)), sizes)
     pace = np.repeat(2.0 * sizes, sizes) * np.where(group >= len(BEFORE), token_ms / 4.0, 1.0)
+    pace *= np.where((group >= len(BEFORE)) & (np.arange(len(group)) % 8 == 0), host, 1.0)
     decode, first = 99.0 * pace, np.where(group >= len(BEFORE), first_ms, 50.0)
     start = group * 4.0 + np.concatenate([np.arange(size) for size in sizes]) * apart_s
     return requests(len(group), start_s=start, first_token_ms=first, decode_ms=decode, ttft_ms=first, tpot_ms=pace, input_tokens=200, output_tokens=100)
@@ -45,6 +48,13 @@ def test_a_far_side_that_is_slower_at_equal_load_is_not_filled_by_its_caller() -
 def test_a_far_side_whose_first_tokens_are_far_later_at_equal_load_is_not_as_fast_as_ever() -> None:
     assert causes(run(groups(more=True, first_ms=75.0, apart_s=1e-3), slo=E2E)) == ["under_capacity"]
     assert "under_capacity" not in causes(run(groups(more=True, first_ms=250.0, apart_s=1e-3), slo=E2E))
+
+
+def test_a_slow_host_is_no_load_that_all_who_are_there_would_feel() -> None:
+    """Twice the calls, as fast as ever at equal load; what is over 4.5 s came from a host that takes four times as long, and those beside it did not."""
+    found = run(groups(more=True, host=4.0), slo=Slo(e2e_ms=4_500.0))
+    assert causes(found) == ["token_rate_sag"]
+    assert any(out.what == "under_capacity" and "not for the others of the same time" in out.figure for out in found.verdict.ruled_out)
 
 
 def test_how_many_calls_were_out_when_one_began() -> None:
