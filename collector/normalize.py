@@ -420,13 +420,20 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
 def _stored_answers(grouped: Grouped) -> Ints:
     """The spans whose attributes say that an answer came out of a cache of answers."""
     found = [np.zeros(0, dtype=np.int64)]
-    for key, path in (stored for dialect in stages.dialects() for stored in dialect.stored_answers):
+    for key, wanted in (stored for dialect in stages.dialects() for stored in dialect.stored_answers):
         at = grouped.positions(key)
         if at is not None:
             told = grouped.text(at).dictionary_encode()
-            said = np.array([bool(readers.at(readers.document(text), path)) for text in told.dictionary.to_pylist()], dtype=bool)
+            documents = [readers.document(text) for text in told.dictionary.to_pylist()]
+            said = np.array([all(_holds(document, path, value) for path, value in wanted) for document in documents], dtype=bool)
             found.append(grouped.owner[at[said[told.indices.to_numpy(zero_copy_only=False)]]])
     return np.concatenate(found)
+
+
+def _holds(document: object, path: tuple[str, ...], value: object) -> bool:
+    """Whether this value stands at the path; for None any but an empty one."""
+    found = readers.at(document, path)
+    return bool(found) if value is None else type(found) is type(value) and found == value
 
 
 def _classify_names(raw: RawSpans, say: Callable[[Ints, stages.Verdict], None]) -> None:

@@ -102,7 +102,9 @@ DIALECT = Dialect(
         *(Mark(f"gen_ai.usage.{name}_tokens", "llm", "generation", weak=True) for name in ("output", "completion")),
     ),
     # What agent frameworks have around the calls of a turn: AWS Strands, Semantic Kernel.
-    names=(SpanName("execute_event_loop_cycle", "container", "other", "strands"),
+    # LangGraph's own steps (before 0.3) carry the names of nodes, as `ChannelWrite<...,tools>`.
+    names=(SpanName("(?:Channel(?:Write|Read)|Branch)<.*>", "container", "other"),
+           SpanName("execute_event_loop_cycle", "container", "other", "strands"),
            SpanName("AutoFunctionInvocationLoop", "container", "other", "semantic_kernel")),
     chunk_events=("gen_ai.content.completion.chunk", "llm.content.completion.chunk", "gen_ai.content.chunk"),
     first_token_events=("first_token", "llm.first_token"),

@@ -2,8 +2,8 @@
 
 Source: payloads of litellm 1.106.2 `callbacks=["otel"]`, of the SDK and of the proxy (v1, and v2 with LITELLM_OTEL_V2). In v2 the attempts are spans beside
 each other, or events of the proxy's SERVER span, and the model asked for is a model group. v1 names an operation as LiteLLM's
-function (`CallTypes`), with an `a` before asynchronous ones, and the key of an answer out of its cache in the call's hidden parameters (of a streamed answer it
-does not). The proxy's metrics are by the same version's names (and the
+function (`CallTypes`), with an `a` before asynchronous ones, and the key of an answer out of its cache in the call's hidden parameters (of a streamed answer
+they are empty, and those of an asynchronous one are as of any other). The proxy's metrics are by the same version's names (and the
 older ones of its documentation), untested against a real page: what it says of the models behind it stands apart from what engines say of themselves.
 """
 
@@ -59,7 +59,8 @@ DIALECT = Dialect(
         SpanName("self|router", "folded", "other", "litellm"),
         SpanName("route .*", "plain", "queue", "litellm"),  # choosing a deployment
     ),
-    stored_answers=(("hidden_params", ("cache_key",)),),
+    # A stream that nobody was asked for: no provider's address, and no headers of its answer.
+    stored_answers=(("hidden_params", ((("cache_key",), None),)), ("hidden_params", ((("api_base",), ""), (("additional_headers",), {})))),
     hints=(("ttft", "LITELLM_OTEL_V2=true at the proxy, or the engine's spans: the v1 callback records no first token"),),
     metrics=(
         # Seconds, whatever their names end in.

@@ -10,7 +10,7 @@ from collector.dialects import ENDINGS, Dialect, Field, Mark, SpanName
 ORDER = 30
 # Where LangChain's results hold the message of the first answer.
 _MESSAGE = ("generations", "0", "0", "message", "kwargs", "response_metadata")
-_LLAMA_INDEX = "openinference.instrumentation.llama_index"
+_OPENAI, _LLAMA_INDEX = "openinference.instrumentation.openai", "openinference.instrumentation.llama_index"
 _KIND, _PARAMETERS = "openinference.span.kind", "llm.invocation_parameters"
 DIALECT = Dialect(
     name="openinference",
@@ -74,6 +74,10 @@ DIALECT = Dialect(
         Mark(_KIND, "container", "other", frozenset({"CHAIN"}), weak=True),
     ),
     names=(
+        # Of OpenAI's client: every answer has the kind of a model call and the name of its type, be it a list of models, a moderation or a file.
+        SpanName("ModerationCreateResponse", "plain", "guardrail", _OPENAI, strong=True),
+        SpanName(r"\w+\[VectorStoreSearchResponse\]", "plain", "retrieval", _OPENAI, strong=True),
+        SpanName(r"(?!(?:Parsed)?(?:ChatCompletion|Completion|Response)\b|Create).+", "plain", "network", _OPENAI, strong=True),
         # LangGraph's router between the model and its tools: it calls none.
         SpanName("tools_condition", "plain", "other", "openinference.instrumentation.langchain"),
         # LlamaIndex: engines retrieve and ask models, whatever their name; what puts a prompt together has the kind of a model call.

@@ -100,3 +100,17 @@ def test_a_request_to_flask_lasts_until_the_end_of_the_answer_that_its_span_does
         assert request["ttft_ms"] == pytest.approx(before_ms + call["ttft_ms"], abs=0.002)
         assert request["e2e_ms"] == pytest.approx(before_ms + call["e2e_ms"], abs=0.002)
         assert spans[request["trace_id"]]["duration_ms"] < request["ttft_ms"]
+
+
+def test_what_openais_client_asks_for_beside_texts_has_a_stage_and_is_no_call() -> None:
+    spans = [span for span in stored("openinference-openai-other").spans if span["scope_name"].endswith(".openai")]
+    stages = {span["name"]: span["stage"] for span in spans if span["role"] == "plain"}
+    assert stages == {"SyncPage[Model]": "network", "ModerationCreateResponse": "guardrail", "ImagesResponse": "network", "Transcription": "network",
+                      "HttpxBinaryResponseContent": "network", "FileObject": "network", "SyncPage[VectorStoreSearchResponse]": "retrieval"}
+    assert {span["name"] for span in spans if span["role"] == "llm"} == {"ChatCompletion", "Response"}
+
+
+def test_streamed_answers_out_of_a_gateways_cache_are_no_calls() -> None:
+    found = stored("litellm-v1-cache")
+    stored_ids = sorted(span["response_id"] for span in found.spans if span["stage"] == "gateway" and span["role"] == "plain")
+    assert stored_ids == [call["response_id"] for call in found.calls]
