@@ -2,7 +2,8 @@
 
 `auto` takes the latest healthy window of the same hours, else the latest healthy one of the equal spans before, or that span's part before an
 onset in it: who asks after an alert asks about a window that begins when the trouble had begun already. Where there is none, the part before a
-detected onset inside the window serves (see `diagnose`). The choice is always printed.
+detected onset inside the window serves (see `diagnose`); without an onset the equal span before, which may be over the target itself, as long as it
+is far less so. The choice is always printed.
 """
 
 from dataclasses import dataclass, replace
@@ -10,8 +11,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import duckdb
+import numpy as np
 
-from analysis.goodput import Z_ONE_SIDED, BoolArray, judge, wilson
+from analysis.finding import say_ratio
+from analysis.goodput import Z_ONE_SIDED, BoolArray, Judged, judge, wilson
 from analysis.incident import IntArray, find_onset, from_us
 from analysis.latency import min_n
 from analysis.leaving import by_choice
@@ -25,6 +28,8 @@ DAYS_BACK: Final = (1, 2, 3, 4, 5, 6, 7)
 SPANS_BACK: Final = (1, 2, 4, 8, 16)
 # Within the target, a share of slow requests above this part of what the target allows may be told of; own default.
 WORSE_PART: Final = 0.2
+# A span before that misses the target itself still shows what changed, where this part or less of today's share of its requests miss it; own default.
+FAR_LESS: Final = 0.2
 _DAY: Final = timedelta(days=1)
 
 
@@ -60,7 +65,7 @@ def _choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Ch
         first, last = start - days * _DAY, end - days * _DAY
         if first >= oldest - (end - start) / 2 and _healthy(con, replace(frame.window, start=first, end=last), slo):
             return Chosen(_load(con, frame, max(first, oldest), last), f"auto: the same hours {days} {'day' if days == 1 else 'days'} before, healthy")
-    return _span_before(con, frame, slo, start, end - start, oldest)
+    return _span_before(con, frame, slo, start, end - start, oldest) or _lesser(con, frame, slo, start, end - start, oldest)
 
 
 def _span_before(
@@ -78,6 +83,26 @@ def _span_before(
             until = "healthy" if onset is None else f"healthy until {onset:%H:%M:%S} UTC"
             return Chosen(_load(con, frame, max(first, oldest), healthy_until), f"auto: {what}, {until}", onset)
     return None
+
+
+def _lesser(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, start: datetime, length: timedelta, oldest: datetime) -> Chosen | None:
+    """Return the equal span just before a window that is broken throughout, or its part before an onset, where it misses the target far less."""
+    first, allowed = start - length, 1.0 - slo.goodput_target
+    if first < oldest - length / 2:
+        return None
+    met, missed_now = _sides(judge(frame.rows, slo))
+    now = missed_now.sum() / max(1, (met | missed_now).sum())
+    if find_onset(frame.rows["start_us"].to_numpy(), missed_now, allowed) is not None:
+        return None
+    starts, good, bad = _judged(con, replace(frame.window, start=first, end=start), slo)
+    onset = find_onset(starts, bad, allowed)
+    before = starts < onset if onset is not None else np.ones(len(starts), dtype=np.bool_)
+    missed, n = int(bad[before].sum()), int((good | bad)[before].sum())
+    if n < min_n(slo.percentile) or wilson(missed, n, Z_ONE_SIDED)[1] > FAR_LESS * now:
+        return None
+    until = start if onset is None else from_us(onset)
+    choice = f"auto: the equal span just before, over the target as well ({say_ratio(missed / n)} miss it, {say_ratio(float(now))} now)"
+    return Chosen(_load(con, frame, max(first, oldest), until), choice, None if onset is None else until)
 
 
 def _healthy_until(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> datetime | None:
@@ -99,8 +124,17 @@ def _healthy(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> bool:
 def _judged(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo) -> tuple[IntArray, BoolArray, BoolArray]:
     """Starts of a window's requests, which met every limit (whom the client left by choice counts here as well), and which did not."""
     rows = load_judged(con, window, query("before"))
-    judged, left = judge(rows, slo), by_choice(rows, slo)
-    return rows["start_us"].to_numpy(), judged.good | left, judged.bad & ~left
+    good, bad = _sides(judge(rows, slo))
+    left = by_choice(rows, slo)
+    return rows["start_us"].to_numpy(), good | left, bad & ~left
+
+
+def _sides(judged: Judged) -> tuple[BoolArray, BoolArray]:
+    """Return which requests met and which missed the SLO; where none carries every limited metric, by those that they carry."""
+    if judged.good.any() or (judged.bad & ~judged.error).any() or not judged.known:
+        return judged.good, judged.bad
+    missed = judged.error | np.logical_or.reduce([*judged.misses.values()])
+    return np.logical_or.reduce([*judged.known.values()]) & ~missed, missed
 
 
 def _meets(good: BoolArray, bad: BoolArray, slo: Slo) -> bool:

@@ -601,10 +601,12 @@ def _without(times: StageTimes, excess: Tail, causes: list[Diagnosis]) -> StageT
 
 
 def _worse(facts: _Facts) -> bool:
-    """Say whether clearly more requests are over the limit since the onset than in the baseline, though the target is still met."""
-    if facts.onset is None or facts.base is None:
+    """Say whether clearly more requests are over the limit since the onset than in the baseline, though the target is still met.
+
+    Without an onset, all of the window: who asks about the minutes behind a change finds none in them."""
+    if facts.base is None:
         return False
-    since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset)
+    since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset or _EPOCH)
     slow, n = int((facts.breaching & since).sum()), int(since.sum())
     before = _over_before(facts, facts.base)
     if slow < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)) or _since_onset(facts).seconds < MIN_SINCE_S:
@@ -626,9 +628,11 @@ def _getting_worse(facts: _Facts, ranked: Ranked) -> Verdict:
     verdict = _over_budget(facts, ranked, facts.onset, None)
     since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset or _EPOCH)
     before = _over_before(facts, facts.ok if facts.base is None else facts.base)
-    told = f"{say_ratio(float(facts.breaching[since].mean()))} of the requests since {facts.onset:%H:%M:%S} UTC are over {say_limits(facts.limits_ms)}, "
+    when = "" if facts.onset is None else f" since {facts.onset:%H:%M:%S} UTC"
+    told = f"{say_ratio(float(facts.breaching[since].mean()))} of the requests{when} are over {say_limits(facts.limits_ms)}, "
+    lead = "Within budget" if (facts.bad & ~facts.left).mean() <= 1.0 - facts.slo.goodput_target else "At the limit"
     verdict.sentence = (
-        f"Within budget, but worse than before: {told}{say_ratio(float(before.mean()))} in the baseline "
+        f"{lead}, but worse than before: {told}{say_ratio(float(before.mean()))} in the baseline "
         f"(target {say_ratio(facts.slo.goodput_target)}). " + verdict.sentence)
     verdict.status = "within_budget"
     return verdict

@@ -90,3 +90,31 @@ def test_a_single_request_that_took_no_time_has_no_span_before_it() -> None:
     frame = load(con, Window())
     assert frame.start == frame.end
     assert choose(con, frame, SLO) is None
+
+
+def test_a_span_before_that_is_over_the_target_serves_where_it_is_far_less_so() -> None:
+    """Every request is slow now; of those before one in 13 was, of which the target allows one in twenty, or one in four."""
+    def every(k: int) -> pl.DataFrame:
+        return requests(200, start_s=-3_600 + np.arange(200) * 18.0, prefill_ms=np.where(np.arange(200) % k == 0, 2_000.0, 100.0))
+
+    con = store()
+    insert(con, hour(0, slow=True), every(13))
+    found = chosen(con)
+    assert found is not None
+    assert (found.frame.start, found.frame.end, found.onset) == (at(-3_600), at(0), None)
+    assert found.choice == "auto: the equal span just before, over the target as well (8 % miss it, 100 % now)"
+    con = store()
+    insert(con, hour(0, slow=True), every(4))
+    assert chosen(con) is None
+
+
+def test_a_limit_on_what_nobody_tells_does_not_hide_a_healthy_span() -> None:
+    """No answer is streamed, so none has a TTFT: the E2E of the span before says that it was healthy."""
+    con = store()
+    insert(con, hour(0, slow=True), hour(-3_600))
+    slo = Slo(ttft_ms=500.0, e2e_ms=1_000.0)
+    frame = load(con, Window(at(0), at(3_600)))
+    assert frame.rows["ttft_ms"].null_count() == frame.rows.height
+    found = choose(con, frame, slo)
+    assert found is not None
+    assert found.choice == "auto: the equal span just before, healthy"

@@ -339,3 +339,8 @@ def test_worse_than_before_within_the_target_is_told_as_information() -> None:
     rare = (np.arange(2000) >= 1000) & (np.arange(2000) % 100 == 0)
     quiet = run(requests(2000, start_s=np.arange(2000) * 0.5, retrieval_ms=np.where(rare, 4000.0, 50.0), decode_ms=200.0))
     assert (quiet.verdict.status, quiet.verdict.cause, quiet.findings) == ("within_budget", None, [])
+    # Asked about the later half alone, in which nothing begins.
+    rows = requests(2000, start_s=np.arange(2000) * 0.5, retrieval_ms=np.where(later, 4000.0, 50.0), decode_ms=200.0)
+    asked = run(rows, start=at(500), end=at(1000))
+    assert (asked.verdict.status, asked.verdict.cause, asked.verdict.onset) == ("within_budget", "slow_dependency", None)
+    assert "Within budget, but worse than before: 4 % of the requests are over 2.50 s, 0 % in the baseline" in asked.verdict.sentence
