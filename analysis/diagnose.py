@@ -328,9 +328,9 @@ def _without_latency(
     known = int(judged.known[metric].sum()) if metric else 0
     needed = min_n(slo.percentile)
     if metric is None or known < needed:
-        what = f"{known} of them carry {metric.upper()}" if metric else f"none carries {_limited(slo)}"
+        what = f", {known:,} of them with {'an' if metric == 'e2e' else 'a'} {metric.upper()}" if metric else f", none with {_limited(slo)}"
         sentence = (
-            f"Not enough data: {say_count(n, 'request')} in the window, {what}, and P{slo.percentile:g} needs at least {needed}. "
+            f"Not enough data: {say_count(n, 'request')} in the window{'' if known == n else what}, and P{slo.percentile:g} needs at least {needed}. "
             "Widen the window or wait for more traffic."
         )
         return Verdict(status="not_enough_data", sentence=sentence, reasons=_why_null("too few requests to judge"))
@@ -358,12 +358,14 @@ def _failing(frame: RequestFrame, judged: Judged, good: Goodput, counted: BoolAr
     failed, n = frame.rows.filter(pl.Series(counted)), frame.rows.height
     kinds = failed.group_by("error_type").len().sort("len", "error_type", descending=[True, False])
     name, count = kinds.row(0)
-    what = f"most often {printable(name) if name else 'an unnamed error'} in {count:,} of them"
+    named = printable(name) if name else "without a named error"
+    what = f"all of them {named}" if count == failed.height else f"most often {named}, in {count:,} of them"
     gone = failed.filter(abandoned(failed))
-    how, why = "end in an error,", "Fast errors lower every percentile, so latency is not judged until they stop."
+    how, why = "end in an error,", "Percentiles are of the others, so latency is not judged until they stop."
     if gone.height:
         waited = say_ms(float(np.median(gone["e2e_ms"].to_numpy())))
-        how = f"end without an answer, {gone.height:,} of them given up by their clients after {waited} at the median,"
+        many = "all" if gone.height == failed.height else f"{gone.height:,} of them"
+        how = f"end without an answer, {many} given up by their clients after {waited} at the median,"
         why = "Requests that get an answer are within the target."
     onset = incident.onset(frame, counted, allowed)  # a stray error in a healthy hour is no beginning
     changes = incident.changed(frame.rows, onset)
@@ -643,7 +645,7 @@ def _within(facts: _Facts) -> Verdict:
     ratio, target_said = facts.goodput.ratio, f" (target {say_ratio(target)})"
     if ratio is None:
         lacking = [metric.upper() for metric, known in facts.judged.known.items() if not known.any()]
-        lead, met = "Within budget as far as it can be judged", f"no request carries {' and '.join(lacking) or 'every limited metric'}"
+        lead, met = "Within budget as far as is known", f"no {' and no '.join(lacking) or 'request against every limit'} can be judged"
         target_said = ""
     else:
         judged = facts.goodput.good + facts.goodput.bad

@@ -35,7 +35,7 @@ def closed_loop(rows: pl.DataFrame) -> Check | None:
     flying = np.arange(n) - ended
     most = int(flying.max()) + 1
     later = np.arange(n) >= most
-    if int(later.sum()) < _LEAST // 2:
+    if most < 1 or int(later.sum()) < _LEAST // 2:  # requests that end as they start are never in flight
         return None
     plateau = float((flying[later] == most - 1).mean())
     after_end = (start - end[np.maximum(ended - 1, 0)])[later & (ended > 0)]

@@ -59,7 +59,9 @@ def test_no_request_is_no_data() -> None:
 def test_too_few_requests_are_not_judged() -> None:
     found = run(requests(58, prefill_ms=9000.0, ttft_ms=9000.0))
     assert found.verdict.status == "not_enough_data"
-    assert "59" in found.verdict.sentence
+    assert "58 requests in the window, and P95 needs at least 59" in found.verdict.sentence
+    some = run(requests(58, prefill_ms=9000.0, ttft_ms=[9000.0] * 40 + [None] * 18), slo=Slo(ttft_ms=1500.0))
+    assert "58 requests in the window, 40 of them with a TTFT, and P95 needs at least 59" in some.verdict.sentence
     assert run(requests(59, prefill_ms=9000.0, ttft_ms=9000.0)).verdict.status == "over_budget"
 
 
@@ -83,7 +85,7 @@ def test_errors_outrank_latency() -> None:
     )
     assert (found.verdict.status, found.verdict.metric) == ("failing", "errors")
     assert "40 of 200 requests (20 %)" in found.verdict.sentence
-    assert "rate_limit in 30" in found.verdict.sentence
+    assert "most often rate_limit, in 30 of them. Percentiles are of the others" in found.verdict.sentence
     assert found.verdict.onset == at(160)
 
 
@@ -99,7 +101,8 @@ def test_clients_that_give_up_while_all_answers_are_fast_are_no_matter_of_latenc
     kinds = [None] * 180 + ["CancelledError"] * 20
     found = run(requests(200, e2e_ms=[100.0] * 180 + [7000.0] * 20, prefill_ms=10.0, ttft_ms=10.0, error=[k is not None for k in kinds], error_type=kinds))
     assert (found.verdict.status, found.verdict.metric) == ("failing", "errors")
-    assert "20 of 200 requests (10 %) end without an answer, 20 of them given up by their clients after 7.00 s at the median" in found.verdict.sentence
+    assert "20 of 200 requests (10 %) end without an answer, all given up by their clients after 7.00 s at the median, all of them CancelledError." in (
+        found.verdict.sentence)
     # Where the answers are late as well, they gave up waiting.
     slow = run(requests(200, e2e_ms=[5000.0] * 180 + [9000.0] * 20, decode_ms=5000.0, ttft_ms=10.0, error=[k is not None for k in kinds], error_type=kinds))
     assert (slow.verdict.status, slow.verdict.metric) == ("over_budget", "e2e")

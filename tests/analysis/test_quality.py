@@ -147,6 +147,10 @@ def test_load_that_does_not_wait_passes(rate: float) -> None:
     assert status(rows, "closed_loop_load") == "ok"
 
 
+def test_requests_that_end_as_they_start_are_no_load_in_flight() -> None:
+    assert status(requests(100, e2e_ms=0.0, prefill_ms=0.0), "closed_loop_load") is None
+
+
 def test_spoiled_first_tokens_are_left_out_of_the_report_with_the_reason() -> None:
     con = store()
     insert(con, good(ttft_ms=1000.0))
