@@ -36,12 +36,15 @@ from analysis.budget import FloatArray
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.speed import decode_parts, slowdown
+from analysis.speed import decode_parts, same_batch_pace, slowdown
 from analysis.whatif.speculation import recorded_length
 
 RULE: Final = "speculation_not_paying"
 MIN_FALL: Final = 0.1
 MIN_SLOWER: Final = 1.1
+# Part of the excess that must be decode, and time per token at equal batch sizes, now over before, from which drafts are asked for; own defaults.
+MIN_DECODE: Final = 0.5
+SLOWER: Final = 1.3
 # Tokens a step from which a draft pays for itself: drafting and checking take some 15 % of a step, the default of the what-if.
 PAYS: Final = 1.15
 
@@ -54,7 +57,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if relative:
         now, before = lengths
     if len(now) < 2 or len(before) < 2:
-        return None
+        return _untold(case) if not len(now) else None
     rate, was = float(now.mean()), float(before.mean())
     fell = (was - rate) / max(was, 1e-9) if relative else was - rate
     parts = decode_parts(case)
@@ -83,6 +86,18 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "token_ms_slow": found.slow_ms, "token_ms_usual": found.usual_ms, "batch_ms": found.batch_ms, "prefill_ms": found.prefill_ms,
             "tokens_a_step": length or None, "deviation": float(np.std(now))},
         weight=0.97)
+
+
+def _untold(case: Case) -> NotEnoughData | None:
+    """Where nothing tells of drafts: what to record if tokens, not prompts, take longer at equal batch sizes."""
+    if case.calls_before is None or case.tail.share("decode") < MIN_DECODE or case.clocks.lower:
+        return None
+    pace = same_batch_pace(case.calls_before, case.calls)
+    if pace is None or pace < SLOWER:
+        return None
+    return NotEnoughData(
+        f"tokens take {pace:.2f} times as long at equal batch sizes, and nothing tells of drafts: if the engine speculates, scrape its "
+        "vllm:spec_decode_* (SGLang: spec_accept_length) metrics; else compare its version, quantisation and sampling options with those of before")
 
 
 def _action(case: Case, length: float, saved: FloatArray) -> Action:

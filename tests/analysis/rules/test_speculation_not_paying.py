@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from analysis.slo import Slo
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.engine_world import LATE, N, engine
 
@@ -36,5 +37,9 @@ def test_silent_when_acceptance_stayed() -> None:
     assert any(out.what == "speculation_not_paying" for out in found.verdict.ruled_out)
 
 
-def test_silent_without_speculation() -> None:
-    assert of(run(engine(token_ms=np.where(LATE, 40.0, 10.0)), slo=E2E), "speculation_not_paying") is None
+def test_without_metrics_it_says_what_to_record_where_only_tokens_are_slower() -> None:
+    slo = Slo(e2e_ms=1_200.0)
+    found = run(engine(token_ms=np.where(LATE, 16.0, 8.0)), slo=slo)
+    assert of(found, "speculation_not_paying") is None
+    assert found.skipped["speculation_not_paying"].startswith("tokens take 2.00 times as long at equal batch sizes, and nothing tells of drafts")
+    assert "speculation_not_paying" not in run(engine(token_ms=8.0, retrieval_ms=np.where(LATE, 2_000.0, 5.0)), slo=slo).skipped
