@@ -95,19 +95,21 @@ class Background:
             with self._reading() as own:
                 return seek(own, window, slo, budgets, requests)[1]
 
-        now, before = _keys(window, slo, budgets)
-        return self._found.get(now, job) or (self._found.last(before) if before is not None else None)
+        now, *before = _keys(window, slo, budgets)
+        return self._found.get(now, job) or next((last for key in before if (last := self._found.last(key)) is not None), None)
 
 
-def _keys(window: Window, slo: Slo, budgets: Configured | None) -> tuple[tuple[object, ...], tuple[object, ...] | None]:
-    """The question of a window, and that of the window it was a step earlier: one that follows the clock moves with each report, by less than a tenth."""
+def _keys(window: Window, slo: Slo, budgets: Configured | None) -> list[tuple[object, ...]]:
+    """The question of a window, and those of the windows it may have been a step earlier: one that follows the clock moves with each report, by less than
+    a tenth, and one of which only one side does becomes longer or shorter."""
     asked = (replace(window, start=None, end=None), slo, None if budgets is None else tuple((name, *sorted(table.items())) for name, table in budgets.items()))
     if window.start is None or window.end is None:
-        return (*asked, window.start, window.end), None
+        return [(*asked, window.start, window.end)]
     length_s = (window.end - window.start).total_seconds()
     step_s = max(60.0, length_s / 10.0)
     at = int(window.end.timestamp() // step_s)
-    return (*asked, round(length_s), at), (*asked, round(length_s), at - 1)
+    length = round(length_s / 60.0)
+    return [(*asked, length + more, at - steps) for steps in (0, 1) for more in (0, 1, -1)]
 
 
 def lookups(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, simulate: Simulate | None) -> Lookups:

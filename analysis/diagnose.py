@@ -57,6 +57,8 @@ RULED_OUT_BELOW: Final = 0.1
 RECHECK_DEFAULT_S: Final = 300
 # What is judged since an onset must be this part of the window at least: a shorter stretch is a bad moment; own default.
 MIN_SINCE: Final = 0.1
+# ...unless it lasted for so long: ten minutes of a broken service are no moment, however long the window is; own default.
+LASTING_S: Final = 600.0
 # ...and so long: below it a busy moment of a queue, in which all requests share one fate, is as likely; own default.
 MIN_SINCE_S: Final = 60.0
 # Fewest requests of the first part of a baseline that stands for all of it: rules compare replicas and tenants, of which some have few; own default.
@@ -530,11 +532,15 @@ def _over_since(facts: _Facts) -> bool:
     """Say whether the SLO is broken since the onset, whatever healthy stretch before it dilutes the window's own share."""
     if facts.onset is None:
         return False
-    since = facts.frame.rows["start_us"].to_numpy() >= to_us(facts.onset)
+    lasted = _period(facts).seconds >= LASTING_S
+    # An incident that has ended counts only where it left the whole window below the target.
+    below = facts.goodput.ratio is None or facts.goodput.ratio < facts.slo.goodput_target
+    since = _during(facts.frame.rows["start_us"].to_numpy(), facts.onset, facts.until if lasted and below else None)
     joint = (facts.judged.good | facts.judged.bad) & ~facts.left
     known = since & (joint if facts.goodput.ratio is not None else facts.judged.known[facts.metric] | facts.judged.error)
     n, bad = int(known.sum()), int((known & facts.bad).sum())
-    if bad < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)) or _since_onset(facts).seconds < MIN_SINCE_S:
+    least = max(min_n(facts.slo.percentile), 0.0 if lasted else MIN_SINCE * len(since))
+    if bad < MIN_BREACHING or n < least or _since_onset(facts).seconds < MIN_SINCE_S:
         return False
     met = in_time(facts.frame.rows["start_us"].to_numpy()[known], ~facts.bad[known])[1]
     return clearly_below(met, facts.slo.goodput_target, DEPENDENT)
@@ -651,7 +657,9 @@ def _within(facts: _Facts) -> Verdict:
         judged = facts.goodput.good + facts.goodput.bad
         stayed = judged - int((facts.judged.bad & facts.left).sum())
         kept = facts.goodput.good / max(stayed, 1)
-        lead = "Within budget" if max(ratio, kept) >= target else "At the limit, but not beyond what chance explains"
+        by_chance = wilson(facts.goodput.good, stayed, Z_ONE_SIDED)[1] >= target
+        lead = "Within budget" if max(ratio, kept) >= target else "At the limit, but not beyond what chance explains" if by_chance else (
+            "At the limit: bad requests come in a few stretches, which chance may explain")
         if ratio >= target or stayed == judged:
             met = f"{say_ratio(ratio)} of {judged:,} requests meet every limit"
         else:

@@ -102,6 +102,9 @@ def test_a_server_answers_at_once_and_tells_the_causes_with_their_age_when_they_
     begun = replace(WINDOW, start=T0 + timedelta(seconds=60), end=at(210))
     assert sought(overloaded.cursor(), begun, SLO, None, 1499) is not None
     assert sought(overloaded.cursor(), replace(begun, model="another"), SLO, None, 1499) is None
+    # So is one of which a side stands still while the other follows the clock.
+    assert sought(overloaded.cursor(), replace(WINDOW, start=T0 + timedelta(seconds=50)), SLO, None, 1499) is not None
+    assert sought(overloaded.cursor(), replace(WINDOW, start=T0 - timedelta(hours=1)), SLO, None, 1499) is None
 
 
 def test_causes_of_another_metric_or_time_are_not_named(overloaded: duckdb.DuckDBPyConnection, large: None) -> None:

@@ -108,6 +108,24 @@ def test_clients_that_give_up_while_all_answers_are_fast_are_no_matter_of_latenc
     assert (slow.verdict.status, slow.verdict.metric) == ("over_budget", "e2e")
 
 
+@pytest.mark.parametrize(
+    ("begins", "ends", "usually_bad", "status"),
+    [(0.95, 1.0, 0.02, "over_budget"), (0.5, 0.55, 0.02, "over_budget"), (0.995, 1.0, 0.02, "within_budget"), (0.5, 0.55, 0.005, "within_budget")])
+def test_an_hour_of_a_broken_service_is_seen_in_a_window_of_a_day(begins: float, ends: float, usually_bad: float, status: str) -> None:
+    """80 % of the requests of a twentieth of a day go bad: still, or until it ended and left the day below its target. Seven minutes are a bad moment."""
+    rng = np.random.default_rng(1)
+    start = np.sort(rng.uniform(0.0, 86_400.0, 10_000))
+    broken = (start >= begins * 86_400.0) & (start < ends * 86_400.0)
+    bad = (rng.random(10_000) < usually_bad) | (broken & (rng.random(10_000) < 0.8))
+    found = run(requests(10_000, start_s=start, retrieval_ms=np.where(bad, 3_600.0, 400.0) * rng.lognormal(0.0, 0.1, 10_000), decode_ms=400.0),
+                slo=Slo(e2e_ms=2_500.0))
+    assert found.verdict.status == status
+    if status == "over_budget":
+        assert found.verdict.onset is not None
+        assert abs((found.verdict.onset - at(begins * 86_400.0)).total_seconds()) < 600.0
+        assert ("they are well again" in found.verdict.sentence) is (ends < 1.0)
+
+
 @pytest.mark.parametrize("common", [Slo(ttft_ms=1500.0), Slo(e2e_ms=100_000.0)])
 def test_limits_that_requests_came_with_are_judged_in_the_verdict_too(common: Slo) -> None:
     rng = np.random.default_rng(3)
