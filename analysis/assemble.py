@@ -29,7 +29,7 @@ from collector.stages import STAGES as STAGE_NAMES
 _K = TypeVar("_K")
 _ABSENT = -1
 TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE = range(4)
-_ERROR, _SERVER, _CLIENT, _PRODUCER, _CONSUMER = 2, 2, 3, 4, 5
+_ERROR, _INTERNAL, _SERVER, _CLIENT, _PRODUCER, _CONSUMER = 2, 1, 2, 3, 4, 5
 # OTLP span flags: bit 8 says that bit 9 ("the parent is in another process") is known.
 _HAS_REMOTE, _IS_REMOTE = 0x100, 0x200
 _HTTP_OK, _HTTP_ERROR = 200, 400
@@ -140,6 +140,7 @@ class _Batch:
         self.free_servers()
         self.join_engines()
         self.nest_prefills()
+        self.nest_beside()
         self.follow_streams()
         self.nest_tools()
         self.stand_in()
@@ -385,17 +386,51 @@ class _Batch:
             if len(beside) == 1:
                 self.parent[row] = beside[0]
 
-    def follow_streams(self) -> None:
-        """Let what works on an answer while it streams (LangChain's parsers) begin where the model call beside it ends: it waits for tokens until then."""
-        posts = np.flatnonzero((self.role == cp.PLAIN) & (_ints(self.spans, "stage") == cp.POST) & (self.parent >= 0))
-        if not len(posts):
+    def nest_beside(self) -> None:
+        """Put steps that call models into the one beside them that they take most of, if nothing is in it and it does not say what it did.
+
+        LangGraph's functions that hand on the configuration that they were called with: what they call has their caller for a parent.
+        """
+        s, source, kind = self.spans, _numpy(self.spans, "source_id"), _ints(self.spans, "kind")
+        leaf = (self.parent >= 0) & (kind <= _INTERNAL) & ((self.role == cp.CONTAINER) | ((self.role == cp.PLAIN) & (_ints(s, "stage") == cp.OTHER)))
+        leaf[self.parent[self.parent >= 0]] = False
+        leaves = np.flatnonzero(leaf)
+        if not len(leaves):
             return
+        calling = self._calling()
+        leaves = leaves[np.isin(self.parent[leaves], self.parent[calling])]
+        calling = self._by_start(calling[np.isin(self.parent[calling], self.parent[leaves])])
+        beside = _grouped(calling, self.parent[calling].tolist())
+        starts = {above: self.start[rows].tolist() for above, rows in beside.items()}
+        parent = self.parent.copy()
+        for row in leaves[np.argsort(self.end[leaves] - self.start[leaves], kind="stable")].tolist():
+            above, start, end = int(self.parent[row]), self.start[row], self.end[row]
+            begun = beside[above][bisect.bisect_left(starts[above], start) : bisect.bisect_right(starts[above], end)]
+            within = np.array([r for r in (begun if len(begun) <= _MOST_AT_ONCE else ()) if self.end[r] <= end and source[r] == source[row]], dtype=np.int64)
+            within = within[parent[within] == above]
+            if not len(within):
+                continue
+            until = np.maximum.accumulate(self.end[within])
+            taken = until - np.maximum(self.start[within], np.append(start, until[:-1]))
+            if taken[taken > 0].sum() >= _NEARLY * (end - start):
+                parent[within] = row
+        self.parent = parent
+
+    def _calling(self) -> Ints:
+        """The rows of model calls and of the steps that they are in, but for roots."""
         above = np.flatnonzero(self.role == cp.LLM)
         holds = np.zeros(len(self.role), dtype=np.bool_)
         for _ in range(_NESTED):
             holds[above] = True
             above = np.unique(self.parent[above[self.parent[above] >= 0]])
-        calls = np.flatnonzero(holds & (self.parent >= 0))
+        return np.flatnonzero(holds & (self.parent >= 0))
+
+    def follow_streams(self) -> None:
+        """Let what works on an answer while it streams (LangChain's parsers) begin where the model call beside it ends: it waits for tokens until then."""
+        posts = np.flatnonzero((self.role == cp.PLAIN) & (_ints(self.spans, "stage") == cp.POST) & (self.parent >= 0))
+        if not len(posts):
+            return
+        calls = self._calling()
         last = np.full(len(self.role), _ABSENT, dtype=np.int64)
         np.maximum.at(last, self.parent[calls], self.end[calls])
         posts = posts[self.start[posts] < last[self.parent[posts]]]

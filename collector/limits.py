@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from collector.config import CollectorSettings
 from collector.tally import Tally
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 MAX_KEY = 256  # characters of an attribute's key; a longer one is no name, and the attribute is left out
 
 
@@ -35,14 +37,14 @@ class Limits:
         return cls(settings.max_attributes, settings.max_attribute_length, settings.max_depth, lambda what, by: tally.count("cut", by, what=what))
 
     def printed(self, value: Any) -> str:
-        """A decoded AnyValue as text: arrays and maps as JSON, bytes as hex, nothing as ""; what is nested too deeply is null."""
+        """A decoded AnyValue as text: arrays and maps as JSON, bytes as the text in them, else as hex, nothing as ""; what is nested too deeply is null."""
         if value is None:
             return ""
         if isinstance(value, bytes):
-            return value.hex()
+            return _said(value)
         if isinstance(value, list | dict):
             value = self._shallow(value, 0)
-        return json.dumps(value, ensure_ascii=False, default=_hex, separators=(",", ":"))
+        return json.dumps(value, ensure_ascii=False, default=_said, separators=(",", ":"))
 
     def _shallow(self, value: Any, depth: int) -> Any:
         if not isinstance(value, list | dict):
@@ -69,5 +71,12 @@ class Limits:
         return pc.utf8_slice_codeunits(values, 0, self.value_length)
 
 
-def _hex(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
+def _said(value: object) -> str:
+    """Bytes as text where they are UTF-8 without control characters (LangSmith puts JSON into them), else as hex."""
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return value.hex()
+    return value.hex() if _CONTROL.search(text) else text

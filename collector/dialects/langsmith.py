@@ -1,6 +1,7 @@
 """LangSmith's OTel export: run types as span kinds, GenAI names for model and usage, token details as JSON.
 
-Source: payloads of langsmith 0.15.0 with langchain 1.4.7 (LANGSMITH_OTEL_ENABLED). It sends no first token.
+Source: payloads of langsmith 0.15.0 with langchain 1.4.7 and 0.4.8 with 0.3.26 (LANGSMITH_OTEL_ENABLED), whose documents are bytes and hold the details of
+usage. It sends no first token.
 """
 
 from collector.dialects import Dialect, Field, Mark
@@ -8,7 +9,8 @@ from collector.dialects import Dialect, Field, Mark
 ORDER = 37
 _KIND = "langsmith.span.kind"
 # LangChain's result: what the provider said of the first answer.
-_ANSWER, _TOLD = "gen_ai.completion", ("generations", "0", "0", "message", "kwargs", "response_metadata")
+_ANSWER, _MESSAGE = "gen_ai.completion", ("generations", "0", "0", "message", "kwargs")
+_TOLD = (*_MESSAGE, "response_metadata")
 _DETAILS = (("cached_tokens", "input", "cache_read"), ("cache_write_tokens", "input", "cache_creation"), ("reasoning_tokens", "output", "reasoning"))
 DIALECT = Dialect(
     name="langsmith",
@@ -23,6 +25,7 @@ DIALECT = Dialect(
         Field("temperature", "langsmith.metadata.ls_temperature", "float", rank=10),
         *(Field(column, f"gen_ai.usage.{side}_token_details", "int", rank=10, path=(name,)) for column, side, name in _DETAILS),
         *(Field(column, "langsmith.metadata.usage_metadata", "int", rank=11, path=(f"{side}_token_details", name)) for column, side, name in _DETAILS),
+        *(Field(column, _ANSWER, "int", rank=12, path=(*_MESSAGE, "usage_metadata", f"{side}_token_details", name)) for column, side, name in _DETAILS),
         *(Field("finish_reason", _ANSWER, rank=10, path=(*_TOLD, name)) for name in ("finish_reason", "stop_reason")),
         Field("finish_reason", _ANSWER, rank=11, path=("generations", "0", "0", "generation_info", "finish_reason")),
         Field("finish_reason", _ANSWER, rank=12, path=(*_TOLD, "incomplete_details", "reason")),

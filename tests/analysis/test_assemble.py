@@ -578,6 +578,21 @@ def test_a_prefill_engine_in_a_trace_of_its_own_is_found_by_where_the_two_meet(o
     assert found == {"queue": 180, "prefill": 300, "decode": 470, "other": 20}
 
 
+@pytest.mark.parametrize(("call", "more", "seen"), [
+    ((110, 480), {}, {"generation": 370, "other": 630}),
+    ((110, 480), {"scope": "another"}, {"other": 1000}),  # of two instrumentations neither was meant to be within the other
+    ((110, 300), {}, {"other": 1000}),  # something else took longer, beside it
+    ((110, 510), {}, {"generation": 400, "other": 600}),  # ended later: it is not within the step, and the path by itself
+])
+def test_a_step_beside_one_that_says_nothing_and_lasted_as_long_is_within_it(call: tuple[float, float], more: dict[str, Any], seen: dict[str, float]) -> None:
+    """A function in LangGraph that hands its caller's configuration on: its model call has the caller for a parent."""
+    chain = {"openinference.span.kind": "CHAIN"}
+    step = Made(2, "call_model", 100, 500, 1, attributes=chain)
+    called = (Made(3, "RunnableSequence", *call, 1, **{"attributes": chain, **more}), chat(4, *call, 3))
+    [request], _ = assembled(root(1000), step, *called)
+    assert stages_ms(request) == seen
+
+
 def tool(id: int, start: float, end: float, parent: int, **more: Any) -> Made:
     return Made(id, "t", start, end, parent, **{"attributes": {"openinference.span.kind": "TOOL"}, **more})
 

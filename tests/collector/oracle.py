@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -86,8 +87,16 @@ def text_of(value: AnyValue) -> str:
     if kind == "double_value":
         return str(pa.scalar(content).cast(pa.string()).as_py())
     if kind == "bytes_value":
-        return str(content.hex())
-    return json.dumps(any_value(value), ensure_ascii=False, separators=(",", ":"), default=lambda b: b.hex())
+        return _bytes_text(content)
+    return json.dumps(any_value(value), ensure_ascii=False, separators=(",", ":"), default=_bytes_text)
+
+
+def _bytes_text(content: bytes) -> str:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return content.hex()
+    return content.hex() if any(unicodedata.category(c) == "Cc" and c not in "\t\n\r" for c in text) else text
 
 
 def _number(value: AnyValue) -> float | None:

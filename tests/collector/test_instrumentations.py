@@ -9,6 +9,7 @@ none may be stored.
 
 import functools
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 import zstandard
 
 from collector import log_records
+from collector.stages import MODEL_STAGES
 from collector.writer import LOGS
 from tests.collector.oracle_store import Held, held, pipeline, send
 
@@ -72,6 +74,18 @@ def test_requests_are_those_of_the_application(name: str) -> None:
     got = [[request["llm_calls"], request["tool_calls"], *sorted(stage for stage in ("retrieval", "guardrail", "tool", "network") if request[f"{stage}_ms"])]
            for request in stored(name).requests]
     assert got == truth(name)["requests"]
+
+
+@pytest.mark.parametrize("name", [name for name in FOLDERS if name != "celery"])  # its jobs run beside what sent them
+def test_requests_spend_the_time_of_their_calls_on_models(name: str) -> None:
+    calls = Counter[str]()
+    for call in stored(name).calls:
+        calls[call["trace_id"]] += call["e2e_ms"]
+    for request in stored(name).requests:
+        if request["llm_calls"]:
+            # Beside them the pauses of a busy machine, the way to the provider, and what lies between attempts.
+            spent = sum(request[f"{stage}_ms"] for stage in (*MODEL_STAGES, "network"))
+            assert spent >= 0.5 * min(calls[request["trace_id"]], request["e2e_ms"]), request["trace_id"]
 
 
 @pytest.mark.parametrize("name", FOLDERS)
