@@ -105,11 +105,8 @@ def _keys(window: Window, slo: Slo, budgets: Configured | None) -> list[tuple[ob
     asked = (replace(window, start=None, end=None), slo, None if budgets is None else tuple((name, *sorted(table.items())) for name, table in budgets.items()))
     if window.start is None or window.end is None:
         return [(*asked, window.start, window.end)]
-    length_s = (window.end - window.start).total_seconds()
-    step_s = max(60.0, length_s / 10.0)
-    at = int(window.end.timestamp() // step_s)
-    length = round(length_s / 60.0)
-    return [(*asked, length + more, at - steps) for steps in (0, 1) for more in (0, 1, -1)]
+    minutes, end_s = round((window.end - window.start).total_seconds() / 60.0), window.end.timestamp()
+    return [(*asked, length, int(end_s // max(60.0, 6.0 * length)) - steps) for steps in (0, 1) for length in (minutes, minutes + 1, minutes - 1)]
 
 
 def lookups(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, simulate: Simulate | None) -> Lookups:

@@ -49,7 +49,11 @@ class Later(Generic[V]):
             known = self._known.get(key)
             age = 0.0 if known is None else self._clock() - known.began
             if known is None or age > max(self._fresh_s, _REST * known.took_s):
+                # What is asked now comes first: of a question that is not asked again, nobody waits for the answer.
                 self._waiting.setdefault(key, job)
+                self._waiting.move_to_end(key)
+                while len(self._waiting) > _KEPT:
+                    self._waiting.popitem(last=False)
                 if self._thread is None or not self._thread.is_alive():
                     self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                     self._thread.start()
@@ -67,7 +71,7 @@ class Later(Generic[V]):
                 if not self._waiting:
                     self._thread = None
                     return
-                key = next(iter(self._waiting))
+                key = next(reversed(self._waiting))
                 job = self._waiting[key]
             time.sleep(self._after_s)
             began, made = self._clock(), None
@@ -78,7 +82,7 @@ class Later(Generic[V]):
             except Exception:  # the edge of a thread: the answer stays unknown, the log learns why
                 log.exception("%s failed", self._name)
             with self._lock:
-                del self._waiting[key]
+                self._waiting.pop(key, None)
                 self._made += 1
                 if made is not None:
                     self._known[key] = made

@@ -103,8 +103,15 @@ def test_a_server_answers_at_once_and_tells_the_causes_with_their_age_when_they_
     assert sought(overloaded.cursor(), begun, SLO, None, 1499) is not None
     assert sought(overloaded.cursor(), replace(begun, model="another"), SLO, None, 1499) is None
     # So is one of which a side stands still while the other follows the clock.
-    assert sought(overloaded.cursor(), replace(WINDOW, start=T0 + timedelta(seconds=50)), SLO, None, 1499) is not None
+    assert all(sought(overloaded.cursor(), replace(WINDOW, start=T0 + timedelta(seconds=s)), SLO, None, 1499) is not None for s in range(0, 60, 7))
     assert sought(overloaded.cursor(), replace(WINDOW, start=T0 - timedelta(hours=1)), SLO, None, 1499) is None
+
+
+def test_a_day_of_which_one_side_follows_the_clock_is_one_question() -> None:
+    day = Window(start=at(-90_000), end=at(0))
+    for seconds in range(0, 60, 7):
+        assert causes._keys(day, SLO, None)[0] in causes._keys(replace(day, start=at(seconds - 90_000)), SLO, None)
+        assert causes._keys(day, SLO, None)[0] in causes._keys(replace(day, start=at(seconds - 90_000), end=at(seconds)), SLO, None)
 
 
 def test_causes_of_another_metric_or_time_are_not_named(overloaded: duckdb.DuckDBPyConnection, large: None) -> None:

@@ -78,3 +78,23 @@ def test_it_counts_every_question_that_was_worked_at_so_that_a_failed_one_is_ask
     made.get("two")
     assert (made.later.made, made.runs) == (2, 2)
     assert made.get("one") is not None
+
+
+def test_what_is_asked_last_is_answered_first() -> None:
+    made: Later[str] = Later("test", 60.0)
+    begun, hold, done = threading.Event(), threading.Event(), list[str]()
+
+    def job(name: str) -> str:
+        begun.set()
+        hold.wait(WAIT_S)
+        done.append(name)
+        return name
+
+    for name in ("running", "forgotten", "again", "last", "again"):
+        made.get(name, lambda name=name: job(name))  # type: ignore[misc]
+        assert begun.wait(WAIT_S)
+    hold.set()
+    thread = made._thread
+    assert thread is not None
+    thread.join(WAIT_S)
+    assert done == ["running", "again", "last", "forgotten"]
