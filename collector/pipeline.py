@@ -26,7 +26,7 @@ from collector.quiet import LOOK_BACK_NS, Key, QuietTraces, Seen
 from collector.reading import Known, doubled_sources, quiet_spans
 from collector.recent import Recent
 from collector.response_ids import ResponseIds
-from collector.store import Store
+from collector.store import Store, set_meta
 from collector.tracing import tracer
 from collector.writer import Writer, append
 
@@ -205,4 +205,4 @@ def _replace(connection: duckdb.DuckDBPyConnection, made: Assembled, replaced: p
         if replaced.num_rows and connection.execute(f"select exists (select 1 {old})", {"floor": floor}).fetchall()[0][0]:
             connection.execute(f"delete from {table} where rowid in (select t.rowid {old})", {"floor": floor})
         append(connection, table, getattr(made, table), batch)
-    connection.execute("update meta set value = $value where key = 'assembled_through'", {"value": str(through)})
+    set_meta(connection, "assembled_through", str(through))

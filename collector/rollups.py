@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import duckdb
 
-from collector.store import sql
+from collector.store import set_meta, sql
 
 MINUTE_NS = 60 * 10**9
 # The longest model call that providers allow is ten minutes, and its trace is assembled seconds after it.
@@ -42,7 +42,7 @@ def roll_up(connection: duckdb.DuckDBPyConnection, now_ns: int) -> bool:
     expire(connection, now_ns - KEEP_NS)
     for name in ("roll_up", "roll_up_counts"):
         connection.execute(sql(name), {"first": first, "last": last})
-    connection.execute("insert or replace into meta values ($key, $value)", {"key": KEY, "value": str(last)})
+    set_meta(connection, KEY, str(last))
     _pack(connection, last)
     return last < until
 
@@ -59,7 +59,7 @@ def _pack(connection: duckdb.DuckDBPyConnection, last: int) -> None:
         connection.execute(f"delete from {table} {since}", {"first": first})
         connection.execute(f"insert into {table} by name select * from recent")
         del recent  # read by name, above
-    connection.execute("insert or replace into meta values ($key, $value)", {"key": _PACKED, "value": str(last)})
+    set_meta(connection, _PACKED, str(last))
 
 
 def expire(connection: duckdb.DuckDBPyConnection, before_ns: int) -> None:

@@ -231,8 +231,14 @@ def _make_views(connection: duckdb.DuckDBPyConnection) -> None:
     connection.begin()
     for text in texts:
         connection.execute(text)
-    connection.execute("insert or replace into meta values ('views', $digest)", {"digest": digest})
+    set_meta(connection, "views", digest)
     connection.commit()
+
+
+def set_meta(connection: duckdb.DuckDBPyConnection, key: str, value: str) -> None:
+    """Write one of the store's own notes. Not as an update: DuckDB keeps what it changed for those who read, and refuses checkpoints for as long (2.0.0)."""
+    connection.execute("delete from meta where key = $key", {"key": key})
+    connection.execute("insert into meta values ($key, $value)", {"key": key, "value": value})
 
 
 def connect(path: Path, config: Mapping[str, str | bool | int | float | list[str]] = _SETTINGS, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:

@@ -148,6 +148,7 @@ class Writer:
         self._expected = 0
         self._changes = 0
         self._linger_until = 0.0
+        self._unmoved = ""  # why the log could not be moved into the file, the last time
         self.counters = Counters()
         self.refusal: str | None = None  # why the store took nothing, the last time it was asked
         self._load_state()
@@ -294,8 +295,12 @@ class Writer:
         try:
             if self._store.log_is_long():
                 self._store.connection.execute("checkpoint")
+                self._unmoved = ""
         except Exception as error:  # the thread's edge: what was answered is in the log, and a disk that takes no more refuses the next commit
-            log.warning("the log could not be moved into the file: %s", str(error).splitlines()[0])
+            why = str(error).splitlines()[0]
+            if why != self._unmoved:  # it is tried again with every commit, and said once
+                log.warning("the log could not be moved into the file: %s", why)
+            self._unmoved = why
             self._reopen_after(error)
 
     def _run_job(self, job: _Job) -> None:

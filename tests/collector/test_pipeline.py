@@ -14,6 +14,7 @@ from analysis.assemble import assemble
 from collector.config import CollectorSettings, PrivacySettings
 from collector.errors import StoreUnavailable
 from collector.pipeline import Assembled, Pipeline
+from collector.rollups import roll_up
 from collector.writer import METRICS, TRACES
 from sample_traces.replay import load
 from tests.collector.conftest import body, chat, one, opened, rows, span, trace_id
@@ -284,6 +285,20 @@ def test_rows_that_the_store_refuses_leave_the_old_ones_and_the_trace_pending(pi
     pipeline.writer.call(lambda connection: connection.execute("alter table away rename to llm_calls")).result(WAIT_S)
     pipeline.drain()
     assert (one(pipeline, "select spans from requests"), len(pipeline.quiet)) == (3, 0)
+
+
+def test_while_somebody_reads_the_log_can_be_moved_into_the_file(pipeline: Pipeline) -> None:
+    send(pipeline, body(chat(1)))
+    pipeline.drain()
+    pipeline.writer.call(lambda connection: roll_up(connection, time.time_ns())).result(WAIT_S)
+    with pipeline.store.reading() as cursor:
+        held = cursor.execute(REQUESTS).fetchall()
+        send(pipeline, body([span(1, 3, 1, name="tool", start_ms=92, ms=5, attributes={"gen_ai.operation.name": "execute_tool"})]), body(chat(2)))
+        pipeline.drain()
+        pipeline.writer.call(lambda connection: roll_up(connection, time.time_ns())).result(WAIT_S)
+        pipeline.store.connection.execute("checkpoint")
+        assert cursor.execute(REQUESTS).fetchall() == held
+    assert len(rows(pipeline, REQUESTS)) == 2
 
 
 def test_closing_assembles_what_is_pending(tmp_path: Path) -> None:
