@@ -97,11 +97,15 @@ def spread(case: Case, share: float) -> dict[str, float]:
 
 
 def slower(case: Case) -> dict[str, float]:
-    """Return the excess that is no longer work of the slow requests themselves, in ms: the queue, and reading and writing at a slower pace."""
+    """Return the excess that is no longer work of the slow requests themselves, in ms: the queue, and reading and writing at a slower pace.
+
+    Where no engine tells, both hide in the first token: what it takes beyond its own tokens' cost."""
     parts, read = decode_parts(case), reading(case)
     writes = parts["speed"] if parts is not None else 0.0
     reads = read.speed_ms if read is not None and read.stage == "prefill" else 0.0
-    return {"queue": case.excess_ms("queue"), "prefill": min(reads, case.excess_ms("prefill")), "decode": min(writes, case.excess_ms("decode"))}
+    hidden = read.speed_ms if read is not None and read.stage == "first_token" and not case.calls.has_engine.any() else 0.0
+    return {"queue": case.excess_ms("queue"), "prefill": min(reads, case.excess_ms("prefill")), "decode": min(writes, case.excess_ms("decode")),
+            "first_token": min(hidden, case.excess_ms("first_token"))}
 
 
 def grown(case: Case) -> Demand | None:

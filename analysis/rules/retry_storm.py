@@ -94,10 +94,7 @@ def _fed(case: Case) -> bool:
 
 def _claims(case: Case, lost_ms: float) -> dict[str, float]:
     """The repeats' part of the busier engine, and the time lost with abandoned attempts, in proportion to the stages that grew."""
-    claims, grown_work = dict(knock_on(case, "repeats")), case.demand
-    if grown_work is not None and grown_work.growth >= MIN_GROWTH and not case.calls.has_engine.any():
-        # Where no engine tells, the wait behind the repeats hides in the first token.
-        claims["first_token"] = grown_work.repeats * case.excess_ms("first_token")
+    claims = dict(knock_on(case, "repeats"))
     grown = {stage: case.excess_ms(stage) for stage in STAGES}
     whole = sum(grown.values())
     for stage, ms in grown.items():

@@ -90,3 +90,13 @@ def test_a_client_whose_heads_are_still_found_is_told_that_the_cache_forgets(hea
     found = run(prompts(np.where(later, np.where(LATE, head, 9_000.0), 2_000.0), np.where(later, 10_000, 2_200), stage="first_token"), slo=TTFT)
     told = next((one.figure for one in found.verdict.ruled_out if one.what == "prefix_cache_lost"), "")
     assert ("heads of prompts are still found" in told) is (head > 0.0)
+
+
+@pytest.mark.parametrize(("lost", "cause"), [(True, "prefix_cache_lost"), (False, "provider_queueing")])
+def test_a_client_finds_the_wait_behind_what_is_read_again_in_the_first_token(lost: bool, cause: str) -> None:
+    """Since the onset first tokens take 2 s more; 9,000 tokens that are read again at 0.01 ms are 90 ms of them, and fill the far side nine times over."""
+    cached = np.where(LATE & lost, 0, 9_000) + np.random.default_rng(1).integers(0, 200, N)
+    first = 100.0 + (10_000 - cached) * 0.01 + np.where(LATE, 2_000.0, 0.0)
+    found = run(requests(N, first_token_ms=first, ttft_first_token_ms=first, ttft_ms=first, decode_ms=50.0, input_tokens=10_000, output_tokens=6,
+                         cached_tokens=cached), slo=TTFT)
+    assert (found.verdict.cause, found.verdict.stage) == (cause, "first_token")
