@@ -380,7 +380,7 @@ def _failing(frame: RequestFrame, judged: Judged, good: Goodput, counted: BoolAr
         metric="errors",
         sentence=sentence,
         onset=onset,
-        affected=incident.affected(frame, judged.bad, good.ratio),
+        affected=incident.affected(frame, judged.bad, good.ratio, onset),
         changed=changes,
         recheck_after_s=RECHECK_DEFAULT_S,
         mitigation="Roll back what changed at the onset, or fail over to another provider or model." if changes
@@ -719,7 +719,7 @@ def _over_budget(facts: _Facts, ranked: Ranked, began: datetime | None, why_none
         sentence=_sentence(facts, stage, main, why_none),
         onset=began,
         trend=incident.trend(facts.ok, facts.metric, began),
-        affected=incident.affected(facts.frame, facts.bad, facts.goodput.ratio),
+        affected=incident.affected(facts.frame, facts.bad, facts.goodput.ratio, began, facts.until),
         changed=incident.changed(facts.frame.rows, began, facts.base),
         ruled_out=_ruled_out(facts, stage, ranked.ruled_out),
         owner=main.owner if main else _owner(facts.ok, stage),

@@ -63,7 +63,7 @@ class Share(msgspec.Struct, kw_only=True):
 
 
 class Affected(msgspec.Struct, kw_only=True):
-    """Who is affected: bad requests, their share of all judged, per minute, and the values that hold most of them."""
+    """Who is affected: bad requests, their share of all judged, how many a minute since the onset, and the values that hold most of them."""
 
     requests: int
     ratio: float | None
@@ -239,10 +239,15 @@ def trend(ok: pl.DataFrame, metric: str, since: datetime | None) -> Trend | None
     return "improving" if second * TREND_RATIO < first else "steady"
 
 
-def affected(frame: RequestFrame, bad: BoolArray, good_ratio: float | None) -> Affected:
-    """Return who is affected: the requests marked in `bad`, how many a minute they and those that they stand for are, and where most of them are."""
+def affected(frame: RequestFrame, bad: BoolArray, good_ratio: float | None, since: datetime | None, until: datetime | None = None) -> Affected:
+    """Return who is affected: the requests marked in `bad`, how many a minute they and those that they stand for are from the onset on (`since`, None: in the
+    window) and before its end, and where most of them are."""
     rows = frame.rows.select("route", "model", "tenant").with_columns(bad=pl.Series(bad))
-    seconds, standing = frame.seconds, float(frame.rows["sample_weight"].to_numpy()[bad].sum())
+    start, end = since or frame.start, until or frame.end
+    seconds = (end - start).total_seconds() if start is not None and end is not None else 0.0
+    began = frame.rows["start_us"].to_numpy()
+    inside = bad if seconds <= 0.0 or start is None or end is None else bad & (began >= to_us(start)) & (began < to_us(end))
+    standing = float(frame.rows["sample_weight"].to_numpy()[inside].sum())
     return Affected(
         requests=int(bad.sum()), ratio=float(bad.mean()) if good_ratio is None else 1.0 - good_ratio,
         per_minute=60.0 * standing / seconds if seconds > 0.0 else None,

@@ -16,7 +16,7 @@ Fix
     replay of min(time, timeout + fallback): the P99 to plan for is the timeout plus the fallback.
 
 False alarms
-    Long jobs that nobody waits for need no timeout.
+    Long jobs that nobody waits for need no timeout. Where the timeout with its fallback takes longer than the judged percentile, nothing is said.
 
 Source
     Timeout of 3 to 5 s with a fallback: published pattern; twice the limit: published signature.
@@ -35,10 +35,12 @@ RULE: Final = "no_timeout_fallback"
 TIMES_LIMIT: Final = 2.0
 # A fallback (template or small model) answers within this part of the limit; own default.
 FALLBACK_OF_LIMIT: Final = 0.25
+# A cut above the percentile leaves it where it is: nothing is proposed that takes less than a hundredth off it; own default.
+WORTH: Final = 0.99
 
 
 def diagnose(case: Case) -> Diagnosis | None:
-    """Return what a timeout would buy, None when few requests are far over the limit or something cuts them already."""
+    """Return what a timeout would buy, None when few requests are far over the limit, when something cuts them already, or when it buys nothing."""
     limits = np.asarray(case.limits_ms)
     far = case.values > TIMES_LIMIT * limits
     if case.metric not in ("e2e", "ttft") or int(far.sum()) < MIN_BREACHING or _fallbacks(case) > 0.0:
@@ -51,6 +53,8 @@ def diagnose(case: Case) -> Diagnosis | None:
         "call and log it.",
         f"the fallback answers within {fallback} and is good enough", saved,
         cost={"fallback_ratio": float((case.values > limits).mean())})
+    if fix.predicted is None or fix.predicted.after > WORTH * fix.predicted.before:
+        return None
     stage = max(case.tail.tail_ms, key=lambda name: case.tail.tail_ms[name])
     return named(
         case, RULE, stage, {},

@@ -191,6 +191,8 @@ def test_onset_baseline_and_trend_of_a_step() -> None:
     assert [(c.what, c.before, c.after, c.at) for c in verdict.changed] == [("version", ["v1"], "v2", at(300))]
     assert verdict.affected is not None
     assert (verdict.affected.requests, verdict.affected.ratio) == (300, 0.5)
+    # All 300 since the onset, in the five minutes since then.
+    assert verdict.affected.per_minute == pytest.approx(60.0, rel=0.05)
     assert [(r.name, r.requests, r.ratio) for r in verdict.affected.routes] == [("/a", 150, 0.5), ("/b", 150, 0.5)]
     assert [out.what for out in verdict.ruled_out][:3] == ["decode", "prefill", "errors"]
     assert verdict.stage == "retrieval"

@@ -22,5 +22,11 @@ def test_listed_with_exact_replay_and_never_the_cause() -> None:
     assert finding.fix.predicted.cost == {"fallback_ratio": 0.1}
 
 
+def test_silent_when_the_cut_comes_above_the_percentile() -> None:
+    """One in 25 takes 20 s and every tenth a little over the limit: P95 is 2.8 s, and cutting at 2.5 s with a fallback of 0.6 s leaves it there."""
+    few = np.where(np.arange(N) % 25 == 1, 20_000.0, np.where(SLOW, 2_800.0, 500.0))
+    assert of(run(requests(N, generation_ms=few), slo=E2E), "no_timeout_fallback") is None
+
+
 def test_silent_when_nobody_is_far_over() -> None:
     assert of(run(requests(N, generation_ms=np.where(SLOW, 4_000.0, 500.0)), slo=E2E), "no_timeout_fallback") is None
