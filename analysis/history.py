@@ -45,7 +45,7 @@ class HistoryPoint(msgspec.Struct, kw_only=True):
 
 
 class History(msgspec.Struct, kw_only=True):
-    """One metric over a window from rollups. Every percentile is within `error_bound` (relative) of that of the requests, by nearest rank.
+    """One metric over a window from rollups. Every percentile is within `error_bound` (relative) of that of the requests.
 
     `p50`, `p95`, `p99` are of the whole window. `rolled_up_until` is where the rollups end and the requests themselves begin (null: nothing is folded).
     `sampling` is how the requests were chosen: of minutes whose requests are gone only by what their samplers said.
@@ -142,11 +142,13 @@ def _percentiles(rows: pl.DataFrame) -> tuple[int, float | None, float | None, f
 
 
 def bucket_quantile(values: FloatArray, counts: FloatArray, p: float) -> float:
-    """Return the value (ascending, one per bucket) of the bucket that holds rank floor(p (n - 1)) + 1: the lower nearest-rank quantile."""
+    """Return the p-quantile (0..1) of requests counted in buckets, `values` (ascending) theirs: linear between two ranks, as numpy's of the requests."""
     reached = np.cumsum(counts)
+    at = p * (float(reached[-1]) - 1.0)
     # Sums of scaled weights miss whole numbers by rounding.
-    rank = np.floor(p * (float(reached[-1]) - 1.0) + 1e-6) + 1.0
-    return float(values[min(int(np.searchsorted(reached, rank - 1e-6, side="left")), len(values) - 1)])
+    whole = float(np.floor(at + 1e-6))
+    low, high = (float(values[min(int(np.searchsorted(reached, whole + rank - 1e-6, side="left")), len(values) - 1)]) for rank in (1.0, 2.0))
+    return low + max(0.0, at - whole) * (high - low)
 
 
 def _utc(time: datetime | None) -> datetime | None:
