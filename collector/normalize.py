@@ -10,7 +10,7 @@ import functools
 import hashlib
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ TEXT_COLUMNS = ("operation", "model", "provider", "response_id", "finish_reason"
 INT_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens", "max_tokens", "ttft_ns",
                "queue_ns", "prefill_ns", "decode_ns", "engine_e2e_ns", "turn", "http_status", "attempts")
 TOTAL = "total_tokens"  # no column: it tells whether cached tokens and thoughts are in the other counts
+_REAL_NS = 10**17  # a time before 1973 is none of a span's
 USABLE_EVENT = "overrun.usable_answer"
 _ERROR = 2  # OTLP's status code
 _CLIENT = 3  # OTLP's span kind
@@ -613,6 +614,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     verdict = quarantine.verdicts(raw.start, raw.end)
     start, end = to_ns(raw.start), to_ns(raw.end)
     duration = np.clip(end - start, 0, MAX_DURATION_NS)
+    raw = _event_times(raw, start, end)
     kinds = raw.kind.astype(np.int64)
     kinds = np.where((kinds < 0) | (kinds > 5), 0, kinds)
     grouped = Grouped(raw.attributes, rules.limits)
@@ -833,6 +835,20 @@ def _event_kinds(names: pa.StringArray) -> tuple[Bools, Bools]:
     return found[:, 0], found[:, 1]
 
 
+def _event_times(raw: RawSpans, start: Ints, end: Ints) -> RawSpans:
+    """The same, with times of events in nanoseconds where a sender counted them in µs or ms and they so lie within their span (MLflow 2)."""
+    owner, times = raw.events.owner, raw.events.time_ns
+    begin, last = start[owner], end[owner]
+    early = (times < begin // 2) & (begin > _REAL_NS)
+    if not early.any():
+        return raw
+    times = times.copy()
+    for scale in (10**3, 10**6):
+        use = early & (times >= begin // scale) & (times <= last // scale)
+        times[use] = np.maximum(times[use] * scale, begin[use])
+    return replace(raw, events=replace(raw.events, time_ns=times))
+
+
 def _named(names: pa.StringArray, wanted: Iterable[str]) -> Bools:
     return np.asarray(pc.is_in(names, value_set=pa.array(sorted(wanted), pa.string())).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
@@ -905,9 +921,11 @@ def _of_streams(columns: dict[str, Any], role: Ints) -> pa.Array:
 
 
 def _first_time(raw: RawSpans, wanted: Bools, start: Ints) -> tuple[Ints, Bools]:
-    """Per span, the time from its start to the first wanted event, and whether there is one."""
+    """Per span, the time from its start to the first wanted event that does not lie before it, and whether there is one."""
     first = np.full(len(start), np.iinfo(np.int64).max, dtype=np.int64)
-    np.minimum.at(first, raw.events.owner[wanted], raw.events.time_ns[wanted])
+    owner, times = raw.events.owner[wanted], raw.events.time_ns[wanted]
+    after = times >= start[owner] - readers.SLACK_NS
+    np.minimum.at(first, owner[after], times[after])
     has = first != np.iinfo(np.int64).max
     return np.where(has, np.clip(first - start, 0, MAX_DURATION_NS), 0), has
 

@@ -238,8 +238,8 @@ def error_type(text: str) -> str:
 
 
 def provider(text: str) -> str:
-    """A provider's name without the interface that was called."""
-    return _INTERFACE.sub("", text) or text
+    """A provider's name in small letters (OpenLLMetry wrote `OpenAI`, as some still do), without the interface that was called."""
+    return (_INTERFACE.sub("", text) or text).lower()
 
 
 # Providers that count a model's thoughts beside the output tokens, but in the total, by their documentation.

@@ -1,6 +1,6 @@
 """MLflow: every value is JSON in a string, one span event per stream chunk.
 
-Source: payloads of mlflow 3.17.2's OTLP export.
+Source: payloads of the OTLP export of mlflow 3.17.2 and of 2.20.4, which counts the times of its chunks in microseconds.
 """
 
 from collector.dialects import ENDINGS, Dialect, Field, Mark
@@ -52,6 +52,7 @@ DIALECT = Dialect(
         Mark(_TYPE, "container", "other", frozenset({"CHAIN", "WORKFLOW", "TASK"}), weak=True),
     ),
     chunk_events=("mlflow.chunk.item.*",),
+    first_token_events=("chunk_0",),
     hints=(("session", "mlflow.trace.session, set where traces are not exported over OTLP alone: there update_current_trace loses the root spans"),),
     text_keys=("mlflow.spanInputs", "mlflow.spanOutputs"),
 )

@@ -512,7 +512,7 @@ def _row(body: int, span: Span, scope: str, source: dict[str, Any], named: dict[
     ok = len(span.trace_id) == 16 and len(span.span_id) == 8 and any(span.trace_id) and any(span.span_id)
     return Row(
         body, ok, columns, said, _dialects(span, scope), kept(span.attributes, taken, rules),
-        [(min(e.time_unix_nano, _LAST_NS), event_name(e.name, rules), kept(e.attributes, set(), rules)) for e in span.events if e.name not in chunk_names],
+        [(event_ns(e.time_unix_nano, span), event_name(e.name, rules), kept(e.attributes, set(), rules)) for e in span.events if e.name not in chunk_names],
         [(x.trace_id, x.span_id, kept(x.attributes, set(), rules)) for x in span.links if len(x.trace_id) == 16 and len(x.span_id) == 8], source)
 
 
@@ -529,18 +529,28 @@ def _stream(span: Span, start: int, ttft: int | None, *, engine: bool) -> dict[s
     """TTFT and its source (0 none, 1 attribute, 2 event, 3 engine), the gaps between chunk events, and the usable answer."""
     first_names = {n for d in DIALECTS for n in d.first_token_events}
     chunk_names = {e.name for e in span.events if is_chunk(e.name)}
-    times = [(min(e.time_unix_nano, _LAST_NS), e.name) for e in span.events]
+    times = [(event_ns(e.time_unix_nano, span), e.name) for e in span.events]
     source = 0 if ttft is None else 3 if engine else 1
     # A time that had to be cut is no time to measure from.
-    firsts = [t for t, name in times if name in first_names | chunk_names and t < _LAST_NS]
+    firsts = [t for t, name in times if name in first_names | chunk_names and start - SLACK_NS <= t < _LAST_NS]
     if ttft is None and firsts:
         ttft, source = _after(start, min(firsts)), 2
     chunks = sorted(t for t, name in times if name in chunk_names)
-    usable = [t for t, name in times if name == "overrun.usable_answer" and t < _LAST_NS]
+    usable = [t for t, name in times if name == "overrun.usable_answer" and start - SLACK_NS <= t < _LAST_NS]
     return {
         "ttft_ns": ttft, "ttft_source": source, "chunks": len(chunks) or None, "chunk_span_ns": chunks[-1] - chunks[0] if chunks else None,
         "chunk_gap_max_ns": max((b - a for a, b in itertools.pairwise(chunks)), default=0) if chunks else None,
         "usable_ns": _after(start, min(usable)) if usable else None}
+
+
+def event_ns(told: int, span: Span) -> int:
+    """When an event was; one whose number is in its span as so many µs or ms was told in those."""
+    start, end = min(span.start_time_unix_nano, _LAST_NS), min(span.end_time_unix_nano, _LAST_NS)
+    if start > 10**17 and told < start // 2:
+        for scale in (10**3, 10**6):
+            if start // scale <= told <= end // scale:
+                return max(told * scale, start)
+    return min(told, _LAST_NS)
 
 
 def _after(start: int, moment: int) -> int:

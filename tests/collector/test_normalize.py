@@ -17,7 +17,7 @@ from collector.normalize import MAX_NAME, Normalized, Rules, normalize
 from collector.stages import ROLES, STAGES
 from tests.collector import oracle
 from tests.collector import oracle_otlp as otlp
-from tests.collector.oracle_build import Made, body, pairs
+from tests.collector.oracle_build import MS, Made, body, pairs
 
 SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=100, phases=(Phase.explicit, Phase.generate))
 RULES = Rules(salt=b"salt")
@@ -210,6 +210,19 @@ def test_chunk_times_at_both_ends_of_the_clock_do_not_overflow() -> None:
     stored = normalize(decode.decode_spans(sent), RULES)
     _check(stored, sent, RULES)
     assert stored.spans.column("chunk_span_ns").to_pylist() == [2**63 - 1]
+
+
+@pytest.mark.parametrize(("told_in_ns", "ttft_ms"), [(1, 70), (10**3, 70), (10**6, 70), (10**9, None), (7, None)])
+def test_an_event_told_in_another_unit_of_time_is_in_its_span(told_in_ns: int, ttft_ms: int | None) -> None:
+    """MLflow 2 told the times of chunks in microseconds, as nanoseconds since 1970: first tokens came at once."""
+    request = ExportTraceServiceRequest.FromString(body(Made(1, "x", 0, 900, attributes={"gen_ai.operation.name": "chat"})))
+    span = request.resource_spans[0].scope_spans[0].spans[0]
+    span.start_time_unix_nano, span.end_time_unix_nano = 1_795_405_738 * 10**9 + 30 * MS, 1_795_405_738 * 10**9 + 930 * MS
+    span.events.add(time_unix_nano=(span.start_time_unix_nano + 70 * MS) // told_in_ns, name="first_token")
+    sent = [request.SerializeToString()]
+    stored = normalize(decode.decode_spans(sent), RULES)
+    _check(stored, sent, RULES)
+    assert stored.spans.column("ttft_ns").to_pylist() == [None if ttft_ms is None else ttft_ms * MS]
 
 
 def test_a_name_loses_its_query_whoever_it_travels_with() -> None:

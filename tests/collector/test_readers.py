@@ -72,7 +72,7 @@ def test_finish_reasons_have_one_word_each(sent: str, reason: str) -> None:
     ("sent", "name"),
     [("openai.chat", "openai"), ("openai.responses", "openai"), ("anthropic.messages", "anthropic"), ("google.generative-ai", "google"),
      ("mock.embedding", "mock"),
-     ("aws.bedrock", "aws.bedrock"), ("azure.ai.openai", "azure.ai.openai"), ("gcp.vertex_ai", "gcp.vertex_ai"), (".chat", ".chat"), ("openai", "openai")])
+     ("aws.bedrock", "aws.bedrock"), ("azure.ai.openai", "azure.ai.openai"), ("gcp.vertex_ai", "gcp.vertex_ai"), (".chat", ".chat"), ("OpenAI", "openai")])
 def test_a_provider_is_named_without_its_interface(sent: str, name: str) -> None:
     assert readers.provider(sent) == name
 

@@ -71,7 +71,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {"is": ("llm", "generation"), "input_tokens": 7, "model": "m", "session": "s", "dialect": "genai"}),
     "openllmetry of old": (
         {}, {"llm.request.type": "chat", "llm.vendor": "OpenAI", "llm.request.model": "gpt-4", "llm.usage.prompt_tokens": 5, "llm.usage.completion_tokens": 6},
-        {"is": ("llm", "generation"), "provider": "OpenAI", "model": "gpt-4", "input_tokens": 5, "output_tokens": 6}),
+        {"is": ("llm", "generation"), "provider": "openai", "model": "gpt-4", "input_tokens": 5, "output_tokens": 6}),
     "an agent's sums": (
         {}, {"gen_ai.operation.name": "invoke_agent", "gen_ai.aggregated_usage.input_tokens": 70, "gen_ai.aggregated_usage.output_tokens": 7},
         {"is": ("container", "other"), "input_tokens": None, "output_tokens": None}),
