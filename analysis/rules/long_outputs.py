@@ -244,6 +244,24 @@ def _diagnosis(case: Case, stage: str, written: str, parts: Parts, delta: float,
         why_no_service="the length of an answer is not one service's fault")
 
 
+def _saved_by_calls(case: Case, tokens: int, token_ms: float) -> FloatArray:
+    """Return what a cap on each call takes off the path of a request with several calls, in ms; NaN for one with a single call.
+
+    Up to the first token the last call on the path is not counted: what it writes comes later. Calls that were not read save nothing.
+    """
+    sides = [case.calls] if case.calls_before is None else [case.calls, case.calls_before]
+    calls = pl.concat([side.frame for side in sides], how="vertical_relaxed").filter(pl.col("on_path")).unique(["trace_key", "start_s"])
+    if case.times.path == "ttft":
+        calls = calls.filter(pl.col("start_s") < pl.col("start_s").max().over("trace_key"))
+    cut = (pl.col("output_tokens") - tokens).clip(lower_bound=0)
+    own = pl.when(pl.col("ttft_ms").is_null()).then(token_ms).otherwise((pl.col("e2e_ms") - pl.col("ttft_ms")) / (pl.col("output_tokens") - 1))
+    saved = calls.group_by("trace_key").agg(saved=pl.min_horizontal(cut * own, "e2e_ms").fill_null(0.0).fill_nan(0.0).sum())
+    rows = case.rows.select("trace_key", "llm_calls").join(saved, on="trace_key", how="left", maintain_order="left")
+    several: FloatArray = rows.select(pl.when(pl.col("llm_calls") > 1).then(pl.col("saved").fill_null(0.0))).to_series().cast(pl.Float64).fill_null(
+        math.nan).to_numpy()
+    return several
+
+
 def _fix(case: Case, tokens: int, parts: Parts) -> Fix:
     counts = case.rows["output_tokens"].cast(pl.Float64).fill_null(math.nan).to_numpy()
     limits = case.rows["max_tokens"].drop_nulls().to_numpy()
@@ -256,6 +274,7 @@ def _fix(case: Case, tokens: int, parts: Parts) -> Fix:
         percentile=case.slo.percentile,
         rng=np.random.default_rng(SEED),
         generation_token_ms=parts.token_ms_reference,
+        calls_saved_ms=_saved_by_calls(case, tokens, parts.token_ms_reference),
     )
     return Fix(
         id="cap",
@@ -263,7 +282,7 @@ def _fix(case: Case, tokens: int, parts: Parts) -> Fix:
         parameters={"max_tokens": tokens},
         title=f"Cap answers at max_tokens={tokens}",
         detail=f"{now}Set max_tokens={tokens} (1.5 x the typical length), ask for short answers in the prompt and "
-        f"offer 'show more'. It cuts {say_ratio(predicted.cost['truncated_ratio'])} of the answers.",
+        f"offer 'show more'. It cuts answers of {say_ratio(predicted.cost['truncated_ratio'])} of the requests.",
         assumption="every token comes as fast as it did (engine time that shorter answers free is not counted)",
         method="exact",
         predicted=predicted,

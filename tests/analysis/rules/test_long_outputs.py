@@ -134,3 +134,19 @@ def test_a_side_task_that_became_a_model_call_writes_no_further_answer(model: st
             for k in range(1, further + 1)]
     found = run(rows, calls=[pl.concat([first, *(one.select(first.columns) for one in more)])], slo=Slo(e2e_ms=2500.0))
     assert (of(found, "long_outputs") is not None) is named
+
+
+def test_a_cap_holds_for_each_call_of_a_request_with_several() -> None:
+    """Slow requests write 1,000 tokens in two calls, 250 and then 750 at 10 ms each; of the usual 200, a cap of 304 cuts the second call alone."""
+    tokens = np.where(SLOW, 1_000, 200)
+    rows = requests(N, prefill_ms=200.0, output_tokens=tokens, ttft_ms=200.0, decode_ms=tokens * 10.0, llm_calls=np.where(SLOW, 2, 1))
+    last = np.where(SLOW, 750, 200)
+    second = calls_of(rows, output_tokens=last, duration_ms=200.0 + 10.0 * (last - 1), queue_ms=None, prefill_ms=None, decode_ms=None, engine_instance=None,
+                      ttft_ms=200.0)
+    first = calls_of(rows, output_tokens=np.where(SLOW, 250, 0), duration_ms=2_690.0, queue_ms=None, prefill_ms=None, decode_ms=None, engine_instance=None,
+                     ttft_ms=200.0).filter(pl.Series(SLOW)).with_columns(span_id=pl.col("span_id") + 10_000, start_ns=pl.col("start_ns") - 10**9)
+    finding = of(run(rows, calls=[second, first]), "long_outputs")
+    assert finding is not None
+    assert finding.fix is not None
+    assert (finding.fix.parameters, finding.fix.predicted.before) == ({"max_tokens": 304}, pytest.approx(10_200.0))  # type: ignore[union-attr]
+    assert finding.fix.predicted.after == pytest.approx(10_200.0 - 10.0 * (750 - 304))  # type: ignore[union-attr]
