@@ -241,12 +241,12 @@ def _readable(found: list[Any]) -> tuple[Any, Bools]:
 
 
 class Columns:
-    """Builds the canonical columns of one batch of spans of these kinds that start at `start`."""
+    """Builds the canonical columns of one batch of spans of these kinds that start at `start` and last `duration`."""
 
-    def __init__(self, grouped: Grouped, kinds: Ints, start: Ints) -> None:
+    def __init__(self, grouped: Grouped, kinds: Ints, start: Ints, duration: Ints) -> None:
         self.grouped = grouped
         self.n = len(kinds)
-        self.start = start
+        self.start, self.duration = start, duration
         self.is_client: Bools = kinds == _CLIENT
         self._documents: dict[str, tuple[list[object], Ints]] = {}
 
@@ -309,9 +309,10 @@ class Columns:
         return self._documents[key]
 
     def _since_start(self, at: Ints, moments: Ints, ok: Bools) -> tuple[Ints, Bools]:
-        """As readers.since, for a column."""
-        gap = moments - self.start[self.grouped.owner[at]]
-        return np.maximum(gap, 0), ok & (gap >= -readers.SLACK_NS) & (gap <= MAX_DURATION_NS)
+        """The times from spans' starts to moments in them: one outside was told by another clock, or in a zone that it does not name (Haystack)."""
+        owner = self.grouped.owner[at]
+        gap = moments - self.start[owner]
+        return np.maximum(gap, 0), ok & (gap >= -readers.SLACK_NS) & (gap <= self.duration[owner] + readers.SLACK_NS)
 
     def text(self, column: str) -> pa.Array:
         """A text column; the empty string counts as absent."""
@@ -619,7 +620,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     kinds = np.where((kinds < 0) | (kinds > 5), 0, kinds)
     grouped = Grouped(raw.attributes, rules.limits)
     role, stage = classify(raw, grouped, kinds)
-    columns = _canonical(grouped, kinds, start, rules)
+    columns = _canonical(grouped, kinds, start, duration, rules)
     _count_apart(columns, raw)
     _without_nothing(columns, role)
     _milliseconds_as_seconds(columns, duration)
@@ -718,10 +719,10 @@ def _failed(raw: RawSpans, grouped: Grouped, status: Any) -> Any:
     return status
 
 
-def _canonical(grouped: Grouped, kinds: Ints, start: Ints, rules: Rules) -> dict[str, Any]:
+def _canonical(grouped: Grouped, kinds: Ints, start: Ints, duration: Ints, rules: Rules) -> dict[str, Any]:
     """The canonical columns, and TOTAL."""
     n = len(kinds)
-    columns = Columns(grouped, kinds, start)
+    columns = Columns(grouped, kinds, start, duration)
     out: dict[str, Any] = {}
     for name in (*INT_COLUMNS, TOTAL):
         values, filled = columns.ints(name)

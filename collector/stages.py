@@ -147,7 +147,7 @@ def mark_rank(mark: Mark) -> int:
     if mark.weak:
         return RANK_NAME + (10 if mark.role == "llm" else 5)
     by_role = {"folded": RANK_FOLDED, "engine": RANK_ENGINE, "phase": RANK_PHASE, "write": RANK_ATTRIBUTE}
-    return by_role.get(mark.role, RANK_ATTRIBUTE + 2 * _STAGE_ORDER.get(mark.stage, 3) + (0 if mark.values else 1))
+    return by_role.get(mark.role, RANK_ATTRIBUTE + 2 * _STAGE_ORDER.get(mark.stage, 3) + (0 if mark.values or mark.pattern else 1))
 
 
 @derived
@@ -162,7 +162,7 @@ def marks_by_key() -> dict[str, tuple[Mark, ...]]:
 
 def of_key(key: str) -> Verdict | None:
     """What the mere presence of an attribute says."""
-    found = [_verdict(mark_rank(m), m.role, m.stage) for m in marks_by_key().get(known_name(key), ()) if not m.values]
+    found = [_verdict(mark_rank(m), m.role, m.stage) for m in marks_by_key().get(known_name(key), ()) if not m.values and not m.pattern]
     return min(found, key=lambda v: v.rank) if found else None
 
 
@@ -177,14 +177,15 @@ def of_value(key: str, value: str) -> Verdict | None:
         verb = words[0].lower() if words else ""
         # `create_collection` is OpenLIT's.
         return _verdict(RANK_ATTRIBUTE, "write", "post") if verb in _WRITE_VERBS or verb.partition("_")[0] in _WRITE_VERBS else None
-    found = [_verdict(mark_rank(m), m.role, m.stage) for m in marks_by_key().get(key, ()) if value in m.values or value.upper() in m.values]
+    said = [m for m in marks_by_key().get(key, ()) if value in m.values or value.upper() in m.values or (m.pattern and re.fullmatch(m.pattern, value))]
+    found = [_verdict(mark_rank(m), m.role, m.stage) for m in said]
     return min(found, key=lambda v: v.rank) if found else None
 
 
 @derived
 def value_keys() -> frozenset[str]:
     """Attribute keys whose values a rule looks at."""
-    with_values = {key for key, marks in marks_by_key().items() if any(m.values for m in marks)}
+    with_values = {key for key, marks in marks_by_key().items() if any(m.values or m.pattern for m in marks)}
     return frozenset(with_values | {"overrun.stage", *_VALUE_KEYS})
 
 

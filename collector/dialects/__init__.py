@@ -55,8 +55,8 @@ class EventField:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A span that carries attribute `key` (with one of `values`, if given) has this role and stage. A `weak` one is asked after the span's name (one of
-    model calls last), a `strong` one before everything but `overrun.stage`."""
+    """A span that carries attribute `key` (with one of `values`, or one that matches `pattern` as a whole, if given) has this role and stage. A `weak` one
+    is asked after the span's name (one of model calls last), a `strong` one before everything but `overrun.stage`."""
 
     key: str
     role: str
@@ -64,6 +64,7 @@ class Mark:
     values: frozenset[str] = frozenset()
     weak: bool = False
     strong: bool = False
+    pattern: str = ""
 
 
 @dataclass(frozen=True, slots=True)

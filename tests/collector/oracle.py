@@ -284,7 +284,8 @@ def canonical(span: Span, start: int, scope: str) -> tuple[dict[str, Any], set[i
             spelled = sorted((a.key != f.key, a.key, i) for i, a in enumerate(span.attributes) if means(a.key) == f.key)
             found = [(i, _at_path(f, span.attributes[i].value) if f.path else _READERS[f.reader](span.attributes[i].value)) for _, _, i in spelled]
             if f.reader == "moment":
-                found = [(i, max(t - start, 0) if t is not None and -SLACK_NS <= t - start <= MAX_DURATION_NS else None) for i, t in found]
+                lasted = min(max(min(span.end_time_unix_nano, _LAST_NS) - start, 0), MAX_DURATION_NS)
+                found = [(i, max(t - start, 0) if t is not None and -SLACK_NS <= t - start <= lasted + SLACK_NS else None) for i, t in found]
             found = [(i, value) for i, value in found if value is not None]
             if found:
                 out[column] = found[0][1]
@@ -410,7 +411,8 @@ def _mark_rank(mark: Mark) -> int:
         return 70
     if mark.weak:
         return WEAK
-    return {"folded": FOLDED, "engine": ENGINE, "phase": PHASE, "write": ATTRIBUTE}.get(mark.role, ATTRIBUTE + _ORDER.get(mark.stage, 6) + (not mark.values))
+    of_stage = ATTRIBUTE + _ORDER.get(mark.stage, 6) + (not mark.values and not mark.pattern)
+    return {"folded": FOLDED, "engine": ENGINE, "phase": PHASE, "write": ATTRIBUTE}.get(mark.role, of_stage)
 
 
 def sayings(span: Span, scope: str) -> Iterator[tuple[int, str, str]]:
@@ -424,7 +426,7 @@ def sayings(span: Span, scope: str) -> Iterator[tuple[int, str, str]]:
             if words and words[0].lower() in _WRITES:
                 yield ATTRIBUTE, "write", "post"
         for mark in (m for d in DIALECTS for m in d.marks if m.key == key):
-            if not mark.values or text in mark.values or text.upper() in mark.values:
+            if re.fullmatch(mark.pattern, text) if mark.pattern else not mark.values or text in mark.values or text.upper() in mark.values:
                 yield _mark_rank(mark), mark.role, mark.stage
     yield from _name_says(span.name, scope)
     if span.kind == Span.SPAN_KIND_CLIENT and any(means(a.key) in _NETWORK_KEYS for a in span.attributes):

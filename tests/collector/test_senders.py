@@ -50,6 +50,10 @@ RUNS = {
                          sometimes=frozenset({"response_id"}), attempts=(2, 3)),
     "langsmith": Sender(8, 1, {"tool": 2, "retrieval": 1, "prompt": 1, "post": 1}, "langsmith", absent=frozenset({"ttft_ms"}),
                         sometimes=frozenset({"response_id"})),
+    # With contents; 2.9.0 tells nothing of a stream but that it ended.
+    "haystack": Sender(5, 1, {"tool": 1, "retrieval": 8, "prompt": 4, "post": 3}, "haystack", absent=frozenset({"response_id"}), user=False),
+    "haystack-2": Sender(4, 1, {"retrieval": 8, "prompt": 4}, "haystack", absent=frozenset({"response_id", "ttft_ms"}), user=False,
+                         sometimes=frozenset({"input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"})),
     # 0.4.8: its documents are bytes, and hold what the spans of later ones tell.
     "langsmith-old": Sender(8, 1, {"tool": 2, "retrieval": 1, "prompt": 3, "post": 1}, "langsmith", absent=frozenset({"ttft_ms"}),
                             sometimes=frozenset({"response_id"})),
