@@ -23,7 +23,7 @@ DEFAULT_PRESET = "1h"
 # A window that follows the clock moves in these steps, so that all tiles of a run agree on one "now" and answers can be reused.
 _SHORT_STEP_S, _LONG_STEP_S = 5, 60
 _LONG_FROM_S = 6 * 3600
-_FILTERS, _PRESENT, _DRAWN, _ASKED, _BEGUN = "_filters", "_present", "_drawn", "_asked", "_begun"
+_FILTERS, _PRESENT, _DRAWN, _ASKED, _BEGUN, _JUDGED = "_filters", "_present", "_drawn", "_asked", "_begun", "_judged"
 # Visits that have begun with the page's address and whose session is not there yet.
 _EXPECTED: dict[Filters, datetime] = {}
 _MOST_EXPECTED, _EXPECTED_FOR = 64, timedelta(seconds=10)
@@ -205,10 +205,12 @@ def metric(choices: list[str], judged: str | None) -> str:
         return choices[0]
     labels = [choice.upper() for choice in choices]
     if (held := st.session_state.get("metric")) in labels and "metric" not in st.query_params:
+        chose = held != st.session_state.get(_JUDGED)  # what was judged when it was drawn is nobody's choice, and follows the verdict
+        st.session_state["metric"] = held if chose else default.upper()
         # What a URL had chosen is otherwise lost on the next page, and back on the one behind it.
-        st.session_state["metric"] = held
-        if held != default.upper():
+        if chose and held != default.upper():
             st.query_params["metric"] = held
+    st.session_state[_JUDGED] = default.upper()
     chosen = st.segmented_control("Metric", labels, key="metric", bind="query-params", default=default.upper(), required=True, label_visibility="collapsed")
     return (chosen or default).lower()
 

@@ -126,6 +126,20 @@ def test_filters_stay_in_the_url_from_page_to_page(servers: dict[str, Site], ope
     seen.silent()
 
 
+def test_a_metric_that_nobody_chose_follows_the_verdict(servers: dict[str, Site], opened: Open) -> None:
+    """Also where what is judged changes while the page stands: by another limit, or in an incident that moves on."""
+    seen = opened().open(servers["demo"], "budget", slo="ttft:1000 e2el:5000")
+    metrics = seen.page.get_by_role("radiogroup", name="Metric")
+    metrics.get_by_role("radio", name="TTFT", checked=True).wait_for()
+    for slo, judged in (("ttft:1000000 e2el:5000", "E2E"), ("ttft:1000 e2el:5000", "TTFT")):
+        seen.page.get_by_label("SLO").fill(slo)
+        seen.page.keyboard.press("Enter")
+        metrics.get_by_role("radio", name=judged, checked=True).wait_for()
+        seen.settle()
+        assert "metric=" not in seen.page.url
+    seen.silent()
+
+
 def test_the_incident_is_solved_in_four_clicks(servers: dict[str, Site], opened: Open) -> None:
     site = servers["demo"]
     finding = simulated(site)["findings"][0]
