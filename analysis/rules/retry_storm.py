@@ -10,8 +10,8 @@ Why it hurts
 
 Evidence
     Attempts per question while requests are slow, now and before, how many repeats followed an error and how many mere
-    slowness, correlation of the repeats of a minute with the latency of the minute before, growth of the engine's work by
-    repeats.
+    slowness, correlation of the repeats of a minute with the latency of the minute before, part of the repeats in the growth of
+    the engine's work while slow requests run.
 
 Fix
     Retry on failure only (429 and 5xx), with a budget of 10 % of requests and back-off with jitter; for slowness hedge once and
@@ -27,18 +27,19 @@ Source
     Bronson et al., HotOS 2021.
 """
 
+import math
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import polars as pl
 
-from analysis.calls import Calls
+from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import MIN_GROWTH
+from analysis.demand import MIN_GROWTH, token_costs
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.prefill import knock_on
+from analysis.prefill import spread
 from analysis.repeats import MIN_AMPLIFICATION, MIN_RISE, Attempts, amplification, attempts
 
 RULE: Final = "retry_storm"
@@ -57,7 +58,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     refused = float(now.after_error[now.repeat].mean())
     lost = _lost_ms(case.calls, now)
     mean_lost = float(np.mean([lost.get(key, 0.0) for key in case.slow["trace_key"].to_list()] or [0.0]))
-    claims = _claims(case, mean_lost)
+    claims = _claims(case, mean_lost, _part(case, while_slow / before))
     if not enough(case, claims) or refused > MOST_AFTER_ERROR:
         return None
     few = too_few_breaches(case)
@@ -92,9 +93,39 @@ def _fed(case: Case) -> bool:
     return grown is not None and grown.growth > 1.0 and grown.growth ** (grown.input + grown.cache + grown.output) >= MIN_GROWTH
 
 
-def _claims(case: Case, lost_ms: float) -> dict[str, float]:
+def _part(case: Case, more: float) -> float:
+    """Return the part (0..1) that `more` attempts a question have in the growth of the work while slow requests run, on the log scale.
+
+    A storm that is over in half a minute is no growth of a longer period's work; 0 without a baseline, or where the engine has no more to do.
+    """
+    if case.calls_before is None or case.baseline is None:
+        return 0.0
+    before, slow = (side.where(side.of("engine_alone") != 1.0) for side in (case.calls_before, case.calls.beside(case.slow_calls)))
+    costs = token_costs(case.calls_before, case.calls)
+    each = [_work(side, *costs) for side in (before, slow)]
+    if min(len(before), len(slow)) < MIN_CALLS or not each[0] or not each[1]:
+        return 0.0
+    rates = len(before) / case.baseline.seconds, len(slow) / max(_lasted_s(case.slow_calls), 1e-3)
+    growth = each[1] * rates[1] / (each[0] * rates[0])
+    return min(1.0, math.log(more) / math.log(growth)) if growth > 1.0 else 0.0
+
+
+def _work(calls: Calls, cost_in: float, cost_out: float) -> float | None:
+    """Return the mean work of a call, of those whose tokens are told (who gave up was told of none); None where none are."""
+    work = cost_in * calls.new_tokens + cost_out * calls.of("output_tokens")
+    return float(np.nanmean(work)) if known(work).any() else None
+
+
+def _lasted_s(calls: Calls) -> float:
+    """Return for how many seconds at least one of these calls ran."""
+    order = np.argsort(calls.of("start_s"))
+    start, end = calls.of("start_s")[order], np.maximum.accumulate(calls.end_s[order])
+    return float(np.maximum(0.0, end - np.maximum(start, np.r_[-np.inf, end[:-1]])).sum())
+
+
+def _claims(case: Case, lost_ms: float, part: float) -> dict[str, float]:
     """The repeats' part of the busier engine, and the time lost with abandoned attempts, in proportion to the stages that grew."""
-    claims = dict(knock_on(case, "repeats"))
+    claims = dict(spread(case, part))
     grown = {stage: case.excess_ms(stage) for stage in STAGES}
     whole = sum(grown.values())
     for stage, ms in grown.items():

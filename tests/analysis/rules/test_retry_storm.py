@@ -9,6 +9,7 @@ import pytest
 
 from analysis.calls import Calls
 from analysis.repeats import amplification, attempts
+from analysis.slo import Slo
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 
@@ -91,6 +92,21 @@ def test_attempts_count_while_requests_are_slow_however_long_the_calm_around_the
         calls=calls(np.sort(np.r_[asked, slow + 0.5])), slow_calls=calls(slow), calls_before=calls(asked), usual_calls=calls(asked[:30]))
     assert attempts(case.calls).amplification == pytest.approx(1.05)
     assert amplification(case) == (2.0, 1.0)
+
+
+def test_a_storm_of_half_a_minute_counts_by_what_it_brought_then() -> None:
+    """Of 1,500 requests a second apart the 900th to 939th wait 4 s and are asked twice: the engine's work of the ten minutes since has hardly grown."""
+    n = 1_500
+    late = (np.arange(n) >= 900) & (np.arange(n) < 940)
+    frame = requests(n, queue_ms=np.where(late, 4_000.0, 5.0), prefill_ms=100.0, decode_ms=500.0)
+    last = calls_of(frame, span_id=np.full(n, 2))
+    first = calls_of(frame, span_id=np.full(n, 3), error=True, error_type="openai.APITimeoutError").with_columns(
+        start_ns=last["start_ns"] - 1_500_000_000, queue_ns=pl.lit(None, pl.Int64), prefill_ns=pl.lit(None, pl.Int64), decode_ns=pl.lit(None, pl.Int64),
+        engine_instance=pl.lit(None, pl.String))
+    found = run(frame, calls=[pl.concat([first.filter(pl.Series(late)), last], how="diagonal_relaxed")], slo=Slo(
+        e2e_ms=2_500.0, percentile=99.0, goodput_target=0.99))
+    assert (found.verdict.stage, causes(found)) == ("queue", ["retry_storm"])
+    assert the(found, "retry_storm").evidence["share_of_excess"] == pytest.approx(1.0, abs=0.02)
 
 
 def test_attempts_are_counted_per_question() -> None:
