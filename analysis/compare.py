@@ -230,7 +230,9 @@ def compare_frames(before: RequestFrame, after: RequestFrame, asked: tuple[str, 
     at, what = _when(before.rows, after.rows, main)
     reasons = dict(adjusted.reasons)
     if at is None:
-        reasons["change_at"] = "no metric changed by more than chance" if main is None else "no single moment separates the two"
+        moved = any(q.significant for metric in metrics for q in metric.quantiles)
+        reasons["change_at"] = ("no single moment separates the two" if main is not None
+                                else "with the same traffic no metric changed by more than chance" if moved else "no metric changed by more than chance")
     if adjusted.weights is None:
         reasons.setdefault("effective_n", adjusted.reasons.get("mix", "the mix was not adjusted"))
     return Comparison(
@@ -422,8 +424,8 @@ def _outcome(
     main = max(moved, key=_size, default=None)
     traffic = max([(name, q) for name, q in asked if q.significant and not _remains(q)], key=_size, default=None)
     parts = [*([_said(main)] if main else []), *bad, *fine]
-    if not parts and traffic is not None:
-        return outcome, f"Unchanged: {_said(traffic)}.", None
+    if main is None and traffic is not None:
+        return outcome, f"{outcome.capitalize()}: {'; '.join([*parts, _said(traffic)])}.", None
     if not parts:
         return outcome, f"No difference beyond chance and 5 %: {ok[0].height:,} and {say_count(ok[1].height, 'successful request')} compared.", None
     return outcome, f"{outcome.capitalize()}: {'; '.join(parts)}.", main
@@ -440,7 +442,10 @@ def _said(main: tuple[str, QuantileChange]) -> str:
     text = f"{name.upper()} P{q.quantile:g} went from {say_ms(b)} to {say_ms(a)} ({say_ms(interval[0])} to {say_ms(interval[1])} of difference)"
     if q.adjusted_ms is None or q.mix_ms is None:
         return text
-    return text + (f"; {say_ms(q.adjusted_ms)} of it remain with the same traffic" if q.adjusted_significant else "; other traffic explains it")
+    if q.adjusted_significant:
+        return f"{text}; {say_ms(q.adjusted_ms)} of it remain with the same traffic"
+    most = abs(q.adjusted_ms) > abs(q.mix_ms)
+    return f"{text}; {'with the same traffic it may be chance' if most else 'other traffic explains it'}"
 
 
 def _remains(q: QuantileChange) -> bool:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from analysis.cohorts import Cohort, Cohorts
 from dashboard import ui
 from dashboard.theme import say_ms, say_ratio
+
+# Chances below it are all the same to a reader, and 0 is none.
+LEAST_Q: Final = 1e-99
 
 
 def table(found: Cohorts, these: str | None = None) -> str:
@@ -47,7 +52,11 @@ def _bars(cohort: Cohort) -> str:
 
 def _lift(cohort: Cohort) -> str:
     times = f"{cohort.lift:.1f}×" if cohort.lift is not None else "only these"
-    return f'<span class="ov-n">{times}</span><small>q {cohort.q_value:.2g}</small>'
+    return f'<span class="ov-n">{times}</span><small>q {_q(cohort.q_value)}</small>'
+
+
+def _q(value: float) -> str:
+    return f"{value:.2g}" if value >= LEAST_Q else f"&lt; {LEAST_Q:g}"
 
 
 def _without(cohort: Cohort) -> str:

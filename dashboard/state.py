@@ -15,6 +15,7 @@ from typing import Any
 import streamlit as st
 
 from analysis.client import ClientError
+from analysis.errors import WindowError
 from analysis.window import parse_duration, rfc3339
 from dashboard.box import Box
 
@@ -50,7 +51,8 @@ class Filters:
         """What the parameters of a URL say, as the filter bar will read them."""
         since = query.get("since", "")
         named = {name: _text(query.get(name)) for name in (*KINDS, "slo")}
-        return cls(since if since in PRESETS else DEFAULT_PRESET, *(_time(query.get(name)) for name in ("from", "to")), **named)
+        from_, to = (_time(query.get(name)) for name in ("from", "to"))
+        return cls(since if since in PRESETS else DEFAULT_PRESET, from_ or (None if to else _other_length(since)), to, **named)
 
     @property
     def follows_now(self) -> bool:
@@ -71,6 +73,14 @@ class Filters:
     def said(self) -> str:
         """The filters besides time as words, empty without any."""
         return ", ".join(f"{kind} {value}" for kind in KINDS if (value := getattr(self, kind)))
+
+
+def _other_length(since: str) -> str | None:
+    """A length that the command line reads and that is no preset, as the start of a window; None for anything else."""
+    try:
+        return None if since in PRESETS or not parse_duration(since) else f"-{since.strip()}"
+    except WindowError:
+        return None
 
 
 def now() -> datetime:
@@ -132,6 +142,11 @@ def chosen(names: Sequence[str]) -> str | None:
 
 def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
     """Draw the filters, keep what they say for `filters`; `menus` gives the values to choose from for the window chosen so far."""
+    other = _other_length(st.query_params.get("since", ""))
+    if other is not None:
+        del st.query_params["since"]
+        if not any(_given(name) for name in ("from", "to")):
+            st.session_state["from"] = other
     with st.container(horizontal=True, vertical_alignment="bottom", gap="xsmall", key="filters"):
         if any(_given(name) for name in ("from", "to")):
             st.button("Follow now", on_click=follow_now, icon=":material/play_arrow:", help="Leave the fixed window and follow the clock")

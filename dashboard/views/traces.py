@@ -123,12 +123,17 @@ def _table(listed: RequestList, metric: str, box: Box | None, *, failed: bool) -
         placeholder="–", alt=f"{len(ids)} requests, {'failed' if failed else 'slowest'} first; choose a row (by keyboard Shift+Space) to see its spans",
         column_config={
             **{name: st.column_config.ProgressColumn(name, format="%.2f s", min_value=0.0, max_value=slowest) for name in ("E2E", "TTFT")},
-            "start": st.column_config.DatetimeColumn("start (UTC)", format="HH:mm:ss.SSS", timezone="UTC"),
+            "start": st.column_config.DatetimeColumn("start (UTC)", format=_moments(listed), timezone="UTC"),
             "stages": st.column_config.BarChartColumn(
                 "stages to the first token" if metric == "ttft" else "stages", help=f"ms in {', '.join(taken(listed, metric))}", y_min=0.0),
             "in that stage": st.column_config.NumberColumn(format="%.2f s"), "tokens out": st.column_config.NumberColumn("tokens out")})
     units = {**dict.fromkeys(("E2E", "TTFT", "in that stage"), "s"), "stages": f"ms in {', '.join(taken(listed, metric))}"}
     downloads.as_csv("These requests", "requests", {f"{name} ({units[name]})" if name in units else name: column for name, column in cells.items()})
+
+
+def _moments(listed: RequestList) -> str:
+    """How starts are written: with their day where the listed requests are of several."""
+    return "HH:mm:ss.SSS" if len({row.start.astimezone(UTC).date() for row in listed.rows}) < 2 else "MM-DD HH:mm:ss.SSS"
 
 
 def columns(listed: RequestList, metric: str) -> dict[str, list[Any]]:

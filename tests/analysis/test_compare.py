@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
 
 from analysis.bootstrap import blocks
-from analysis.compare import Comparison, cliffs_delta, compare, compare_frames, read_sides, weighted_quantile
+from analysis.compare import Comparison, _said, cliffs_delta, compare, compare_frames, read_sides, weighted_quantile
 from analysis.compare_text import render
 from analysis.errors import WindowError
 from analysis.slo import Slo
@@ -62,6 +63,13 @@ def test_longer_answers_are_put_down_to_the_mix() -> None:
     assert not p50.adjusted_significant
     assert "output tokens" in found.adjusted_for
     assert (found.outcome, "other traffic explains it" in found.sentence) == ("unchanged", True)
+
+
+def test_a_change_that_other_traffic_does_not_explain_but_may_be_chance_is_said_so() -> None:
+    change = quantile(compared(traffic(3000, 1), traffic(3000, 2, tokens=5.4)), "e2e", 50.0)
+    mostly = msgspec.structs.replace(change, mix_ms=20.0, adjusted_ms=130.0, adjusted_significant=False)
+    assert _said(("e2e", mostly)).endswith("with the same traffic it may be chance")
+    assert _said(("e2e", msgspec.structs.replace(mostly, mix_ms=130.0, adjusted_ms=20.0))).endswith("other traffic explains it")
 
 
 def test_mix_that_does_not_overlap_is_not_adjusted_but_said() -> None:

@@ -25,6 +25,7 @@ from analysis.window import Window, rfc3339
 from collector.config import Settings
 from dashboard import data, first, nav, states
 from dashboard.charts_compare import BEYOND
+from dashboard.state import Filters
 from dashboard.theme import say_age, say_count, say_ms
 from dashboard.views import engine
 from models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, load_artifact, model_file, write_artifact
@@ -444,6 +445,14 @@ def test_snippets_hold_the_real_address() -> None:
     for _, lines in states.snippets("http://10.1.2.3:14318"):
         assert "10.1.2.3" in lines
     assert "[::1]:4317" in dict(states.snippets("http://[::1]:4318"))["SGLang (gRPC; 4317 unless `overrun serve` printed another port)"]
+
+
+def test_a_length_that_is_no_preset_is_a_window_from_then_on(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "verdict", since="4d")
+    assert app.text_input(key="from").value == "-4d"
+    assert [query.get("from") for path, query in demo.asked if path == "report"][-1] == "-4d"
+    assert (Filters.of({"since": "4d"}).from_, Filters.of({"since": "nonsense"}), Filters.of({"since": "6h"}).since) == ("-4d", Filters(), "6h")
+    assert Filters.of({"since": "4d", "from": "-2h"}).from_ == "-2h"
 
 
 def test_follow_now_leaves_a_fixed_window(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
