@@ -331,6 +331,7 @@ def _without_latency(
     needed = min_n(slo.percentile)
     if metric is None or known < needed:
         what = f", {known:,} of them with {'an' if metric == 'e2e' else 'a'} {metric.upper()}" if metric else f", none with {_limited(slo)}"
+        what = ", none of them successful" if judged.error.all() else what
         sentence = (
             f"Not enough data: {say_count(n, 'request')} in the window{'' if known == n else what}, and P{slo.percentile:g} needs at least {needed}. "
             "Widen the window or wait for more traffic."

@@ -146,7 +146,7 @@ def filter_bar(menus: Callable[[Filters], Mapping[str, list[str]]]) -> Filters:
     if other is not None:
         del st.query_params["since"]
         if not any(_given(name) for name in ("from", "to")):
-            st.session_state["from"] = other
+            st.session_state["from"] = st.query_params["from"] = other
     with st.container(horizontal=True, vertical_alignment="bottom", gap="xsmall", key="filters"):
         if any(_given(name) for name in ("from", "to")):
             st.button("Follow now", on_click=follow_now, icon=":material/play_arrow:", help="Leave the fixed window and follow the clock")

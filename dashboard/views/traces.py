@@ -83,6 +83,7 @@ def headline(listed: RequestList, metric: str) -> tuple[str, list[str]]:
     if not listed.rows:
         return "No request matches", ["Draw another box, or press Escape on the heat map to clear it."]
     first = listed.rows[0]
+    metric = "e2e" if first.ttft_ms is None else metric
     value = first.ttft_ms if metric == "ttft" else first.e2e_ms
     stages = stages_of(first, metric)
     slowest = max(stages, key=stages.__getitem__, default=None)
