@@ -365,6 +365,8 @@ def _failing(frame: RequestFrame, judged: Judged, good: Goodput, counted: BoolAr
     what = f"all of them {named}" if count == failed.height else f"most often {named}, in {count:,} of them"
     gone = failed.filter(abandoned(failed))
     how, why = "end in an error,", "Percentiles are of the others, so latency is not judged until they stop."
+    if failed.height == n:
+        why = "No request succeeds, so there is no latency to judge."
     if gone.height:
         waited = say_ms(float(np.median(gone["e2e_ms"].to_numpy())))
         many = "all" if gone.height == failed.height else f"{gone.height:,} of them"

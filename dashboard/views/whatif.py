@@ -124,7 +124,8 @@ def price(found: Prediction) -> str:
     """What it costs and what it does to goodput, beside the gain."""
     rows = [[ui.text(evidence.label(name)), evidence.said(name, value)] for name, value in found.cost.items()]
     goodput = f"{say_ratio(found.goodput_before)} → <b>{say_ratio(found.goodput_after)}</b>" if found.goodput_after is not None else "–"
-    return ui.table(["Price and goodput", "predicted"], [["goodput", goodput], *rows] + ([] if rows else [["price", "none counted"]]))
+    rows = rows or [["price", "none counted"]]
+    return ui.table(["Price and goodput", "predicted"], [["successful requests within the SLO", goodput], *rows])
 
 
 def effects(found: Prediction, report: Report) -> str:
