@@ -266,13 +266,20 @@ class Columns:
         out = np.zeros(self.n, dtype=kind)
         filled = np.zeros(self.n, dtype=bool)
         for f in fields_by_column().get(column, ()):
-            at = self.grouped.positions(f.key)
+            at = self._positions(f)
             if at is not None:
                 values, ok = self._at_path(f, at) if f.path else self._values(f, at)
                 if f.reader == "moment":
                     values, ok = self._since_start(at, values, ok)
                 self._put(f, out, filled, at, values, ok)
         return out, filled
+
+    def _positions(self, f: Field) -> Ints | None:
+        at = self.grouped.positions(f.key)
+        if at is None or not f.beside:
+            return at
+        beside, owner = self.grouped.positions(f.beside), self.grouped.owner
+        return None if beside is None else at[np.isin(owner[at], owner[beside])]
 
     def _values(self, f: Field, at: Ints) -> tuple[Any, Bools]:
         if f.reader in ("seconds", "millis"):
@@ -323,7 +330,7 @@ class Columns:
         read: list[pa.Array] = []
         size = len(strings)
         for f in fields_by_column().get(column, ()):
-            at = self.grouped.positions(f.key)
+            at = self._positions(f)
             if at is None:
                 continue
             if f.reader == "text" and not f.path and self.grouped.is_plain[at].all():
@@ -352,6 +359,8 @@ class Columns:
         found = self.grouped.text(at)
         if f.reader == "path":
             return _paths(found)
+        if f.reader == "chat_id":
+            return pa.array(_per_distinct(found, readers.chat_id), pa.string())
         quoted = np.flatnonzero(pc.starts_with(found, '"').to_numpy(zero_copy_only=False))
         if not len(quoted):
             return found

@@ -22,6 +22,7 @@ MAX_DOCUMENT = 1 << 20  # characters; a longer JSON text is not looked into
 # Clocks with millisecond resolution (JavaScript's) put a moment up to that much before the start of its own span.
 SLACK_NS = 1_000_000
 
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FLAGS = {"true": True, "false": False, "1": True, "0": False}
 # Rust prints std::time::Duration as 1.5s, 12.3ms, 456.7µs (micro sign or Greek mu) or 80ns.
@@ -205,10 +206,16 @@ def since(moment_ns: int | None, start_ns: int) -> int | None:
     return max(moment_ns - start_ns, 0)
 
 
+def chat_id(text: object) -> str | None:
+    """The id of a chat's answer whose request has this UUID (Dynamo)."""
+    return f"chatcmpl-{text}" if isinstance(text, str) and _UUID.fullmatch(text) else None
+
+
 # How a `Field` names its reader -> what reads the value at its path.
 BY_NAME: dict[str, Callable[[object], object]] = {
     "text": words, "path": words, "first": first, "int": count, "float": number, "status": status, "resends": resends, "seconds": seconds, "millis": millis,
-    "duration": duration, "moment": moment, "bool": flag, "streams": streams, "ended": ended, "present": lambda value: value is not None or None}
+    "duration": duration, "moment": moment, "bool": flag, "streams": streams, "ended": ended, "chat_id": chat_id,
+    "present": lambda value: value is not None or None}
 
 
 # --- one word for one thing ---

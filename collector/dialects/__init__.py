@@ -15,8 +15,9 @@ from dataclasses import dataclass
 # How a value is read (collector/readers.py). `first` is the first item of an array, of a JSON array in a string, or the value itself; `path` a URL
 # path; `duration` carries its unit, as Rust prints it; `moment` is an ISO time, taken from the span's start on; `present` is true if the attribute
 # is there, `streams` if its value says so; `resends` is one attempt more than the number says; `ended` is the word
-# with which OpenAI's Responses API ends an answer.
-READERS = ("text", "int", "float", "bool", "seconds", "millis", "duration", "moment", "first", "status", "path", "present", "streams", "resends", "ended")
+# with which OpenAI's Responses API ends an answer; `chat_id` is a request's UUID as the id of a chat's answer.
+READERS = ("text", "int", "float", "bool", "seconds", "millis", "duration", "moment", "first", "status", "path", "present", "streams", "resends", "ended",
+           "chat_id")
 
 
 # Where the answers of the providers' own interfaces say why they ended: OpenAI's chat, Anthropic, Bedrock, Gemini in both spellings, OpenAI's Responses.
@@ -30,6 +31,7 @@ class Field:
 
     With `path`, the value is a document (JSON in a string, or a map) and what stands at the path is read; counts at the paths of `plus` are
     added to it (a sender that lists cached tokens beside the others). With `served`, not on CLIENT spans: the route that a client calls is another's.
+    With `beside` (not with `path`), only on spans that have this attribute too: what a common word means there.
     """
 
     column: str
@@ -39,6 +41,7 @@ class Field:
     path: tuple[str, ...] = ()
     plus: tuple[tuple[str, ...], ...] = ()
     served: bool = False
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)

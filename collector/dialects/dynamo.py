@@ -1,22 +1,33 @@
-"""NVIDIA Dynamo: the stages of its front end by their documented names, under its own scopes, and its metrics. Engines behind it speak their own dialects.
+"""NVIDIA Dynamo: the requests of its front end and their routing, and its metrics. Engines behind it speak their own dialects.
 
-Source: the stage names of lib/runtime/src/metrics/prometheus_names.rs and the tracing guide. Span names are not documented: untested against a real sender.
+Source: payloads of ai-dynamo 1.6.1's front end over its mock engine, with its KV router and without. It did not take up the traceparent of OpenTelemetry's
+SDK (whose flags are 03): the request's id is in the answer's. Stages of its front end are by the names of lib/runtime/src/metrics/prometheus_names.rs.
 """
 
-from collector.dialects import Dialect, Field, Metric, SpanName
+from collector.dialects import Dialect, Field, Mark, Metric, SpanName
 
 ORDER = 24
 _SCOPES = ("dynamo", "dynamo_runtime", "dynamo_llm", "dynamo-runtime", "dynamo-frontend")
 _STAGES = {"preprocess": "prompt", "tokenize": "prompt", "route": "queue", "transport_roundtrip": "network", "postprocess": "post", "detokenize": "post"}
+_ENDED = "request.outcome"
 ROUTING_PARTS = ("block_hashing", "indexer_find_matches", "seq_hashing", "scheduling")
 # The front end's metrics as DYN_METRICS_PREFIX names them: today's default, and the one that NIM sets and older versions had.
 _FRONT_ENDS = ("dynamo_frontend", "nv_llm_http_service")
 DIALECT = Dialect(
     name="dynamo",
-    prefixes=("dynamo.", "dynamo_"),
+    prefixes=("dynamo.", "dynamo_", _ENDED),
     scopes=_SCOPES,
-    fields=(Field("response_id", "x_dynamo_request_id", rank=20), Field("response_id", "x_request_id", rank=21)),
-    names=tuple(SpanName(f"(?:dynamo[._])?(?:frontend[._])?{name}", "plain", stage, scope) for name, stage in _STAGES.items() for scope in _SCOPES),
+    fields=(
+        Field("response_id", "x_dynamo_request_id", rank=20), Field("response_id", "x_request_id", rank=21),
+        Field("response_id", "request_id", "chat_id", rank=22, beside=_ENDED), Field("model", "model", rank=22, beside=_ENDED),
+        Field("input_tokens", "input_tokens", "int", rank=22, beside=_ENDED), Field("output_tokens", "output_tokens", "int", rank=22, beside=_ENDED),
+        Field("ttft_ns", "ttft_ms", "millis", rank=22, beside=_ENDED),
+    ),
+    # A request to the front end, whatever its tracer is called; around the call at an engine that the router chooses.
+    marks=(Mark(_ENDED, "llm", "generation", frozenset({"success", "error", "cancelled"}), weak=True),),
+    names=(SpanName(r"(?:kv_)?router\.route_request", "container", "other"),
+           SpanName(r"(?:kv_)?router\.select_worker|kv_router\.(?:compute_\w+|find_matches|schedule)", "plain", "queue"),
+           *(SpanName(f"(?:dynamo[._])?(?:frontend[._])?{name}", "plain", stage, scope) for name, stage in _STAGES.items() for scope in _SCOPES)),
     metrics=(
         # Percent in the name, 0..1 in the value.
         Metric("dynamo_component_gpu_cache_usage_percent", "kv_cache_usage"),
@@ -51,7 +62,7 @@ DIALECT = Dialect(
             Metric(f"{front}_inter_token_latency_seconds", "itl"),
             Metric(f"{front}_request_duration_seconds", "e2e"),
             Metric(f"{front}_tokenize_seconds", "tokenize"),
-            Metric(f"{front}_tokenizer_latency_ms", "tokenize", scale=1e-3),
+            Metric(f"{front}_tokenizer_latency_ms", "tokenize", scale=1e-3, where=(("operation", "tokenize"),)),
             Metric(f"{front}_template_seconds", "template"),
             Metric(f"{front}_detokenize_per_token_us", "detokenize_token", scale=1e-6),
             *(Metric(f"{front}_stage_duration_seconds", indicator, where=(("stage", stage),)) for stage, indicator in (

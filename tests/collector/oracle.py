@@ -243,6 +243,7 @@ _READERS = {
     "text": _words, "int": _count, "float": _number, "bool": _flag, "seconds": lambda v: _duration(v, 1e9), "millis": lambda v: _duration(v, 1e6),
     "first": _first, "status": _status, "path": _path, "duration": _spelled_duration, "moment": _moment, "streams": _streams,
     "ended": lambda v: v.string_value if v.string_value in {"completed", "incomplete", "failed", "cancelled"} else None,
+    "chat_id": lambda v: f"chatcmpl-{v.string_value}" if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", v.string_value) else None,
     "present": lambda v: True, "resends": lambda v: None if _count(v) is None else (_count(v) or 0) + 1}
 
 
@@ -279,7 +280,7 @@ def canonical(span: Span, start: int, scope: str) -> tuple[dict[str, Any], set[i
     present = {means(a.key) for a in span.attributes}
     for column in (*INT_COLUMNS, "total_tokens", "temperature", "streaming", *TEXT_COLUMNS):
         for f in _sources(column):
-            if f.key not in present or (f.served and span.kind == Span.SPAN_KIND_CLIENT):
+            if f.key not in present or (f.beside and f.beside not in present) or (f.served and span.kind == Span.SPAN_KIND_CLIENT):
                 continue
             spelled = sorted((a.key != f.key, a.key, i) for i, a in enumerate(span.attributes) if means(a.key) == f.key)
             found = [(i, _at_path(f, span.attributes[i].value) if f.path else _READERS[f.reader](span.attributes[i].value)) for _, _, i in spelled]

@@ -128,3 +128,16 @@ def test_streamed_answers_out_of_a_gateways_cache_are_no_calls() -> None:
     found = stored("litellm-v1-cache")
     stored_ids = sorted(span["response_id"] for span in found.spans if span["stage"] == "gateway" and span["role"] == "plain")
     assert stored_ids == [call["response_id"] for call in found.calls]
+
+
+def test_a_request_to_dynamo_is_its_clients_call_whatever_trace_it_is_told_in() -> None:
+    found = stored("dynamo")
+    fronts = {span["response_id"]: span["trace_id"] for span in found.spans if span["name"] == "http-request"}
+    clients = {span["response_id"]: span["trace_id"] for span in found.spans if span["name"] == "chat mock"}
+    assert len(fronts) == 10
+    assert set(clients) < set(fronts)
+    assert all(fronts[answer] != trace for answer, trace in clients.items())
+    # The eight of the application, and two that nobody else tells of.
+    assert [request["route"] for request in found.requests] == ["/ask"] * 8 + ["http-request"] * 2
+    assert all(request["first_token_ms"] > 0 and request["decode_ms"] > 0 for request in found.requests)
+    assert {span["stage"] for span in found.spans if span["name"].startswith("kv_router.") and span["role"] == "plain"} == {"queue"}

@@ -291,6 +291,8 @@ def test_an_indicator_is_found_under_every_spelling(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "labels", "indicator"),
     [
+        ("dynamo_frontend_tokenizer_latency_ms", {"operation": "tokenize"}, "tokenize"),
+        ("dynamo_frontend_tokenizer_latency_ms", {"operation": "detokenize"}, None),
         ("vllm:request_success_total", {"finished_reason": "stop"}, "finished"),
         ("vllm:request_success_total", {"finished_reason": "abort"}, "aborts"),
         ("vllm:request_success_total", {}, None),
@@ -349,7 +351,7 @@ NAMED = {
     "memory_traffic": ["vllm:estimated_read_bytes_per_gpu_total", "sglang:estimated_write_bytes_per_gpu_total"],
     "flops": ["vllm:estimated_flops_per_gpu_total"],
     "gpu_mem_used": ["sglang:kv_cache_memory_usage_gb", "nv_gpu_memory_used_bytes", "trtllm_gpu_memory_usage_bytes"],
-    "gpu_mem_free": ["DCGM_FI_DEV_FB_FREE"], "tensor_util": ["DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"], "tokenize": ["dynamo_frontend_tokenizer_latency_ms"],
+    "gpu_mem_free": ["DCGM_FI_DEV_FB_FREE"], "tensor_util": ["DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"], "tokenize": ["dynamo_frontend_tokenize_seconds"],
     "detokenize_token": ["dynamo_frontend_detokenize_per_token_us"], "network": ["dynamo_component_network_transit_seconds"],
     "saturation": ["inference_extension_flow_control_pool_saturation"], "routing": ["inference_extension_scheduler_e2e_duration_seconds",
         "llm_d_router_epp_scheduler_e2e_duration_seconds", "dynamo_router_overhead_total_ms"],
