@@ -10,7 +10,7 @@ import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.case import Case
-from analysis.demand import MIN_TOLD, Demand, Hits, has_grown, hit_ratio, lost_and_longer, slope
+from analysis.demand import MIN_GROWTH, MIN_TOLD, Hits, has_grown, hit_ratio, lost_and_longer, slope
 from analysis.speed import decode_parts
 
 STAGES: Final = ("prefill", "first_token")
@@ -74,11 +74,20 @@ def _side(rows: pl.DataFrame, column: str, engine_hits: float | None, told: bool
 
 
 def knock_on(case: Case, factor: str) -> dict[str, float]:
-    """Return what one factor of the engine's growing work (a field of `Demand`) added to the waiting and to the pace of reading and writing, in ms a stage."""
+    """Return what one factor of the engine's growing work (a field of `Demand`) added to the waiting and to the pace of reading and writing, in ms a stage.
+
+    Where the whole has not grown, what there is to read may have: who reads beside more of it reads more slowly."""
     found = case.demand
-    if found is None or not has_grown(found):
+    if found is None:
         return {}
-    return spread(case, getattr(found, factor))
+    if has_grown(found):
+        return spread(case, getattr(found, factor))
+    more = {"input": found.longer_ratio, "cache": found.lost_ratio}
+    each = 1.0 + sum(more.values())
+    if not more.get(factor) or each * found.calls_ratio < MIN_GROWTH:
+        return {}
+    part = more[factor] / sum(more.values()) * min(1.0, math.log(each) / math.log(each * found.calls_ratio))
+    return {stage: ms for stage, ms in spread(case, part).items() if stage in STAGES}
 
 
 def spread(case: Case, share: float) -> dict[str, float]:
@@ -106,9 +115,3 @@ def slower(case: Case) -> dict[str, float]:
     hidden = read.speed_ms if read is not None and read.stage == "first_token" and not case.calls.has_engine.any() else 0.0
     return {"queue": case.excess_ms("queue"), "prefill": min(reads, case.excess_ms("prefill")), "decode": min(writes, case.excess_ms("decode")),
             "first_token": min(hidden, case.excess_ms("first_token"))}
-
-
-def grown(case: Case) -> Demand | None:
-    """Return the growth of the engine's work where it is large enough to explain a queue."""
-    found = case.demand
-    return found if found is not None and found.growth >= 1.1 else None
