@@ -112,16 +112,23 @@ def _while(everyone: Calls, some: Calls) -> tuple[float, float]:
 
 
 def decode_parts(case: Case) -> dict[str, float] | None:
-    """Split the decode excess of slow requests into `length` (more tokens at the usual speed) and `speed` (the rest), in ms; None unknown."""
+    """Split the decode excess of slow requests into `length` (more tokens at the usual speed) and `speed` (the rest), in ms; None unknown.
+
+    What is written before the first token that a user sees are the tokens of thought, where they are counted.
+    """
     slow, usual = case.slow, case.reference
     sides = []
-    column = "ttft_decode_ms" if case.times.path == "ttft" else "decode_ms"
+    column, count = ("ttft_decode_ms", "reasoning_tokens") if case.times.path == "ttft" else ("decode_ms", "output_tokens")
+    if min(int(rows[count].fill_null(0).sum()) for rows in (slow, usual)) <= 0:
+        count = "output_tokens"
     for rows in (slow, usual):
         chosen = rows.filter(rows["output_tokens"] > 0)
         if chosen.height < 5:
             return None
-        sides.append((float(chosen[column].fill_null(0.0).to_numpy().mean()), float(chosen["output_tokens"].to_numpy().mean())))
+        sides.append((float(chosen[column].fill_null(0.0).to_numpy().mean()), float(chosen[count].fill_null(0).to_numpy().mean())))
     (x1, n1), (x0, n0) = sides
+    if n0 <= 0.0:
+        return None
     length = max(0.0, (n1 - n0) * x0 / n0)
     return {"length": min(length, max(0.0, x1 - x0)), "speed": max(0.0, x1 - x0 - length)}
 

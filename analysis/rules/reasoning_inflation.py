@@ -33,7 +33,7 @@ import polars as pl
 
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import slope
+from analysis.demand import slope, slope_within
 from analysis.finding import Diagnosis, NotEnoughData, say_ms, say_ratio
 from analysis.prefill import knock_on
 
@@ -94,10 +94,13 @@ def thought_part(case: Case) -> float:
 
 
 def _token_ms(case: Case, stage: str) -> float:
-    """Time of one token: the usual time per token, else the slope of the stage's time over output tokens."""
+    """Time of a token of thought: the slope of the stage's time over them within the slow and within the reference requests, but no less than the usual time
+    per token (or the slope over all tokens). The caller's own time per token spreads what came after the thought over all of the tokens."""
+    column = f"ttft_{stage}_ms" if case.times.path == "ttft" else f"{stage}_ms"
+    thought = [rows.select("reasoning_tokens", column).drop_nulls().to_numpy().astype(np.float64) for rows in (case.slow, case.reference)]
+    pace = slope_within([(side[:, 0], side[:, 1]) for side in thought])
     usual = case.reference["tpot_ms"].drop_nulls().to_numpy()
     if len(usual) >= MIN_N and stage != "generation":
-        return float(np.median(usual))
-    column = f"ttft_{stage}_ms" if case.times.path == "ttft" else f"{stage}_ms"
+        return max(pace, float(np.median(usual)))
     both = pl.concat([rows.select("output_tokens", column).drop_nulls() for rows in (case.slow, case.reference)])
-    return slope(both["output_tokens"].to_numpy().astype(np.float64), both[column].to_numpy().astype(np.float64))
+    return max(pace, slope(both["output_tokens"].to_numpy().astype(np.float64), both[column].to_numpy().astype(np.float64)))

@@ -55,3 +55,16 @@ def test_silent_without_reasoning_counts() -> None:
     found = run(rows, slo=E2E)
     assert of(found, "reasoning_inflation") is None
     assert found.verdict.cause == "long_outputs"
+
+
+def test_a_callers_time_per_token_does_not_shorten_the_thought_before_the_first_token() -> None:
+    """Thought takes 10 ms a token before the first one is seen. The caller has 200 tokens of answer over its time since then, 3 to 7 ms by its count."""
+    reasoning = np.where(SLOW, 500, 100) + np.random.default_rng(2).integers(0, 40, N)
+    tokens, first = reasoning + 200, 10.0 * reasoning
+    found = run(requests(
+        N, prefill_ms=100.0, ttft_prefill_ms=100.0, decode_ms=10.0 * tokens, ttft_decode_ms=first, ttft_ms=100.0 + first, output_tokens=tokens,
+        reasoning_tokens=reasoning, tpot_ms=2_000.0 / (tokens - 1)), slo=Slo(ttft_ms=2_500.0))
+    finding = the(found, "reasoning_inflation")
+    assert causes(found) == ["reasoning_inflation"]
+    assert finding.evidence["token_ms"] == pytest.approx(10.0, rel=0.01)
+    assert finding.evidence["share_of_excess"] == pytest.approx(1.0, abs=0.02)
