@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from analysis.budget import Configured
+from analysis.budget import Configured, budgets_for
 from analysis.errors import BudgetError
 from analysis.money import Prices, read_prices
 from analysis.slo import Slo, parse_slo
@@ -42,6 +42,16 @@ class Question:
             model=given["model"], route=given["route"], tenant=given["tenant"], workload=given["workload"])
         slo = parse_slo(given["slo"] or _configured_slo(settings))
         return cls(window, slo, _configured_budgets(settings), read_prices(settings.prices))
+
+
+def check(settings: Settings, now: datetime) -> None:
+    """Refuse settings with which no question could be answered.
+
+    Raises:
+        AnalysisError: [slo], [budgets] or [prices] hold what cannot be read, named with its remedy.
+    """
+    asked = Question.read({}, settings, now=now)
+    budgets_for(asked.slo, next(iter(asked.slo.limits())), asked.budgets)
 
 
 def _configured_slo(settings: Settings) -> str:

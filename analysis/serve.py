@@ -26,7 +26,9 @@ from starlette.routing import BaseRoute
 
 from analysis import api, lengths
 from analysis.assemble import assemble
+from analysis.errors import AnalysisError
 from analysis.lengths import Lengths
+from analysis.question import check
 from analysis.warm import warm
 from analysis.whatif.worker import Worker
 from collector import erase_http, footprint, otlp_grpc, otlp_http, scrape, tracing
@@ -75,14 +77,20 @@ async def serve(settings: Settings, on_ready: Callable[[Addresses, bool], None],
     `on_ready(addresses, empty)` is called once everything is bound; `empty` says that the store holds nothing yet.
 
     Raises:
-        StoreError: the database cannot be opened. CollectorError: neither port could be bound.
+        ConfigError: the settings hold what nobody could be answered with. StoreError: the database cannot be opened. CollectorError: neither port could
+        be bound.
     """
     stop = stop or asyncio.Event()
     collector = settings.collector
     tokens = Tokens.find(os.environ, collector.token_file, collector.host, Path(collector.db))
     tokens.check_hosts(collector.host, collector.api_host if collector.api_port >= 0 and collector.api_host else collector.host)
     certificates = Certificates.of(collector)
-    size_bytes(settings.retention.db_max_size)  # refused before anything is opened
+    # Refused before anything is opened.
+    size_bytes(settings.retention.db_max_size)
+    try:
+        check(settings, datetime.now(UTC))
+    except AnalysisError as error:
+        raise ConfigError(str(error)) from error
     scraped = scrape.targets(settings.scrape, scrape_urls)
     store = open_store(Path(collector.db), create=True, memory_limit=collector.memory_limit)
     pipeline = Pipeline(store, collector, settings.privacy, watched.assemble if watched else assemble, settings.words)

@@ -173,6 +173,18 @@ def test_a_bad_settings_file_stops_every_command_with_the_nearest_known_key(tmp_
         assert (done.exit_code, "did you mean http_port?" in done.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(("table", "said"), [
+    ("[slo]\ntfft = 3", "nearest known is 'ttft'"), ('[budgets."/x"]\nretreival = 300', "nearest known is 'retrieval'"),
+    ('[prices."m"]\nimput = 1', "nearest known is 'input'")])
+def test_a_server_does_not_start_with_settings_that_no_question_could_be_answered_with(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, said: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "overrun.toml").write_text(table)
+    done = here("serve", "--grpc-port", "0", "--http-port", "0")
+    assert (done.exit_code, said in done.stderr) == (2, True)
+    assert not (tmp_path / "overrun.db").exists()
+
+
 def test_config_show_prints_value_and_origin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OVERRUN_STORE_TEXT", "true")
