@@ -77,7 +77,8 @@ DIALECT = Dialect(
         # Of OpenAI's client: every answer has the kind of a model call and the name of its type, be it a list of models, a moderation or a file.
         SpanName("ModerationCreateResponse", "plain", "guardrail", _OPENAI, strong=True),
         SpanName(r"\w+\[VectorStoreSearchResponse\]", "plain", "retrieval", _OPENAI, strong=True),
-        SpanName(r"(?!(?:Parsed)?(?:ChatCompletion|Completion|Response)\b|Create).+", "plain", "network", _OPENAI, strong=True),
+        SpanName(r"\w+\[\w+\]|(?:Model|Image|Transcription|Translation|Httpx|File|Upload|Batch|VectorStore|FineTuning|Container|Eval|Video|Assistant|Thread|Run)\w*",
+                 "plain", "network", _OPENAI, strong=True),
         # LangGraph's router between the model and its tools: it calls none.
         SpanName("tools_condition", "plain", "other", "openinference.instrumentation.langchain"),
         # LlamaIndex: engines retrieve and ask models, whatever their name; what puts a prompt together has the kind of a model call.

@@ -436,5 +436,5 @@ def test_tables_name_only_what_exists() -> None:
 def test_our_own_attributes_come_first_and_no_source_is_named_twice() -> None:
     dialects = load()
     assert dialects[0].name == "overrun"
-    sources = [(f.column, f.key, f.path) for d in dialects for f in d.fields]
+    sources = [(f.column, f.key, f.path, f.beside) for d in dialects for f in d.fields]
     assert len(sources) == len(set(sources))
