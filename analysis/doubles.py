@@ -187,6 +187,7 @@ def _agree(one: int, other: int, told: Told) -> bool:
 
 def groups_by_id(rows: Ints, told: Told) -> list[list[int]]:
     """Groups of rows that share a response id at the same time."""
+    rows = rows[~np.isin(told.response[rows], _of_many(rows, told))]
     order = rows[np.lexsort((told.start[rows], told.response[rows]))]
     one, other = order[:-1], order[1:]
     same = (told.response[one] == told.response[other]) & (_overlap(one, other, told) >= MIN_OVERLAP_BY_ID)
@@ -197,6 +198,17 @@ def groups_by_id(rows: Ints, told: Told) -> list[list[int]]:
         else:
             groups.append([first, second])
     return groups
+
+
+def _of_many(rows: Ints, told: Told) -> Ints:
+    """The response ids that name no call: one scope has them for two at a time. A mock provider may give every answer the same one."""
+    order = rows[np.lexsort((told.start[rows], told.scope[rows], told.process[rows], told.response[rows]))]
+    one, other = order[:-1], order[1:]
+    alike = (told.response[one] == told.response[other]) & (told.process[one] == told.process[other]) & (told.scope[one] == told.scope[other])
+    alike &= _overlap(one, other, told) >= MIN_OVERLAP_BY_ID
+    beside = [first for first, second in zip(one[alike].tolist(), other[alike].tolist(), strict=True)
+              if told.trace[first] != told.trace[second] or not (is_below(first, second, told.parent) or is_below(second, first, told.parent))]
+    return told.response[np.array(beside, dtype=np.int64)]
 
 
 def nest(groups: list[list[int]], told: Told) -> None:

@@ -162,6 +162,16 @@ def test_one_response_id_tells_a_call_whose_tokens_nobody_asked_for() -> None:
     assert counted(root(1000), chat(2, 100, 700, out=None, **same), twin(9, 150, 650, service="gateway", **same)) == (1, 1)
 
 
+def test_one_response_id_for_every_answer_names_no_call() -> None:
+    """As mock providers give it: of calls at a time, alone, in one request, and told of by two instrumentations."""
+    same = {"attributes": {"gen_ai.response.id": "chatcmpl-mock"}}
+    alone = [twin(9, 10.0 * i, 10.0 * i + 100, trace=i, out=10 + i % 3, **same) for i in range(2, 42)]
+    assert counted(*alone) == (40, 40)
+    assert counted(root(1000), *(chat(i, 10.0 * i, 10.0 * i + 300, **same) for i in range(2, 12))) == (1, 10)
+    twice = [chat(1_000 + i, 10.0 * i - 2, 10.0 * i + 103, 0, trace=100 + i, out=10 + i, scope=OUTER, **same) for i in range(2, 12)]
+    assert counted(*twice, *(twin(9, 10.0 * i, 10.0 * i + 100, trace=i, out=10 + i, **same) for i in range(2, 12))) == (10, 10)
+
+
 def test_three_reports_of_one_call_are_one_call() -> None:
     assert counted(root(1000), chat(2, 100, 700, scope=OUTER), twin(9, 110, 695), twin(8, 112, 690, trace=3, scope="traceloop")) == (1, 1)
 
