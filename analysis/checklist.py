@@ -8,7 +8,7 @@ import numpy.typing as npt
 import polars as pl
 
 from analysis.finding import say_count, say_ms, say_ratio
-from analysis.latency import min_n, quantile
+from analysis.latency import Latency, min_n, quantile
 from analysis.slo import Slo
 from analysis.window import RequestFrame
 
@@ -29,22 +29,27 @@ class Step(msgspec.Struct, kw_only=True):
     detail: str
 
 
-def checklist(frame: RequestFrame, slo: Slo, lengths: tuple[FloatArray, float | None] | None) -> list[Step]:
-    """Return the four steps. `lengths` are output tokens per judged request and decode's share of the excess (None: within budget)."""
-    return [_split_step(frame, slo), _utilisation_step(frame.points), _length_step(lengths), _retry_step(frame.rows)]
+def checklist(frame: RequestFrame, slo: Slo, lengths: tuple[FloatArray, float | None] | None, told: Latency | None = None) -> list[Step]:
+    """Return the four steps. `lengths` are output tokens per judged request and decode's share of the excess (None: within budget); `told` is what an
+    engine's metrics tell where no request has spans."""
+    return [_split_step(frame, slo, told), _utilisation_step(frame.points), _length_step(lengths), _retry_step(frame.rows)]
 
 
-def _split_step(frame: RequestFrame, slo: Slo) -> Step:
+def _split_step(frame: RequestFrame, slo: Slo, told: Latency | None) -> Step:
     """TTFT against the speed after it: which of the two is over its limit."""
     ok = frame.rows.select("error", "ttft_ms", "tpot_ms").filter(~pl.col("error"))
     parts, over = [], False
     for metric in ("ttft", "tpot"):
         values = ok[f"{metric}_ms"].drop_nulls().to_numpy()
         limit_ms = slo.limits().get(metric)
-        if len(values) < min_n(slo.percentile):
-            parts.append(f"{metric.upper()} has {say_count(len(values), 'sample')}")
+        stats = getattr(told, f"{metric}_ms", None)
+        n = len(values) if stats is None else stats.n
+        observed = getattr(stats, f"p{slo.percentile:g}".replace(".", "_"), None)
+        if stats is None and n >= min_n(slo.percentile):
+            observed = quantile(values, slo.percentile / 100.0)
+        if observed is None:
+            parts.append(f"{metric.upper()} has {say_count(n, 'sample')}")
             continue
-        observed = quantile(values, slo.percentile / 100.0)
         over = over or (limit_ms is not None and observed > limit_ms)
         limit = f" (limit {say_ms(limit_ms)})" if limit_ms is not None else ""
         parts.append(f"{metric.upper()} P{slo.percentile:g} {say_ms(observed)}{limit}")

@@ -196,8 +196,8 @@ def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo) -> Report:
     return Report(
         window=facts, baseline=None, slo=slo, latency=engine.latency,
         goodput=Goodput(ratio=None, rps=None, good=0, bad=0, unmeasurable=0, failed_by=FailedBy(), reasons=dict.fromkeys(("ratio", "rps"), none)),
-        stages=[], errors=_no_errors("no spans"), retries=_no_retries("no spans"), checklist=checklist(frame, slo, None), verdict=engine.verdict,
-        findings=[], indicators=[], data_quality=engine.checks,
+        stages=[], errors=_no_errors("no spans"), retries=_no_retries("no spans"),
+        checklist=checklist(frame, slo, None, engine.latency), verdict=engine.verdict, findings=[], indicators=[], data_quality=engine.checks,
         reasons=dict.fromkeys(("baseline", "findings", "findings_age_s", "stages", "cost", "edges"), "metrics alone: no request has spans"))
 
 

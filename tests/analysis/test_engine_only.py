@@ -35,6 +35,7 @@ def test_engine_within_budget() -> None:
     report = engine(CALM, CALM, slo=Slo(ttft_ms=1_000.0))
     assert (report.verdict.status, report.verdict.scope, report.window.requests) == ("within_budget", "engine_only", 0)
     assert report.latency.ttft_ms.n == 200
+    assert report.checklist[0].status == "pass"
     assert report.latency.ttft_ms.p95_interval == (250.0, 500.0)
     assert "engine histogram" in (report.latency.ttft_ms.source or "")
     assert from_json(to_json(report)) == report
@@ -47,6 +48,9 @@ def test_queue_of_an_engine_over_capacity_is_named_with_its_onset() -> None:
     assert (verdict.status, verdict.scope, verdict.metric, verdict.stage, verdict.cause) == ("over_budget", "engine_only", "ttft", "queue", "under_capacity")
     assert verdict.onset == at(300)  # the first scrape after the change: a value is dated at the end of its interval
     assert "3.0 times as fast" in verdict.sentence
+    first = report.checklist[0]
+    assert (first.step, first.status) == ("TTFT against ITL", "fail")
+    assert first.detail.startswith("TTFT P95 ")
     assert report.goodput.ratio is None
     assert "alone" in report.goodput.reasons["ratio"]
 
