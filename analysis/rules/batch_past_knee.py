@@ -118,10 +118,11 @@ def _residual(x: FloatArray, y: FloatArray, breaks: list[float]) -> float:
 
 def _diagnosis(case: Case, found: Slowdown, ratio: float, pace: float | None, claims: dict[str, float]) -> Diagnosis:
     before = case.calls_before
-    limit = max(1.0, np.ceil(found.before.running))
+    chosen = known(case.calls.running, case.calls.token_ms) & case.calls.has_engine
+    # As many as ever ran well: the former mean would keep everybody waiting.
+    limit = np.ceil(max(1.0, float(np.nanmax(before.running[before.has_engine])) if before is not None else found.before.running))
     out = [float(np.nansum(side.of("output_tokens"))) / max(period.seconds, 1e-3)
            for side, period in ((before, case.baseline), (case.calls, case.period)) if side is not None and period is not None]
-    chosen = known(case.calls.running, case.calls.token_ms) & case.calls.has_engine
     slower = np.maximum(0.0, 1.0 - found.usual_ms / max(found.slow_ms, 1e-9))
     fix = bound_fix(
         case, "max_sequences", f"Let at most {limit:.0f} sequences run at a time",

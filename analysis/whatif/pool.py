@@ -149,7 +149,8 @@ def _coverage(facts: Facts, calls: pl.DataFrame) -> float:
     counted = facts.points.filter(pl.col("indicator") == "output_tokens").sort("time_us")
     if counted["time_us"].n_unique() < 3:
         return 1.0
-    start, whole = calls["start_us"].to_numpy().astype(np.float64), calls["e2e_ms"].to_numpy() * 1000.0
+    # An engine writes on for a client that gave up.
+    start, whole = calls["start_us"].to_numpy().astype(np.float64), calls.select(pl.max_horizontal("e2e_ms", "engine_e2e_ms")).to_series().to_numpy() * 1000.0
     # Calls that began after the last one here are not loaded, though the counters go on and count them.
     begin = max(float(counted["time_us"].min()), float(start.min()))  # type: ignore[arg-type]
     end = min(float(counted["time_us"].max()), float(start.max()))  # type: ignore[arg-type]

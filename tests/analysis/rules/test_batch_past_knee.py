@@ -59,3 +59,12 @@ def test_knee_is_found_where_there_is_one() -> None:
     assert found == pytest.approx(30.0, abs=4.0)
     assert knee(batch, 10.0 + 0.3 * batch + rng.normal(0.0, 0.5, 500)) is None
     assert knee(batch[:20], bent[:20]) is None
+
+
+def test_as_many_as_ever_ran_well_may_run() -> None:
+    """Before, every tenth group came together with the one before it: eight at a time, 4.4 on average, of which a limit would keep many waiting."""
+    joins = (np.arange(N) < 800) & ((np.arange(N) // 4) % 10 == 9)
+    rows = batches(SIZE).with_columns(start_ns=pl.col("start_ns") - pl.Series(np.where(joins, 4_000_000_000, 0)))
+    fix = the(run(rows.sort("start_ns"), slo=E2E), "batch_past_knee").fix
+    assert fix is not None
+    assert fix.parameters == {"sequences": 8}

@@ -91,6 +91,19 @@ def test_counters_of_the_engine_show_sampling_too() -> None:
     assert "of the engine's traffic is recorded" in (pools(facts)[1] or "")
 
 
+def test_what_an_engine_writes_for_clients_that_gave_up_is_recorded() -> None:
+    """Every third client gave up after 10 ms: its engine's tokens came later, and the counters have them all."""
+    came = arrivals(400)
+    facts = recorded(came)
+    start = float(facts.calls["start_us"].min())  # type: ignore[arg-type]
+    seconds = np.arange(0.0, 80.0, 5.0)
+    facts.points = pl.DataFrame({"time_us": (start + 1e6 * seconds).astype(np.int64), "instance": "gpu", "model": "m", "indicator": "output_tokens",
+                                 "value": np.full(len(seconds), came.output_tokens.sum() / 70.0)})
+    left = pl.int_range(pl.len()) % 3 == 0
+    facts.calls = facts.calls.with_columns(e2e_ms=pl.when(left).then(10.0).otherwise(pl.col("e2e_ms")), error=left)
+    assert pools(facts)[1] is None
+
+
 def test_calls_of_one_request_follow_each_other() -> None:
     came = arrivals(300)
     facts = recorded(came, request=np.arange(300) // 2, start_s=np.arange(300) * 10.0)
