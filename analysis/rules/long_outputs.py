@@ -16,7 +16,7 @@ Evidence
 Fix
     Cap `max_tokens` near 1.5 x the typical length, ask for brevity, offer "show more"; route long work elsewhere. The
     gain shown cuts each recorded answer at the cap at its own speed: a bound, because the freed engine time is not
-    modelled; `truncated_ratio` says how many answers it cuts.
+    modelled; `truncated_ratio` says in how many requests it cuts an answer.
 
 False alarms
     A long tail of lengths alone is no problem (every lognormal has one): only the share of the excess counts. A new

@@ -53,11 +53,12 @@ def cap(
 
 
 def predict(facts: Facts, *, max_tokens: Annotated[int, Meta(ge=1, le=10_000_000, description="the most output tokens of an answer")]) -> Prediction:
-    """Return the answer with `cost.truncated_ratio`, the share of calls whose answer the cap cuts, and `cost.tokens_saved_ratio` of output tokens."""
+    """Return the answer with `cost.truncated_ratio`, the share of requests in which the cap cuts an answer, and `cost.tokens_saved_ratio` of output tokens."""
     fix = Fix("cap", f"Cap answers at {max_tokens:,} tokens", f"an answer cut at {max_tokens:,} tokens is still of use", {"max_tokens": max_tokens})
-    tokens = facts.call("output_tokens")[facts.request_of >= 0]
-    tokens = tokens[~np.isnan(tokens)]
-    cost = {"truncated_ratio": float((tokens > max_tokens).mean()) if len(tokens) else 0.0,
+    tokens = facts.call("output_tokens")
+    known = (facts.request_of >= 0) & ~np.isnan(tokens)
+    tokens, request = tokens[known], facts.request_of[known]
+    cost = {"truncated_ratio": len(np.unique(request[tokens > max_tokens])) / len(np.unique(request)) if len(tokens) else 0.0,
             "tokens_saved_ratio": float(np.maximum(tokens - max_tokens, 0.0).sum() / tokens.sum()) if len(tokens) else 0.0}
 
     def change(engine: Engine) -> Change:
