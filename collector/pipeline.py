@@ -18,12 +18,13 @@ import pyarrow as pa
 
 from collector import footprint, prompt_features, stages
 from collector.config import CollectorSettings, PrivacySettings
+from collector.decode import Bools
 from collector.dialects import Dialect
 from collector.errors import StoreUnavailable
 from collector.layout import BATCH_BITS
 from collector.normalize import Rules
 from collector.quiet import LOOK_BACK_NS, Key, QuietTraces, Seen
-from collector.reading import Known, doubled_sources, quiet_spans
+from collector.reading import Known, Unread, doubled_sources, quiet_spans
 from collector.recent import Recent
 from collector.response_ids import ResponseIds
 from collector.store import Store, set_meta
@@ -134,19 +135,21 @@ class Pipeline:
         first = self._recent.first_batch()
         kept = np.fromiter((seen.new and seen.first_batch >= first for seen in taken.values()), np.bool_, len(taken))
         held = self._held([seen for seen, is_kept in zip(taken.values(), kept.tolist(), strict=True) if is_kept], traces.filter(pa.array(kept)))
+        unread = _unread(traces, list(taken.values()), kept & (held is not None))
         cursor = self.store.cursor()
         try:
-            known = Known(held, traces.filter(pa.array(~kept)), self._doubled_sources(cursor), self._response_ids)
+            known = Known(held, unread, self._doubled_sources(cursor), self._response_ids)
             made = self._assemble(quiet_spans(cursor, traces, known))
         finally:
             cursor.close()
         through = self.quiet.assembled_through(self.writer.last_batch, taken)
         floor = int(traces.column("start_ns").to_numpy().min()) - LOOK_BACK_NS
         last = self.writer.last_batch
-        new = {key for key, is_kept in zip(taken, kept.tolist(), strict=True) if is_kept}
-        covered = zip(*(column.to_numpy().tolist() for column in made.covered.columns), strict=True)
-        replaced = made.covered.filter(pa.array([key not in new for key in covered], pa.bool_()))
+        covered: list[Key] = list(zip(*(column.to_numpy().tolist() for column in made.covered.columns), strict=True))
+        unstored = {key for key, seen in taken.items() if seen.new and not seen.covered}
+        replaced = made.covered.filter(pa.array([key not in unstored for key in covered], pa.bool_()))
         self.writer.call(lambda connection: _replace(connection, made, replaced, through, floor, last)).result()
+        self.quiet.cover(key for key in covered if key not in taken)
 
     def _held(self, new: list[Seen], traces: pa.Table) -> pa.Table | None:
         """The spans of new traces that are still in memory."""
@@ -190,6 +193,15 @@ class Pipeline:
 def _as_table(taken: dict[Key, Seen]) -> pa.Table:
     hi, lo = (np.fromiter((key[i] for key in taken), np.uint64, len(taken)) for i in (0, 1))
     return pa.table({"trace_hi": hi, "trace_lo": lo, "start_ns": np.fromiter((seen.start_ns for seen in taken.values()), np.int64, len(taken))})
+
+
+def _unread(traces: pa.Table, seen: list[Seen], kept: Bools) -> list[Unread]:
+    """The traces that are not in memory; apart, those of which it is known with which commits their spans came."""
+    ids = traces.select(["trace_hi", "trace_lo"])
+    new = np.fromiter((one.new for one in seen), np.bool_, len(seen))
+    came = [one for one, is_unread in zip(seen, (new & ~kept).tolist(), strict=True) if is_unread]
+    bounds = (min(one.first_batch for one in came) << BATCH_BITS, (max(one.last_batch for one in came) + 1) << BATCH_BITS) if came else ()
+    return [Unread(ids.filter(pa.array(~new))), Unread(ids.filter(pa.array(new & ~kept)), *bounds)]
 
 
 def _latest_start(store: Store) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,14 +25,15 @@ LOOK_BACK_NS = 600 * 10**9
 
 @dataclass(slots=True)
 class Seen:
-    """A trace that waits: when its last span was stored (monotonic s), the first commit not yet assembled and the last one, its earliest span start, and
-    whether it is certain that nothing of it came before that first commit."""
+    """A trace that waits: when its last span was stored (monotonic s), the first commit not yet assembled and the last one, its earliest span start, whether
+    it is certain that nothing of it came before that first commit, and whether another trace's round has assembled it meanwhile."""
 
     last_s: float
     first_batch: int
     last_batch: int
     start_ns: int
     new: bool = False
+    covered: bool = False
 
 
 class QuietTraces:
@@ -98,6 +99,14 @@ class QuietTraces:
                 self._starts.move_to_end(key)
             while len(self._starts) > REMEMBERED:
                 self._starts.popitem(last=False)
+
+    def cover(self, others: Iterable[Key]) -> None:
+        """These traces were assembled with others that tell of the same calls: those that still wait have rows, which theirs replace."""
+        with self._lock:
+            for key in others:
+                seen = self._waiting.get(key) or self._running.get(key)
+                if seen is not None:
+                    seen.covered = True
 
     def assembled_through(self, last_batch: int, taken: dict[Key, Seen]) -> int:
         """The commit up to which everything is assembled once `taken` is stored; what is after it is looked at again after a crash."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -19,13 +20,30 @@ from collector.store import sql
 _HOPS = 3
 
 
+LAST_SEQ = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Traces (trace_hi, trace_lo) to be read from the store, all of whose spans are numbered `since` or later and before `until`."""
+
+    traces: pa.Table
+    since: int = 0
+    until: int = LAST_SEQ
+
+    @property
+    def bounds(self) -> dict[str, int]:
+        """Those numbers as parameters."""
+        return {"since": self.since, "until": self.until}
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """What need not be asked of the store: all spans of some of the traces (recent.py) in the order below, which traces those are not, whose calls are
     reported by more than one instrumentation, and which response ids are stored."""
 
     held: pa.Table | None
-    unread: pa.Table
+    unread: Sequence[Unread]
     doubled: pa.Table
     response_ids: ResponseIds
 
@@ -43,13 +61,12 @@ def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, known: Known
     floor = {"floor": int(quiet.column("start_ns").to_numpy().min()) - LOOK_BACK_NS}
     held = None if known is None else known.held
     wanted = fresh = quiet.select(["trace_hi", "trace_lo"])
-    read = wanted if held is None or known is None else known.unread.select(["trace_hi", "trace_lo"])
+    read = [Unread(wanted)] if known is None else [*known.unread]
     doubled = doubled_sources(cursor) if known is None else known.doubled
     parts = [] if held is None else [joining_ids(held, "seq")]
     asked = read
     for _ in range(_HOPS):
-        if asked.num_rows:
-            parts.append(_asked(cursor, "model_calls", floor, fresh=asked))
+        parts += [_asked(cursor, "model_calls", floor | one.bounds, fresh=one.traces) for one in asked if one.traces.num_rows]
         mine = pa.concat_tables(parts).filter(pc.field("response_id").is_valid()).combine_chunks()
         if known is not None and mine.num_rows:
             mine = mine.filter(pa.array(known.response_ids.elsewhere(mine.column("response_id").combine_chunks(), floor["floor"])))
@@ -57,16 +74,18 @@ def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, known: Known
         if doubled.num_rows:
             found.append(_asked(cursor, "twin_traces", floor, wanted=wanted, fresh=fresh, doubled=doubled))
         # A trace may be found both ways, and a repeat does no harm.
-        asked = fresh = pa.concat_tables(found) if found else wanted.slice(0, 0)
+        fresh = pa.concat_tables(found) if found else wanted.slice(0, 0)
         if not fresh.num_rows:
             break
-        wanted, read, parts = pa.concat_tables([wanted, fresh]), pa.concat_tables([read, fresh]), []
+        asked, parts = [Unread(fresh)], []
+        wanted, read = pa.concat_tables([wanted, fresh]), [*read, *asked]
     spans = held
-    if read.num_rows or spans is None:
-        stored = _asked(cursor, "quiet_spans", floor, wanted=read)
-        stored = stored.take(pa.array(np.argsort(stored.column("seq").to_numpy(), kind="stable")))
-        stored = arranged(stored, *(column.to_numpy() for column in read.columns))
-        spans = stored if spans is None else pa.concat_tables([spans.select(stored.column_names), stored])
+    unread = [one for one in read if one.traces.num_rows]
+    if unread or spans is None:
+        rows = pa.concat_tables([_asked(cursor, "quiet_spans", floor | one.bounds, wanted=one.traces) for one in unread])
+        rows = rows.take(pa.array(np.argsort(rows.column("seq").to_numpy(), kind="stable")))
+        rows = arranged(rows, *(column.to_numpy() for column in pa.concat_tables([one.traces for one in unread]).columns))
+        spans = rows if spans is None else pa.concat_tables([spans.select(rows.column_names), rows])
     return _with_notes(cursor, spans.drop_columns(["seq"]), wanted)
 
 

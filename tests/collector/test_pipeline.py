@@ -11,13 +11,17 @@ import pyarrow as pa
 import pytest
 
 from analysis.assemble import assemble
+from collector import reading
 from collector.config import CollectorSettings, PrivacySettings
 from collector.errors import StoreUnavailable
+from collector.layout import BATCH_BITS
 from collector.pipeline import Assembled, Pipeline
+from collector.reading import LAST_SEQ, quiet_spans
+from collector.recent import Recent
 from collector.rollups import roll_up
 from collector.writer import METRICS, TRACES
 from sample_traces.replay import load
-from tests.collector.conftest import body, chat, one, opened, rows, span, trace_id
+from tests.collector.conftest import T0_NS, body, chat, one, opened, rows, span, trace_id
 from tests.conftest import new_store
 
 WAIT_S = 30
@@ -196,6 +200,49 @@ def test_an_engine_trace_alone_is_a_request_until_its_client_call_comes(pipeline
 
 
 # --- restarts and failures ---
+
+
+def test_a_request_that_goes_on_while_its_engines_trace_is_assembled_is_one_request(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = {"gen_ai.request.id": "chatcmpl-1", "gen_ai.latency.e2e": 0.07, "gen_ai.latency.time_to_first_token": 0.02, "gen_ai.usage.completion_tokens": 5}
+    client = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.response.id": "chatcmpl-1", "gen_ai.usage.output_tokens": 5}
+    root, call = span(1, 1, name="POST /chat", kind=2, ms=120), span(1, 2, 1, name="chat m", kind=3, start_ms=10, ms=90, attributes=client)
+    send(pipeline, body([call]), body([span(2, 1, name="llm_request", kind=2, start_ms=20, ms=70, attributes=engine)]))
+    take = pipeline.quiet.take
+    with monkeypatch.context() as still:
+        still.setattr(pipeline.quiet, "take", lambda *when: {key: seen for key, seen in take(*when).items() if key[1] == 2})
+        pipeline._assemble_due(0.0)
+    assert (one(pipeline, "select count(*) from v_llm_calls"), len(pipeline.quiet)) == (1, 1)
+    send(pipeline, body([root]))
+    pipeline.drain()
+    assert rows(pipeline, REQUESTS) == [(trace_id(1).hex(), 120.0, 1, 0, 3)]
+    assert one(pipeline, "select count(*) from v_llm_calls") == 1
+
+
+def test_traces_that_waited_longer_than_memory_lasts_are_read_from_their_own_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collector.pipeline.Recent", lambda: Recent(0))
+    asked: list[dict[str, int]] = []
+    with opened(tmp_path / "t.db") as pipeline:
+        send(pipeline, body(chat(1)), body(chat(2)), body(chat(3)))
+        pipeline.drain()
+        ask = reading._asked
+        monkeypatch.setattr(reading, "_asked", lambda cursor, query, params, **tables: asked.append(params) or ask(cursor, query, params, **tables))
+        late = span(2, 3, 1, name="tool", start_ms=92, ms=5, attributes={"gen_ai.operation.name": "execute_tool"})
+        send(pipeline, body(chat(4)), body([late]), body(chat(5)))
+        pipeline.drain()
+        assert [row[2:] for row in rows(pipeline, REQUESTS)] == [(1, 0, 2), (1, 1, 3), (1, 0, 2), (1, 0, 2), (1, 0, 2)]
+    assert {(params["since"] >> BATCH_BITS, params["until"] >> BATCH_BITS) for params in asked if "since" in params} == {(0, LAST_SEQ >> BATCH_BITS), (4, 7)}
+
+
+def test_an_id_that_many_answers_have_brings_no_traces_together(pipeline: Pipeline) -> None:
+    """Answers out of a cache, or of a mock provider: to look for partners in all of them would cost more with each one."""
+    same = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.response.id": "chatcmpl-mock", "gen_ai.usage.output_tokens": 5}
+    for number in range(1, 13):
+        send(pipeline, body([span(number, 1, name="chat m", kind=3, start_ms=1_000 * number, attributes=same)]))
+        pipeline.drain()
+    with pipeline.store.reading() as cursor:
+        traces = pa.table({"trace_hi": pa.array([0xABC], pa.uint64()), "trace_lo": pa.array([12], pa.uint64()), "start_ns": [T0_NS]})
+        assert set(quiet_spans(cursor, traces).column("trace_lo").to_pylist()) == {12}
+    assert len(rows(pipeline, REQUESTS)) == 12
 
 
 def test_a_restart_assembles_what_the_last_process_did_not(tmp_path: Path) -> None:

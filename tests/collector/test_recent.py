@@ -43,7 +43,7 @@ def test_rows_in_memory_are_the_rows_of_the_store(pipeline: Pipeline, name: str)
         stored = quiet_spans(cursor, traces)
         assert in_order(held.select(stored.column_names)) == in_order(stored)
         assert held.select(stored.column_names).schema.types == stored.schema.types
-        again = quiet_spans(cursor, traces, Known(held, _as_table({}), doubled_sources(cursor), pipeline._response_ids))
+        again = quiet_spans(cursor, traces, Known(held, [], doubled_sources(cursor), pipeline._response_ids))
         assert again.select(stored.column_names).equals(held.select(stored.column_names))
 
 
