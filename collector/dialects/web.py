@@ -39,6 +39,8 @@ DIALECT = Dialect(
     # FastAPI's own spans (0.163): what is done for a request hangs below the first, but goes on after it, beside the second.
     names=(
         SpanName(r"fastapi\.(dependencies|endpoint)", "folded", "other", "fastapi"),
+        # Express: what parses a request comes before its work.
+        SpanName(r"middleware - \w*[pP]arser", "container", "other"),
         # Of MCP, by the name alone: OpenLLMetry's `tools/list.mcp`, Logfire's `MCP request: tools/list`.
         *(SpanName(rf"MCP (?:server handle )?request: (?:{named})(?: .*)?|(?:{named})\.mcp", role, stage)
           for role, stage, methods in _MCP for named in ["|".join(methods)]),

@@ -68,6 +68,9 @@ RUNS = {
     # 2.20.4: its spans of streams tell no count.
     "mlflow-2": Sender(6, 1, {"tool": 2, "retrieval": 1, "prompt": 3, "post": 1}, "mlflow", user=False,
                        sometimes=frozenset({"response_id", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "finish_reason"})),
+    # Its HTTP, Express, Undici and OpenAI at once.
+    "node-auto": Sender(4, 1, {"retrieval": 8, "network": 6, "post": 0}, "genai", user=False, attempts=(3,),
+                        absent=frozenset({"ttft_ms", "cached_tokens", "reasoning_tokens"})),
     "openinference-langchain-js": Sender(4, 1, {"tool": 2, "prompt": 1, "post": 1}, "openinference", absent=frozenset({"ttft_ms"}),
                                          sometimes=frozenset({"response_id", "cached_tokens", "reasoning_tokens"})),
     "openinference-openai-js": Sender(1, 0, {"retrieval": 1}, "openinference", absent=frozenset({"ttft_ms"}),
