@@ -500,5 +500,5 @@ def test_a_sentence_stays_only_where_a_name_belongs() -> None:
     assert (len(in_spans) > 250, len(in_metrics) > 40, len(in_logs) > 5) == (True, True, True)
     for signal, places, kept in read:
         text = " ".join(str(part.to_pylist()) if isinstance(part, pa.Table) else str(part) for part in kept)
-        left = {places[int(number)] for number in re.findall(r"Zquixo(\d+)", text)}
+        left = {places[int(number)] for number in re.findall(r"(?i)zquixo(\d+)", text)}
         assert {place.rpartition(" ")[2] for place in left} == NAMES[signal]
