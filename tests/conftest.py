@@ -25,8 +25,8 @@ settings.load_profile("unhurried")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What waits for a browser begins first: it takes longest, and one file's tests follow one another."""
-    items.sort(key=lambda item: "browser" not in item.path.stem)
+    """What waits for a browser begins first, then what starts programs: it takes longest, and one file's tests follow one another."""
+    items.sort(key=lambda item: ("browser" not in item.path.stem, item.path.parent != Path(__file__).parent))
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from collector.writer import TRACES
 from tests.collector.oracle_otlp import bodies
 from tests.collector.oracle_store import Held, held, pipeline, send
 
-RECORDINGS = ("vllm-joined", "openinference-langgraph-double", "vercel-ai-sdk", "litellm-sdk", "pydantic-ai-logfire", "mlflow")
+RECORDINGS = ("vllm-joined", "openinference-langgraph-double", "vercel-ai-sdk", "litellm-sdk")
 Sent = tuple[Resource, InstrumentationScope, Span]
 
 
@@ -49,9 +49,9 @@ def shuffled(sent: list[Sent]) -> list[list[Sent]]:
 
 
 def as_they_end(sent: list[Sent]) -> list[list[Sent]]:
-    """In twelve bodies by end, as batching exporters send them: children before their parents."""
+    """In eight bodies by end, as batching exporters send them: children before their parents."""
     sent.sort(key=lambda one: one[2].end_time_unix_nano)
-    size = -(-len(sent) // 12)
+    size = -(-len(sent) // 8)
     return [sent[at : at + size] for at in range(0, len(sent), size)]
 
 
