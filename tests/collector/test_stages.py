@@ -189,3 +189,9 @@ def test_what_is_done_with_a_vector_store_is_written_or_found(name: str, role: s
     found = of_name("any", name)
     assert found is not None
     assert (found.role, found.stage) == (ROLE[role], STAGE["post" if role == "write" else "retrieval"])
+
+
+def test_a_common_word_of_one_sender_makes_no_model_call_of_anothers_span() -> None:
+    assert classified("handle", request__outcome="success", model="tesla") == classified("handle")
+    assert classified("http-request", request__outcome="success") == classified("http-request")
+    assert classified("http-request", scope="dynamo-frontend", request__outcome="success") == ("llm", "generation")
