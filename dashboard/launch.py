@@ -5,7 +5,9 @@ Nothing leaves the machine: usage statistics are off, fonts and scripts come wit
 
 from __future__ import annotations
 
+import errno
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -23,6 +25,9 @@ URL_VARIABLE: Final = "OVERRUN_URL"
 ARTIFACT_VARIABLE: Final = "OVERRUN_ARTIFACT"
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _START_S: Final = 60.0
+# Free ports are looked for below those that systems give to outgoing connections: one of these could take it before the dashboard listens.
+_FREE_PORTS: Final = range(20_000, 32_000)
+_PORTS_TRIED: Final = 50
 
 
 class DashboardError(Exception):
@@ -35,14 +40,19 @@ def pick_port(port: int = DEFAULT_PORT, host: str = DEFAULT_HOST) -> int:
     Raises:
         DashboardError: it is taken, or `host` is no address of this machine.
     """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            return int(probe.getsockname()[1])
-    except OSError as error:
-        raise DashboardError(f"the dashboard's port {host}:{port} cannot be used ({(error.strerror or '').lower()}): choose another port") from error
+    tried = [port] if port else random.sample(_FREE_PORTS, _PORTS_TRIED)
+    for candidate in tried:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, candidate, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+                return candidate
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or candidate == tried[-1]:
+                raise DashboardError(
+                    f"the dashboard's port {host}:{candidate} cannot be used ({(error.strerror or '').lower()}): choose another port") from error
+    raise AssertionError("at least one port is tried")
 
 
 def command(port: int = DEFAULT_PORT, host: str = DEFAULT_HOST) -> list[str]:

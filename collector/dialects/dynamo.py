@@ -4,18 +4,19 @@ Source: payloads of ai-dynamo 1.6.1's front end over its mock engine, with its K
 SDK (whose flags are 03): the request's id is in the answer's. Stages of its front end are by the names of lib/runtime/src/metrics/prometheus_names.rs.
 """
 
-from collector.dialects import Dialect, Field, Metric, SpanName
+from collector.dialects import Dialect, Field, Mark, Metric, SpanName
 
 ORDER = 24
 _SCOPES = ("dynamo", "dynamo_runtime", "dynamo_llm", "dynamo-runtime", "dynamo-frontend")
 _STAGES = {"preprocess": "prompt", "tokenize": "prompt", "route": "queue", "transport_roundtrip": "network", "postprocess": "post", "detokenize": "post"}
 _ENDED = "request.outcome"
+_STREAMED = "avg_itl_ms"
 ROUTING_PARTS = ("block_hashing", "indexer_find_matches", "seq_hashing", "scheduling")
 # The front end's metrics as DYN_METRICS_PREFIX names them: today's default, and the one that NIM sets and older versions had.
 _FRONT_ENDS = ("dynamo_frontend", "nv_llm_http_service")
 DIALECT = Dialect(
     name="dynamo",
-    prefixes=("dynamo.", "dynamo_"),
+    prefixes=("dynamo.", "dynamo_", _STREAMED),
     scopes=_SCOPES,
     fields=(
         Field("response_id", "x_dynamo_request_id", rank=20), Field("response_id", "x_request_id", rank=21),
@@ -23,7 +24,8 @@ DIALECT = Dialect(
         Field("input_tokens", "input_tokens", "int", rank=22, beside=_ENDED), Field("output_tokens", "output_tokens", "int", rank=22, beside=_ENDED),
         Field("ttft_ns", "ttft_ms", "millis", rank=22, beside=_ENDED),
     ),
-    # A request to the front end is around the call at an engine that the router chooses.
+    # A request to the front end is around the call at an engine that the router chooses. Its scope is the service's name, which can be any.
+    marks=(Mark(_STREAMED, "llm", "generation", weak=True),),
     names=(*(SpanName("http-request", "llm", "generation", scope) for scope in _SCOPES),
            SpanName(r"(?:kv_)?router\.route_request", "container", "other"),
            SpanName(r"(?:kv_)?router\.select_worker|kv_router\.(?:compute_\w+|find_matches|schedule)", "plain", "queue"),

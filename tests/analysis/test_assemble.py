@@ -582,7 +582,8 @@ def test_an_engine_behind_dynamos_front_end_splits_its_call() -> None:
     told = {"gen_ai.latency.e2e": 0.8, "gen_ai.latency.time_to_first_token": 0.4, "gen_ai.latency.time_in_queue": 0.3,
             "gen_ai.latency.time_in_model_prefill": 0.1, "gen_ai.latency.time_in_model_decode": 0.4, "gen_ai.usage.completion_tokens": 20}
     ended = {"request.outcome": "success", "request_id": "df1e046a-5b41-458a-8730-68e596c76c37"}
-    front = Made(1, "http-request", 0, 1000, attributes={**ended, "model": "m", "input_tokens": "9", "output_tokens": "20", "ttft_ms": "450"}, scope="front")
+    front = Made(1, "http-request", 0, 1000, attributes={**ended, "model": "m", "input_tokens": "9", "output_tokens": "20", "ttft_ms": "450",
+                                                            "avg_itl_ms": "21.05"}, scope="front")
     requests, calls = assembled(
         front, Made(2, "kv_router.select_worker", 10, 30, 1, scope="front"), Made(3, "kv_router.route_request", 30, 990, 1, attributes=ended, scope="front"),
         Made(4, "handle_payload", 50, 980, 3, SERVER, service="worker"), Made(5, "llm_request", 100, 900, 4, SERVER, told, service="worker", scope="vllm"))

@@ -35,7 +35,7 @@ def test_a_busy_port_is_named() -> None:
 
 
 def test_port_0_is_a_free_one() -> None:
-    assert launch.pick_port(0) > 0
+    assert launch.pick_port(0) in range(1024, 32_768), "an outgoing connection may take one of the others"
 
 
 def test_a_host_that_is_not_ours_is_named() -> None:
