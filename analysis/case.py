@@ -27,6 +27,8 @@ from analysis.tree import Tree
 CRITICAL_BURN: Final = 14.4
 # Part of the excess from which the work itself, not the wait for it, is the stage of a slow engine; own default, as for what is ruled out.
 MIN_SLOWED: Final = 0.1
+# Part of the slow calls that may have begun before the fault; own default.
+INSIDE: Final = 0.25
 # What a case reads of its periods, whichever of the same requests it asks about.
 _OF_PERIODS: Final = ("calls", "calls_before", "served", "mine", "tree", "tree_before", "prompts", "demand", "clocks", "own_load")
 # Stages whose time depends on how busy the engine is.
@@ -147,6 +149,12 @@ class Case:
     def slow_calls(self) -> Calls:
         """The calls of the slow requests."""
         return self.calls.of_requests(self.slow["trace_key"])
+
+    @functools.cached_property
+    def calls_inside(self) -> Calls:
+        """The calls that began when a quarter of the slow ones had: who begins shortly before a fault is slow too, and dates the onset too early."""
+        starts = self.slow_calls.of("start_s")
+        return self.calls.where(self.calls.of("start_s") >= np.quantile(starts, INSIDE)) if len(starts) else self.calls
 
     @functools.cached_property
     def usual_calls(self) -> Calls:

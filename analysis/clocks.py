@@ -58,7 +58,7 @@ def clocks(case: Case) -> Clocks:
     fell, was, is_now = max(fallen, default=(0.0, None, None), key=lambda one: one[0])
     errors = float(case.gauge("gpu_xid").max(initial=0.0)) > float(case.gauge("gpu_xid", before=True).max(initial=0.0))
     lower = case.calls_before is not None and (fell >= MIN_FALL or errors)
-    pace = same_batch_pace(case.calls_before, case.calls) if lower and case.calls_before is not None else None
+    pace = same_batch_pace(case.calls_before, case.calls_inside) if lower and case.calls_before is not None else None
     quick = _quick(case) if not (before or now or errors) else 1.0
     return Clocks(was, is_now, fell, errors, pace if quick == 1.0 else quick, bool(now), quick)
 
@@ -67,7 +67,7 @@ def _quick(case: Case) -> float:
     """How many times longer the engines take even for the quickest calls to the same models; 1 where they do not, or read and write unlike."""
     if case.calls_before is None:
         return 1.0
-    before, now = case.calls_before, case.calls
+    before, now = case.calls_before, case.calls_inside
     models = set(before.names("model")) & set(now.names("model"))
     found = quick_pace(before.to_models(models), now.to_models(models)) if models or not now.names("model") else None
     return found[0] if found is not None and found[0] >= MIN_QUICK and found[1] < MOST_UNLIKE * found[0] else 1.0

@@ -139,6 +139,17 @@ def same_batch_pace(before: Calls, now: Calls) -> float | None:
         known(side.running, side.token_ms) & side.has_engine & (side.of("output_tokens") >= MIN_TOKENS)]])
 
 
+def worst_batch_pace(before: Calls, now: Calls) -> float | None:
+    """Return the largest `same_batch_pace` of any one replica and of all together; None where all share too few calls.
+
+    A router that looks for room takes calls off a slow host: over all replicas its small batches and its peers' large ones are the same pace.
+    """
+    both = sorted({*before.names("engine_instance")} & {*now.names("engine_instance")})
+    sides = [[side.where((side.frame["engine_instance"] == name).fill_null(value=False).to_numpy()) for side in (before, now)] for name in both]
+    paces = [same_batch_pace(*side) for side in [(before, now), *sides]]
+    return max((pace for pace in paces if pace is not None), default=None)
+
+
 def quick_pace(before: Calls, now: Calls) -> tuple[float, float] | None:
     """Return the least and the most that the quickest tenth and quarter of the calls take now over before: of the time per token at equal batch sizes and of
     the prefill at equal new tokens (alike within half an octave). None where both sides share too few calls.

@@ -17,7 +17,7 @@ Fix
 
 False alarms
     An engine that slows down for another reason fills its batch as well (Little's law): the pace at equal batch sizes must be
-    what it was. More users fill it too (`under_capacity`).
+    what it was, on each replica. More users fill it too (`under_capacity`).
 
 Source
     Two-segment regression of time per token on batch size: own choice among knee methods (USL and Kneedle find a knee in any
@@ -34,7 +34,7 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import Demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
-from analysis.speed import Slowdown, decode_parts, same_batch_pace, slowdown
+from analysis.speed import Slowdown, decode_parts, slowdown, worst_batch_pace
 from analysis.stalls import stall_odds
 
 RULE: Final = "batch_past_knee"
@@ -64,7 +64,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     stalls_ms = found.prefill_ms if _stalls(case, found) else 0.0
     if ratio < MIN_BATCH or found.batch_ms < stalls_ms or (grown is not None and _busier(case, grown)):
         return RuledOut(what=RULE, figure=f"{found.now.running:.1f} calls run at a time, {found.before.running:.1f} before")
-    pace = same_batch_pace(case.calls_before, case.calls)
+    pace = worst_batch_pace(case.calls_before, case.calls_inside)
     if pace is not None and pace > SAME_PACE:
         return RuledOut(what=RULE, figure=f"tokens take {pace:.2f} times as long at equal batch sizes")
     whole = found.batch_ms + found.prefill_ms + found.rest_ms

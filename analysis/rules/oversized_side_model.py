@@ -1,8 +1,9 @@
 """oversized_side_model: a small side task (guard, classifier, router) is done by a large model.
 
 Detects
-    Model calls beside the main one with very short outputs (up to 20 tokens) inside a guardrail, or named after a guard, a
-    classifier or a router, that take more than a tenth of the request and more than before.
+    Model calls beside the main one with very short outputs (up to 20 tokens) inside a guardrail, named after a guard, a
+    classifier or a router, or of a model that nobody asked before, that take more than a tenth of the request and more than
+    before.
 
 Why it hurts
     A yes or no costs a whole first token of a big model, in front of every answer.
@@ -24,6 +25,7 @@ Source
     published case.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
@@ -44,7 +46,8 @@ _SIDE: Final = r"(?i)(?:^|[^a-z])(?:guard(?:rail)?|moderat\w*|classif\w*|rout(?:
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return the side task's model with the gain of a small one, None when side tasks are short or as before."""
-    now, before = _side_ms(case.slow_tree, case.slow), _side_ms(case.usual_tree, case.reference)
+    new = _new_models(case.slow_tree, case.usual_tree)
+    now, before = _side_ms(case.slow_tree, case.slow, new), _side_ms(case.usual_tree, case.reference, [])
     if now is None:
         return None
     spent, operation, model, tokens = now
@@ -59,7 +62,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     few = too_few_breaches(case)
     if few is not None:
         return few
-    every = case.tree.per_request(_side_calls(case.tree), "duration_ms", case.rows["trace_key"])
+    every = case.tree.per_request(_side_calls(case.tree, new), "duration_ms", case.rows["trace_key"])
     name, what = printable(operation), printable(model)
     fix = bound_fix(
         case, "small_side_model", f"Let a small local model do {name}",
@@ -76,21 +79,31 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         weight=0.97)
 
 
-def _side_calls(tree: Tree) -> pl.DataFrame:
-    """Model calls with a short output inside a guardrail, or named after a side task (themselves or their parent)."""
+def _new_models(now: Tree, before: Tree) -> list[str]:
+    """Return the models that slow requests ask and usual ones do not, but for the one that writes most: that is the main one."""
+    told = [tree.frame.filter((pl.col("role") == "llm") & pl.col("model").is_not_null()) for tree in (now, before)]
+    written = told[0].group_by("model").agg(pl.col("output_tokens").sum()).sort("output_tokens", "model", descending=[True, False])["model"].to_list()
+    former = set(told[1]["model"].to_list())
+    return [model for model in written[1:] if model not in former]
+
+
+def _side_calls(tree: Tree, new: Collection[str]) -> pl.DataFrame:
+    """Model calls with a short output inside a guardrail, named after a side task (themselves or their parent), or to a `new` model."""
     frame = tree.frame
     name = pl.col("name").fill_null("") + " " + pl.col("parent_name").fill_null("") + " " + pl.col("model").fill_null("")
     short = pl.col("output_tokens").is_null() | (pl.col("output_tokens") <= MOST_TOKENS)
     side = (pl.col("parent_stage") == "guardrail") | (pl.col("stage") == "guardrail") | name.str.contains(_SIDE)
-    return frame.filter((pl.col("role") == "llm") & pl.col("model").is_not_null() & short & side & ~pl.col("root"))
+    fresh = pl.col("model").is_in(list(new)) & pl.col("output_tokens").is_not_null()
+    return frame.filter((pl.col("role") == "llm") & pl.col("model").is_not_null() & short & (side | fresh) & ~pl.col("root"))
 
 
-def _side_ms(tree: Tree, rows: pl.DataFrame) -> tuple[float, str, str, float] | None:
+def _side_ms(tree: Tree, rows: pl.DataFrame, new: Collection[str]) -> tuple[float, str, str, float] | None:
     """Mean time of side calls per request, the operation and model that take most, and their mean output tokens; None without any."""
-    calls = _side_calls(tree)
+    calls = _side_calls(tree, new)
     if calls.is_empty() or rows.is_empty():
         return None
-    top = calls.with_columns(what=pl.coalesce("parent_name", "name")).group_by("what", "model").agg(
-        pl.col("duration_ms").sum(), pl.col("output_tokens").mean()).sort("duration_ms", descending=True)
+    # A call beside the main one has the request for its parent, which is no name of what it does.
+    top = calls.with_columns(what=pl.when(pl.col("model").is_in(list(new))).then("name").otherwise(pl.coalesce("parent_name", "name"))).group_by(
+        "what", "model").agg(pl.col("duration_ms").sum(), pl.col("output_tokens").mean()).sort("duration_ms", descending=True)
     requests = max(tree.requests, 1)
     return float(calls["duration_ms"].sum()) / requests, str(top["what"][0]), str(top["model"][0]), float(top["output_tokens"][0] or 0.0)

@@ -2,7 +2,8 @@
 
 Detects
     Queue time that explains the excess while the wait of each arrival grows with time (or stands above the service
-    time for nearly everyone), and tokens do not come much slower than before.
+    time for nearly everyone), and tokens do not come much slower than before. Where places are left and nobody waits: more
+    requests, larger batches, and a time per token that such batches always had.
 
 Why it hurts
     Past its capacity an engine does not slow down a little: the wait grows for as long as the overload lasts, and it
@@ -11,7 +12,8 @@ Why it hurts
 Evidence
     Share of the excess in the queue with a bootstrap interval; offered and admitted tokens per second while the wait
     grew; their ratio, which for a first-come queue is 1 + growth of the wait per second; waiting requests by the
-    gauge `queue_depth`, and `kv_cache_usage`: above 90 % the memory for KV blocks is what is full ("KV-bound").
+    gauge `queue_depth`, and `kv_cache_usage`: above 90 % the memory for KV blocks is what is full ("KV-bound"). Without a wait:
+    requests, batch and time per token before and now, and the time per token at equal batch sizes.
 
 Fix
     Replicas for the offered load with a quarter to spare, admission control until then; KV memory or seats per
@@ -40,13 +42,13 @@ import polars as pl
 from analysis.bursts import MIN_BURSTS, burstiness
 from analysis.calls import Calls, known
 from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, enough, named, open_fix
+from analysis.cause import Action, bound_fix, enough, named, open_fix
 from analysis.demand import MIN_GROWTH, Demand
 from analysis.finding import MIN_BREACHING, MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
 from analysis.latency import FloatArray
-from analysis.own_load import SLOWER
+from analysis.own_load import SAME, SLOWER
 from analysis.prefill import spread
-from analysis.speed import MIN_TOKENS, decode_parts
+from analysis.speed import MIN_TOKENS, Slowdown, decode_parts, same_batch_pace, slowdown
 from analysis.tenants import one_tenant
 from analysis.whatif.clip import clip
 
@@ -126,7 +128,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return _from_outside(case, found)
     # A fuller engine slows tokens before it makes anybody wait long: where the growth of its work is known, the wait need not carry the excess alone.
     if case.tail.share(STAGE) < (MIN_PART if found is None else MIN_WAITING):
-        return None
+        return None if found is None else _by_batch(case, found)
     few = too_few_breaches(case)
     if few is not None:
         return few
@@ -157,6 +159,46 @@ def _by_demand(case: Case, load: Load, found: Demand, usual_ms: float) -> Diagno
     if not enough(case, claims):
         return None
     return _diagnosis(case, load, read_gauges(case.points, case.rows), claims, {**found._asdict(), "service_ms": usual_ms})
+
+
+def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """With places to spare nobody waits: more requests make batches larger, in which each token takes as long as it ever did in a batch of that size."""
+    other, before, parts = _not_more_requests(case, found), case.calls_before, slowdown(case)
+    if other is not None or before is None or parts is None:
+        return other
+    said = f"requests come {found.arrivals_ratio:.2f} times as often as before"
+    pace = _pace(before, case.calls_inside, parts)
+    if pace >= SAME:
+        return RuledOut(what=RULE, figure=f"{said}, and tokens take {pace:.2f} times as long at equal batch sizes")
+    claims = {stage: _shared(case) * ms for stage, ms in spread(case, found.arrivals).items()}
+    if parts.now.running < MIN_ARRIVALS * parts.before.running or not enough(case, claims):
+        return RuledOut(what=RULE, figure=f"{said}, and {parts.now.running:.1f} run at a time, {parts.before.running:.1f} before")
+    count = len(np.unique(case.calls.engine[case.calls.has_engine]))
+    replicas = max(count + 1, math.ceil(count * found.arrivals_ratio))
+    slower = max(0.0, 1.0 - parts.usual_ms / max(parts.slow_ms, 1e-9))
+    fix = bound_fix(
+        case, "replicas", f"Run {replicas} replicas instead of {count}", "As many replicas as give each the batch that it had; or "
+        "--max-num-seqs at the batch whose pace is within the limits, and 429 with Retry-After beyond it.",
+        "batches are as large as they were", slower * case.spent("decode"),
+        whatif="replicas", parameters={"replicas": replicas})
+    rate = len(case.rows) * case.every / max(case.period.seconds, 1e-3) / found.arrivals_ratio
+    return too_few_breaches(case) or named(
+        case, RULE, max(claims, key=lambda stage: min(claims[stage], case.excess_ms(stage))), claims,
+        Action("platform", f"Admit about {rate:.1f} requests/s at the gateway, as before, and answer the rest with 429 and Retry-After.",
+               "Raise the admission limit again as replicas become ready.", fix),
+        headline=f"{said}, {parts.now.running:.1f} calls run at a time instead of {parts.before.running:.1f}, and a token takes {say_ms(parts.slow_ms)} "
+        f"instead of {say_ms(parts.usual_ms)} ({pace:.2f} times as long at equal batch sizes)",
+        because=f"{said}, and batches of {parts.now.running:.0f} instead of {parts.before.running:.0f} are as slow as such batches ever were",
+        evidence={**found._asdict(), "running_before": parts.before.running, "running_now": parts.now.running, "token_ms_usual": parts.usual_ms,
+                  "token_ms_slow": parts.slow_ms, "same_batch_pace": pace},
+        weight=_CONFIDENCE["spans"], why_no_service="all replicas are as busy")
+
+
+def _pace(before: Calls, now: Calls, found: Slowdown) -> float:
+    """Return the time per token now over before at equal batch sizes; where the sizes have nothing in common, over what the former line says of today's."""
+    former = found.before
+    told = former.base_ms + former.batch_ms * found.now.running + former.prefill_ms * found.now.prefill
+    return same_batch_pace(before, now) or found.now.token_ms / max(told, 1e-9)
 
 
 def _not_more_requests(case: Case, found: Demand) -> RuledOut | None:

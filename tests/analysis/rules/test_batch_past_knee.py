@@ -5,7 +5,8 @@ import polars as pl
 import pytest
 
 from analysis.rules.batch_past_knee import knee
-from tests.analysis.builders import requests
+from analysis.slo import Slo
+from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 
 # Groups of calls that start together: 4 at a time before, 16 at a time since the onset, at the same rate.
@@ -68,3 +69,24 @@ def test_as_many_as_ever_ran_well_may_run() -> None:
     fix = the(run(rows.sort("start_ns"), slo=E2E), "batch_past_knee").fix
     assert fix is not None
     assert fix.parameters == {"sequences": 8}
+
+
+def test_silent_when_a_router_takes_calls_off_a_slow_replica() -> None:
+    """Tokens take 2 ms and 2 ms more a call on either replica; one then needs 3 times as long, and its peer runs 12 at a time instead of 6."""
+    rng = np.random.default_rng(2)
+    slow = np.arange(N) % 3 == 0
+    size = np.where(LATE, np.where(slow, 6, 12), 6)
+    tokens = rng.integers(95, 106, N)
+    token = (2.0 + 2.0 * size) * np.where(LATE & slow, 3.0, 1.0)
+    replica = np.where(LATE, np.where(slow, 0, 1), np.arange(N) % 2)
+    start = np.zeros(N)
+    for side in (0, 1):
+        mine = np.flatnonzero(replica == side)
+        start[mine] = np.cumsum((token * tokens / 1e3 / size)[mine])
+    start = np.where(LATE, start + start[~LATE].max() - start[LATE].min(), start)
+    order = np.argsort(start, kind="stable")
+    rows = requests(N, start_s=start[order], queue_ms=1.0, prefill_ms=20.0, decode_ms=(token * (tokens - 1))[order], output_tokens=tokens[order],
+                    input_tokens=100, tpot_ms=token[order])
+    found = run(rows, calls=[calls_of(rows, engine_instance=[f"gpu-{k}" for k in replica[order]])], slo=Slo(e2e_ms=3_000.0))
+    assert of(found, "batch_past_knee") is None
+    assert found.verdict.cause == "straggler_replica"

@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from analysis.slo import Slo
 from tests.analysis.builders import requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 
@@ -55,3 +56,14 @@ def test_a_client_knows_them_by_the_work_they_add_where_one_is_always_being_read
 def test_a_client_blames_no_prompt_that_is_read_in_no_time() -> None:
     """7,000 tokens at 0.1 ms each are no reason for a wait of seconds, though they wait themselves."""
     assert of(run(seen_by_a_client(7_000), slo=E2E), "huge_context") is None
+
+
+def test_the_longest_prompts_of_a_window_in_which_all_grew_are_no_huge_ones() -> None:
+    """Prompts of all lengths became four times as long: the longest hundredth is far over anything before, and like its own time's others."""
+    rng = np.random.default_rng(4)
+    tail = np.exp(0.9 * rng.standard_normal(N))
+    n_in = np.round(np.where(LATE, 4.0, 1.0) * 800.0 * tail)
+    rows = requests(N, start_s=np.arange(N) * 0.5, queue_ms=5.0, prefill_ms=n_in * 0.1 * np.where(LATE, 2.0, 1.0), decode_ms=300.0, input_tokens=n_in)
+    found = run(rows, slo=Slo(e2e_ms=900.0))
+    assert (found.verdict.cause, causes(found)) == ("prompt_bloat", ["prompt_bloat"])
+    assert of(found, "huge_context") is None

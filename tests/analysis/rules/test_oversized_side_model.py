@@ -1,5 +1,7 @@
 """oversized_side_model: fires on a guard that asks a large model, silent when the guard itself is slow or the main call is."""
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
@@ -41,3 +43,23 @@ def test_silent_without_a_model_in_the_guard() -> None:
     found = run(frame, spans=spans[:1], slo=E2E)
     assert of(found, "oversized_side_model") is None
     assert found.verdict.stage == "guardrail"
+
+
+def routed(*, before: bool = False, tokens: int = 3) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+    """A call of 1.8 s to another model in front of the answer, which nothing names: no span, no operation and no model of a guard."""
+    frame = requests(N, generation_ms=np.where(LATE | before, 1_800.0, 0.0), prefill_ms=200.0, decode_ms=np.where(LATE, 700.0, 400.0))
+    side = spans_of(frame, "chat gpt-4o", "generation", 0.0, 1_800.0, span_id=2, role=ROLE["llm"], model="gpt-4o", output_tokens=tokens, keep=LATE | before)
+    main = spans_of(frame, "chat qwen", "decode", 1_800.0, 600.0, span_id=3, role=ROLE["llm"], model="qwen", output_tokens=200)
+    return frame, [side, main]
+
+
+def test_fires_on_a_short_call_to_a_model_that_nobody_asked_before() -> None:
+    frame, spans = routed()
+    finding = the(run(frame, spans=spans, slo=E2E), "oversized_side_model")
+    assert (finding.evidence["operation"], finding.evidence["model"], finding.evidence["side_ms_reference"]) == ("chat gpt-4o", "gpt-4o", 0.0)
+
+
+@pytest.mark.parametrize("twin", [{"before": True}, {"tokens": 90}], ids=["it was always asked", "it writes at length"])
+def test_silent_on_another_model(twin: dict[str, Any]) -> None:
+    frame, spans = routed(**twin)
+    assert of(run(frame, spans=spans, slo=E2E), "oversized_side_model") is None

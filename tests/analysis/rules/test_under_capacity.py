@@ -7,8 +7,9 @@ import polars as pl
 import pytest
 
 from analysis.rules.under_capacity import Load, read_gauges, service_ms, summed, wait_growth
+from analysis.slo import Slo
 from tests.analysis.builders import frame_of, requests
-from tests.analysis.rules.cases import E2E, of, run, the
+from tests.analysis.rules.cases import E2E, causes, of, run, the
 
 SERVICE_MS = 400.0
 
@@ -160,3 +161,39 @@ def test_gauges_count_engines_and_service_time_is_what_follows_the_queue() -> No
     # The same instances, but of the client: how many engines served it is not known.
     assert read_gauges(no_points, rows.with_columns(engine_only=False)).instances == 1
     assert service_ms(rows) == 3.0
+
+
+def crowd(growth: float, *, pace: float = 1.0) -> pl.DataFrame:
+    """Calls of 100 tokens on an engine with places for all: each takes 4 ms a token and 1 ms more for every call beside it, so nobody waits.
+
+    They come as often as keeps 6 at a time, then `growth` times as often; all batches take `pace` times as long since then.
+    """
+    rng = np.random.default_rng(7)
+    n, calm = 2400, 800
+    size = np.r_[np.full(calm, 6.0), np.full(n - calm, 0.0)]
+    # Little's law: batch = rate x time of a call, at the rate of 6 / (100 x 10 ms), times `growth`.
+    rate = 6.0 * growth
+    law = np.arange(1.0, 200.0)
+    later = pace * (4.0 + law) / 10.0
+    size[calm:] = law[np.argmin(np.abs(law - rate * later))]
+    size = np.maximum(1.0, np.round(size * np.exp(0.3 * rng.standard_normal(n))))
+    late = np.arange(n) >= calm
+    token = (4.0 + size) * np.where(late, pace, 1.0)
+    start = np.cumsum(np.where(late, 1.0 / rate, 1.0 / 6.0))
+    return requests(n, start_s=start, queue_ms=1.0, prefill_ms=20.0, decode_ms=99.0 * token, output_tokens=100, input_tokens=100, tpot_ms=token)
+
+
+def test_more_requests_fill_batches_where_nobody_waits() -> None:
+    """1.25 times the requests: 6 / (1 - 0.6 x 1.25) x 0.4 x 1.25 = 12 at a time, which take 16 ms a token instead of 10."""
+    found = run(crowd(1.25), slo=Slo(e2e_ms=1_600.0))
+    finding = the(found, "under_capacity")
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("decode", "under_capacity", ["under_capacity"])
+    assert finding.evidence["arrivals_ratio"] == pytest.approx(1.25, abs=0.03)
+    assert finding.evidence["running_now"] > 1.5 * finding.evidence["running_before"]
+    assert finding.fix is not None
+    assert (finding.fix.id, finding.fix.parameters) == ("replicas", {"replicas": 2})
+
+
+def test_silent_when_each_batch_is_slower_than_it_was() -> None:
+    """The machine needs 1.4 times as long for the same batch: as many requests as before are slow too."""
+    assert of(run(crowd(1.2, pace=1.4), slo=Slo(e2e_ms=1_600.0)), "under_capacity") is None
