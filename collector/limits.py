@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from collector import packing
 from collector.config import CollectorSettings
 from collector.tally import Tally
 
@@ -65,7 +66,7 @@ class Limits:
 
     def shorten(self, values: pa.StringArray) -> pa.StringArray:
         """As `short`, for a column."""
-        if not len(values) or (pc.max(pc.binary_length(values)).as_py() or 0) <= self.value_length:
+        if packing.longest(values) <= self.value_length:
             return values
         self.count("value_length", pc.sum(pc.greater(pc.utf8_length(values), self.value_length)).as_py() or 0)
         return pc.utf8_slice_codeunits(values, 0, self.value_length)

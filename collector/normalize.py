@@ -249,6 +249,11 @@ class Columns:
         self.start, self.duration = start, duration
         self.is_client: Bools = kinds == _CLIENT
         self._documents: dict[str, tuple[list[object], Ints]] = {}
+        self._known = grouped.code_of.keys() | grouped.spellings.keys()
+
+    def _fields(self, column: str) -> list[Field]:
+        """Where the column's values may come from in this batch, best first."""
+        return [f for f in fields_by_column().get(column, ()) if f.key in self._known]
 
     def ints(self, column: str) -> tuple[Ints, Bools]:
         """An integer column and where it has a value."""
@@ -265,7 +270,7 @@ class Columns:
     def _fill(self, column: str, kind: Any) -> tuple[Any, Bools]:
         out = np.zeros(self.n, dtype=kind)
         filled = np.zeros(self.n, dtype=bool)
-        for f in fields_by_column().get(column, ()):
+        for f in self._fields(column):
             at = self._positions(f)
             if at is not None:
                 values, ok = self._at_path(f, at) if f.path else self._values(f, at)
@@ -329,7 +334,7 @@ class Columns:
         strings = self.grouped.strings
         read: list[pa.Array] = []
         size = len(strings)
-        for f in fields_by_column().get(column, ()):
+        for f in self._fields(column):
             at = self._positions(f)
             if at is None:
                 continue
@@ -395,20 +400,22 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
         best[use], role[use], stage[use] = verdict.rank, verdict.role, verdict.stage
 
     for key in grouped.keys:
+        verdict, tells, network_key = stages.of_key(key), stages.known_name(key) in stages.value_keys(), stages.is_network_key(key)
+        if verdict is None and not tells and not network_key:
+            continue
         at = grouped.positions(key)
         if at is None:
             continue
-        verdict = stages.of_key(key)
         if verdict is not None:
             say(grouped.owner[at], verdict)
-        if stages.known_name(key) in stages.value_keys():
+        if tells:
             encoded = grouped.text(at).dictionary_encode()
             codes = encoded.indices.to_numpy(zero_copy_only=False)
             for code, value in enumerate(encoded.dictionary.to_pylist()):
                 verdict = stages.of_value(key, value)
                 if verdict is not None:
                     say(grouped.owner[at[codes == code]], verdict)
-        if stages.is_network_key(key):
+        if network_key:
             network[grouped.owner[at]] = True
     _classify_names(raw, say)
     for key in stages.URL_KEYS:
@@ -606,7 +613,9 @@ def _replaced(values: pa.StringArray, at: Ints, new: pa.StringArray) -> pa.Strin
 
 def _paths(found: pa.StringArray) -> pa.StringArray:
     """What is a path or a URL, without its query; "" for anything else."""
-    return pc.if_else(pc.match_substring_regex(found, r"^(?:/|[A-Za-z][\w+.-]*://)"), without_query(found), "")
+    encoded = found.dictionary_encode()
+    texts = encoded.dictionary
+    return pc.if_else(pc.match_substring_regex(texts, r"^(?:/|[A-Za-z][\w+.-]*://)"), without_query(texts), "").take(encoded.indices)
 
 
 def without_query(urls: pa.StringArray) -> pa.StringArray:
@@ -666,7 +675,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
 
 def _states(states: pa.StringArray, rules: Rules) -> pa.StringArray:
     """Tracestates without members that have words in them: samplers' and vendors' have none."""
-    if rules.store_text or not pc.any(pc.match_substring_regex(states, "[^, \t][ \t]+[^, \t]")).as_py():
+    if rules.store_text or not packing.longest(states) or not pc.any(pc.match_substring_regex(states, "[^, \t][ \t]+[^, \t]")).as_py():
         return states
     return pc.replace_substring_regex(states, "[^,]*[^, \t][ \t]+[^, \t][^,]*,?", "")
 
@@ -687,17 +696,19 @@ def _tenants(told: pa.Array, raw: RawSpans, role: Ints) -> pa.Array:
 
 def _span_names(names: pa.StringArray, rules: Rules) -> pa.StringArray:
     """Names of spans; old HTTP instrumentations put the whole URL there, and people's words travel in its query."""
-    if not rules.store_text and pc.any(pc.match_substring_regex(names, "[?#]")).as_py():
+    ends, data = packing.text_buffers(names)
+    used = data[ends[0] : ends[-1]]
+    if not rules.store_text and ((used == ord("?")) | (used == ord("#"))).any():
         names = pc.replace_substring_regex(names, r"(?s)(/[^\s?#]*)[?#].*$", r"\1")
     return _short(names)
 
 
 def _short(text: pa.StringArray, limit: int = MAX_NAME) -> pa.StringArray:
-    return text if (pc.max(pc.binary_length(text)).as_py() or 0) <= limit else pc.utf8_slice_codeunits(text, 0, limit)
+    return text if packing.longest(text) <= limit else pc.utf8_slice_codeunits(text, 0, limit)
 
 
 def _nonempty(text: pa.StringArray) -> pa.Array:
-    if not len(text) or not pc.max(pc.binary_length(text)).as_py():
+    if not packing.longest(text):
         return pa.nulls(len(text), pa.string())
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
 
@@ -767,9 +778,14 @@ def _milliseconds_as_seconds(columns: dict[str, Any], duration: Ints) -> None:
 def _without_choice(ids: pa.StringArray) -> pa.StringArray:
     """Ids of answers: vLLM numbers the prompts of one text completion (`cmpl-1f0a-0`), before 0.13 also the choices of one prompt (`1_chatcmpl-2e`), and its
     client knows none of the numbers."""
-    if not pc.any(pc.match_substring(ids, "cmpl-")).as_py():
+    ends, data = packing.text_buffers(ids)
+    first = data[np.minimum(ends[:-1], len(data) - 1)]
+    second = data[np.minimum(ends[:-1] + 1, len(data) - 1)]
+    asked = np.flatnonzero((ends[1:] > ends[:-1]) & ((first >= ord("0")) & (first <= ord("9")) | (first == ord("c")) & (second == ord("m"))))
+    if not len(asked):
         return ids
-    return pc.replace_substring_regex(pc.replace_substring_regex(ids, r"^\d{1,3}_((?:chat)?cmpl-.+)$", r"\1"), r"^(cmpl-.+)-\d{1,3}$", r"\1")
+    own = pc.replace_substring_regex(ids.take(pa.array(asked)), r"^\d{1,3}_((?:chat)?cmpl-.+)$", r"\1")
+    return _replaced(ids, asked, pc.replace_substring_regex(own, r"^(cmpl-.+)-\d{1,3}$", r"\1"))
 
 
 _REWORD: dict[str, Callable[[str], str]] = {"finish_reason": readers.finish_reason, "provider": readers.provider,

@@ -42,6 +42,11 @@ def text_buffers(column: pa.StringArray) -> tuple[Any, Any]:
     return read_only(ends[column.offset : column.offset + len(column) + 1]), read_only(text)
 
 
+def longest(column: pa.StringArray) -> int:
+    """Bytes of the longest text of a column; 0 without any."""
+    return int(np.diff(text_buffers(column)[0]).max(initial=0))
+
+
 @njit(cache=True, nogil=True)
 def group(codes, n):
     """The rows ordered by their code, as they come within one, and where each of n codes begins (n + 1)."""
