@@ -2,7 +2,7 @@
 
 Detects
     Queue time that explains the excess while the mean rate stayed within 20 % and the arrivals became bursty: variance of
-    counts over their mean, three times what it was.
+    counts over their mean, three times what it was; or beyond chance, where the slow requests came in the crowds.
 
 Why it hurts
     An engine with room on average has none for fifty requests in one second: they queue, and the queue drains only as fast
@@ -17,19 +17,19 @@ Fix
     capacity. The gain shown holds the wait to what it was before: a bound.
 
 False alarms
-    A diurnal swing is no burst: counts are compared with their own neighbourhood. Retries make bursts of their own
-    (`retry_storm`), and one tenant may be the burst (`noisy_tenant`).
+    A rate that swings with the day, or drops at once, is no burst: counts are compared with their neighbours. Retries make bursts
+    of their own (`retry_storm`), and one tenant may be the burst (`noisy_tenant`).
 
 Source
     Dispersion above 3 x the baseline with the mean within 20 %: published default. Index of dispersion for counts: Cox and
-    Lewis, The Statistical Analysis of Series of Events (1966).
+    Lewis, The Statistical Analysis of Series of Events (1966). Mean square successive difference: von Neumann (1941).
 """
 
 from typing import Final
 
 import numpy as np
 
-from analysis.bursts import MIN_BURSTS, arrival_dispersion
+from analysis.bursts import CROWDED, MIN_BURSTS, UNLIKELY, arrival_dispersion, crowding
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut
@@ -53,7 +53,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     usual = max(before if before is not None else 1.0, 1.0)
     then = "before" if before is not None else "for independent ones"
-    if now < MIN_BURSTS * usual:
+    clear, crowd = now >= MIN_BURSTS * usual, crowding(case)
+    if not clear and (usual >= UNLIKELY or now < UNLIKELY or crowd < CROWDED):
         return RuledOut(what=RULE, figure=f"the dispersion of arrivals is {now:.1f}, {usual:.1f} {then}")
     grown = case.demand
     if grown is not None and (grown.arrivals_ratio > STEADY or grown.repeats > 0.5):
@@ -80,5 +81,5 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
                "Lift the limit again.", fix),
         headline=f"arrivals come in bursts: dispersion {now:.1f}, {usual:.1f} {then}" + (f", at {ratio:.2f} times the mean rate" if ratio else ""),
         because="requests come in bursts" + (" at the same mean rate" if ratio else ""),
-        evidence={"dispersion_now": now, "dispersion_before": before, "arrivals_ratio": ratio},
-        weight=0.92)
+        evidence={"dispersion_now": now, "dispersion_before": before, "arrivals_ratio": ratio, "crowding": crowd},
+        weight=0.92 if clear else 0.75)

@@ -62,11 +62,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     delta, everyone = cliffs_delta(sides[0], sides[1]), _everyone(case)
     if everyone is None and max(slow / max(usual, 1.0), 1.0 + more) < MIN_GROWTH:
         return RuledOut(what=RULE, figure=f"{found.input_slow:,.0f} input tokens in slow and {found.input_usual:,.0f} in {case.tail.reference} requests")
-    busier, work = knock_on(case, "input"), case.demand
+    busier = knock_on(case, "input")
     claims = {**busier, found.stage: found.input_ms + busier.get(found.stage, 0.0)}
-    if found.stage == "first_token" and work is not None and work.growth >= MIN_GROWTH:
-        # Where no engine tells, the wait for what all have to read hides in the first token.
-        claims["first_token"] += work.input * max(0.0, case.excess_ms("first_token") - found.input_ms)
     least = MIN_SHIFTED if everyone is not None else MIN_PART
     if (everyone is None and delta < MIN_CLIFF) or not enough(case, claims, least):
         return None

@@ -43,7 +43,34 @@ def test_silent_when_the_same_waits_come_at_even_arrivals() -> None:
 def test_dispersion_is_one_for_poisson_and_the_size_for_bursts() -> None:
     start = np.cumsum(np.random.default_rng(1).exponential(0.1, 20_000))
     assert dispersion(start, 0.0, start[-1], 5.0) == pytest.approx(1.0, abs=0.25)
-    # 50 at once in every fifth bin: mean 10, variance (50 - 10)^2 / 5 + 10^2 x 4 / 5 = 400, so 40 (less what the moving mean takes).
+    # 50 at once in every fifth bin: mean 10, two differences of 50 in five, half of 50^2 x 2 / 5 = 500, so 50.
     bursts = np.repeat(np.arange(0.0, 2_000.0, 5.0), 50)
-    assert dispersion(bursts, 0.0, 2_000.0, 1.0) == pytest.approx(40.0, rel=0.1)
+    assert dispersion(bursts, 0.0, 2_000.0, 1.0) == pytest.approx(50.0, rel=0.1)
     assert dispersion(np.arange(10.0), 0.0, 10.0, 1.0) is None
+
+
+def test_a_rate_that_falls_is_no_burst() -> None:
+    """Users who wait for an answer ask nothing meanwhile: 8 requests a second fall to 1.6 within some minutes. Nor is a rate that rises, or drops at once."""
+    rng = np.random.default_rng(5)
+    at = np.sort(rng.uniform(0.0, 240.0, 1_920))
+    falling = at[rng.uniform(size=len(at)) < 0.2 + 0.8 * np.exp(-at / 60.0)]
+    dropping = at[rng.uniform(size=len(at)) < np.where(at < 80.0, 1.0, 0.4)]
+    for start in (falling, 240.0 - falling[::-1], dropping):
+        for width in (1.0, 4.0, 8.0):
+            told = dispersion(start, 0.0, 240.0, width)
+            assert told is not None
+            assert told < 2.0
+
+
+@pytest.mark.parametrize(("in_crowds", "cause"), [(True, "burst_arrivals"), (False, None)])
+def test_smaller_bursts_are_named_where_the_slow_requests_came_in_them(in_crowds: bool, cause: str | None) -> None:
+    """2.25 times as many requests for 4 s of every minute: the dispersion is 2.4, and who comes late in a burst waits; or as many wait at any other time."""
+    rng = np.random.default_rng(6)
+    at = np.sort(rng.uniform(0.0, 600.0, 5_400))
+    rate = np.where(at < 300.0, 0.4, np.where(at % 60.0 < 4.0, 0.9, 0.364))
+    start = at[rng.uniform(size=len(at)) < rate]
+    late, moment = start >= 300.0, start % 60.0
+    waits = late & ((moment > 2.0) & (moment < 4.5) if in_crowds else (moment > 30.0) & (moment < 35.0))
+    rows = requests(len(start), start_s=start, queue_ms=np.where(waits, 4_000.0, 5.0), prefill_ms=50.0, decode_ms=100.0)
+    found = run(rows, slo=E2E)
+    assert (found.verdict.stage, found.verdict.cause) == ("queue", cause)
