@@ -43,6 +43,7 @@ _ERROR = 2  # OTLP's status code
 _CLIENT = 3  # OTLP's span kind
 TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE = range(4)
 MAP_TYPE = pa.map_(pa.string(), pa.string())
+_NO_TEXT = pa.array([], pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +147,8 @@ class Grouped:
 
     def duplicates(self) -> Bools | None:
         """Which attributes repeat a key that their owner already has (the first one stays); None if there are none."""
-        owner, code = self.owner[self.order], self.codes[self.order]
-        repeats = (owner[1:] == owner[:-1]) & (code[1:] == code[:-1])
-        if not repeats.any():
-            return None
-        again = np.zeros(len(self.codes), dtype=bool)
-        again[self.order[1:]] = repeats
-        return again
+        again, found = packing.repeats(self.order, self.owner, self.codes)
+        return again if found else None
 
 
 # --- readers: positions in the batch -> values, and which of them could be read ---------------------------------------------------
@@ -207,18 +203,22 @@ def read_bool(grouped: Grouped, positions: Ints) -> tuple[Bools, Bools]:
     return out, ok
 
 
-def read_first(grouped: Grouped, positions: Ints) -> list[str | None]:
-    """The first item of an array (finish reasons), of a JSON array in a string, or the text itself."""
-    text = _per_distinct(grouped.strings.take(pa.array(positions)), readers.first)
+def read_first(grouped: Grouped, positions: Ints) -> pa.StringArray:
+    """The first item of an array (finish reasons), of a JSON array in a string, or the text itself; null where there is none."""
     attributes = grouped.attributes
+    found = _of_distinct(grouped.strings.take(pa.array(positions)), readers.first)
     has = np.flatnonzero(grouped.of_kind(positions, wire.OTHER))
     others = np.searchsorted(attributes.other_at, positions[has])
     arrays = attributes.other_member[others] == ARRAY
-    firsts = attributes.others.take(pa.array(others[arrays])).dictionary_encode()
-    decoded = [_first_text(raw) for raw in firsts.dictionary.to_pylist()]
-    for at, code in zip(has[arrays].tolist(), firsts.indices.to_pylist(), strict=True):
-        text[at] = decoded[code]
-    return text
+    if arrays.any():
+        found = _replaced(found, has[arrays], _of_distinct(attributes.others.take(pa.array(others[arrays])), _first_text))
+    return found
+
+
+def _of_distinct(values: pa.Array, read: Callable[[Any], str | None]) -> pa.StringArray:
+    """What `read` makes of each value, as a column; each distinct one is read once, null stays null."""
+    encoded = values.dictionary_encode()
+    return pa.array([read(item) for item in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
 
 
 def _first_text(array: bytes) -> str | None:
@@ -348,11 +348,7 @@ class Columns:
             size += len(at)
         if not filled.any():
             return pa.nulls(self.n, pa.string())
-        if not read:
-            return strings.take(pa.array(take, mask=~filled))
-        if take[filled].min() >= len(strings):
-            return pa.concat_arrays(read).take(pa.array(take - len(strings), mask=~filled))
-        return pa.concat_arrays([strings, *read]).take(pa.array(take, mask=~filled))
+        return packing.gathered(take, filled, strings, pa.concat_arrays(read) if len(read) > 1 else read[0] if read else _NO_TEXT)
 
     def _texts(self, f: Field, at: Ints) -> pa.StringArray:
         if f.path:
@@ -360,12 +356,12 @@ class Columns:
             read = readers.BY_NAME[f.reader]
             return pa.array([read(readers.at(document, f.path)) for document in documents], pa.string()).take(pa.array(codes))
         if f.reader == "first":
-            return pa.array(read_first(self.grouped, at), pa.string())
+            return read_first(self.grouped, at)
         found = self.grouped.text(at)
         if f.reader == "path":
             return _paths(found)
         if f.reader == "chat_id":
-            return pa.array(_per_distinct(found, readers.chat_id), pa.string())
+            return _of_distinct(found, readers.chat_id)
         quoted = np.flatnonzero(pc.starts_with(found, '"').to_numpy(zero_copy_only=False))
         if not len(quoted):
             return found
@@ -387,10 +383,13 @@ class Columns:
 # --- role, stage, dialect -------------------------------------------------------------------------------------------------------
 
 
+_UNSAID = 10_000  # a rank behind every rule's
+
+
 def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
     """Role and stage codes per span (collector/stages.py says by which rules)."""
     n = len(raw)
-    best = np.full(n, 10_000, dtype=np.int64)
+    best = np.full(n, _UNSAID, dtype=np.int64)
     role = np.zeros(n, dtype=np.int64)
     stage = np.full(n, stages.STAGE["other"], dtype=np.int64)
     network = np.zeros(n, dtype=bool)
@@ -417,7 +416,9 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
                     say(grouped.owner[at[codes == code]], verdict)
         if network_key:
             network[grouped.owner[at]] = True
-    _classify_names(raw, say)
+    by_name, named_role, named_stage = _classify_names(raw)
+    use = by_name < best
+    best[use], role[use], stage[use] = by_name[use], named_role[use], named_stage[use]
     for key in stages.URL_KEYS:
         at = grouped.positions(key)
         if at is None or not len(at := at[kinds[grouped.owner[at]] == _CLIENT]):
@@ -454,20 +455,18 @@ def _holds(document: object, path: tuple[str, ...], value: object) -> bool:
     return bool(found) if value is None else type(found) is type(value) and found == value
 
 
-def _classify_names(raw: RawSpans, say: Callable[[Ints, stages.Verdict], None]) -> None:
+def _classify_names(raw: RawSpans) -> tuple[Ints, Ints, Ints]:
+    """Rank, role and stage per span by its name under its scope; _UNSAID where it says nothing."""
     names = raw.name.dictionary_encode()
-    scopes = list(dict.fromkeys(s.scope_name for s in raw.sources))
-    numbered = {name: i for i, name in enumerate(scopes)}
-    scope_code = np.array([numbered[s.scope_name] for s in raw.sources], dtype=np.int64)
     texts = names.dictionary.to_pylist()
-    pair = scope_code[raw.source] * max(len(texts), 1) + names.indices.to_numpy(zero_copy_only=False) if len(raw) else np.zeros(0, dtype=np.int64)
-    distinct, inverse = np.unique(pair, return_inverse=True)
-    order = np.argsort(inverse, kind="stable")
-    bounds = np.searchsorted(inverse[order], np.arange(len(distinct) + 1))
-    for i, code in enumerate(distinct.tolist()):
-        verdict = stages.of_name(scopes[code // len(texts)], texts[code % len(texts)])
-        if verdict is not None:
-            say(order[bounds[i] : bounds[i + 1]], verdict)
+    numbered = {name: i for i, name in enumerate(dict.fromkeys(s.scope_name for s in raw.sources))}
+    scope_code = np.array([numbered[s.scope_name] for s in raw.sources], dtype=np.int64)
+    pairs, inverse = np.unique(scope_code[raw.source] * len(texts) + names.indices.to_numpy(zero_copy_only=False), return_inverse=True)
+    scopes = list(numbered)
+    found = [stages.of_name(scopes[pair // len(texts)], texts[pair % len(texts)]) for pair in pairs.tolist()]
+    said = np.array([(_UNSAID, 0, 0) if verdict is None else (verdict.rank, verdict.role, verdict.stage) for verdict in found], dtype=np.int64)
+    rank, role, stage = said.reshape(-1, 3).T[:, inverse]
+    return rank, role, stage
 
 
 def dialect_column(raw: RawSpans, grouped: Grouped) -> pa.Array:
@@ -569,7 +568,7 @@ def _redacted(grouped: Grouped, at: Ints, values: pa.StringArray, actions: Ints,
     prompts = np.flatnonzero(of == privacy.MEASURE)
     if len(prompts) and rules.measure is not None:
         # Lines of numbers: none of the rules below is for them.
-        lines = pa.array(_per_distinct(values.take(pa.array(prompts)), rules.measure), pa.string())
+        lines = _of_distinct(values.take(pa.array(prompts)), rules.measure)
         values = _replaced(values, prompts, pa.array([""] * len(prompts), pa.string()))
         return _replaced(_redacted(grouped, at, values, np.where(actions == privacy.MEASURE, privacy.KEEP, actions), rules), prompts, lines)
     strip = np.flatnonzero(of == privacy.STRIP_QUERY)
@@ -734,8 +733,7 @@ def _failed(raw: RawSpans, grouped: Grouped, status: Any) -> Any:
         for key, values in dialect.failures:
             at = grouped.positions(key)
             if at is not None:
-                said = np.array([value in values for value in read_first(grouped, at)], dtype=bool)
-                status[grouped.owner[at[said]]] = _ERROR
+                status[grouped.owner[at[_named(read_first(grouped, at), values)]]] = _ERROR
     return status
 
 
@@ -746,19 +744,19 @@ def _canonical(grouped: Grouped, kinds: Ints, start: Ints, duration: Ints, rules
     out: dict[str, Any] = {}
     for name in (*INT_COLUMNS, TOTAL):
         values, filled = columns.ints(name)
-        out[name] = pa.array(values, mask=~filled) if filled.any() else pa.nulls(n, pa.int64())
+        out[name] = packing.masked(values, filled)
     numbers, filled = columns.floats("temperature")
-    out["temperature"] = pa.array(numbers, mask=~filled) if filled.any() else pa.nulls(n, pa.float64())
+    out["temperature"] = packing.masked(numbers, filled)
     flags, filled = columns.bools("streaming")
     out["streaming"] = pa.array(flags, mask=~filled) if filled.any() else pa.nulls(n, pa.bool_())
     for name in TEXT_COLUMNS:
         text = columns.text(name)
         if name == "user_hash" and rules.hash_users and text.null_count < n:
-            text = pa.array(_per_distinct(text, lambda user: privacy.user_hash(user, rules.salt)), pa.string())
+            text = _of_distinct(text, lambda user: privacy.user_hash(user, rules.salt))
         elif name == "response_id" and text.null_count < n:
             text = _short(_without_choice(text))
         elif text.null_count < n:
-            text = _short(_reworded(text, _REWORD[name]) if name in _REWORD else text)
+            text = _short(_of_distinct(text, _REWORD[name]) if name in _REWORD else text)
         out[name] = text
     return out
 
@@ -790,11 +788,6 @@ def _without_choice(ids: pa.StringArray) -> pa.StringArray:
 
 _REWORD: dict[str, Callable[[str], str]] = {"finish_reason": readers.finish_reason, "provider": readers.provider,
                                           "error_type": readers.error_type}
-
-
-def _reworded(text: pa.StringArray, word: Callable[[str], str]) -> pa.StringArray:
-    encoded = text.dictionary_encode()
-    return pa.array([word(item) for item in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
 
 
 def _count_apart(columns: dict[str, Any], raw: RawSpans) -> None:

@@ -64,6 +64,60 @@ def group(codes, n):
 
 
 @njit(cache=True, nogil=True)
+def repeats(order, owner, codes):
+    """Which attributes have an owner and a code that one before them has, too, given their `order` by code; and how many have."""
+    again = np.zeros(len(codes), dtype=np.bool_)
+    found = 0
+    for i in range(1, len(order)):
+        here, before = order[i], order[i - 1]
+        if owner[here] == owner[before] and codes[here] == codes[before]:
+            again[here] = True
+            found += 1
+    return again, found
+
+
+@njit(cache=True, nogil=True)
+def _gather(take, offsets, data, more_offsets, more_data):
+    ends = np.zeros(len(take) + 1, dtype=np.int32)
+    size = len(offsets) - 1
+    for i in range(len(take)):
+        at = take[i]
+        length = 0
+        if at >= size:
+            length = more_offsets[at - size + 1] - more_offsets[at - size]
+        elif at >= 0:
+            length = offsets[at + 1] - offsets[at]
+        ends[i + 1] = ends[i] + length
+    out = np.empty(ends[-1], dtype=np.uint8)
+    for i in range(len(take)):
+        at = take[i]
+        if at >= size:
+            source, first = more_data, more_offsets[at - size]
+        else:
+            source, first = data, offsets[max(at, 0)]
+        for b in range(ends[i + 1] - ends[i]):
+            out[ends[i] + b] = source[first + b]
+    return ends, out
+
+
+def gathered(take: Ints, filled: Bools, column: pa.StringArray, more: pa.StringArray) -> pa.StringArray:
+    """The texts at `take` of `column`, numbered on in `more`; null where it is not `filled` (and negative)."""
+    ends, data = _gather(take, *text_buffers(column), *text_buffers(more))
+    return pa.StringArray.from_buffers(len(take), pa.py_buffer(ends), pa.py_buffer(data), *_validity(filled))
+
+
+def masked(values: Any, filled: Bools) -> pa.Array:
+    """Numbers as an Arrow column that shares their memory; null where it is not filled."""
+    valid, nulls = _validity(filled)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [valid, pa.py_buffer(values)], nulls)
+
+
+def _validity(filled: Bools) -> tuple[Any, int]:
+    nulls = len(filled) - int(np.count_nonzero(filled))
+    return pa.py_buffer(np.packbits(filled, bitorder="little")) if nulls else None, nulls
+
+
+@njit(cache=True, nogil=True)
 def examine(keep, codes, kind, offsets, data, look, may_be_long, max_text, sentence, max_bytes):
     """PLAIN, TEXT or FRACTION per attribute. `look` of a key says that its strings are always looked at, 2 that its numbers are, too.
 
@@ -171,6 +225,4 @@ def pack(keep, owner, codes, kind, how, offsets, data, numbers, ready_at, ready_
 
 def packed_text(data: Any, ends: Any, counts: Any) -> pa.StringArray:
     """What `pack` wrote as an Arrow column; null where an owner has no attribute."""
-    some = counts > 0
-    valid = None if some.all() else pa.py_buffer(np.packbits(some, bitorder="little"))
-    return pa.StringArray.from_buffers(len(counts), pa.py_buffer(ends), pa.py_buffer(data), valid, int((~some).sum()))
+    return pa.StringArray.from_buffers(len(counts), pa.py_buffer(ends), pa.py_buffer(data), *_validity(counts > 0))

@@ -49,7 +49,7 @@ HASH_AGE_NS = 24 * 3600 * 10**9
 # single body. Senders that answer an acknowledgement with their next body come within milliseconds, those that send by the clock take most of that time.
 # None waits longer for others than this since it came: what waited for a long commit or a checkpoint goes at once.
 LINGER_RATIO = 1.0
-LINGER_MAX_S = 0.1
+LINGER_MAX_S = 0.05
 # Hashes are kept in memory (about 100 bytes each): this many of the newest, even if that is less than a day's.
 MAX_HASHES = 500_000
 # Traces that wait to be assembled: beyond it senders are refused, or memory (400 bytes each) and the time that the end takes would grow without bound.
