@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import gc
 import os
 import secrets
 import shutil
@@ -27,6 +28,16 @@ settings.load_profile("unhurried")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What waits for a browser begins first, then what starts programs: it takes longest, and one file's tests follow one another."""
     items.sort(key=lambda item: ("browser" not in item.path.stem, item.path.parent != Path(__file__).parent))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: the garbage collector need not walk through it again and again."""
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """At the end everything may go."""
+    gc.unfreeze()
 
 
 @functools.cache

@@ -247,6 +247,7 @@ _READERS = {
     "present": lambda v: True, "resends": lambda v: None if _count(v) is None else (_count(v) or 0) + 1}
 
 
+@functools.cache
 def fold(key: str) -> str:
     """One spelling for all."""
     return re.sub("[:_]", ".", key)
@@ -426,31 +427,38 @@ def sayings(span: Span, scope: str) -> Iterator[tuple[int, str, str]]:
             words = re.sub(r"/\*.*?\*/|--[^\n]*\n", " ", text, flags=re.DOTALL).split()
             if words and words[0].lower() in _WRITES:
                 yield ATTRIBUTE, "write", "post"
-        for mark in (m for d in DIALECTS for m in d.marks if m.key == key):
+        for mark in _marks(key):
             if re.fullmatch(mark.pattern, text) if mark.pattern else not mark.values or text in mark.values or text.upper() in mark.values:
                 yield _mark_rank(mark), mark.role, mark.stage
-    yield from _name_says(span.name, scope)
+    by_name = _name_says(span.name, scope)
+    if by_name:
+        yield by_name
     if span.kind == Span.SPAN_KIND_CLIENT and any(means(a.key) in _NETWORK_KEYS for a in span.attributes):
         yield NETWORK, "plain", "network"
     if span.kind in (Span.SPAN_KIND_SERVER, Span.SPAN_KIND_CONSUMER):
         yield CONTAINER, "container", "other"
 
 
-def _name_says(name: str, scope: str) -> Iterator[tuple[int, str, str]]:
+@functools.cache
+def _marks(key: str) -> list[Mark]:
+    return [m for d in DIALECTS for m in d.marks if m.key == key]
+
+
+@functools.cache
+def _name_says(name: str, scope: str) -> tuple[int, str, str] | None:
     for rule in (r for d in DIALECTS for r in d.names):
         if (not rule.scope or scope == rule.scope or scope.startswith(f"{rule.scope}.")) and re.fullmatch(rule.pattern, name):
-            yield {"folded": FOLDED, "engine": ENGINE, "phase": PHASE, "write": ATTRIBUTE}.get(rule.role, NAME), rule.role, rule.stage
-            return
+            return {"folded": FOLDED, "engine": ENGINE, "phase": PHASE, "write": ATTRIBUTE}.get(rule.role, NAME), rule.role, rule.stage
     if name == "raw_gen_ai_request" or re.fullmatch(r"\S+ \S+ (http|websocket) (send|receive)", name):
-        yield FOLDED, "folded", "other"
-    elif name in {f"http.{p}" for p in ("getconn", "dns", "connect", "tls", "send", "headers", "receive")}:
-        yield NAME, "plain", "network"
-    elif re.split(r"\s", name.removeprefix("fetch ").removeprefix("HTTP "))[0] not in _METHODS:
+        return FOLDED, "folded", "other"
+    if name in {f"http.{p}" for p in ("getconn", "dns", "connect", "tls", "send", "headers", "receive")}:
+        return NAME, "plain", "network"
+    if re.split(r"\s", name.removeprefix("fetch ").removeprefix("HTTP "))[0] not in _METHODS:
         for stage, words in _STAGE_WORDS.items():
             parted = name if stage == "tool" else re.sub("([a-z0-9])([A-Z])", r"\1_\2", name)
             if any(re.search(rf"[^a-z0-9]{word}[^a-z0-9]", f" {parted.lower()} ") for word in words.split()):
-                yield NAME, "plain", stage
-                return
+                return NAME, "plain", stage
+    return None
 
 
 def _strongest(span: Span, scope: str) -> set[tuple[str, str]]:
@@ -466,13 +474,16 @@ def _dialects(span: Span, scope: str) -> set[str | None]:
     for d in DIALECTS:
         if any(scope == s or scope.startswith(f"{s}.") for s in d.scopes):
             return {d.name}
-    of_keys: list[Dialect] = []
-    for attribute in span.attributes:
-        claims = [(len(p), d.precedence, order, d) for order, d in enumerate(DIALECTS) for p in d.prefixes if means(attribute.key).startswith(p)]
-        if claims:
-            of_keys.append(max(claims, key=lambda c: c[:3])[3])
+    of_keys = [d for d in (_claims(means(attribute.key)) for attribute in span.attributes) if d is not None]
     least = min((d.precedence for d in of_keys), default=None)
     return {d.name for d in of_keys if d.precedence == least} or {None}
+
+
+@functools.cache
+def _claims(key: str) -> Dialect | None:
+    """The vocabulary with the longest prefix of the key."""
+    claims = [(len(p), d.precedence, order, d) for order, d in enumerate(DIALECTS) for p in d.prefixes if key.startswith(p)]
+    return max(claims, key=lambda c: c[:3])[3] if claims else None
 
 
 # --- a span, its events and its source ---
@@ -523,6 +534,7 @@ def _word(raw: bytes, width: int) -> int:
     return int.from_bytes(raw, "big") if len(raw) == width else 0
 
 
+@functools.cache
 def is_chunk(name: str) -> bool:
     """Whether events of this name are chunks."""
     return any(name == n or (n.endswith("*") and name.startswith(n[:-1])) for d in DIALECTS for n in d.chunk_events)

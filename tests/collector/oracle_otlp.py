@@ -161,6 +161,8 @@ def requests(draw: st.DrawFn) -> ExportTraceServiceRequest:
 
 def comparable(value: Any) -> Any:
     """A value that equals itself: NaN as text, bool apart from int, -0.0 apart from 0.0."""
+    if value is None or type(value) in (int, str):
+        return value
     if isinstance(value, float):
         return ("float", "nan" if math.isnan(value) else repr(value))
     if isinstance(value, bool):
