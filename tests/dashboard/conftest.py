@@ -38,8 +38,9 @@ def _no_components(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest_scanner, "scan_component_manifests", list)
 
 
+# --no-opt: no page here lives long enough to earn back what optimising its program costs, a tenth of the browser's time.
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-         "--disable-sync"]
+         "--disable-sync", "--js-flags=--no-opt"]
 
 
 @pytest.fixture(scope="module")  # Playwright keeps an event loop running in this thread: not beyond the tests that need it

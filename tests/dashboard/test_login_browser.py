@@ -62,10 +62,10 @@ class Visit:
     frames: list[str]
 
     def waits_for(self, words: str) -> None:
-        self.page.get_by_text(words).first.wait_for(timeout=30_000)
+        self.page.get_by_text(words).first.wait_for(timeout=60_000)
 
     def sees_the_way_in_alone(self) -> None:
-        self.page.get_by_role("button", name="Log in").wait_for(timeout=30_000)
+        self.page.get_by_role("button", name="Log in").wait_for(timeout=60_000)
         assert self.page.get_by_label("Time range").count() == 0
         assert "/only-after-login" not in self.page.content() + "".join(self.frames)
 
@@ -104,7 +104,7 @@ def test_nothing_is_shown_before_the_login_and_the_pages_after_it(guarded: Guard
     assert page.evaluate("document.cookie.includes('_streamlit_user')") is False  # no script can read who is logged in
 
     page.get_by_role("button", name="Log out").click()
-    page.get_by_role("button", name="Log in").wait_for(timeout=30_000)
+    page.get_by_role("button", name="Log in").wait_for(timeout=60_000)
     assert "140 requests" not in page.content()
 
 

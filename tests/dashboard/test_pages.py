@@ -59,7 +59,7 @@ def shown(api: FakeApi, monkeypatch: pytest.MonkeyPatch, page: str, **query: str
     """The page after its first run, every cache cold."""
     monkeypatch.setenv("OVERRUN_URL", api.url)
     data.forget()
-    app = AppTest.from_function(script, args=(page,), default_timeout=30)
+    app = AppTest.from_function(script, args=(page,), default_timeout=120)
     for name, value in query.items():
         app.query_params[name] = value
     app.run()
@@ -161,7 +161,7 @@ def test_what_a_page_needs_can_be_asked_for_before_it_is_drawn(demo: FakeApi, mo
     for need in import_module(f"dashboard.views.{page}").needs(asked, data.report(asked), WINDOW):
         need()
     demo.asked.clear()
-    app = AppTest.from_function(script, args=(page,), default_timeout=30)
+    app = AppTest.from_function(script, args=(page,), default_timeout=120)
     for name, value in WINDOW.items():
         app.query_params[name] = value
     app.run()
@@ -742,7 +742,7 @@ def test_the_length_page_says_how_the_predictor_does_on_live_calls() -> None:
 
 def test_a_link_to_a_fix_is_not_held_up_by_the_fix_chosen_before(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OVERRUN_URL", demo.url)
-    app = AppTest.from_function(script, args=("findings",), default_timeout=30)
+    app = AppTest.from_function(script, args=("findings",), default_timeout=120)
     for name, value in WINDOW.items():
         app.query_params[name] = value
     app.session_state["fix"], app.session_state["p_replicas"] = "cap", "3"
