@@ -24,6 +24,7 @@ Source
     usual tokens: own default.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -148,7 +149,7 @@ def _diagnosis(
         whatif="context_limit", parameters={"max_input_tokens": limit})
     stage = max(("queue", "prefill", "decode", "first_token"), key=lambda one: min(claims[one], case.excess_ms(one)))
     mine = np.flatnonzero(case.rows["trace_key"].is_in(calls.frame["trace_key"].filter(pl.Series(huge)).implode()).to_numpy())
-    return named(
+    answer = named(
         case, RULE, stage, claims,
         Action(
             "app", f"Reject prompts above {limit:,} tokens on interactive routes with a clear error.", "Lift the limit once they have a lane of their own.",
@@ -160,3 +161,5 @@ def _diagnosis(
             "huge_calls": int(huge.sum()), "huge_ratio": float(huge.mean()), "new_tokens_huge": size, "new_tokens_usual": typical, "line": line,
             "read_ms": took, "overlap_ratio": part, "own_ratio": own},
         weight=0.95, among=mine)
+    # What is read beside running answers slows them, and calls that last longer are more at a time.
+    return replace(answer, brings=frozenset({"decode_stall", "batch_past_knee"}))

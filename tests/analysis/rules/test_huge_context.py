@@ -67,3 +67,14 @@ def test_the_longest_prompts_of_a_window_in_which_all_grew_are_no_huge_ones() ->
     found = run(rows, slo=Slo(e2e_ms=900.0))
     assert (found.verdict.cause, causes(found)) == ("prompt_bloat", ["prompt_bloat"])
     assert of(found, "huge_context") is None
+
+
+def test_the_stalls_that_huge_prompts_bring_follow_from_them() -> None:
+    """Nobody waits for a huge prompt, but the answers of 3 s beside it stand still until it is read: the stall explains a little more than the prompt."""
+    n_in = np.where(HUGE, 50_000, np.random.default_rng(3).integers(900, 1_100, N))
+    stands = np.where(BEHIND, 5_000.0 - 500.0 * ((PLACE - 1) % 10), np.where(LATE & (PLACE >= 35), 5_000.0, 0.0))
+    answer = 3_000.0 + stands
+    frame = requests(N, start_s=np.arange(N) * 0.5, queue_ms=5.0, prefill_ms=n_in * 0.1, decode_ms=answer, input_tokens=n_in, tpot_ms=answer / 99.0)
+    found = run(frame, slo=Slo(e2e_ms=4_500.0))
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("decode", "huge_context", ["huge_context"])
+    assert any(out.what == "decode_stall" and "follows from huge_context" in out.figure for out in found.verdict.ruled_out)
