@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 # Growth of the engine's work below this explains no queue: minute-to-minute noise of a Poisson stream of a few hundred calls; own default.
 MIN_GROWTH: Final = 1.1
 
+# Standard errors from which on a slope is one.
+CLEAR: Final = 2.0
+
 
 class Demand(NamedTuple):
     """Ratios now over before, and each factor's part (0..1, summing to 1) of the growth; `growth` is the ratio of all work.
@@ -170,15 +173,21 @@ def slope(x: FloatArray, y: FloatArray) -> float:
 
 
 def slope_within(sides: Sequence[tuple[FloatArray, FloatArray]]) -> float:
-    """Return the least-squares slope of y over x where each side has a level of its own, never below 0; sides with fewer than 5 known pairs do not count."""
-    spread = rise = 0.0
+    """Return the least-squares slope of y over x where each side has a level of its own, never below 0; sides with fewer than 5 known pairs do not count.
+
+    Nor does one whose slope is lost in its noise where another one's is not: in an engine that preempts, what a prompt waits for hides what it takes.
+    """
+    told = []
     for x, y in sides:
         both = known(x, y)
         if int(both.sum()) >= 5:
-            dx = x[both] - x[both].mean()
-            spread += float((dx**2).sum())
-            rise += float((dx * (y[both] - y[both].mean())).sum())
-    return max(0.0, rise) / spread if spread > 0.0 else 0.0
+            dx, dy = x[both] - x[both].mean(), y[both] - y[both].mean()
+            spread, rise = float((dx**2).sum()), float((dx * dy).sum())
+            noise = float((dy**2).sum()) - (rise**2 / spread if spread > 0.0 else 0.0)
+            told.append((spread, rise, rise**2 * (len(dx) - 2) >= CLEAR**2 * spread * max(noise, 0.0)))
+    counted = [side for side in told if side[2]] or told
+    spread = sum(side[0] for side in counted)
+    return max(0.0, sum(side[1] for side in counted)) / spread if spread > 0.0 else 0.0
 
 
 def hit_ratio(case: Case) -> Hits | None:

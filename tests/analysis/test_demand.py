@@ -18,3 +18,14 @@ def test_what_a_token_costs_is_told_by_the_side_whose_prompts_differ_whatever_th
     assert slope_within(sides[:1]) == 0.0
     assert slope_within(sides) == pytest.approx(0.1, rel=1e-3)
     assert slope_within([(np.full(9, 600.0), np.arange(9.0))]) == 0.0
+
+
+def test_a_slope_that_is_lost_in_noise_does_not_count_beside_a_clear_one() -> None:
+    """0.1 ms a token in a calm engine; in one that preempts, prompts wait for seconds whatever they take, and their line falls by chance."""
+    rng = np.random.default_rng(8)
+    tokens = rng.uniform(300.0, 700.0, 400)
+    calm = (tokens, 15.0 + 0.1 * tokens + rng.normal(0.0, 5.0, 400))
+    crowded = (tokens, 1_000.0 - 0.4 * tokens + rng.exponential(2_000.0, 400))
+    assert slope_within([calm, crowded]) == pytest.approx(0.1, abs=0.005)
+    # Where none is clear, all count.
+    assert slope_within([crowded, crowded]) == slope_within([crowded])
