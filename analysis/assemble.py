@@ -129,12 +129,14 @@ class _Batch:
         self.role: Ints = _ints(spans, "role")
         self.start: Ints = _ints(spans, "start_ns")
         self.end: Ints = self.start + _ints(spans, "duration_ns")
+        self.last_began: dict[int, int] = {}  # by the span id of a call, when the last of its attempts began that have no spans, from its start on
 
     def join(self) -> None:
         """Bring together what tells of one call or request."""
         self.join_handed_over()
         self.lift_streams()
         self.end_streams()
+        self.join_attempts()
         self.count_choices()
         self.join_doubles()
         self.free_servers()
@@ -159,6 +161,11 @@ class _Batch:
             process=_codes_at(clients, s.column("service"), s.column("instance")), scope=_codes_at(clients, s.column("scope_name")),
             tokens=(_ints(s, "input_tokens"), _ints(s, "output_tokens")), response=response, model=model, trace=self.trace, parent=self.parent,
             parent_id=_numpy(s, "parent_id"), start=self.start, end=self.end)
+        again = doubles.repeats(clients[response[clients] >= 0], told)
+        if len(again):
+            self.role = self.role.copy()
+            self.role[again] = cp.FOLDED
+            clients, failed = clients[~np.isin(clients, again)], failed[~np.isin(clients, again)]
         by_id = doubles.groups_by_id(clients[response[clients] >= 0], told)
         pairs = doubles.pairs_by_tokens(clients[(told.tokens[1][clients] >= 0) | failed], told) + doubles.pairs_by_time(clients[~failed], told)
         doubles.nest(doubles.groups_of(by_id, pairs, told), told)
@@ -272,37 +279,99 @@ class _Batch:
         s = doubles.handed_on(s, [(line, row) for row, line in ended.items()], (*doubles.SHARED, "output_tokens"))
         self.spans = doubles.replaced(s, "streaming", dict.fromkeys(ended, True))
 
-    def count_choices(self) -> None:
-        """Count how often a gateway chose where a call goes while its span lasted (LiteLLM's `route`), and its first token from the last choice on.
+    def _asked(self) -> dict[int, list[int]]:
+        """Model calls that were asked for under one id (LiteLLM's call id), by the one of them that ended last, with which the others were tried before."""
+        given = self.spans.column("depends_on")
+        if given.null_count == len(given):
+            return {}
+        rows = np.flatnonzero((self.role == cp.LLM) & given.is_valid().to_numpy())
+        code = _codes_at(rows, given)
+        rows = rows[np.bincount(code[rows], minlength=1)[code[rows]] > 1]
+        failed = _numpy(self.spans, "status") == _ERROR
+        last: dict[int, list[int]] = {}
+        for calls in _grouped(rows, code[rows].tolist()).values():
+            final = max(calls, key=lambda row: (not failed[row], self.end[row], row))
+            tried = [row for row in calls if row != final and failed[row]]
+            if tried:
+                last[final] = sorted(tried, key=lambda row: (self.start[row], row))
+        return last
 
-        Each call follows a choice of its own; what is chosen beyond that, within a call, is another attempt that has no span. A first token that is told from
-        its attempt on would lie before that attempt.
+    def join_attempts(self) -> None:
+        """Put attempts that were told of in spans of their own, under the id of the call that they were made for, beside or into the one that ended last.
+
+        LiteLLM: each in a trace of its own, or all beside each other; a stream's span lasts from the first attempt on, and a server's span may be given the
+        values of a failed one.
+        """
+        asked = self._asked()
+        status = _numpy(self.spans, "status")
+        answered: list[int] = []
+        numbers: dict[int, int] = {}
+        for final, tried in asked.items():
+            for row in tried:
+                if self.trace[row] != self.trace[final]:
+                    if self.parent[row] >= 0 and self.parent[final] >= 0:
+                        continue  # each is a part of a request of its own
+                    moved, stays = (row, final) if self.parent[row] < 0 and not self._around(row, final) else (final, row)
+                    if self.parent[moved] >= 0:
+                        continue
+                    self.trace[self.trace == self.trace[moved]] = self.trace[stays]
+                    self.parent[moved] = self.parent[stays]
+                if self._around(row, final):
+                    if not is_below(row, final, self.parent) and self.parent[final] < 0:
+                        self.parent[final], numbers[final] = row, 1 + len(tried)
+                        answered += [row] if status[final] != _ERROR else []
+                elif self._around(final, row) and not is_below(final, row, self.parent):
+                    self.parent[row] = final
+        self.spans = doubles.replaced(doubles.replaced(self.spans, "status", dict.fromkeys(answered, 0)), "error_type", dict.fromkeys(answered))
+        self.spans = doubles.replaced(self.spans, "attempts", numbers)
+        if asked and (np.diff(self.trace) < 0).any():
+            self._sort()
+
+    def _around(self, outer: int, inner: int) -> bool:
+        return bool(self.start[outer] <= self.start[inner] and self.end[inner] <= self.end[outer])
+
+    def count_choices(self) -> None:
+        """Count how often a gateway chose where a call goes until it ended (LiteLLM's `route`), and its first token from the last choice on.
+
+        Each call follows a choice of its own; what is chosen beyond that, within a call or between its attempts, is another attempt that has no span. A first
+        token that is told from its attempt on would lie before that attempt.
         """
         s = self.spans
         choices = np.flatnonzero((self.role == cp.PLAIN) & (_ints(s, "stage") == cp.QUEUE))
-        choices = choices[pc.starts_with(s.column("name").take(pa.array(choices)), "route ").to_numpy(zero_copy_only=False)]
+        names = s.column("name").take(pa.array(choices))
+        choices = choices[pc.or_(pc.equal(names, "router"), pc.starts_with(names, "route ")).to_numpy(zero_copy_only=False)]
         if not len(choices):
             return
         scope, kind = _codes(s.column("scope_name")), _ints(s, "kind")
-        sent = np.flatnonzero((kind == _CLIENT) & np.isin(self.trace, self.trace[choices]) & np.isin(scope, scope[choices]))
-        ttft, later, numbers = _ints(s, "ttft_ns"), dict[int, int](), dict[int, int]()
-        choices, sent = self._by_start(choices), self._by_start(sent)
+        sends = (kind == _CLIENT) | (self.role == cp.LLM) | ((self.role == cp.PLAIN) & (_ints(s, "stage") == cp.RETRIEVAL))
+        first = self.start.copy()
+        for final, tried in self._asked().items():
+            here = [row for row in tried if self.trace[row] == self.trace[final]]
+            sends[here] = False
+            first[final] = self.start[[final, *here]].min()
+        sent = np.flatnonzero(sends & np.isin(self.trace, self.trace[choices]) & np.isin(scope, scope[choices]))
+        ttft, later, numbers, span_id = _ints(s, "ttft_ns"), dict[int, int](), dict[int, int](), _numpy(s, "span_id")
+        choices, sent = self._by_start(choices), sent[np.argsort(first[sent], kind="stable")]
         chosen = _grouped(choices, zip(self.trace[choices].tolist(), scope[choices].tolist(), strict=True))
         for place, calls in _grouped(sent, zip(self.trace[sent].tolist(), scope[sent].tolist(), strict=True)).items():
-            ahead, left = chosen.get(place, [])[::-1], list[int]()
+            ahead, left, own = chosen.get(place, [])[::-1], list[int](), set[int]()
             for call in calls:  # the choice before a call is its own
-                while ahead and self.start[ahead[-1]] <= self.start[call]:
+                while ahead and self.start[ahead[-1]] <= first[call]:
                     left.append(ahead.pop())
                 if left:
                     left.pop()
+                    own.add(call)
             left += ahead[::-1]
             starts = self.start[left].tolist()
             for call in (row for row in calls if self.role[row] == cp.LLM):
-                first, last = bisect.bisect_right(starts, self.start[call]), bisect.bisect_left(starts, self.end[call])
-                if first >= last:
+                since, until = bisect.bisect_right(starts, first[call]), bisect.bisect_left(starts, self.end[call])
+                if since >= until:
                     continue
-                numbers[call] = 1 + last - first
-                begun = starts[last - 1] - int(self.start[call])
+                numbers[call] = (call in own) + until - since
+                begun = starts[until - 1] - int(self.start[call])
+                if begun <= 0 or numbers[call] < 2:
+                    continue
+                self.last_began[int(span_id[call])] = begun
                 if 0 <= ttft[call] < begun and begun + ttft[call] <= self.end[call] - self.start[call]:
                     later[call] = begun + int(ttft[call])
         self.spans = doubles.replaced(doubles.replaced(s, "attempts", numbers), "ttft_ns", later)
@@ -627,8 +696,11 @@ class _Batch:
         paths = self.paths
         calls = np.flatnonzero((paths.call == np.arange(len(paths.call))) & (paths.role == cp.LLM))
         failed = _numpy(self.spans, "status") == _ERROR
-        self.retried = attempts.follow(self.spans.column("operation").combine_chunks(), self.role, _ints(self.spans, "attempts"), paths.parent, calls, failed,
-                                       paths.start, paths.end)
+        asked = np.full(len(self.role), _ABSENT, dtype=np.int64)
+        for final, tried in self._asked().items():
+            asked[[final, *tried]] = final
+        self.retried = attempts.follow(self.spans.column("operation").combine_chunks(), asked, self.role, _ints(self.spans, "attempts"), paths.parent, calls,
+                                       failed, paths.start, paths.end)
         for row, begin, end in attempts.waits(self.retried, paths.parent, paths.start, paths.end):
             paused = (paths.piece_row == row) & (paths.piece_from >= begin) & (paths.piece_to <= end)
             paths.piece_stage[paused] = cp.QUEUE
@@ -760,7 +832,7 @@ class _Calls:
                                    self._engine_value(_ints(s, "duration_ns")))
         self._token_times()
         engine = np.where(self.alone, -1, self.engine)
-        self.attempts = attempts.count(s, self.batch.paths, self.batch.retried, rows, engine, (self.ttft_client, self.ttft_engine))
+        self.attempts = attempts.count(s, self.batch.paths, self.batch.retried, rows, engine, (self.ttft_client, self.ttft_engine), self.batch.last_began)
 
     def _phase_times(self) -> dict[int, Ints]:
         """Per call, the summed time of an engine's own phase spans per stage (SGLang); absent where there are none."""
@@ -821,7 +893,8 @@ class _Calls:
             "tpot_ns": _floats(self.tpot), "itl_ns": _floats(self.itl), "itl_max_ns": _floats(self.itl_max),
             "itl_source": pa.array(np.where(self.chunked, "chunk", "").tolist(), mask=~self.chunked), "tpot_reason": self.tpot_reason,
             "queue_ns": _nullable(self.queue), "prefill_ns": _nullable(self.prefill), "decode_ns": _nullable(self.decode),
-            "finish_reason": self.text("finish_reason"), "error": self.failed, "error_type": self.text("error_type"),
+            "finish_reason": self.text("finish_reason"), "error": self.failed,
+            "error_type": pc.if_else(pa.array(self.failed), self.text("error_type"), pa.scalar(None, pa.string())),
             **self._attempts(),
         })
 

@@ -24,6 +24,7 @@ CAUSES = ("", "error", "slow")
 # Two refusals hidden in a call made a first token of 100 to 151 ms look like 364 to 420 ms (three instrumentations): 2.8 to 3.6 times, 264 ms more.
 HIDDEN_RATIO, HIDDEN_NS = 2.0, 200_000_000
 _CLIENT, _SERVER, _ERROR = 3, 2, 2
+_MOST_WAITING = 32  # failed calls among which the one is looked for that was tried again: of more at once nothing tells which it was
 _REFUSED = 400  # HTTP statuses from here on
 _SLOW = re.compile(r"time.?out|deadline|cancel|abort|disconnect|\b(?:408|499|504)\b", re.IGNORECASE)
 
@@ -48,13 +49,13 @@ class Attempts:
     cause: Ints
 
 
-def follow(operation: pa.Array, role: Ints, counts: Ints, parent: Ints, calls: Ints, failed: Bools, start: Ints, end: Ints) -> Retried:
+def follow(operation: pa.Array, asked: Ints, role: Ints, counts: Ints, parent: Ints, calls: Ints, failed: Bools, start: Ints, end: Ints) -> Retried:
     """Find attempts that are spans of their own: calls whose operation is a step of their parent's (`ai.streamText.doStream` under `ai.streamText`),
     or whose parent tells of a model call too, by its `role` as it was sent (a router's call around those to its deployments), or of several attempts,
-    by its number in `counts` (LiteLLM's proxy).
+    by its number in `counts` (LiteLLM's proxy), or that were `asked` for under one id (LiteLLM's; -1 for none).
 
-    A failed one that is followed by another of the same operation under the same parent was tried again: within one such parent, a failed step
-    ends everything else.
+    A failed one that is followed by another of the same operation (or id) under the same parent was tried again: within one such parent, a failed step
+    ends everything else. So was one that is followed by a call which says that it is no first attempt.
     """
     later = np.full(len(parent), -1, dtype=np.int64)
     single = np.zeros(len(parent), dtype=bool)
@@ -67,15 +68,34 @@ def follow(operation: pa.Array, role: Ints, counts: Ints, parent: Ints, calls: I
     steps = np.array([a >= 0 and b >= 0 and words[a].startswith(words[b] + ".") for a, b in distinct.tolist()], dtype=bool)
     step = steps[which.reshape(-1)] if len(inner) else np.zeros(0, dtype=bool)
     single[inner[step]] = True
-    inner = inner[step | (role[parent[inner]] == cp.LLM) | (counts[parent[inner]] > 1)]
-    if not len(inner):
+    stepwise = np.zeros(len(parent), dtype=bool)
+    stepwise[inner[step | (role[parent[inner]] == cp.LLM) | (counts[parent[inner]] > 1)]] = True
+    _without_id(later, single, code, counts, parent, inner[~stepwise[inner] & (asked[inner] < 0)], failed, start, end)
+    inner = inner[stepwise[inner] | (asked[inner] >= 0)]
+    if len(inner) < 2:
         return Retried(later, single)
-    order = inner[np.lexsort((start[inner], code[inner], parent[inner]))]
+    same = np.where((asked >= 0) & ~stepwise, len(words) + asked, code)
+    order = inner[np.lexsort((start[inner], same[inner], parent[inner]))]
     one, other = order[:-1], order[1:]
-    again = (parent[one] == parent[other]) & (code[one] == code[other]) & failed[one] & (start[other] >= end[one])
+    again = (parent[one] == parent[other]) & (same[one] == same[other]) & failed[one] & (start[other] >= end[one])
     later[one[again]] = other[again]
     single[other[again]] = True
     return Retried(later, single)
+
+
+def _without_id(later: Ints, single: Bools, code: Ints, counts: Ints, parent: Ints, calls: Ints, failed: Bools, start: Ints, end: Ints) -> None:
+    """Give calls that say that they are no first attempt (LiteLLM's Router) the last failed one of the same operation under the same parent, each its own."""
+    retried = calls[counts[calls] > 1]
+    calls = calls[np.isin(parent[calls], parent[retried]) & (failed[calls] | (counts[calls] > 1))]
+    waiting: dict[tuple[int, int], list[int]] = {}
+    for row in calls[np.argsort(start[calls], kind="stable")].tolist():
+        before = waiting.setdefault((int(parent[row]), int(code[row])), [])
+        ended = [at for at in before[-_MOST_WAITING:] if end[at] <= start[row]]
+        if counts[row] > 1 and ended:
+            before.remove(ended[-1])
+            later[ended[-1]], single[row] = row, True
+        elif failed[row]:
+            before.append(row)
 
 
 def waits(retried: Retried, parent: Ints, start: Ints, end: Ints) -> list[tuple[int, int, int]]:
@@ -84,16 +104,21 @@ def waits(retried: Retried, parent: Ints, start: Ints, end: Ints) -> list[tuple[
     return [(int(parent[r]), int(end[r]), int(start[retried.later[r]])) for r in rows.tolist()]
 
 
-def count(spans: pa.Table, paths: Paths, retried: Retried, rows: Ints, engine: Ints, first: tuple[Ints, Ints]) -> Attempts:
-    """The attempts of each call; `rows` are the calls' rows, `engine` their engine spans (-1), `first` client's and engine's TTFT (-1)."""
+def count(spans: pa.Table, paths: Paths, retried: Retried, rows: Ints, engine: Ints, first: tuple[Ints, Ints], last: dict[int, int]) -> Attempts:
+    """The attempts of each call; `rows` are the calls' rows, `engine` their engine spans (-1), `first` client's and engine's TTFT (-1); `last` is when the
+    last attempt of a call began that is not a span, from the call's start on, by the call's span id."""
     made = Attempts(*(np.full(len(rows), fill, dtype=np.int64) for fill in (-1, 0, -1, -1, 0)))
     at = np.full(len(paths.call), -1, dtype=np.int64)
     at[rows] = np.arange(len(rows))
     _hidden(made, engine, *first)
     _engines(made, spans, paths, at)
-    _counted(made, spans, paths, rows, at)
+    began = np.zeros(len(paths.call), dtype=np.int64)
+    if last:
+        ids = spans.column("span_id").to_numpy()[rows].tolist()
+        began[rows] = [last.get(span, 0) for span in ids]
+    _counted(made, spans, paths, rows, at, began)
     _over_http(made, spans, paths, at)
-    _spans(made, spans, paths, retried, rows, at)
+    _spans(made, spans, paths, retried, at, began)
     return made
 
 
@@ -128,8 +153,9 @@ def _engines(made: Attempts, spans: pa.Table, paths: Paths, at: Ints) -> None:
             _put(made, int(at[call]), (len(mine), ENGINE, wasted, sum(lost) if min(lost) >= 0 else -1, CAUSES.index("slow")))
 
 
-def _counted(made: Attempts, spans: pa.Table, paths: Paths, rows: Ints, at: Ints) -> None:
-    """What a sender counted: on the call, on a span inside it, or on the server span that it is the work of."""
+def _counted(made: Attempts, spans: pa.Table, paths: Paths, rows: Ints, at: Ints, began: Ints) -> None:
+    """What a sender counted: on the call, on a span inside it, or on the server span that it is the work of. What came before the last attempt is lost, where
+    its beginning is known."""
     counts = spans.column("attempts").fill_null(-1).to_numpy()
     if not (counts > 0).any():
         return
@@ -148,7 +174,15 @@ def _counted(made: Attempts, spans: pa.Table, paths: Paths, rows: Ints, at: Ints
         above = np.where(above >= 0, paths.parent[safe], -1)
     known = told > 0
     made.number[known], made.source[known] = told[known], EVENT
-    made.wasted_ns[known], made.wasted_tokens[known] = np.where(told[known] == 1, 0, -1), np.where(told[known] == 1, 0, -1)
+    made.wasted_tokens[known] = np.where(told[known] == 1, 0, -1)
+    made.wasted_ns[known] = np.where(began[rows] > 0, began[rows], made.wasted_tokens)[known]
+    # Why, say the attempts within the call that are spans.
+    tried = np.flatnonzero((spans.column("role").to_numpy() == cp.LLM) & (paths.call >= 0) & (spans.column("status").to_numpy() == _ERROR))
+    tried = tried[(paths.call[tried] != tried) & (at[paths.call[tried]] >= 0)]
+    types, status = spans.column("error_type"), spans.column("http_status").fill_null(0).to_numpy()
+    for row in tried[made.number[at[paths.call[tried]]] > 1].tolist():
+        call = at[paths.call[row]]
+        made.cause[call] = max(int(made.cause[call]), _cause(types[row].as_py(), int(status[row])))
 
 
 def _over_http(made: Attempts, spans: pa.Table, paths: Paths, at: Ints) -> None:
@@ -181,7 +215,7 @@ def _over_http(made: Attempts, spans: pa.Table, paths: Paths, at: Ints) -> None:
         made.cause[call] = max(int(made.cause[call]), _cause(types[row].as_py(), int(status[row])))
 
 
-def _spans(made: Attempts, spans: pa.Table, paths: Paths, retried: Retried, rows: Ints, at: Ints) -> None:
+def _spans(made: Attempts, spans: pa.Table, paths: Paths, retried: Retried, at: Ints, began: Ints) -> None:
     """Attempts that are spans of their own; what a failed one did before its end is lost."""
     one = at[np.flatnonzero(retried.single)]
     one = one[one >= 0]
@@ -197,7 +231,7 @@ def _spans(made: Attempts, spans: pa.Table, paths: Paths, retried: Retried, rows
         if call < 0:
             continue
         made.number[call] += 1
-        made.wasted_ns[call] = max(int(made.wasted_ns[call]), int(paths.start[end] - paths.start[row]))
+        made.wasted_ns[call] = max(int(made.wasted_ns[call]), int(paths.start[end] + began[end] - paths.start[row]))
         made.wasted_tokens[call] += int(tokens[row])
         made.cause[call] = max(int(made.cause[call]), _cause(types[row].as_py(), int(status[row])))
     # A sender may have counted attempts that it shows no spans of.

@@ -185,6 +185,18 @@ def _agree(one: int, other: int, told: Told) -> bool:
     return bool(told.scope[one] != told.scope[other]) and all(-1 in (of[one], of[other]) or of[one] == of[other] for of in told_apart)
 
 
+def repeats(rows: Ints, told: Told) -> Ints:
+    """Rows that tell of a call which the same scope tells of once more, for longer: one response id, one start, neither in the other (LiteLLM 1.55 to 1.60, of
+    streams: as the last chunk came, and when it had counted)."""
+    order = rows[np.lexsort((told.end[rows], told.start[rows], told.scope[rows], told.process[rows], told.response[rows]))]
+    one, other = order[:-1], order[1:]
+    same = told.start[one] == told.start[other]
+    for of in (told.response, told.scope, told.process):
+        same &= of[one] == of[other]
+    pairs = zip(one[same].tolist(), other[same].tolist(), strict=True)
+    return np.array([a for a, b in pairs if not (is_below(a, b, told.parent) or is_below(b, a, told.parent))], dtype=np.int64)
+
+
 def groups_by_id(rows: Ints, told: Told) -> list[list[int]]:
     """Groups of rows that share a response id at the same time."""
     rows = rows[~np.isin(told.response[rows], _of_many(rows, told))]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -439,20 +440,24 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
 def _stored_answers(grouped: Grouped) -> Ints:
     """The spans whose attributes say that an answer came out of a cache of answers."""
     found = [np.zeros(0, dtype=np.int64)]
-    for key, wanted in (stored for dialect in stages.dialects() for stored in dialect.stored_answers):
-        at = grouped.positions(key)
-        if at is not None:
-            told = grouped.text(at).dictionary_encode()
-            documents = [readers.document(text) for text in told.dictionary.to_pylist()]
-            said = np.array([all(_holds(document, path, value) for path, value in wanted) for document in documents], dtype=bool)
-            found.append(grouped.owner[at[said[told.indices.to_numpy(zero_copy_only=False)]]])
+    for stored in (stored for dialect in stages.dialects() for stored in dialect.stored_answers):
+        owners: Ints | None = None
+        for key, told in itertools.groupby(stored, key=lambda one: one[0]):
+            wanted, at = [*told], grouped.positions(key)
+            if at is None:
+                break
+            texts = grouped.text(at if owners is None else (at := at[np.isin(grouped.owner[at], owners)])).dictionary_encode()
+            said = np.array([all(_holds(text, path, value) for _, path, value in wanted) for text in texts.dictionary.to_pylist()], dtype=bool)
+            owners = grouped.owner[at[said[texts.indices.to_numpy(zero_copy_only=False)]]]
+        else:
+            found += [] if owners is None else [owners]
     return np.concatenate(found)
 
 
-def _holds(document: object, path: tuple[str, ...], value: object) -> bool:
-    """Whether this value stands at the path; for None any but an empty one."""
-    found = readers.at(document, path)
-    return bool(found) if value is None else type(found) is type(value) and found == value
+def _holds(text: str, path: tuple[str, ...], value: object) -> bool:
+    """Whether this value stands at the path of a document, or is the text; for None any but an empty one, for ... none."""
+    found = readers.at(readers.document(text), path) if path else text
+    return bool(found) if value is None else found is None if value is ... else type(found) is type(value) and found == value
 
 
 def _classify_names(raw: RawSpans) -> tuple[Ints, Ints, Ints]:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from collector.quiet import LOOK_BACK_NS
 from collector.recent import arranged
 from collector.response_ids import ResponseIds
-from collector.stages import MODEL_ROLES, ROLE
+from collector.stages import MODEL_ROLES
 from collector.store import sql
 
 # A call's partners may have partners of their own (a request whose calls are all reported twice, one trace each).
@@ -90,13 +90,13 @@ def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, known: Known
 
 
 def joining_ids(spans: pa.Table, beside: str) -> pa.Table:
-    """What the model calls among these spans may share with spans of other traces, as `response_id` beside the column named: ids of answers, and where the
-    engines of one request meet."""
-    role = spans.column("role")
-    calls = spans.select([beside, "response_id"]).filter(pc.is_in(role, value_set=MODEL_ROLES))
+    """What the model calls among these spans may share with spans of other traces, as `response_id` beside the column named: ids of answers, what the attempts
+    of a call share, and where the engines of one request meet."""
+    of_models = pc.is_in(spans.column("role"), value_set=MODEL_ROLES)
+    calls = spans.select([beside, "response_id"]).filter(of_models)
     if spans.column("depends_on").null_count == spans.num_rows:
         return calls
-    places = spans.select([beside, "depends_on"]).filter(pc.equal(role, pa.scalar(ROLE["engine"], role.type)))
+    places = spans.select([beside, "depends_on"]).filter(of_models)
     return pa.concat_tables([calls, places.rename_columns([beside, "response_id"])])
 
 

@@ -107,8 +107,9 @@ class Dialect:
     lowest `precedence` of all its keys (what is special to one sender before what everybody uses). A span under one of `scopes` (or below
     it) is this dialect's, whatever its keys say. A span event named in `chunk_events` is one chunk of a stream (`*` at the end stands for the
     rest of the name); an attribute in `failures` with one of its values (the first of an array) says that the span failed, whatever its
-    status, and so does an exception of a span under `scopes` if `exceptions_fail`. An attribute in `stored_answers` whose document holds these values at
-    these paths (None: any but an empty one) says that a model call's answer came out of a cache of answers. `hints` says, per canonical column that
+    status, and so does an exception of a span under `scopes` if `exceptions_fail`. Attributes that hold all that one of `stored_answers` lists (a value at a
+    path of the key's document, or the text itself at none; None: any but an empty one, ...: nothing) say that a model call's answer came out of a cache of
+    answers. `hints` says, per canonical column that
     senders of this dialect may leave out, what to switch on. Under the scopes of `cached_apart` input tokens leave out the cached ones."""
 
     name: str
@@ -122,7 +123,7 @@ class Dialect:
     event_fields: tuple[EventField, ...] = ()
     failures: tuple[tuple[str, frozenset[str]], ...] = ()
     exceptions_fail: bool = False
-    stored_answers: tuple[tuple[str, tuple[tuple[tuple[str, ...], object], ...]], ...] = ()
+    stored_answers: tuple[tuple[tuple[str, tuple[str, ...], object], ...], ...] = ()
     hints: tuple[tuple[str, str], ...] = ()
     text_keys: tuple[str, ...] = ()
     cached_apart: tuple[str, ...] = ()

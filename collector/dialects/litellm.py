@@ -3,14 +3,15 @@
 Source: payloads of litellm 1.106.2 `callbacks=["otel"]`, of the SDK and of the proxy (v1, and v2 with LITELLM_OTEL_V2). In v2 the attempts are spans beside
 each other, or events of the proxy's SERVER span, and the model asked for is a model group. v1 names an operation as LiteLLM's
 function (`CallTypes`), with an `a` before asynchronous ones, and the key of an answer out of its cache in the call's hidden parameters (of a streamed answer
-they are empty, and those of an asynchronous one are as of any other). The proxy's metrics are by the same version's names (and the
-older ones of its documentation), untested against a real page: what it says of the models behind it stands apart from what engines say of themselves.
+they are empty, or tell of no headers and no time of its own). The attempts of a call that it tells of in spans share a call id. The proxy's metrics are by
+the same version's names (and the older ones of its documentation), untested against a real page: what it says of the models behind it stands apart from what
+engines say of themselves.
 """
 
 from collector.dialects import Dialect, EventField, Field, Mark, Metric, SpanName
 
 ORDER = 35
-_USAGE = "metadata.usage_object"
+_USAGE, _HIDDEN, _HEADERS = "metadata.usage_object", "hidden_params", "additional_headers"
 
 
 def _either(*names: str) -> frozenset[str]:
@@ -37,6 +38,10 @@ DIALECT = Dialect(
         Field("error_type", "error.code", rank=11),
         Field("http_status", "litellm.provider.error.code", "status", rank=10),
         Field("attempts", "litellm.deployment.attempt", "int", rank=10),
+        # v1, of its Router: tries of one deployment group, and the groups before it.
+        Field("attempts", _HIDDEN, "resends", rank=11, path=(_HEADERS, "x-litellm-attempted-retries"),
+              plus=((_HEADERS, "x-litellm-attempted-fallbacks"),)),
+        Field("depends_on", "litellm.call_id", rank=10),  # one for all the attempts of a call
         Field("session", "metadata.session_id", rank=10),
         # Whom the call was for, then whose key it came with.
         *(Field("user_hash", f"{prefix}metadata.user_api_key_end_user_id", rank=9) for prefix in ("", "litellm.")),
@@ -52,6 +57,7 @@ DIALECT = Dialect(
         *(Mark(key, "plain", "tool", frozenset({"call_mcp_tool"})) for key in _OPERATIONS),
         Mark("gen_ai.operation.name", "plain", "guardrail", frozenset({"litellm.moderation", "amoderation"})),
         Mark("litellm.guardrail.name", "plain", "guardrail"),
+        Mark("call_type", "plain", "queue", frozenset({"async_get_available_deployment"}), strong=True),  # v1's name for `route`
     ),
     names=(
         SpanName("(execute_)?guardrail.*|auth( .*)?|proxy_pre_call", "plain", "guardrail", "litellm"),
@@ -59,8 +65,12 @@ DIALECT = Dialect(
         SpanName("self|router", "folded", "other", "litellm"),
         SpanName("route .*", "plain", "queue", "litellm"),  # choosing a deployment
     ),
-    # A stream that nobody was asked for: no provider's address, and no headers of its answer.
-    stored_answers=(("hidden_params", ((("cache_key",), None),)), ("hidden_params", ((("api_base",), ""), (("additional_headers",), {})))),
+    # Of streams that nobody was asked for there are no headers of an answer, and no provider's address or (told as if not streamed) no time that it took.
+    stored_answers=(
+        ((_HIDDEN, ("cache_key",), None),),
+        ((_HIDDEN, ("api_base",), ""), (_HIDDEN, (_HEADERS,), {})),
+        (("llm.is_streaming", (), "False"), (_HIDDEN, ("api_base",), None), (_HIDDEN, (_HEADERS,), {}), (_HIDDEN, ("litellm_overhead_time_ms",), ...)),
+    ),
     hints=(("ttft", "LITELLM_OTEL_V2=true at the proxy, or the engine's spans: the v1 callback records no first token"),),
     metrics=(
         # Seconds, whatever their names end in.

@@ -264,3 +264,9 @@ def test_what_a_gateway_did_in_a_trace_of_its_own_is_a_part_of_its_clients_call(
 
 def test_a_gateways_request_that_did_more_than_the_call_is_a_request_of_its_own() -> None:
     assert counted(root(1000), *through_a_gateway(until=1500))[0] == 2
+
+
+def test_a_call_that_one_scope_tells_of_twice_from_one_start_on_is_what_it_told_later() -> None:
+    made = [chat(id, 0, end, out=out, trace=id, scope="litellm", attributes={"gen_ai.response.id": "a"}) for id, end, out in ((2, 500, 19), (3, 520, 9))]
+    assert counted(*made) == (1, 1)
+    assert [call["output_tokens"] for call in assembled(*made)[1]] == [9]
