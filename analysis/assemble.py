@@ -21,7 +21,7 @@ from analysis import attempts, doubles
 from analysis import critical_path as cp
 from analysis.critical_path import Bools, Forest, Ints, Paths
 from analysis.doubles import is_below
-from collector import readers, samplers
+from collector import readers, samplers, stages
 from collector.compiled import read_only
 from collector.pipeline import Assembled
 from collector.stages import STAGES as STAGE_NAMES
@@ -158,10 +158,10 @@ class _Batch:
         failed = _numpy(s, "status")[clients] == _ERROR
         response, model = (np.where(s.column(c).is_valid().to_numpy(), _codes_at(clients, s.column(c)), _ABSENT) for c in ("response_id", "model"))
         told = doubles.Told(
-            process=_codes_at(clients, s.column("service"), s.column("instance")), scope=_codes_at(clients, s.column("scope_name")),
+            process=_codes_at(clients, s.column("service"), s.column("instance")), scope=self._tellers(clients),
             tokens=(_ints(s, "input_tokens"), _ints(s, "output_tokens")), response=response, model=model, trace=self.trace, parent=self.parent,
             parent_id=_numpy(s, "parent_id"), start=self.start, end=self.end)
-        again = doubles.repeats(clients[response[clients] >= 0], told)
+        again = doubles.repeats(clients, told)
         if len(again):
             self.role = self.role.copy()
             self.role[again] = cp.FOLDED
@@ -172,6 +172,15 @@ class _Batch:
         if (np.diff(self.trace) < 0).any():
             self._sort()
         self.spans = doubles.share(self.spans, self.parent, self.role, self.start, self.end)
+
+    def _tellers(self, rows: Ints) -> Ints:
+        """A code per instrumentation that tells of these rows: their scopes, and wrappers of a client that use a framework's scope (Langfuse's)."""
+        scope = self.spans.column("scope_name")
+        codes = _codes_at(rows, scope)
+        for of, name in stages.wrappers():
+            if len(mine := rows[pc.fill_null(pc.equal(scope.take(pa.array(rows)), of), False).to_numpy(zero_copy_only=False)]):
+                codes[mine[pc.equal(self.spans.column("name").take(pa.array(mine)), name).to_numpy(zero_copy_only=False)]] += len(codes)
+        return codes
 
     def free_servers(self) -> None:
         """Let a span that serves a request and was given a call's values be the request, where spans in it tell of calls: LiteLLM's callback writes on the span

@@ -29,6 +29,7 @@ MAX_APART_NS = 1_000_000_000
 MAX_AROUND_NS = 100_000_000
 # Starts and ends of JavaScript's spans are of whole milliseconds.
 CLOCK_STEP_NS = 2_000_000
+MOMENT_NS = 1_000_000
 # Of two processes' clocks: 5 % of what is compared, and this.
 CLOCK_SLACK_NS = 5_000_000
 _MAX_DEPTH = 10_000  # chains of parents are cut here, against cycles
@@ -186,15 +187,31 @@ def _agree(one: int, other: int, told: Told) -> bool:
 
 
 def repeats(rows: Ints, told: Told) -> Ints:
-    """Rows that tell of a call which the same scope tells of once more, for longer: one response id, one start, neither in the other (LiteLLM 1.55 to 1.60, of
-    streams: as the last chunk came, and when it had counted)."""
-    order = rows[np.lexsort((told.end[rows], told.start[rows], told.scope[rows], told.process[rows], told.response[rows]))]
+    """Rows of calls that the same scope tells of once more, neither in the other: with one response id and one start, and for longer (LiteLLM 1.55 to 1.60, of
+    streams: as the last chunk came, and when it had counted); or within a moment at both ends, with equal counts, and deeper in what the first is in as well
+    (OpenInference's LangChain 0.1.12 in agents: its handler is there twice)."""
+    named = rows[told.response[rows] >= 0]
+    order = named[np.lexsort((told.end[named], told.start[named], told.response[named]))]
     one, other = order[:-1], order[1:]
-    same = told.start[one] == told.start[other]
-    for of in (told.response, told.scope, told.process):
-        same &= of[one] == of[other]
-    pairs = zip(one[same].tolist(), other[same].tolist(), strict=True)
-    return np.array([a for a, b in pairs if not (is_below(a, b, told.parent) or is_below(b, a, told.parent))], dtype=np.int64)
+    same = (told.response[one] == told.response[other]) & (told.start[one] == told.start[other])
+    shorter = [a for a, b in _of_one_scope(one[same], other[same], told) if not (is_below(a, b, told.parent) or is_below(b, a, told.parent))]
+    inside = rows[told.parent[rows] >= 0]
+    order = inside[np.lexsort((told.start[inside], told.trace[inside]))]
+    one, other = order[:-1], order[1:]
+    near = (told.trace[one] == told.trace[other]) & (told.start[other] - told.start[one] <= MOMENT_NS) & (np.abs(told.end[other] - told.end[one]) <= MOMENT_NS)
+    near &= told.parent[one] != told.parent[other]
+    for of in (*told.tokens, told.model):
+        near &= of[one] == of[other]
+    beside: list[int] = []
+    for a, b in _of_one_scope(one[near], other[near], told):
+        above, below = int(told.parent[a]), int(told.parent[b])
+        beside += [a] * (above != b and is_below(below, above, told.parent)) or [b] * (below != a and is_below(above, below, told.parent))
+    return np.array(shorter + beside, dtype=np.int64)
+
+
+def _of_one_scope(one: Ints, other: Ints, told: Told) -> list[tuple[int, int]]:
+    same = (told.process[one] == told.process[other]) & (told.scope[one] == told.scope[other])
+    return list(zip(one[same].tolist(), other[same].tolist(), strict=True))
 
 
 def groups_by_id(rows: Ints, told: Told) -> list[list[int]]:

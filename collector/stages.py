@@ -224,6 +224,12 @@ def is_network_key(key: str) -> bool:
 
 
 @derived
+def wrappers() -> tuple[tuple[str, str], ...]:
+    """(scope, span name) of what a wrapper of a client tells under the scope of a framework's instrumentation."""
+    return tuple(wrapper for dialect in dialects() for wrapper in dialect.wrappers)
+
+
+@derived
 def dialect_of(key: str) -> tuple[int, int] | None:
     """(precedence, index in `dialects()`) of the vocabulary that an attribute key belongs to: the longest matching prefix."""
     key = known_name(key)

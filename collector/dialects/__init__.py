@@ -110,7 +110,8 @@ class Dialect:
     status, and so does an exception of a span under `scopes` if `exceptions_fail`. Attributes that hold all that one of `stored_answers` lists (a value at a
     path of the key's document, or the text itself at none; None: any but an empty one, ...: nothing) say that a model call's answer came out of a cache of
     answers. `hints` says, per canonical column that
-    senders of this dialect may leave out, what to switch on. Under the scopes of `cached_apart` input tokens leave out the cached ones."""
+    senders of this dialect may leave out, what to switch on. Under the scopes of `cached_apart` input tokens leave out the cached ones.
+    Spans with a (scope, name) in `wrappers` come from an instrumentation of a client that shares its scope with a framework's."""
 
     name: str
     prefixes: tuple[str, ...] = ()
@@ -127,6 +128,7 @@ class Dialect:
     hints: tuple[tuple[str, str], ...] = ()
     text_keys: tuple[str, ...] = ()
     cached_apart: tuple[str, ...] = ()
+    wrappers: tuple[tuple[str, str], ...] = ()
     metrics: tuple[Metric, ...] = ()
     model_labels: tuple[str, ...] = ()
     precedence: int = 10

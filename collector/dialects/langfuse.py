@@ -55,6 +55,7 @@ DIALECT = Dialect(
         Mark(_TYPE, "container", "other", frozenset({"chain"}), weak=True),
     ),
     names=(SpanName(r"OpenAI\.embeddings", "plain", "retrieval", "langfuse-sdk", strong=True),),  # to its JavaScript wrapper, everything is a generation
+    wrappers=(("langfuse-sdk", "OpenAI-generation"),),  # of OpenAI's client, beside the handler for LangChain
     failures=(("langfuse.observation.level", frozenset({"ERROR"})),),
     hints=(("response_id", "nothing at Langfuse: it sends none; pass traceparent on to the engine"),
            ("ttft", "streaming: the first token is told of streams only")),

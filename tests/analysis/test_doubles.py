@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -270,3 +271,17 @@ def test_a_call_that_one_scope_tells_of_twice_from_one_start_on_is_what_it_told_
     made = [chat(id, 0, end, out=out, trace=id, scope="litellm", attributes={"gen_ai.response.id": "a"}) for id, end, out in ((2, 500, 19), (3, 520, 9))]
     assert counted(*made) == (1, 1)
     assert [call["output_tokens"] for call in assembled(*made)[1]] == [9]
+
+
+@pytest.mark.parametrize(("parents", "calls"), [((1, 3), 1), ((3, 1), 1), ((1, 1), 2), ((2, 3), 2)])
+def test_a_call_that_one_scope_tells_of_in_a_step_and_beside_it_is_one(parents: tuple[int, int], calls: int) -> None:
+    steps = [Made(id, "step", 10, 900, parent) for id, parent in ((2, 1), (3, 1))]
+    made = [chat(id, 100 + late, 800 + late, parent, scope="langchain") for id, late, parent in ((4, 0, parents[0]), (5, 0.4, parents[1]))]
+    assert counted(root(1000), *steps, *made) == (1, calls)
+
+
+def test_a_wrapper_of_a_client_in_a_frameworks_scope_tells_of_the_frameworks_calls() -> None:
+    handler = chat(4, 100, 800, scope="langfuse-sdk")
+    wrapper = replace(twin(5, 110, 790, scope="langfuse-sdk"), name="OpenAI-generation")
+    assert counted(root(1000), handler, wrapper) == (1, 1)
+    assert counted(root(1000), handler, replace(wrapper, name="ChatOpenAI")) == (2, 2)

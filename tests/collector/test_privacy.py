@@ -37,7 +37,7 @@ NAMES = {
         "embedding.model_name", "langfuse.observation.model.name", "llm.model_name", "mlflow.llm.model", "reranker.model_name",
         "gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system", "mlflow.message.format",
         "gen_ai.operation.name", "langfuse.observation.type", "mlflow.spanType", "openinference.span.kind", "traceloop.span.kind", "thread_label",
-        "gen_ai.conversation.id", "gen_ai.request.id", "gen_ai.response.id", "session.id", "ai.telemetry.metadata.sessionId",
+        "gen_ai.conversation.id", "gen_ai.request.id", "gen_ai.response.id", "litellm.call_id", "session.id", "ai.telemetry.metadata.sessionId",
         "traceloop.association.properties.session_id", "tenant.id", "ai.telemetry.metadata.tenant", "langfuse.trace.metadata.tenant",
         "metadata.user_api_key_team_id", "traceloop.association.properties.tenant",
         "ai.request.headers.user-agent", "http.user_agent", "metadata.user_agent", "user_agent.original"}}

@@ -59,6 +59,9 @@ RUNS = {
                             sometimes=frozenset({"response_id"})),
     "langfuse-python": Sender(13, 2, {"tool": 3, "retrieval": 5, "guardrail": 4, "prompt": 1, "post": 1}, "langfuse", absent=frozenset({"response_id"}),
                               sometimes=frozenset({"finish_reason"})),
+    # 3.0.3: its wrapper of OpenAI and its handler for LangChain have one scope; it has no types of observations but spans and generations.
+    "langfuse-3": Sender(13, 2, {"prompt": 3, "post": 1}, "langfuse", absent=frozenset({"response_id", "finish_reason"}),
+                         sometimes=frozenset({"input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"})),
     "langfuse-js": Sender(14, 2, {"retrieval": 2, "prompt": 1, "post": 1}, "langfuse", absent=frozenset({"response_id", "finish_reason"})),
     # pydantic-ai and its providers' wrappers and Anthropic's SDK at once; then without pydantic-ai: no first token is told of OpenAI's streams.
     "logfire-both": Sender(13, 1, {"tool": 1, "retrieval": 1}, "logfire", sometimes=frozenset({"response_id", "finish_reason", "ttft_ms"}), user=False),
