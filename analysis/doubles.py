@@ -204,8 +204,9 @@ def repeats(rows: Ints, told: Told) -> Ints:
         near &= of[one] == of[other]
     beside: list[int] = []
     for a, b in _of_one_scope(one[near], other[near], told):
-        above, below = int(told.parent[a]), int(told.parent[b])
-        beside += [a] * (above != b and is_below(below, above, told.parent)) or [b] * (below != a and is_below(above, below, told.parent))
+        if not (is_below(a, b, told.parent) or is_below(b, a, told.parent)):
+            above, below = int(told.parent[a]), int(told.parent[b])
+            beside += [a] * is_below(below, above, told.parent) or [b] * is_below(above, below, told.parent)
     return np.array(shorter + beside, dtype=np.int64)
 
 

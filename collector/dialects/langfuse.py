@@ -57,6 +57,7 @@ DIALECT = Dialect(
     names=(SpanName(r"OpenAI\.embeddings", "plain", "retrieval", "langfuse-sdk", strong=True),),  # to its JavaScript wrapper, everything is a generation
     wrappers=(("langfuse-sdk", "OpenAI-generation"),),  # of OpenAI's client, beside the handler for LangChain
     failures=(("langfuse.observation.level", frozenset({"ERROR"})),),
+    stored_answers=(((_USAGE, ("total_cost",), 0),),),  # LangChain's cache of answers costs nothing
     hints=(("response_id", "nothing at Langfuse: it sends none; pass traceparent on to the engine"),
            ("ttft", "streaming: the first token is told of streams only")),
     text_keys=("langfuse.observation.input", "langfuse.observation.output", "langfuse.trace.input", "langfuse.trace.output"),

@@ -52,5 +52,7 @@ DIALECT = Dialect(
     first_token_events=("new_token",),
     # Every run's status is OK before it has ended, and OpenTelemetry lets nobody take that back.
     exceptions_fail=True,
+    # LangChain's cache of answers costs nothing.
+    stored_answers=((("gen_ai.completion", ("generations", "0", "0", "message", "kwargs", "usage_metadata", "total_cost"), 0),),),
     hints=(("ttft", "nothing at LangSmith, whose exporter sends no first token: pass traceparent on to the engine"),),
 )

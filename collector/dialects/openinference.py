@@ -90,5 +90,7 @@ DIALECT = Dialect(
     hints=(("ttft", "openinference-instrumentation-openai for Python beside the framework's, which tells it of streams (LangChain's, OpenAI-Agents' and those"
                     " for JavaScript record none); for Anthropic its SDK's own spans (from version 2 on) or opentelemetry-instrumentation-genai-anthropic"),
            ("response_id", "openinference-instrumentation-openai beside the framework's, or pass traceparent on to the engine")),
+    # LangChain's cache of answers costs nothing.
+    stored_answers=((("output.value", (*_MESSAGE[:-1], "usage_metadata", "total_cost"), 0),),),
     text_keys=("input.value", "output.value", "llm.prompt_template.template", "llm.prompt_template.variables", "llm.prompts"),
 )

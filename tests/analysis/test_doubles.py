@@ -280,6 +280,11 @@ def test_a_call_that_one_scope_tells_of_in_a_step_and_beside_it_is_one(parents: 
     assert counted(root(1000), *steps, *made) == (1, calls)
 
 
+def test_a_call_within_a_call_of_its_scope_is_no_repeat_of_it() -> None:
+    outer, inner = chat(4, 100, 800, 1, out=None, scope="llama"), chat(5, 100.2, 799.9, 4, out=None, ttft=50, scope="llama")
+    assert [(call["span_id"], call["ttft_ns"]) for call in assembled(root(1000), outer, inner)[1]] == [(4, 50_200_000)]
+
+
 def test_a_wrapper_of_a_client_in_a_frameworks_scope_tells_of_the_frameworks_calls() -> None:
     handler = chat(4, 100, 800, scope="langfuse-sdk")
     wrapper = replace(twin(5, 110, 790, scope="langfuse-sdk"), name="OpenAI-generation")
