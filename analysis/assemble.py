@@ -265,7 +265,9 @@ class _Batch:
         """
         s = self.spans
         told = _ints(s, "output_tokens") >= 0
-        lines = np.flatnonzero((self.role == cp.FOLDED) & told & (self.start == self.end) & (self.parent >= 0))
+        lines = np.flatnonzero((self.role == cp.FOLDED) & (self.start == self.end) & (self.parent >= 0))
+        names = s.column("name").take(pa.array(lines))
+        lines = lines[told[lines] | pc.starts_with(names, "streaming response from ").to_numpy(zero_copy_only=False)]
         if not len(lines):
             return
         begun = np.flatnonzero((self.role == cp.LLM) & ~told & (_numpy(s, "status") != _ERROR) & np.isin(self.parent, self.parent[lines]))
@@ -859,10 +861,11 @@ class _Calls:
         return out
 
     def _token_times(self) -> None:
-        """TPOT = (E2E - TTFT)/(output tokens - 1), on the client's clock if it saw a first token, else on the engine's; ITL from chunk events."""
+        """TPOT = (E2E - TTFT)/(output tokens - 1), on the client's clock if it saw a first token, else on the engine's; ITL from chunk events. Tools that run
+        within a call (Mastra's) are none of its E2E there."""
         s, rows, out = self.batch.spans, self.row, self.output
         client = self.ttft_client >= 0
-        after_first = np.where(client, self.duration - self.ttft_client, self.engine_e2e - self.ttft_engine)
+        after_first = np.where(client, self.duration - self.ttft_client - self._tools(), self.engine_e2e - self.ttft_engine)
         hidden = client & (self.engine < 0) & (_ints(s, "reasoning_tokens")[rows] > 0)
         known = (self.ttft >= 0) & (out >= 2) & ~hidden & (after_first >= 0) & ~self.failed
         self.tpot = np.where(known, after_first / np.maximum(out - 1, 1), np.nan)
@@ -874,6 +877,15 @@ class _Calls:
         self.itl = np.where(chunked, span / np.maximum(out - 1, 1), np.nan)
         self.itl_max = np.where(chunked, worst, np.nan)
         self.chunked: Bools = chunked
+
+    def _tools(self) -> Ints:
+        """Time of the critical path that tools took within each call."""
+        paths = self.batch.paths
+        call = paths.call[paths.piece_row]
+        inside = np.flatnonzero((paths.piece_stage == cp.TOOL) & (call >= 0))
+        taken = np.bincount(call[inside], weights=(paths.piece_to - paths.piece_from)[inside], minlength=len(paths.call))
+        tools: Ints = taken[self.row].astype(np.int64)
+        return tools
 
     def text(self, column: str) -> pa.Array:
         """A text column: the client's, else the engine's."""

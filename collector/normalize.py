@@ -449,7 +449,7 @@ def _stored_answers(grouped: Grouped) -> Ints:
             texts = grouped.text(at if owners is None else (at := at[np.isin(grouped.owner[at], owners)])).dictionary_encode()
             # Only texts that have all the names in them are read.
             named = functools.reduce(pc.and_, (pc.match_substring(texts.dictionary, path[-1]) for _, path, value in wanted if path and value is not ...),
-                                     pa.array([True] * len(texts.dictionary)))
+                                     pa.array([True] * len(texts.dictionary), pa.bool_()))
             said = np.array([name and all(_holds(text, path, value) for _, path, value in wanted)
                              for name, text in zip(named.to_pylist(), texts.dictionary.to_pylist(), strict=True)], dtype=bool)
             owners = grouped.owner[at[said[texts.indices.to_numpy(zero_copy_only=False)]]]

@@ -1,13 +1,16 @@
 """pydantic-ai and Logfire: GenAI names, a metric's name as an attribute for the TTFT, pending spans that repeat the real ones, log lines as
 spans that last no time (Logfire's OpenAI wrapper repeats the call in the one that tells of the stream's end).
 
-Source: payloads of pydantic-ai-slim 2.68.0 with logfire 5.2.0. Aggregated usage on agent spans is not a call's usage.
+Source: payloads of pydantic-ai-slim 2.68.0 with logfire 5.2.0, and of 1.40.0 with 4.16.0, whose wrappers tell of a call in the request and the answer
+themselves, and no operation. Aggregated usage on agent spans is not a call's usage.
 """
 
-from collector.dialects import Dialect, Field, Mark
+from collector.dialects import Dialect, Field, Mark, SpanName
 
 ORDER = 36
 _RAW = "gen_ai.usage.raw"  # the provider's own usage object, of its wrappers
+_ASKED, _ANSWERED = "request_data", "response_data"
+_APART = (("usage", "cache_read_input_tokens"), ("usage", "cache_creation_input_tokens"))  # Anthropic's, beside the input tokens
 DIALECT = Dialect(
     name="logfire",
     prefixes=("logfire.", "pydantic_ai."),
@@ -22,7 +25,19 @@ DIALECT = Dialect(
         Field("cache_write_tokens", "gen_ai.usage.details.cache_write_tokens", "int", rank=12),
         Field("streaming", "gen_ai.client.operation.time_to_first_chunk", "present", rank=12),
         Field("route", "agent_name", rank=12),
+        Field("model", _ASKED, rank=16, path=("model",)),
+        Field("streaming", _ASKED, "bool", rank=16, path=("stream",)),
+        *(Field("max_tokens", _ASKED, "int", rank=16, path=(name,)) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")),
+        *(Field(f"{side}_tokens", _ANSWERED, "int", rank=16, path=("usage", name), plus=plus) for side, name, plus in (
+            ("input", "prompt_tokens", ()), ("input", "input_tokens", _APART), ("output", "completion_tokens", ()), ("output", "output_tokens", ()))),
+        *(Field("cached_tokens", _ANSWERED, "int", rank=16, path=("usage", *path)) for path in (
+            ("prompt_tokens_details", "cached_tokens"), ("input_tokens_details", "cached_tokens"), ("cache_read_input_tokens",))),
+        Field("cache_write_tokens", _ANSWERED, "int", rank=16, path=("usage", "cache_creation_input_tokens")),
+        *(Field("reasoning_tokens", _ANSWERED, "int", rank=16, path=("usage", f"{side}_tokens_details", "reasoning_tokens"))
+          for side in ("completion", "output")),
     ),
     marks=(Mark("logfire.span_type", "folded", "other", frozenset({"pending_span", "log"})),),
+    names=(SpanName("(Chat Completion|Responses API|Completion) with .*", "llm", "generation", "logfire.openai"),
+           SpanName("Message with .*", "llm", "generation", "logfire.anthropic")),
     text_keys=("pydantic_ai.all_messages", "final_result", "logfire.json_schema", "logfire.metrics", "logfire.scrubbed", "model_request_parameters"),
 )

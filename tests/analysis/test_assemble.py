@@ -619,3 +619,20 @@ def tool(id: int, start: float, end: float, parent: int, **more: Any) -> Made:
     ([tool(3, 10, 50, 1), tool(4, 50, 90, 1)], 2)])
 def test_a_tool_that_several_spans_tell_of_was_called_once(tools: list[Made], n: int) -> None:
     assert request_of(root(1000), *tools, chat(9, 100, 900))["tool_calls"] == n
+
+
+@pytest.mark.parametrize("parent", [1, 2])
+def test_a_tool_that_runs_while_the_call_lasts_that_asked_for_it_is_none_of_its_time_per_token(parent: int) -> None:
+    call = chat(2, 100, 800, ttft=100, out=11, attributes={"gen_ai.response.finish_reasons": ["tool_calls"]})
+    requests, [made] = assembled(root(1000), call, tool(3, 300, 700, parent))
+    assert (made["tpot_ns"], requests[0]["tpot_ns"], requests[0]["tool_ns"]) == (20 * MS, 20 * MS, 400 * MS)
+
+
+def test_a_clients_wrapper_is_known_by_its_own_scope_not_by_the_words_of_an_application() -> None:
+    told = {"request_data": '{"model": "m", "max_tokens": 9}', "response_data": '{"usage": {"prompt_tokens": 5, "completion_tokens": 3}}'}
+    names = ("Message with {request_data[model]!r}", "Chat Completion with me")
+    assert assembled(root(1000), *(Made(id, name, 10, 90, 1, scope="logfire", attributes=told) for id, name in enumerate(names, 2)))[1] == []
+    line = Made(3, "streaming response from {request_data[model]!r} took {duration:.2f}s", 700, 700, 1, scope="logfire.anthropic",
+                attributes={"logfire.span_type": "log"})
+    [call] = assembled(root(1000), Made(2, names[0], 100, 200, 1, scope="logfire.anthropic", attributes=told | {"response_data": "{}"}), line)[1]
+    assert (call["model"], call["max_tokens"], call["duration_ns"], call["streaming"], call["output_tokens"]) == ("m", 9, 600 * MS, True, None)

@@ -66,6 +66,9 @@ RUNS = {
     # pydantic-ai and its providers' wrappers and Anthropic's SDK at once; then without pydantic-ai: no first token is told of OpenAI's streams.
     "logfire-both": Sender(13, 1, {"tool": 1, "retrieval": 1}, "logfire", sometimes=frozenset({"response_id", "finish_reason", "ttft_ms"}), user=False),
     "logfire-wrappers": Sender(13, 1, {"retrieval": 1}, "logfire", sometimes=frozenset({"response_id", "finish_reason", "ttft_ms"}), user=False),
+    # pydantic-ai 1.40.0 and logfire 4.16.0: its wrappers tell no operation, its streams of Anthropic no count.
+    "logfire-4": Sender(13, 1, {"tool": 2, "retrieval": 1}, "logfire", absent=frozenset({"ttft_ms"}), user=False, sometimes=frozenset({
+        "response_id", "finish_reason", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"})),
     "mastra": Sender(5, 2, {"tool": 1}, "mastra", absent=frozenset({"response_id"}), sometimes=frozenset({"ttft_ms"})),
     "mlflow-autolog": Sender(8, 1, {"tool": 2, "retrieval": 1, "prompt": 1, "post": 1}, "mlflow", user=False),
     # 2.20.4: its spans of streams tell no count.
