@@ -35,6 +35,7 @@ _FEW = 6
 INCIDENT = "slow-retrieval"
 _ONCE_S, _LIVE_S = 5, 50
 _SETTLE_S = 60.0
+_LAST_WORDS_S = 5.0
 
 
 class Shown(Protocol):
@@ -68,8 +69,12 @@ def private_server(folder: Path) -> Iterator[Server]:
     """`overrun serve` on free ports with a database in `folder`, ended with the block."""
     command = [sys.executable, "-m", "overrun", "serve", "--db", str(folder / "demo.db"), "--grpc-port", "0", "--http-port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=folder)
+    # Keeps its standard error flowing.
+    reader = threading.Thread(target=lambda: [None for _ in process.stderr or ()], daemon=True)
     try:
-        yield _ready(process)
+        server = _ready(process)
+        reader.start()
+        yield server
     finally:
         process.terminate()
         try:
@@ -77,16 +82,18 @@ def private_server(folder: Path) -> Iterator[Server]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        # With a thread that still runs at this process's end, DuckDB's binding prints screens of what it takes for leaks.
+        if reader.ident is not None:
+            reader.join(_LAST_WORDS_S)
 
 
 def _ready(process: subprocess.Popen[str]) -> Server:
-    """Read the server's standard error up to its `ready` line, and keep it flowing afterwards."""
+    """Read the server's standard error up to its `ready` line."""
     assert process.stderr is not None
     said: list[str] = []
     for line in process.stderr:
         said.append(line.rstrip())
         if line.startswith("ready "):
-            threading.Thread(target=lambda: [None for _ in process.stderr or ()], daemon=True).start()
             found = dict(part.split("=", 1) for part in line.split()[1:])
             return Server(grpc=found["grpc"], http=found["http"])
     raise CollectorError("the demo's server did not start: " + " ".join(said[-3:]))
