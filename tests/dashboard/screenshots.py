@@ -1,14 +1,13 @@
 """Draw every page, light and dark, on a simulated incident: `make screenshots` writes them to docs/screenshots.
 
 A private server takes in ten simulated minutes, the same ones every time and on every machine. Pictures are reduced to 256 colours, which keeps the set
-small; `OVERRUN_ARTIFACT=DIR` fills the Length page.
+small; the Length page shows a predictor that is trained on them.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -49,8 +48,10 @@ def main() -> None:
             settled(server.http)
             simulated(server.http, window)
             port = launch.pick_port(0)
-            artifact = os.environ.get(launch.ARTIFACT_VARIABLE)
-            shown = launch.run(server.http, port, artifact=Path(artifact) if artifact else None)
+            artifact = Path(folder) / "artifact"
+            train = [sys.executable, "-m", "overrun", "train", "--url", server.http, "--out", str(artifact)]
+            subprocess.run(train, check=True, capture_output=True, cwd=ROOT)
+            shown = launch.run(server.http, port, artifact=artifact)
             base = launch.wait_ready(shown, port)
             with sync_playwright() as playwright:
                 chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
