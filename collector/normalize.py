@@ -238,6 +238,14 @@ def _readable(found: list[Any]) -> tuple[Any, Bools]:
     return values, ok
 
 
+def _beside(grouped: Grouped, at: Ints, key: str) -> Ints:
+    """Those of these attributes on whose span that key is too; all of them for ""."""
+    if not key:
+        return at
+    others = grouped.positions(key)
+    return at[:0] if others is None else at[np.isin(grouped.owner[at], grouped.owner[others])]
+
+
 # --- canonical columns ----------------------------------------------------------------------------------------------------------
 
 
@@ -282,10 +290,8 @@ class Columns:
 
     def _positions(self, f: Field) -> Ints | None:
         at = self.grouped.positions(f.key)
-        if at is None or not f.beside:
-            return at
-        beside, owner = self.grouped.positions(f.beside), self.grouped.owner
-        return None if beside is None else at[np.isin(owner[at], owner[beside])]
+        found = None if at is None else _beside(self.grouped, at, f.beside)
+        return found if found is None or len(found) else None
 
     def _values(self, f: Field, at: Ints) -> tuple[Any, Bools]:
         if f.reader in ("seconds", "millis"):
@@ -400,14 +406,14 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
         best[use], role[use], stage[use] = verdict.rank, verdict.role, verdict.stage
 
     for key in grouped.keys:
-        verdict, tells, network_key = stages.of_key(key), stages.known_name(key) in stages.value_keys(), stages.is_network_key(key)
-        if verdict is None and not tells and not network_key:
+        present, tells, network_key = stages.of_key(key), stages.known_name(key) in stages.value_keys(), stages.is_network_key(key)
+        if present is None and not tells and not network_key:
             continue
         at = grouped.positions(key)
         if at is None:
             continue
-        if verdict is not None:
-            say(grouped.owner[at], verdict)
+        if present is not None:
+            say(grouped.owner[_beside(grouped, at, present[1])], present[0])
         if tells:
             encoded = grouped.text(at).dictionary_encode()
             codes = encoded.indices.to_numpy(zero_copy_only=False)

@@ -160,10 +160,10 @@ def marks_by_key() -> dict[str, tuple[Mark, ...]]:
     return out
 
 
-def of_key(key: str) -> Verdict | None:
-    """What the mere presence of an attribute says."""
-    found = [_verdict(mark_rank(m), m.role, m.stage) for m in marks_by_key().get(known_name(key), ()) if not m.values and not m.pattern]
-    return min(found, key=lambda v: v.rank) if found else None
+def of_key(key: str) -> tuple[Verdict, str] | None:
+    """What the mere presence of an attribute says, and the attribute that must be beside it ("" for none)."""
+    found = [(_verdict(mark_rank(m), m.role, m.stage), m.beside) for m in marks_by_key().get(known_name(key), ()) if not m.values and not m.pattern]
+    return min(found, key=lambda said: said[0].rank) if found else None
 
 
 def of_value(key: str, value: str) -> Verdict | None:

@@ -59,7 +59,8 @@ class EventField:
 @dataclass(frozen=True, slots=True)
 class Mark:
     """A span that carries attribute `key` (with one of `values`, or one that matches `pattern` as a whole, if given) has this role and stage. A `weak` one
-    is asked after the span's name (one of model calls last), a `strong` one before everything but `overrun.stage`."""
+    is asked after the span's name (one of model calls last), a `strong` one before everything but `overrun.stage`. `beside` (not with values or a
+    pattern) as in Field."""
 
     key: str
     role: str
@@ -68,6 +69,7 @@ class Mark:
     weak: bool = False
     strong: bool = False
     pattern: str = ""
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ DIALECT = Dialect(
         Field("ttft_ns", "ttft_ms", "millis", rank=22, beside=_ENDED),
     ),
     # A request to the front end is around the call at an engine that the router chooses. Its scope is the service's name, which can be any.
-    marks=(Mark(_STREAMED, "llm", "generation", weak=True),),
+    marks=(Mark(_STREAMED, "llm", "generation", weak=True, beside=_ENDED),),
     names=(*(SpanName("http-request", "llm", "generation", scope) for scope in _SCOPES),
            SpanName(r"(?:kv_)?router\.route_request", "container", "other"),
            SpanName(r"(?:kv_)?router\.select_worker|kv_router\.(?:compute_\w+|find_matches|schedule)", "plain", "queue"),

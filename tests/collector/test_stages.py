@@ -195,3 +195,5 @@ def test_a_common_word_of_one_sender_makes_no_model_call_of_anothers_span() -> N
     assert classified("handle", request__outcome="success", model="tesla") == classified("handle")
     assert classified("http-request", request__outcome="success") == classified("http-request")
     assert classified("http-request", scope="dynamo-frontend", request__outcome="success") == ("llm", "generation")
+    assert classified("handle", avg_itl_ms="21.05") == classified("handle")
+    assert classified("http-request", scope="front", request__outcome="success", avg_itl_ms="21.05") == ("llm", "generation")
