@@ -212,7 +212,7 @@ def import_(
     from rich.console import Console
     from rich.progress import Progress
 
-    from analysis.ask import import_files
+    from analysis.intake import import_files
     from collector.errors import CollectorError
 
     if (db is None) == (url is None):

@@ -1,53 +1,42 @@
-"""Who answers a command: a file or a server? Opens the file and calls the functions here, or asks a running server the same over HTTP."""
+"""Who answers a command: a file or a server? Opens the file and calls the functions here, or asks a running server the same over HTTP.
+
+What only some commands need (compilers, readers of files, Parquet) is imported where they need it: who asks a server waits for none of it.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import duckdb
 import httpx
 import msgspec
 
-from analysis import check as gate
-from analysis import compare as comparing
-from analysis import compare_text, page, text
-from analysis import doctor as checkup
-from analysis import export as exports
 from analysis import report as reports
-from analysis.assemble import assemble
 from analysis.encoding import decode, encode
 from analysis.errors import AnalysisError
-from analysis.finding import say_count
-from analysis.lengths import Lengths
 from analysis.question import Question
-from analysis.trace import Trace, load_trace
-from analysis.waterfall import render as waterfall
-from collector import log_records
 from collector.auth import Tokens
 from collector.config import Settings
-from collector.errors import CollectorError, ImportFailed, QueueFull, StoreMissing
-from collector.forget import Forgotten, forget_in_file
-from collector.importer import EXPECTED, Imported, find_files, read_bodies
-from collector.pipeline import Pipeline
+from collector.errors import CollectorError, ImportFailed, StoreMissing
 from collector.store import Store, open_store
 from collector.trust import trusted
-from collector.writer import LOGS, METRICS, TRACES, Stored
+
+if TYPE_CHECKING:
+    from analysis.check import CheckResult
+    from analysis.compare import Comparison
+    from collector.forget import Forgotten
 
 DEFAULT_URL = "http://127.0.0.1:4318"
-_TIMEOUT_S = 60.0
+TIMEOUT_S = 60.0
 _ASK_AGAIN_S = 1.0
-# Bodies handed to the writer before their commits are awaited: enough to fill a commit, few enough to bound memory.
-_IN_FLIGHT = 64
 
 
 class ServerError(CollectorError):
@@ -64,6 +53,9 @@ def _opened(db: Path, settings: Settings) -> Iterator[Store]:
         finally:
             store.close()
         return
+    from analysis.assemble import assemble
+    from collector.pipeline import Pipeline
+
     pipeline = Pipeline(store, settings.collector, settings.privacy, assemble, settings.words)
     try:
         pipeline.drain()
@@ -114,13 +106,15 @@ def report(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     body = _answer("report", parameters, settings, here, db=db, url=url, fetch=_whole_report)
     if output == "json":
         return body.decode()
+    from analysis import page, text
+
     made = reports.from_json(body)
     return {"html": page.to_html, "markdown": page.to_markdown}[output](made) if output in ("html", "markdown") else text.render(made, width=width)
 
 
 def _whole_report(url: str, parameters: Mapping[str, str]) -> bytes:
     """A server's report; where it is still seeking the causes, asked again until they are there."""
-    until = time.monotonic() + _TIMEOUT_S
+    until = time.monotonic() + TIMEOUT_S
     body = _get(url, parameters)
     while reports.seeking(reports.from_json(body)) and time.monotonic() < until:
         time.sleep(_ASK_AGAIN_S)
@@ -150,7 +144,10 @@ def compare(parameters: Mapping[str, str | None], settings: Settings, *, db: Pat
     Raises:
         AnalysisError, CollectorError: bad input, or nobody to ask.
     """
-    def here(con: duckdb.DuckDBPyConnection, question: Question) -> comparing.Comparison:
+    from analysis import compare as comparing
+    from analysis import compare_text
+
+    def here(con: duckdb.DuckDBPyConnection, question: Question) -> Comparison:
         return comparing.compare(con, comparing.read_sides(question.window, before, after, datetime.now(UTC)), question.slo)
 
     body = _answer("compare", {**parameters, "before": before, "after": after}, settings, here, db=db, url=url)
@@ -163,27 +160,34 @@ def doctor(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     Raises:
         AnalysisError, CollectorError: bad input, or nobody to ask.
     """
+    from analysis import doctor as checkup
+
     body = _answer("doctor", parameters, settings, lambda con, asked: checkup.examine(con, asked.window), db=db, url=url)
     return body.decode() if output == "json" else checkup.render(decode(body, checkup.Checkup))
 
 
 def check(
     parameters: Mapping[str, str | None], settings: Settings, *, db: Path | None, url: str | None, files: Sequence[Path], min_goodput: float | None
-) -> gate.CheckResult:
+) -> CheckResult:
     """Judge a window of a database, a server, or of files that are read into a store of their own and forgotten.
 
     Raises:
         AnalysisError, CollectorError: bad input, nobody to ask, or nothing to judge.
     """
+    from analysis import check as gate
+
     path, server = (None, "") if files else _where(db, url)
     if server:
         return gate.check(reports.from_json(_get(f"{server}/api/v1/report", {k: v for k, v in parameters.items() if v})), min_goodput)
     with tempfile.TemporaryDirectory(prefix="overrun-check-") as folder:
         notes: list[str] = []
         if path is None:
+            from analysis.intake import take_in
+            from collector.importer import EXPECTED
+
             path = Path(folder) / "check.db"
             settings = replace(settings, collector=replace(settings.collector, db=str(path)))
-            done = _take_in(files, settings, url=None, progress=lambda at, total: None)
+            done = take_in(files, settings, url=None, progress=lambda at, total: None)
             if not done.files:
                 raise ImportFailed(f"none of {', '.join(map(str, files))} is to be judged: expected {EXPECTED}")
             notes = done.notes
@@ -226,6 +230,9 @@ def trace(trace_id: str, settings: Settings, *, db: Path | None, url: str | None
     Raises:
         AnalysisError, CollectorError: bad or unknown id, or nobody to ask.
     """
+    from analysis.trace import Trace, load_trace
+    from analysis.waterfall import render as waterfall
+
     path, server = _where(db, url)
     if path is None:
         body = _get(f"{server}/api/v1/traces/{trace_id}", {})
@@ -241,6 +248,8 @@ def export(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     Raises:
         AnalysisError, CollectorError: bad input, or nobody to ask.
     """
+    from analysis import export as exports
+
     exports.check(kind, form)
     path, server = _where(db, url)
     if path is None:
@@ -253,8 +262,8 @@ def export(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
 
 def _get(url: str, parameters: Mapping[str, Any]) -> bytes:
     try:
-        headers = _bearer(Tokens.from_environment(os.environ).read)
-        answer = httpx.get(url, params=dict(parameters), timeout=_TIMEOUT_S, trust_env=False, verify=trusted(url), headers=headers)
+        headers = bearer(Tokens.from_environment(os.environ).read)
+        answer = httpx.get(url, params=dict(parameters), timeout=TIMEOUT_S, trust_env=False, verify=trusted(url), headers=headers)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ServerError(f"{url} cannot be asked ({error}): start it with `overrun serve`, or give --db FILE") from error
     if answer.status_code != httpx.codes.OK:
@@ -262,7 +271,8 @@ def _get(url: str, parameters: Mapping[str, Any]) -> bytes:
     return answer.content
 
 
-def _bearer(token: str | None) -> dict[str, str]:
+def bearer(token: str | None) -> dict[str, str]:
+    """Return the header that shows a token, none without one."""
     return {"authorization": f"Bearer {token}"} if token else {}
 
 
@@ -280,143 +290,17 @@ def forget(*, db: Path | None, url: str | None, user: str | None, tenant: str | 
     Raises:
         CollectorError: nobody to ask, or the server refused.
     """
+    from collector.forget import Forgotten, forget_in_file
+
     if db is not None:
         return forget_in_file(db, user=user, tenant=tenant)
     whom = {"user": user} if user else {"tenant": tenant}
     try:
-        headers = _bearer(Tokens.from_environment(os.environ).ingest)
+        headers = bearer(Tokens.from_environment(os.environ).ingest)
         there = f"{str(url).rstrip('/')}/v1/forget"
-        answer = httpx.post(there, json=whom, timeout=_TIMEOUT_S, trust_env=False, verify=trusted(there), headers=headers)
+        answer = httpx.post(there, json=whom, timeout=TIMEOUT_S, trust_env=False, verify=trusted(there), headers=headers)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ServerError(f"{url} cannot be asked ({error}): start it with `overrun serve`, or give --db FILE") from error
     if answer.status_code != httpx.codes.OK:
         raise ServerError(_sentence(answer))
     return decode(answer.content, Forgotten)
-
-
-def import_files(paths: Sequence[Path], settings: Settings, *, url: str | None, progress: Callable[[int, int], None], watched: Lengths | None = None) -> str:
-    """Take files in, into the settings' database or through a server; returns after assembly with a sentence about what came of it.
-
-    `watched` predicts the calls as they are assembled into the database.
-
-    Raises:
-        ImportFailed: nothing to import, or a file that is not OTLP (what came before it is stored). CollectorError: nobody took it.
-    """
-    return _told(_take_in(paths, settings, url=url, progress=progress, watched=watched))
-
-
-def _take_in(paths: Sequence[Path], settings: Settings, *, url: str | None, progress: Callable[[int, int], None], watched: Lengths | None = None) -> Imported:
-    files = find_files(paths)
-    done = Imported()
-    named = {path for path in paths if path.is_file()}
-    if url is not None:
-        _import_over_http(files, named, url.rstrip("/"), done, progress)
-    else:
-        store = open_store(Path(settings.collector.db), create=True, memory_limit=settings.collector.memory_limit)
-        pipeline = Pipeline(store, settings.collector, settings.privacy, watched.assemble if watched else assemble, settings.words)
-        try:
-            _import_here(files, named, pipeline, done, progress)
-            pipeline.drain()
-        finally:
-            pipeline.close()
-    return done
-
-
-def _bodies(path: Path, named: set[Path], done: Imported) -> Iterator[tuple[str, bytes]]:
-    """The trace and metrics bodies of a file. In a folder, a file that is not OTLP at all is left out and told of; a named one is an error."""
-    read = 0
-    try:
-        for signal, body in read_bodies(path, done.notes):
-            read += 1
-            if signal == "logs" and not log_records.told(body)[1]:
-                done.logs += 1
-            else:
-                yield signal, body
-    except ImportFailed:
-        if path in named or read:
-            raise
-        done.left_out.append(path)
-    else:
-        done.files += 1
-
-
-def _import_here(files: Sequence[Path], named: set[Path], pipeline: Pipeline, done: Imported, progress: Callable[[int, int], None]) -> None:
-    waiting: deque[Future[Stored]] = deque()
-    for at, path in enumerate(files):
-        progress(at, len(files))
-        for signal, body in _bodies(path, named, done):
-            if signal == "logs":
-                waiting.append(_submit(pipeline, LOGS, log_records.pack(log_records.told(body)[1])))
-            else:
-                waiting.append(_submit(pipeline, TRACES if signal == "traces" else METRICS, body))
-            while len(waiting) > _IN_FLIGHT:
-                _count(done, _result(waiting.popleft(), path))
-        while waiting:
-            _count(done, _result(waiting.popleft(), path))
-
-
-def _submit(pipeline: Pipeline, signal: int, body: bytes) -> Future[Stored]:
-    while True:
-        try:
-            return pipeline.writer.submit(signal, body)
-        except QueueFull as full:
-            time.sleep(full.retry_after_s / 10)
-
-
-def _result(future: Future[Stored], path: Path) -> Stored:
-    try:
-        return future.result()
-    except CollectorError as error:
-        raise ImportFailed(f"{path}: {error}") from error
-
-
-def _count(done: Imported, stored: Stored) -> None:
-    done.bodies += 1
-    done.items += stored.items
-    done.rejected += stored.rejected
-    done.duplicates += stored.duplicate
-
-
-def _import_over_http(files: Sequence[Path], named: set[Path], server: str, done: Imported, progress: Callable[[int, int], None]) -> None:
-    with httpx.Client(base_url=server, timeout=_TIMEOUT_S, trust_env=False, verify=trusted(server)) as client:
-        for at, path in enumerate(files):
-            progress(at, len(files))
-            for signal, body in _bodies(path, named, done):
-                _post(client, signal, body, path)
-                done.bodies += 1
-        deadline = time.monotonic() + _TIMEOUT_S
-        while time.monotonic() < deadline and client.get("/readyz").json().get("pending_traces"):
-            time.sleep(0.2)
-
-
-def _post(client: httpx.Client, signal: str, body: bytes, path: Path) -> None:
-    """Send one body, coming again when the server asks for it."""
-    for _ in range(60):
-        try:
-            headers = {"content-type": "application/x-protobuf", **_bearer(Tokens.from_environment(os.environ).ingest)}
-            answer = client.post(f"/v1/{signal}", content=body, headers=headers)
-        except httpx.HTTPError as error:
-            raise ServerError(f"{client.base_url} cannot be reached ({error}): start it with `overrun serve`, or give --db FILE") from error
-        if answer.status_code == httpx.codes.OK:
-            return
-        if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
-            raise ImportFailed(f"{path}: the server answered {answer.status_code}")
-        time.sleep(float(answer.headers.get("retry-after", "1")))
-    raise ServerError(f"{client.base_url} has been refusing for a minute: its queue is full")
-
-
-def _told(done: Imported) -> str:
-    parts = [f"{say_count(done.files, 'file')}, {say_count(done.bodies, 'request')}"]
-    if done.items:
-        parts.append(f"{done.items:,} spans and data points stored")
-    if done.duplicates:
-        parts.append(f"{done.duplicates} were there already")
-    if done.rejected:
-        parts.append(f"{say_count(done.rejected, 'item')} refused (ids missing or of the wrong length)")
-    if done.logs:
-        parts.append(f"{say_count(done.logs, 'log request')} left out (telling of no call; logs are not stored)")
-    if done.left_out:
-        shown = ", ".join(path.name for path in done.left_out[:3])
-        parts.append(f"{say_count(len(done.left_out), 'file')} of the folders left out, not being OTLP ({shown}{', ...' if len(done.left_out) > 3 else ''})")
-    parts += done.notes
-    return "; ".join(parts)

@@ -93,6 +93,22 @@ def test_file_and_server_give_the_same_report(db: Path, server: ServerProcess) -
     assert of_file["window"] == of_server["window"]
 
 
+def test_who_asks_a_server_waits_for_no_compiler(server: ServerProcess) -> None:
+    """Compilers, decoders, readers of files and Parquet are what a server needs, and who reads files."""
+    window = ["--from", "2020-01-01T00:00:00Z", "--to", "2035-01-01T00:00:00Z"]
+    for asked in (["report", "--help"], ["report", "--url", server.http, *window], ["budget", "--url", server.http, *window], ["doctor", "--url", server.http],
+                  ["compare", "--url", server.http, "--before", "2020-01-01T00:00:00Z..2024-01-01T00:00:00Z", "--after", "2024-01-01T00:00:00Z..now"]):
+        code = f"""
+import atexit, sys
+import overrun
+atexit.register(lambda: print(*sorted({{"numba", "grpc", "opentelemetry", "ptars", "scipy"}} & set(sys.modules)), file=sys.stderr))
+sys.argv = ["overrun", *{asked!r}]
+overrun.main()
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120, cwd=ROOT)
+        assert (done.returncode, done.stderr.strip(), bool(done.stdout)) == (0, "", True), asked
+
+
 def a_trace(db: Path) -> str:
     from collector.store import open_store
 

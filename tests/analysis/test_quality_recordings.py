@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from analysis.ask import import_files
+from analysis.intake import import_files
 from analysis.report import build
 from analysis.slo import Slo
 from analysis.window import Window

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from analysis import ask
+from analysis.intake import import_files
 from analysis.report import Report, from_json
 from analysis.slo import parse_slo
 from analysis.whatif import fixes as whatifs
@@ -177,7 +178,7 @@ def _recorded(job: Job, options: Options, place: Path, settings: Settings, clock
         made = make(replace(job, fixes=job.fixes and options.whatif))
         write(made, traces)
         clock.lap("simulate")
-        ask.import_files([*sorted(traces.glob("*.pb"))], settings, url=None, progress=_silent)
+        import_files([*sorted(traces.glob("*.pb"))], settings, url=None, progress=_silent)
         (traces / "truth.json").rename(kept)
         shutil.rmtree(traces)
         clock.lap("import")

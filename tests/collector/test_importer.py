@@ -11,7 +11,7 @@ import zstandard
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from analysis.ask import import_files
+from analysis.intake import import_files
 from collector.config import load
 from collector.errors import CollectorError, ImportFailed, StoreLocked
 from collector.importer import find_files, read_bodies
