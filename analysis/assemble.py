@@ -79,12 +79,9 @@ def _numpy(table: pa.Table, column: str) -> Any:
 
 def _ints(table: pa.Table, column: str) -> Ints:
     """An integer column with _ABSENT for null."""
-    return pc.fill_null(pc.cast(table.column(column), pa.int64()), _ABSENT).to_numpy()  # type: ignore[no-any-return]
-
-
-def _prefill(spans: pa.Table) -> Ints:
-    """Prefill times; absent where no queue was told apart, for then the number holds it (SGLang's runs from dispatch on)."""
-    return np.where(_ints(spans, "queue_ns") >= 0, _ints(spans, "prefill_ns"), _ABSENT)
+    values = pc.cast(table.column(column), pa.int64()).combine_chunks()
+    out: Ints = np.frombuffer(values.buffers()[1], dtype=np.int64, count=len(values), offset=8 * values.offset) if len(values) else np.zeros(0, dtype=np.int64)
+    return np.where(values.is_valid().to_numpy(zero_copy_only=False), out, _ABSENT) if values.null_count else out
 
 
 def _codes(*columns: pa.ChunkedArray) -> Ints:
@@ -116,7 +113,6 @@ def _domains(spans: pa.Table) -> Ints:
 class _Batch:
     """The spans of a batch of traces as columns, re-sorted by the trace that they count for."""
 
-    spans: pa.Table
     paths: Paths
 
     def __init__(self, spans: pa.Table) -> None:
@@ -126,10 +122,29 @@ class _Batch:
         new[1:] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
         self.trace: Ints = np.cumsum(new) - 1
         self.parent = _parent_rows(np.append(np.flatnonzero(new), len(hi)), _numpy(spans, "span_id"), _numpy(spans, "parent_id"))
-        self.role: Ints = _ints(spans, "role")
-        self.start: Ints = _ints(spans, "start_ns")
-        self.end: Ints = self.start + _ints(spans, "duration_ns")
+        self.role, self.start = self.ints("role"), self.ints("start_ns")
+        self.end: Ints = self.start + self.ints("duration_ns")
         self.last_began: dict[int, int] = {}  # by the span id of a call, when the last of its attempts began that have no spans, from its start on
+
+    @property
+    def spans(self) -> pa.Table:
+        """The spans, a row each."""
+        return self._spans
+
+    @spans.setter
+    def spans(self, spans: pa.Table) -> None:
+        self._spans = spans
+        self._read: dict[str, Ints] = {}
+
+    def ints(self, column: str) -> Ints:
+        """An integer column of the spans with _ABSENT for null, read once."""
+        if column not in self._read:
+            self._read[column] = _ints(self._spans, column)
+        return self._read[column]
+
+    def prefill(self) -> Ints:
+        """Prefill times; absent where no queue was told apart, for then the number holds it (SGLang's runs from dispatch on)."""
+        return np.where(self.ints("queue_ns") >= 0, self.ints("prefill_ns"), _ABSENT)
 
     def join(self) -> None:
         """Bring together what tells of one call or request."""
@@ -159,7 +174,7 @@ class _Batch:
         response, model = (np.where(s.column(c).is_valid().to_numpy(), _codes_at(clients, s.column(c)), _ABSENT) for c in ("response_id", "model"))
         told = doubles.Told(
             process=_codes_at(clients, s.column("service"), s.column("instance")), scope=self._tellers(clients),
-            tokens=(_ints(s, "input_tokens"), _ints(s, "output_tokens")), response=response, model=model, trace=self.trace, parent=self.parent,
+            tokens=(self.ints("input_tokens"), self.ints("output_tokens")), response=response, model=model, trace=self.trace, parent=self.parent,
             parent_id=_numpy(s, "parent_id"), start=self.start, end=self.end)
         again = doubles.repeats(clients, told)
         if len(again):
@@ -186,11 +201,11 @@ class _Batch:
         """Let a span that serves a request and was given a call's values be the request, where spans in it tell of calls: LiteLLM's callback writes on the span
         that is active. It stays the call if it alone counts tokens."""
         s = self.spans
-        servers = np.flatnonzero((self.role == cp.LLM) & (_ints(s, "kind") == _SERVER))
+        servers = np.flatnonzero((self.role == cp.LLM) & (self.ints("kind") == _SERVER))
         servers = servers[s.column("route").take(pa.array(servers)).is_valid().to_numpy()]
         if not len(servers):
             return
-        counted = _ints(s, "output_tokens") >= 0
+        counted = self.ints("output_tokens") >= 0
         wanted = set(servers.tolist())
         inside: dict[int, bool] = {}
         for row in np.flatnonzero(self.role == cp.LLM)[np.isin(self.trace[self.role == cp.LLM], self.trace[servers])].tolist():
@@ -205,10 +220,10 @@ class _Batch:
         """Let a model call last until its first token, where its span ended when the stream was handed over (LlamaIndex), and until the end of the call of
         another instrumentation that it read the stream from: the one that began within it and had its first token just before."""
         s = self.spans
-        ttft = _ints(s, "ttft_ns")
+        ttft = self.ints("ttft_ns")
         first = np.where(ttft >= 0, self.start + ttft, _ABSENT)
         calls = np.flatnonzero(self.role == cp.LLM)
-        handed = calls[(first[calls] > self.end[calls]) & (_ints(s, "ttft_source")[calls] == TTFT_EVENT)]
+        handed = calls[(first[calls] > self.end[calls]) & (self.ints("ttft_source")[calls] == TTFT_EVENT)]
         if not len(handed):
             return
         scope = _codes_at(calls, s.column("scope_name"))
@@ -236,20 +251,20 @@ class _Batch:
         Where that HTTP span is beside the step that it was sent for, because a task of its own sends (MCP), it goes into that step.
         """
         s = self.spans
-        rows = np.flatnonzero((self.parent >= 0) & ((_ints(s, "kind") == _SERVER) | (self.role == cp.ENGINE)))
+        rows = np.flatnonzero((self.parent >= 0) & ((self.ints("kind") == _SERVER) | (self.role == cp.ENGINE)))
         sent = self.parent[rows]
         rows, sent = rows[self.parent[sent] >= 0], sent[self.parent[sent] >= 0]
         around, took = self.parent[sent], self.end - self.start
-        http = (self.role[sent] == cp.PLAIN) & (_ints(s, "stage")[sent] == cp.NETWORK) & (_numpy(s, "status")[sent] != _ERROR)
+        http = (self.role[sent] == cp.PLAIN) & (self.ints("stage")[sent] == cp.NETWORK) & (_numpy(s, "status")[sent] != _ERROR)
         # Longer than the span that it is in: two clocks that differ do not make that.
         streamed = http & (took[rows] > took[sent]) & (took[rows] <= took[around])
         rows, sent, around = rows[streamed], sent[streamed], around[streamed]
         self.parent[rows] = around
         # Or into the step beside that was sent that way, if a task of its own sends (MCP): the one that began last before, and lasted for nearly all of it.
-        steps = np.flatnonzero((self.role == cp.PLAIN) & np.isin(_ints(s, "stage"), _SENT) & np.isin(self.parent, around))
+        steps = np.flatnonzero((self.role == cp.PLAIN) & np.isin(self.ints("stage"), _SENT) & np.isin(self.parent, around))
         if not len(steps):
             return
-        steps, kind = self._by_start(steps), _ints(s, "kind")
+        steps, kind = self._by_start(steps), self.ints("kind")
         beside = _grouped(steps, self.parent[steps].tolist())
         starts = {above: self.start[of].tolist() for above, of in beside.items()}
         for row, client, above in zip(rows.tolist(), sent.tolist(), around.tolist(), strict=True):
@@ -264,7 +279,7 @@ class _Batch:
         Logfire's OpenAI and Anthropic wrappers: the line lasts no time, and has the tokens.
         """
         s = self.spans
-        told = _ints(s, "output_tokens") >= 0
+        told = self.ints("output_tokens") >= 0
         lines = np.flatnonzero((self.role == cp.FOLDED) & (self.start == self.end) & (self.parent >= 0))
         names = s.column("name").take(pa.array(lines))
         lines = lines[told[lines] | pc.starts_with(names, "streaming response from ").to_numpy(zero_copy_only=False)]
@@ -348,20 +363,20 @@ class _Batch:
         token that is told from its attempt on would lie before that attempt.
         """
         s = self.spans
-        choices = np.flatnonzero((self.role == cp.PLAIN) & (_ints(s, "stage") == cp.QUEUE))
+        choices = np.flatnonzero((self.role == cp.PLAIN) & (self.ints("stage") == cp.QUEUE))
         names = s.column("name").take(pa.array(choices))
         choices = choices[pc.or_(pc.equal(names, "router"), pc.starts_with(names, "route ")).to_numpy(zero_copy_only=False)]
         if not len(choices):
             return
-        scope, kind = _codes(s.column("scope_name")), _ints(s, "kind")
-        sends = (kind == _CLIENT) | (self.role == cp.LLM) | ((self.role == cp.PLAIN) & (_ints(s, "stage") == cp.RETRIEVAL))
+        scope, kind = _codes(s.column("scope_name")), self.ints("kind")
+        sends = (kind == _CLIENT) | (self.role == cp.LLM) | ((self.role == cp.PLAIN) & (self.ints("stage") == cp.RETRIEVAL))
         first = self.start.copy()
         for final, tried in self._asked().items():
             here = [row for row in tried if self.trace[row] == self.trace[final]]
             sends[here] = False
             first[final] = self.start[[final, *here]].min()
         sent = np.flatnonzero(sends & np.isin(self.trace, self.trace[choices]) & np.isin(scope, scope[choices]))
-        ttft, later, numbers, span_id = _ints(s, "ttft_ns"), dict[int, int](), dict[int, int](), _numpy(s, "span_id")
+        ttft, later, numbers, span_id = self.ints("ttft_ns"), dict[int, int](), dict[int, int](), _numpy(s, "span_id")
         choices, sent = self._by_start(choices), sent[np.argsort(first[sent], kind="stable")]
         chosen = _grouped(choices, zip(self.trace[choices].tolist(), scope[choices].tolist(), strict=True))
         for place, calls in _grouped(sent, zip(self.trace[sent].tolist(), scope[sent].tolist(), strict=True)).items():
@@ -412,7 +427,7 @@ class _Batch:
         if not len(rows):
             return
         only = self._only_prefills(rows)
-        start, ttft = self.start.copy(), _ints(self.spans, "ttft_ns")
+        start, ttft = self.start.copy(), self.ints("ttft_ns")
         later: dict[int, int] = {}
         for row in rows[only].tolist():
             others = rows[~only & (name[rows] == name[row]) & (self.trace[rows] != self.trace[row])].tolist()
@@ -450,14 +465,13 @@ class _Batch:
     def _only_prefills(self, engines: Ints) -> Bools:
         """Which of these engine requests only prefill: one token is all that they have to make (vLLM, Dynamo); SGLang says it in the name."""
         names = pc.starts_with(self.spans.column("name").take(pa.array(engines)), "prefill").to_numpy()
-        only: Bools = names | (_ints(self.spans, "output_tokens")[engines] == 1)
+        only: Bools = names | (self.ints("output_tokens")[engines] == 1)
         return only
 
     def nest_prefills(self) -> None:
         """Put a request of an engine that only prefills under the one beside it that waits for its cache and decodes: what goes on there is its prefill."""
         engines = np.flatnonzero((self.role == cp.ENGINE) & (self.parent >= 0))
-        above, counts = np.unique(self.parent[engines], return_counts=True)
-        engines = engines[np.isin(self.parent[engines], above[counts > 1])]
+        engines = engines[np.bincount(self.parent[engines], minlength=1)[self.parent[engines]] > 1]
         if not len(engines):
             return
         only = self._only_prefills(engines)
@@ -471,8 +485,8 @@ class _Batch:
 
         LangGraph's functions that hand on the configuration that they were called with: what they call has their caller for a parent.
         """
-        s, source, kind = self.spans, _numpy(self.spans, "source_id"), _ints(self.spans, "kind")
-        leaf = (self.parent >= 0) & (kind <= _INTERNAL) & ((self.role == cp.CONTAINER) | ((self.role == cp.PLAIN) & (_ints(s, "stage") == cp.OTHER)))
+        source, kind = _numpy(self.spans, "source_id"), self.ints("kind")
+        leaf = (self.parent >= 0) & (kind <= _INTERNAL) & ((self.role == cp.CONTAINER) | ((self.role == cp.PLAIN) & (self.ints("stage") == cp.OTHER)))
         leaf[self.parent[self.parent >= 0]] = False
         leaves = np.flatnonzero(leaf)
         if not len(leaves):
@@ -502,12 +516,14 @@ class _Batch:
         holds = np.zeros(len(self.role), dtype=np.bool_)
         for _ in range(_NESTED):
             holds[above] = True
-            above = np.unique(self.parent[above[self.parent[above] >= 0]])
+            above = self.parent[above]
+            above = above[above >= 0]
+            above = above[~holds[above]]
         return np.flatnonzero(holds & (self.parent >= 0))
 
     def follow_streams(self) -> None:
         """Let what works on an answer while it streams (LangChain's parsers) begin where the model call beside it ends: it waits for tokens until then."""
-        posts = np.flatnonzero((self.role == cp.PLAIN) & (_ints(self.spans, "stage") == cp.POST) & (self.parent >= 0))
+        posts = np.flatnonzero((self.role == cp.PLAIN) & (self.ints("stage") == cp.POST) & (self.parent >= 0))
         if not len(posts):
             return
         calls = self._calling()
@@ -528,7 +544,7 @@ class _Batch:
     def nest_tools(self) -> None:
         """Put a tool into the call beside it that asked for it and lasts on: it began after the call's first token and ended before the call (Mastra)."""
         s = self.spans
-        tools = np.flatnonzero((self.role == cp.PLAIN) & (_ints(s, "stage") == cp.TOOL) & (self.parent >= 0))
+        tools = np.flatnonzero((self.role == cp.PLAIN) & (self.ints("stage") == cp.TOOL) & (self.parent >= 0))
         if not len(tools):
             return
         around = np.zeros(len(self.role), dtype=np.bool_)
@@ -541,7 +557,7 @@ class _Batch:
         tools = tools[self.end[tools] <= until[self.parent[tools]]]
         if not len(tools):
             return
-        ttft = _ints(s, "ttft_ns")
+        ttft = self.ints("ttft_ns")
         first = self.start + ttft
         calls = calls[ttft[calls] >= 0]
         calls = calls[np.argsort(first[calls])]
@@ -564,7 +580,7 @@ class _Batch:
         tops = self._by_start(tops[np.bincount(self.trace[tops], minlength=1)[self.trace[tops]] > 1])
         if not len(tops):
             return
-        asked, kind = _numpy(self.spans, "parent_id"), _ints(self.spans, "kind")
+        asked, kind = _numpy(self.spans, "parent_id"), self.ints("kind")
         above: dict[int, list[int]] = {}  # what comes under the one that stands for the parent, by the first span of its trace
         until: list[int] = []
         for rows in _grouped(tops, self.trace[tops].tolist()).values():
@@ -595,9 +611,9 @@ class _Batch:
         accepted for later (202) is no answer.
         """
         s = self.spans
-        status = _ints(s, "http_status")
-        servers = np.flatnonzero((self.parent < 0) & (_ints(s, "kind") == _SERVER) & (self.role < cp.LLM) & ((status < 0) | (status == _HTTP_OK)))
-        ttft = _ints(s, "ttft_ns")
+        status = self.ints("http_status")
+        servers = np.flatnonzero((self.parent < 0) & (self.ints("kind") == _SERVER) & (self.role < cp.LLM) & ((status < 0) | (status == _HTTP_OK)))
+        ttft = self.ints("ttft_ns")
         streams = np.flatnonzero((self.role == cp.LLM) & (ttft >= 0))
         server = np.full(int(self.trace.max()) + 1, _ABSENT, dtype=np.int64)
         server[self.trace[servers]] = servers
@@ -624,7 +640,7 @@ class _Batch:
 
         Else nobody waited: a job that is only handed over makes its request no longer.
         """
-        kind, self.stage = _ints(self.spans, "kind"), _ints(self.spans, "stage")
+        kind, self.stage = self.ints("kind"), self.ints("stage")
         jobs = np.flatnonzero((kind == _CONSUMER) & (self.parent >= 0))
         sent = self.parent[jobs]
         waited = (kind[sent] == _PRODUCER) & (self.role[sent] == cp.PLAIN) & (self.parent[sent] >= 0) & (self.start[jobs] >= self.start[sent])
@@ -665,9 +681,9 @@ class _Batch:
         self.bounds: Ints = bounds.astype(np.int64)
         self.paths = cp.critical_paths(Forest(
             bounds=self.bounds, parent=self.parent, true_root=_numpy(s, "parent_id") == 0, start=self.start, end=self.end,
-            role=self.role, stage=self.stage, kind=_ints(s, "kind"), domain=_domains(s),
-            has_tokens=_ints(s, "output_tokens") >= 0, left=self._left(), cancelled=self._cancelled(), ttft=self._first_tokens(), queue=_ints(s, "queue_ns"),
-            prefill=_prefill(s), decode=_ints(s, "decode_ns")))
+            role=self.role, stage=self.stage, kind=self.ints("kind"), domain=_domains(s),
+            has_tokens=self.ints("output_tokens") >= 0, left=self._left(), cancelled=self._cancelled(), ttft=self._first_tokens(), queue=self.ints("queue_ns"),
+            prefill=self.prefill(), decode=self.ints("decode_ns")))
         self._find_retries()
         # Requests that only engines tell of: their roots (or what stands around them, which is no request's name) are engines' own.
         root = self.paths.root
@@ -692,7 +708,7 @@ class _Batch:
 
     def _first_tokens(self) -> Ints:
         """Time to the first token per span; of an engine that does not tell it (TGI), when its client saw it."""
-        ttft = _ints(self.spans, "ttft_ns")
+        ttft = self.ints("ttft_ns")
         rows = np.flatnonzero((self.role == cp.ENGINE) & (ttft < 0) & (self.parent >= 0))
         above = self.parent[rows]
         seen = self.start[above] + ttft[above] - self.start[rows]
@@ -710,7 +726,7 @@ class _Batch:
         asked = np.full(len(self.role), _ABSENT, dtype=np.int64)
         for final, tried in self._asked().items():
             asked[[final, *tried]] = final
-        self.retried = attempts.follow(self.spans.column("operation").combine_chunks(), asked, self.role, _ints(self.spans, "attempts"), paths.parent, calls,
+        self.retried = attempts.follow(self.spans.column("operation").combine_chunks(), asked, self.role, self.ints("attempts"), paths.parent, calls,
                                        failed, paths.start, paths.end)
         for row, begin, end in attempts.waits(self.retried, paths.parent, paths.start, paths.end):
             paused = (paths.piece_row == row) & (paths.piece_from >= begin) & (paths.piece_to <= end)
@@ -819,13 +835,13 @@ class _Calls:
 
     def _either(self, column: str) -> Ints:
         """The client's number, else the engine's."""
-        values = _ints(self.batch.spans, column)
+        values = self.batch.ints(column)
         own = values[self.row]
         return np.where(own >= 0, own, self._engine_value(values))
 
     def _times(self) -> None:
         s, rows = self.batch.spans, self.row
-        ttft = _ints(s, "ttft_ns")
+        ttft = self.batch.ints("ttft_ns")
         self.ttft_client: Ints = np.where(self.alone, _ABSENT, ttft[rows])
         self.ttft_engine = self._engine_value(ttft)
         shift = np.where(self.engine >= 0, self.batch.paths.start[np.maximum(self.engine, 0)] - self.start, 0)
@@ -833,21 +849,21 @@ class _Calls:
         engine_first = np.where(self.ttft_engine >= 0, self.ttft_engine + np.where(self.alone, 0, np.maximum(shift, 0)), _ABSENT)
         self.first: Ints = np.where(self.ttft_client >= 0, self.ttft_client, engine_first)
         self.ttft: Ints = np.where(self.ttft_client >= 0, self.ttft_client, self.ttft_engine)
-        own_source = _ints(s, "ttft_source")[rows]
+        own_source = self.batch.ints("ttft_source")[rows]
         self.ttft_source: Ints = np.where(self.ttft_client >= 0, own_source, np.where(self.ttft_engine >= 0, TTFT_ENGINE, TTFT_NONE))
         phases = self._phase_times()
         self.queue, self.prefill, self.decode = (
             np.where(phases[stage] >= 0, phases[stage], self._engine_value(values))
-            for stage, values in ((cp.QUEUE, _ints(s, "queue_ns")), (cp.PREFILL, _prefill(s)), (cp.DECODE, _ints(s, "decode_ns"))))
-        self.engine_e2e = np.where(self._engine_value(_ints(s, "engine_e2e_ns")) >= 0, self._engine_value(_ints(s, "engine_e2e_ns")),
-                                   self._engine_value(_ints(s, "duration_ns")))
+            for stage, values in ((cp.QUEUE, self.batch.ints("queue_ns")), (cp.PREFILL, self.batch.prefill()), (cp.DECODE, self.batch.ints("decode_ns"))))
+        self.engine_e2e = np.where(self._engine_value(self.batch.ints("engine_e2e_ns")) >= 0, self._engine_value(self.batch.ints("engine_e2e_ns")),
+                                   self._engine_value(self.batch.ints("duration_ns")))
         self._token_times()
         engine = np.where(self.alone, -1, self.engine)
         self.attempts = attempts.count(s, self.batch.paths, self.batch.retried, rows, engine, (self.ttft_client, self.ttft_engine), self.batch.last_began)
 
     def _phase_times(self) -> dict[int, Ints]:
         """Per call, the summed time of an engine's own phase spans per stage (SGLang); absent where there are none."""
-        paths, s = self.batch.paths, self.batch.spans
+        paths = self.batch.paths
         phase = np.flatnonzero((paths.role == cp.PHASE) & ~paths.skipped & (paths.call >= 0))
         phase = phase[paths.role[np.maximum(paths.parent[phase], 0)] != cp.PHASE]
         n = len(paths.call)
@@ -856,23 +872,23 @@ class _Calls:
         out = {}
         for stage in (cp.QUEUE, cp.PREFILL, cp.DECODE):
             mine = phase[paths.stage[phase] == stage]
-            total = np.bincount(paths.call[mine], weights=_ints(s, "duration_ns")[mine], minlength=n).astype(np.int64)
+            total = np.bincount(paths.call[mine], weights=self.batch.ints("duration_ns")[mine], minlength=n).astype(np.int64)
             out[stage] = np.where(any_phase, total, _ABSENT)[self.row]
         return out
 
     def _token_times(self) -> None:
         """TPOT = (E2E - TTFT)/(output tokens - 1), on the client's clock if it saw a first token, else on the engine's; ITL from chunk events. Tools that run
         within a call (Mastra's) are none of its E2E there."""
-        s, rows, out = self.batch.spans, self.row, self.output
+        rows, out = self.row, self.output
         client = self.ttft_client >= 0
         after_first = np.where(client, self.duration - self.ttft_client - self._tools(), self.engine_e2e - self.ttft_engine)
-        hidden = client & (self.engine < 0) & (_ints(s, "reasoning_tokens")[rows] > 0)
+        hidden = client & (self.engine < 0) & (self.batch.ints("reasoning_tokens")[rows] > 0)
         known = (self.ttft >= 0) & (out >= 2) & ~hidden & (after_first >= 0) & ~self.failed
         self.tpot = np.where(known, after_first / np.maximum(out - 1, 1), np.nan)
         reasons = np.select([known, self.failed, self.ttft < 0, hidden, out < 0], ["", "failed", "no_first_token", "hidden_reasoning", "no_token_count"],
                             default="fewer_than_2_tokens")
         self.tpot_reason = pa.array(reasons.tolist(), mask=known)
-        chunks, span, worst = (_ints(s, c)[rows] for c in ("chunks", "chunk_span_ns", "chunk_gap_max_ns"))
+        chunks, span, worst = (self.batch.ints(c)[rows] for c in ("chunks", "chunk_span_ns", "chunk_gap_max_ns"))
         chunked = (chunks >= 2) & (out >= 2) & ~self.failed
         self.itl = np.where(chunked, span / np.maximum(out - 1, 1), np.nan)
         self.itl_max = np.where(chunked, worst, np.nan)
@@ -1031,7 +1047,7 @@ def _hidden_reasoning(calls: _Calls) -> Bools:
 def _usable(batch: _Batch) -> pa.Array:
     """Time from the request's start to the earliest `overrun.usable_answer` event."""
     paths = batch.paths
-    offset = _ints(batch.spans, "usable_ns")
+    offset = batch.ints("usable_ns")
     marked = np.flatnonzero(offset >= 0)
     first = np.full(len(paths.root), np.iinfo(np.int64).max)
     np.minimum.at(first, batch.trace[marked], paths.start[marked] + offset[marked])
@@ -1064,7 +1080,7 @@ def _token_sums(calls: _Calls, traces: int) -> dict[str, pa.Array]:
 def _tool_calls(batch: _Batch) -> Ints:
     """Tool spans per trace that no other tool span is in: neither the step of a graph that runs several, nor the two sides of one call over MCP."""
     paths = batch.paths
-    tool = (batch.role == cp.PLAIN) & (_ints(batch.spans, "stage") == cp.TOOL)
+    tool = (batch.role == cp.PLAIN) & (batch.ints("stage") == cp.TOOL)
     around = np.zeros(len(tool), dtype=bool)
     above = paths.parent[tool]
     for _ in range(4):
@@ -1101,11 +1117,11 @@ def _identity(batch: _Batch, calls: _Calls, answer: Ints, server: Bools) -> dict
         return s.column(column).combine_chunks().take(index)
 
     alone = batch.alone
-    status = _ints(s, "http_status")[root]
+    status = batch.ints("http_status")[root]
     failed = (_numpy(s, "status")[root] == _ERROR) | (status >= _HTTP_ERROR)
     if len(calls.row):
         failed |= (answer >= 0) & calls.failed[last]
-    flags, kind = _ints(s, "flags")[root], _numpy(s, "kind")[root]
+    flags, kind = batch.ints("flags")[root], _numpy(s, "kind")[root]
     remote = np.where((flags & _HAS_REMOTE) != 0, (flags & _IS_REMOTE) != 0, (kind == _SERVER) | (kind == _CONSUMER)) | alone
     model, provider = _of_calls(calls, "model", answer, len(root)), _of_calls(calls, "provider", answer, len(root))
     name = of("name", rows)
@@ -1131,8 +1147,8 @@ def _routes(batch: _Batch) -> pa.Array:
     """
     rows = pa.array(batch.paths.root)
     told, name = (batch.spans.column(c).combine_chunks().take(rows) for c in ("route", "name"))
-    routes = pc.coalesce(told, pc.if_else(pa.array(batch.alone), pa.scalar(None, pa.string()), name))
-    return pc.replace_substring_regex(routes, "(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", "*")
+    routes = pc.coalesce(told, pc.if_else(pa.array(batch.alone), pa.scalar(None, pa.string()), name)).dictionary_encode()
+    return pc.replace_substring_regex(routes.dictionary, "(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", "*").take(routes.indices)
 
 
 def _of_calls(calls: _Calls, column: str, answer: Ints, traces: int) -> pa.Array:

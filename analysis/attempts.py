@@ -63,10 +63,11 @@ def follow(operation: pa.Array, asked: Ints, role: Ints, counts: Ints, parent: I
     encoded = operation.dictionary_encode()
     words = encoded.dictionary.to_pylist()
     code = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    pair = np.stack([code[inner], code[parent[inner]]], axis=1) if len(inner) else np.zeros((0, 2), dtype=np.int64)
-    distinct, which = np.unique(pair, axis=0, return_inverse=True)
-    steps = np.array([a >= 0 and b >= 0 and words[a].startswith(words[b] + ".") for a, b in distinct.tolist()], dtype=bool)
-    step = steps[which.reshape(-1)] if len(inner) else np.zeros(0, dtype=bool)
+    known = len(words) + 1
+    pair = pa.array((code[inner] + 1) * known + code[parent[inner]] + 1).dictionary_encode()
+    distinct = [divmod(both, known) for both in pair.dictionary.to_pylist()]
+    steps = np.array([a > 0 and b > 0 and words[a - 1].startswith(words[b - 1] + ".") for a, b in distinct], dtype=bool)
+    step: Bools = steps[pair.indices.to_numpy()]
     single[inner[step]] = True
     stepwise = np.zeros(len(parent), dtype=bool)
     stepwise[inner[step | (role[parent[inner]] == cp.LLM) | (counts[parent[inner]] > 1)]] = True
@@ -140,11 +141,11 @@ def _engines(made: Attempts, spans: pa.Table, paths: Paths, at: Ints) -> None:
     """
     rows = np.flatnonzero((paths.role == cp.ENGINE) & (paths.call >= 0) & (paths.call != np.arange(len(paths.call))))
     rows = rows[at[paths.call[rows]] >= 0]
-    calls, counts = np.unique(paths.call[rows], return_counts=True)
-    if not (counts > 1).any():
+    calls = np.flatnonzero(np.bincount(paths.call[rows], minlength=1) > 1)
+    if not len(calls):
         return
     tokens = spans.column("output_tokens").fill_null(-1).to_numpy()
-    for call in calls[counts > 1].tolist():
+    for call in calls.tolist():
         mine = sorted(rows[paths.call[rows] == call].tolist(), key=lambda r: (paths.start[r], paths.end[r]))
         mine = [r for r in mine if tokens[r] != 1] if any(tokens[r] > 1 for r in mine) else mine
         if len(mine) > 1 and all(paths.end[a] <= paths.start[b] for a, b in itertools.pairwise(mine)):

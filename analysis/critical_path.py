@@ -47,6 +47,7 @@ ASYNC_NS = 1_000_000
 # Finding the tightest enclosing span of an orphan is quadratic; a trace with more orphans x spans than this attaches them to the root. Spans that outlive long
 # chains of parents climb no more steps than this, all together.
 MAX_ORPHAN_WORK = 4_000_000
+_FEW = 16  # children that are put into order one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def critical_paths(forest: Forest) -> Paths:
     root, depth = _resolve_parents(
         forest.bounds, parent, forest.true_root, forest.start, forest.end, forest.role, inferred
     )
-    topological = np.argsort(depth, kind="stable")
+    topological, _ = _grouped_by(depth, np.arange(n))
     start, end = forest.start.copy(), forest.end.copy()
     role, stage = forest.role.copy(), forest.stage.copy()
     shifted, clipped, skipped = (np.zeros(n, dtype=np.bool_) for _ in range(3))
@@ -136,10 +137,8 @@ def critical_paths(forest: Forest) -> Paths:
     _drop_unwaited(topological, root, forest.bounds, parent, start, end, role, skipped)
     _drop_cancelled(forest.bounds, parent, start, end, role, forest.cancelled, skipped)
     walked = np.flatnonzero((parent >= 0) & ~skipped)
-    # Last-finishing child first. Equal ends: the call that answered (a loser of a race is cancelled as the winner ends), then the one that started later,
-    # which is nearer to the parent's continuation.
-    children = walked[np.lexsort((-start[walked], ~forest.has_tokens[walked], -end[walked], parent[walked]))]
-    first_child = np.searchsorted(parent[children], np.arange(n + 1))
+    children, first_child = _grouped_by(parent, walked)
+    _last_first(children, first_child, start, end, forest.has_tokens)
     capacity = int((np.diff(first_child) + 1).sum() * 6 + 16)
     pieces = _walk(
         root,
@@ -158,6 +157,52 @@ def critical_paths(forest: Forest) -> Paths:
         capacity,
     )
     return Paths(parent, start, end, role, stage, inferred, shifted, clipped, skipped, call, engine, root, *pieces)
+
+
+@njit(cache=True, nogil=True)
+def _grouped_by(keys, rows):
+    """The rows by their keys (not negative, below their number), else in their order, and where each key's begin: one more than there are keys."""
+    first = np.zeros(len(keys) + 1, dtype=np.int64)
+    for row in rows:
+        first[keys[row] + 1] += 1
+    first = np.cumsum(first)
+    free = first.copy()
+    order = np.empty(len(rows), dtype=np.int64)
+    for row in rows:
+        order[free[keys[row]]] = row
+        free[keys[row]] += 1
+    return order, first
+
+
+@njit(cache=True, nogil=True)
+def _last_first(children, first_child, start, end, has_tokens):
+    """Order the children of each parent, in place: the last-finishing one first. Of equal ends the call that answered (a loser of a race is cancelled as the
+    winner ends), then the one that started later, which is nearer to the parent's continuation."""
+    for parent in range(len(first_child) - 1):
+        a, b = first_child[parent], first_child[parent + 1]
+        if b - a > _FEW:
+            rows = children[a:b].copy()
+            rows = rows[np.argsort(-start[rows], kind="mergesort")]
+            rows = rows[np.argsort(~has_tokens[rows], kind="mergesort")]
+            children[a:b] = rows[np.argsort(-end[rows], kind="mergesort")]
+            continue
+        for at in range(a + 1, b):
+            row = children[at]
+            to = at
+            while to > a and _goes_before(row, children[to - 1], start, end, has_tokens):
+                children[to] = children[to - 1]
+                to -= 1
+            children[to] = row
+
+
+@njit(cache=True, nogil=True)
+def _goes_before(row, other, start, end, has_tokens):
+    """See `_last_first`."""
+    if end[row] != end[other]:
+        return end[row] > end[other]
+    if has_tokens[row] != has_tokens[other]:
+        return has_tokens[row]
+    return start[row] > start[other]
 
 
 @njit(cache=True, nogil=True)

@@ -95,8 +95,9 @@ def pairs_by_time(rows: Ints, told: Told) -> list[Pair]:
 
 def _in_order(rows: Ints, told: Told, *keys: Ints) -> Ints:
     """The rows of processes whose calls come from more than one scope (seldom any), by process, `keys` and start."""
-    pair = np.unique(np.stack([told.process[rows], told.scope[rows]], axis=1), axis=0)
-    places, scopes = np.unique(pair[:, 0], return_counts=True)
+    scopes_of = int(told.scope[rows].max(initial=0)) + 1
+    pair = pc.unique(pa.array(told.process[rows] * scopes_of + told.scope[rows])).to_numpy()
+    places, scopes = np.unique(pair // scopes_of, return_counts=True)
     rows = rows[np.isin(told.process[rows], places[scopes > 1])]
     order: Ints = rows[np.lexsort((told.start[rows], *(key[rows] for key in keys), told.process[rows]))]
     return order
@@ -190,12 +191,12 @@ def repeats(rows: Ints, told: Told) -> Ints:
     """Rows of calls that the same scope tells of once more, neither in the other: with one response id and one start, and for longer (LiteLLM 1.55 to 1.60, of
     streams: as the last chunk came, and when it had counted); or within a moment at both ends, with equal counts, and deeper in what the first is in as well
     (OpenInference's LangChain 0.1.12 in agents: its handler is there twice)."""
-    named = rows[told.response[rows] >= 0]
+    named = _not_alone(rows[told.response[rows] >= 0], told.response)
     order = named[np.lexsort((told.end[named], told.start[named], told.response[named]))]
     one, other = order[:-1], order[1:]
     same = (told.response[one] == told.response[other]) & (told.start[one] == told.start[other])
     shorter = [a for a, b in _of_one_scope(one[same], other[same], told) if not (is_below(a, b, told.parent) or is_below(b, a, told.parent))]
-    inside = rows[told.parent[rows] >= 0]
+    inside = _not_alone(rows[told.parent[rows] >= 0], told.trace)
     order = inside[np.lexsort((told.start[inside], told.trace[inside]))]
     one, other = order[:-1], order[1:]
     near = (told.trace[one] == told.trace[other]) & (told.start[other] - told.start[one] <= MOMENT_NS) & (np.abs(told.end[other] - told.end[one]) <= MOMENT_NS)
@@ -210,6 +211,12 @@ def repeats(rows: Ints, told: Told) -> Ints:
     return np.array(shorter + beside, dtype=np.int64)
 
 
+def _not_alone(rows: Ints, of: Ints) -> Ints:
+    """The rows that have something (codes, not negative) in common with another one of them."""
+    alike: Ints = rows[np.bincount(of[rows], minlength=1)[of[rows]] > 1]
+    return alike
+
+
 def _of_one_scope(one: Ints, other: Ints, told: Told) -> list[tuple[int, int]]:
     same = (told.process[one] == told.process[other]) & (told.scope[one] == told.scope[other])
     return list(zip(one[same].tolist(), other[same].tolist(), strict=True))
@@ -217,6 +224,7 @@ def _of_one_scope(one: Ints, other: Ints, told: Told) -> list[tuple[int, int]]:
 
 def groups_by_id(rows: Ints, told: Told) -> list[list[int]]:
     """Groups of rows that share a response id at the same time."""
+    rows = _not_alone(rows, told.response)
     rows = rows[~np.isin(told.response[rows], _of_many(rows, told))]
     order = rows[np.lexsort((told.start[rows], told.response[rows]))]
     one, other = order[:-1], order[1:]
@@ -293,8 +301,7 @@ def share(spans: pa.Table, parent: Ints, role: Ints, start: Ints, end: Ints) -> 
     """
     inner = np.flatnonzero((role == cp.LLM) & (parent >= 0))
     inner = inner[role[parent[inner]] == cp.LLM]
-    outer, counts = np.unique(parent[inner], return_counts=True)
-    inner = inner[np.isin(parent[inner], outer[counts == 1])]
+    inner = inner[np.bincount(parent[inner], minlength=1)[parent[inner]] == 1]
     inner = inner[2 * (end - start)[inner] >= (end - start)[parent[inner]]]
     if not len(inner):
         return spans

@@ -122,6 +122,16 @@ def test_the_compiled_walk_agrees_with_the_slow_one(nodes: list[Node]) -> None:
     assert pieces_of(paths) == expected.pieces
 
 
+@pytest.mark.parametrize("children", [17, 60])
+def test_of_many_children_that_end_together_the_same_one_is_on_the_path(children: int) -> None:
+    random = np.random.default_rng(children)
+    for _ in range(20):
+        begin, length, tokens = random.integers(0, 9, children), random.integers(0, 9, children), random.integers(0, 2, children)
+        told = zip(begin.tolist(), length.tolist(), tokens.tolist(), strict=True)
+        nodes = [Node(0, 20, true_root=True), *(Node(at, at + took, parent=0, stage=cp.TOOL, tokens=bool(counts)) for at, took, counts in told)]
+        assert pieces_of(critical_paths(forest(nodes))) == reference(copy.deepcopy(nodes)).pieces
+
+
 @SETTINGS
 @given(st.lists(traces(most=8), min_size=2, max_size=4))
 def test_a_trace_does_not_care_for_its_neighbours(many: list[list[Node]]) -> None:
