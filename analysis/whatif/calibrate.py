@@ -53,8 +53,8 @@ _WARM_S, _COLD = (10.0, 30.0, 90.0, 270.0), (0.5, 1.5, 5.0)
 _WARMING: Final = 60
 # A regression on mean batches sees less of a jump than there is: by how much more is tried as well; own default.
 _SMEARED: Final = 1.6
-# Batch sizes that are tried as a knee, and how many on either side of the best in the end.
-_SIZES, _BESIDE = 24, 3
+# Batch sizes that are tried as a knee, those around the best from which it is looked for anew (as parts of it), and the steps of that; own defaults.
+_SIZES, _AROUND, _CLIMB = 24, (0.75, 1.0, 1.3), (4, 2, 1, 1)
 # Weight of the quantiles when a first fit does not pass the gate; own default.
 _INSIST: Final = 5.0
 # Pulls coefficients that the data does not settle towards those of the regression, too weakly to move the others: past capacity the replay alone
@@ -132,13 +132,13 @@ def fit(
     setup, at = (setup, search.from_starts(Replay(part, inside), setup, FIRST)[0]) if setup is not None else search.settings(progress)
     for _ in range(2):
         setup = replace(setup, speed=_speeds(part, setup, costs_of(at), ~cold))
-        at, worth = search.minimise(Replay(part, inside), setup, at, 0.25, LAST)
+        at, _ = search.minimise(Replay(part, inside), setup, at, 0.25, LAST)
         # Costs that were fitted as if all replicas were alike have taken a part of a slow one's time: with its speed known it is told apart once more.
         if max(setup.speed) < UNEVEN * min(setup.speed):
             break
     # Only then: a slow replica's calls look like those of large batches.
     if not known:
-        setup, at = search.bent(setup, at, worth)
+        setup, at = search.bent(setup, at)
     if part is not pool:
         at, _ = search.minimise(Replay(pool, every[~_joined(pool)[every]]), setup, at, 0.1, POLISH)
     if cold.any():
@@ -240,7 +240,7 @@ class _Search:
         progress(0.5)
         return setup, at
 
-    def bent(self, setup: Setup, at: FloatArray, worth: float) -> tuple[Setup, FloatArray]:
+    def bent(self, setup: Setup, at: FloatArray) -> tuple[Setup, FloatArray]:
         """The setup with a batch size above which steps take longer, where that lowers the error clearly."""
         found = knee(self._pool, np.unique(self._rows))
         if found is None:
@@ -249,20 +249,40 @@ class _Search:
         start = np.maximum(_log(read), self._starts[0] - np.log(10.0))
         # Mean batches smear a jump: where it lies is seen in the replay alone.
         sizes = np.unique(np.geomspace(least, most, _SIZES).round().astype(np.int64)).tolist()
-        jump = min((replace(setup, knee=size, knee_s=more_s) for size in sizes), key=lambda one: self._replay.error(one, costs_of(start)))
-        tried = [(replace(jump, knee_s=more_s * more), one) for more in (1.0, _SMEARED) for one in (at, start)]
-        bent, near, error = min(((one, *self.minimise(self._replay, one, point, 0.4, ALTERNATIVE)) for one, point in tried), key=lambda one: one[2])
-        if error >= BETTER * worth:
-            return setup, at
+        size = min(sizes, key=lambda size: self._replay.error(replace(setup, knee=size, knee_s=more_s), costs_of(start)))
 
-        def both(point: FloatArray) -> tuple[Setup, Costs]:
-            return replace(bent, knee_s=float(np.exp(point[-1]))), costs_of(point[:-1])
+        def bent(point: FloatArray, size: int) -> tuple[Setup, Costs]:
+            return replace(setup, knee=size, knee_s=float(np.exp(point[-1]))), costs_of(point[:-1])
 
-        widths, evaluations = np.full(len(near) + 1, 0.25), max(LEAST_EVALUATIONS, round(LAST * self._effort))
-        point, _ = minimise(lambda point: self._replay.error(*both(point)), np.append(near, np.log(bent.knee_s)), widths, evaluations)
-        bent, costs = both(point)
-        beside = [replace(bent, knee=max(1, bent.knee + shift)) for shift in range(-_BESIDE, _BESIDE + 1)]
-        return min(beside, key=lambda one: self._replay.error(one, costs)), point[:-1]
+        def fitted(point: FloatArray, size: int, evaluations: int) -> tuple[float, int, FloatArray]:
+            """The coefficients and the jump for a knee of this size: its error, the size and the point."""
+            widths, most = np.full(len(point), 0.25), max(LEAST_EVALUATIONS, round(evaluations * self._effort))
+            found, error = minimise(lambda point: self._replay.error(*bent(point, size)), point, widths, most)
+            return error, size, found
+
+        around = {max(1, round(part * size)) for part in _AROUND}
+        tried = (fitted(np.append(one, np.log(more_s * _SMEARED)), near, ALTERNATIVE) for near in sorted(around) for one in (at, start))
+        best = min(tried, key=_error)
+        plain = self._plain(setup, at)
+        if best[0] < plain[0]:
+            # Each size has coefficients of its own that suit it and hide the next one: climb with theirs, in steps that shrink.
+            for step in _CLIMB:
+                beside = min((fitted(best[2], max(1, best[1] + way * step), ALTERNATIVE) for way in (-1, 1)), key=_error)
+                best = min(best, beside, key=_error)
+            best = min(best, fitted(best[2], best[1], LAST), key=_error)
+            plain = min(plain, self._plain(setup, best[2][:-1]), key=lambda one: one[0])
+        if best[0] < BETTER * plain[0]:
+            return bent(best[2], best[1])[0], best[2][:-1]
+        return setup, plain[1]
+
+    def _plain(self, setup: Setup, at: FloatArray) -> tuple[float, FloatArray]:
+        """The error without a knee, and the coefficients, after as deep a search: what that finds is no knee."""
+        point, _ = self.minimise(self._replay, setup, at, 0.25, LAST)
+        return self._replay.error(setup, costs_of(point)), point
+
+
+def _error(found: tuple[float, int, FloatArray]) -> float:
+    return found[0]
 
 
 def _schedulers(pool: Pool) -> Iterator[Callable[[Setup], Setup]]:

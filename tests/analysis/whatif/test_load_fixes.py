@@ -103,6 +103,13 @@ def test_the_knee_of_the_batch_is_found_and_a_limit_below_it_pays() -> None:
     assert answer.predicted.after == pytest.approx(true, rel=0.2)
 
 
+def test_a_knee_that_few_steps_reach_is_found() -> None:
+    # Thirty run at once at the most; least squares over mean batches put the jump elsewhere, and the coefficients that suit that size hide the right one.
+    [engine], why = recorded(arrivals(600, rate=6.0, seed=7), Setup(knee=24, knee_s=0.015)).engines
+    assert why is None
+    assert abs(engine.setup.knee - 24) <= 1
+
+
 def test_a_cold_replica_is_simulated_warm() -> None:
     # The second of two replicas joins after 25 s, six times as slow at first; a router sends calls to the one with fewest in flight.
     came, cold = replace(arrivals(600, rate=9.0, seed=5), replica=np.full(600, -1)), Setup(
