@@ -32,10 +32,11 @@ _SLOW = re.compile(r"time.?out|deadline|cancel|abort|disconnect|\b(?:408|499|504
 @dataclass(frozen=True, slots=True)
 class Retried:
     """Failed attempts that are calls in spans of their own: `later[row]` is the row of the attempt that followed, -1 for any other row; `single`
-    are the rows of calls of which every attempt would be a span."""
+    are the rows of calls of which every attempt would be a span; `outermost[row]` is the outermost of the spans that tell of this call alone."""
 
     later: Ints
     single: Bools
+    outermost: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,42 @@ def follow(operation: pa.Array, asked: Ints, role: Ints, counts: Ints, parent: I
     by its number in `counts` (LiteLLM's proxy), or that were `asked` for under one id (LiteLLM's; -1 for none).
 
     A failed one that is followed by another of the same operation (or id) under the same parent was tried again: within one such parent, a failed step
-    ends everything else. So was one that is followed by a call which says that it is no first attempt.
+    ends everything else. So was one that is followed by a call which says that it is no first attempt. A call that several instrumentations tell of in
+    spans within each other stands where the outermost of them does.
     """
+    outermost = _outermost(calls, role, parent)
+    if (outermost[calls] == calls).all():
+        return Retried(*_follow(operation, asked, role, counts, parent, calls, failed, start, end), outermost)
+    stands, of = outermost[calls], np.full(len(parent), -1, dtype=np.int64)
+    of[stands] = calls
+    asked, counts, failed = (values.copy() for values in (asked, counts, failed))
+    asked[stands], counts[stands], failed[stands] = asked[calls], counts[calls], failed[calls]
+    later, single = _follow(operation, asked, role, counts, parent, stands, failed, start, end)
+    mine = Retried(np.full_like(later, -1), np.zeros_like(single), outermost)
+    mine.later[calls], mine.single[calls] = np.where(later[stands] >= 0, of[later[stands]], -1), single[stands]
+    return mine
+
+
+def _outermost(calls: Ints, role: Ints, parent: Ints) -> Ints:
+    """Per row itself; per call the outermost of the spans around it, one in the other, that tell of a model call and of no other one."""
+    out = np.arange(len(parent))
+    above = np.where((parent >= 0) & (role[parent] == cp.LLM), parent, -1)
+    if not (above[calls] >= 0).any():
+        return out
+    inside = np.zeros(len(parent), dtype=np.int64)
+    at = above[calls]
+    while (at >= 0).any():
+        np.add.at(inside, at[at >= 0], 1)
+        at = np.where(at >= 0, above[at], -1)
+    at = above[calls]
+    while len(calls := calls[alone := (at >= 0) & (inside[at] == 1)]):
+        out[calls] = at = at[alone]
+        at = above[at]
+    return out
+
+
+def _follow(operation: pa.Array, asked: Ints, role: Ints, counts: Ints, parent: Ints, calls: Ints, failed: Bools, start: Ints, end: Ints,
+            ) -> tuple[Ints, Bools]:
     later = np.full(len(parent), -1, dtype=np.int64)
     single = np.zeros(len(parent), dtype=bool)
     inner = calls[parent[calls] >= 0]
@@ -74,14 +109,14 @@ def follow(operation: pa.Array, asked: Ints, role: Ints, counts: Ints, parent: I
     _without_id(later, single, code, counts, parent, inner[~stepwise[inner] & (asked[inner] < 0)], failed, start, end)
     inner = inner[stepwise[inner] | (asked[inner] >= 0)]
     if len(inner) < 2:
-        return Retried(later, single)
+        return later, single
     same = np.where((asked >= 0) & ~stepwise, len(words) + asked, code)
     order = inner[np.lexsort((start[inner], same[inner], parent[inner]))]
     one, other = order[:-1], order[1:]
     again = (parent[one] == parent[other]) & (same[one] == same[other]) & failed[one] & (start[other] >= end[one])
     later[one[again]] = other[again]
     single[other[again]] = True
-    return Retried(later, single)
+    return later, single
 
 
 def _without_id(later: Ints, single: Bools, code: Ints, counts: Ints, parent: Ints, calls: Ints, failed: Bools, start: Ints, end: Ints) -> None:
@@ -102,7 +137,8 @@ def _without_id(later: Ints, single: Bools, code: Ints, counts: Ints, parent: In
 def waits(retried: Retried, parent: Ints, start: Ints, end: Ints) -> list[tuple[int, int, int]]:
     """(parent row, from, to): the pauses between an attempt and the next one, which nobody worked in."""
     rows = np.flatnonzero(retried.later >= 0)
-    return [(int(parent[r]), int(end[r]), int(start[retried.later[r]])) for r in rows.tolist()]
+    last, next_ = retried.outermost[rows], retried.outermost[retried.later[rows]]
+    return list(zip(parent[last].tolist(), end[last].tolist(), start[next_].tolist(), strict=True))
 
 
 def count(spans: pa.Table, paths: Paths, retried: Retried, rows: Ints, engine: Ints, first: tuple[Ints, Ints], last: dict[int, int]) -> Attempts:

@@ -57,6 +57,19 @@ def test_a_failed_call_beside_another_is_no_attempt_of_it_unless_their_parent_sa
     assert told(root(1000), failed, chat(3, 300, 900)) == [NOTHING] * 2
 
 
+@pytest.mark.parametrize("first", [
+    [chat(3, 100, 200, 2, out=None, status=ERROR)],
+    [chat(3, 100, 200, 2, out=None, status=ERROR), chat(4, 110, 190, 3, out=None, status=ERROR, scope="client")],
+    [chat(3, 100, 200, 2, out=None, status=ERROR), chat(4, 110, 190, 3, out=7, status=ERROR, scope="client")]])
+def test_attempts_that_several_instrumentations_tell_of_within_each_other_are_one_call(first: list[Made]) -> None:
+    """A framework's call around a router's, one per attempt, each around its client's (DSPy, LiteLLM and OpenAI instrumented at once)."""
+    again = chat(5, 400, 890, 2, out=5, scope="router"), chat(6, 410, 880, 5, out=5, scope="client")
+    requests, calls = assembled(root(1000), chat(2, 50, 900, 1, out=None, scope="framework"), *first, *again)
+    [call] = calls
+    assert (call["span_id"], call["error"], call["attempts"], call["attempts_source"], call["retry_cause"]) == (6, False, 2, "span", "error")
+    assert requests[0]["queue_ns"] == 200 * MS
+
+
 def http(id: int, start: float, end: float, status: int, parent: int = 2) -> Made:
     return Made(id, "POST", start, end, parent, kind=CLIENT, attributes={"http.request.method": "POST", "http.response.status_code": status})
 
