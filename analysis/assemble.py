@@ -35,6 +35,7 @@ _HAS_REMOTE, _IS_REMOTE = 0x100, 0x200
 _HTTP_OK, _HTTP_ERROR = 200, 400
 # From one engine's last token of a prefill to the other's first look at the request: the cache is sent meanwhile.
 MAX_HANDOVER_NS = 30_000_000_000
+_TOOLS_WITHIN = 4  # spans from a tool up to the one that stands for it
 _NESTED = 8  # spans between a chain's step and the model call in it
 _MOST_AT_ONCE = 32  # calls of a trace among which one is looked for: among more nothing tells which it is, and all of them would be compared with all
 # Steps that may be sent over HTTP by a task beside them, and how much of what the server does for one lies within it: it may end after the step has its answer.
@@ -968,7 +969,8 @@ def _requests(batch: _Batch, calls: _Calls) -> pa.Table:
         **_identity(batch, calls, answer, server),
         **_first_tokens(batch, calls, answer),
         **_token_sums(calls, traces),
-        "start_ns": paths.start[root], "e2e_ns": stage_ns.sum(axis=1), "llm_calls": count.astype(np.int32), "tool_calls": _tool_calls(batch).astype(np.int32),
+        "start_ns": paths.start[root], "e2e_ns": stage_ns.sum(axis=1), "llm_calls": count.astype(np.int32),
+        "tool_calls": _tool_calls(batch, calls).astype(np.int32),
         "attempts": _attempts_of(calls, count), "truncated": _truncated(calls, traces),
         "spans": np.diff(batch.bounds).astype(np.int32), "inferred_ns": _inferred(batch), "wait_user_ns": wait_ns,
         "clipped_spans": np.bincount(batch.trace[paths.clipped & ~paths.skipped], minlength=traces).astype(np.int32),
@@ -1077,16 +1079,23 @@ def _token_sums(calls: _Calls, traces: int) -> dict[str, pa.Array]:
     return out
 
 
-def _tool_calls(batch: _Batch) -> Ints:
-    """Tool spans per trace that no other tool span is in: neither the step of a graph that runs several, nor the two sides of one call over MCP."""
+def _tool_calls(batch: _Batch, calls: _Calls) -> Ints:
+    """Tool spans per trace, without those around others: the step of a graph that runs several, the client's side of a call over MCP. One that makes model
+    calls of its own beside the tools in it is a call too: an agent that is another's tool."""
     paths = batch.paths
-    tool = (batch.role == cp.PLAIN) & (batch.ints("stage") == cp.TOOL)
+    tool = (batch.role == cp.PLAIN) & (_ints(batch.spans, "stage") == cp.TOOL)
     around = np.zeros(len(tool), dtype=bool)
     above = paths.parent[tool]
-    for _ in range(4):
+    for _ in range(_TOOLS_WITHIN):
         above = above[above >= 0]
         around[above] = True
         above = paths.parent[above]
+    around &= tool
+    if around.any():
+        above = paths.parent[calls.row]
+        while (on := (above >= 0) & ~tool[above]).any():
+            above = np.where(on, paths.parent[above], above)
+        around[above[above >= 0]] = False
     return np.bincount(batch.trace[tool & ~around], minlength=len(paths.root))
 
 

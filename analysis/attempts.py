@@ -64,7 +64,7 @@ def follow(operation: pa.Array, asked: Ints, role: Ints, counts: Ints, parent: I
         return Retried(*_follow(operation, asked, role, counts, parent, calls, failed, start, end), outermost)
     stands, of = outermost[calls], np.full(len(parent), -1, dtype=np.int64)
     of[stands] = calls
-    asked, counts, failed = (values.copy() for values in (asked, counts, failed))
+    asked, counts, failed = asked.copy(), counts.copy(), failed.copy()
     asked[stands], counts[stands], failed[stands] = asked[calls], counts[calls], failed[calls]
     later, single = _follow(operation, asked, role, counts, parent, stands, failed, start, end)
     mine = Retried(np.full_like(later, -1), np.zeros_like(single), outermost)

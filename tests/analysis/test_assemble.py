@@ -616,6 +616,8 @@ def tool(id: int, start: float, end: float, parent: int, **more: Any) -> Made:
     ([tool(3, 10, 90, 1)], 1),
     ([Made(2, "tools", 10, 90, 1, attributes={"openinference.span.kind": "CHAIN"}), *(tool(i, 10, 90, 2) for i in (3, 4, 5))], 3),
     ([tool(3, 10, 90, 1), Made(4, "tools/call", 20, 80, 3, attributes={"mcp.method.name": "tools/call"})], 1),
+    ([tool(3, 10, 90, 1), tool(4, 20, 80, 3), Made(5, "agent", 30, 70, 4), chat(6, 30, 40, 5), tool(7, 40, 60, 5), tool(8, 40, 60, 7), chat(10, 60, 70, 5)], 2),
+    ([tool(3, 10, 90, 1), tool(4, 20, 80, 3), chat(5, 30, 40, 4), tool(6, 20, 80, 3), tool(7, 40, 60, 6), chat(8, 60, 70, 6)], 3),
     ([tool(3, 10, 50, 1), tool(4, 50, 90, 1)], 2)])
 def test_a_tool_that_several_spans_tell_of_was_called_once(tools: list[Made], n: int) -> None:
     assert request_of(root(1000), *tools, chat(9, 100, 900))["tool_calls"] == n
