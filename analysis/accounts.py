@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from analysis.latency import FloatArray
-from analysis.window import Window, filter_of, query
+from analysis.window import Window, answers, filter_of
 
 # How the clients' cancellations are named by the frameworks that record them, lower case.
 ABANDONED: Final = re.compile(r"cancel|abort|disconnect|client closed|generatorexit|brokenpipe|broken pipe|econnreset|connection reset")
@@ -96,13 +96,13 @@ def _ratio(marks: pl.Series, weights: FloatArray | None) -> float | None:
 
 def retries(con: duckdb.DuckDBPyConnection, window: Window) -> Retries:
     """Return the account of retries over the model calls of a window."""
-    counts = con.sql(query("attempts"), params=filter_of(window)).pl().to_dicts()[0]
+    counts = answers(con, "attempts", filter_of(window))[0]
     fields = ("wasted_ms", "wasted_tokens", "on_slow", "on_error")
     if counts["calls"] == 0:
         return Retries(attempts=None, wasted_ms=None, wasted_tokens=None, on_slow=None, on_error=None,
                        reasons=dict.fromkeys(("attempts", *fields), "no model call in the window"))
     # Without a failed call nothing was replaced by another call, and the look at whole traces is spared.
-    replaced = con.sql(query("retries"), params=filter_of(window)).pl().to_dicts()[0] if counts["failed"] else _NOTHING_LOST
+    replaced = answers(con, "retries", filter_of(window))[0] if counts["failed"] else _NOTHING_LOST
     inside = {
         "wasted": counts["inside"], "wasted_ms": counts["inside_ms"], "wasted_tokens": counts["inside_tokens"], "tokens_unknown": counts["inside_unknown"],
         "on_slow": counts["inside_slow"], "on_error": counts["inside"] - counts["inside_slow"]}

@@ -58,7 +58,7 @@ def _choose(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> Ch
         return None
     if asked == "previous":
         return Chosen(_load(con, frame, start - (end - start), start), "previous: the equal span just before")
-    oldest = con.sql(query("oldest_before"), params={"start": start}).fetchall()[0][0]
+    oldest = con.execute(query("oldest_before"), {"start": start}).fetchall()[0][0]
     if oldest is None:
         return None
     for days in DAYS_BACK if end - start <= _DAY else ():  # a window longer than a day has no same hours

@@ -128,4 +128,4 @@ def crossed(con: duckdb.DuckDBPyConnection, frame: RequestFrame, onset: datetime
 
 def _spender(con: duckdb.DuckDBPyConnection, trace_ids: list[str], stage: str) -> tuple[str, str] | None:
     spans = load_stage_spans(con, trace_ids, stage)
-    return None if spans.is_empty() else (str(spans["service"][0]), str(spans["name"][0]))
+    return (str(spans[0]["service"]), str(spans[0]["name"])) if spans else None

@@ -83,7 +83,7 @@ def _length_step(lengths: tuple[FloatArray, float | None] | None) -> Step:
     if lengths is None or not len(lengths[0]):
         return Step(step=step, status="unknown", detail="output tokens are not recorded")
     tokens, share = lengths
-    usual, most = (float(np.percentile(tokens, p)) for p in (50.0, 95.0))
+    usual, most = (quantile(tokens, p) for p in (0.5, 0.95))
     detail = f"output tokens P50 {usual:,.0f}, P95 {most:,.0f} (n {len(tokens):,})"
     detail += f"; decode is {say_ratio(share)} of the excess" if share is not None else ""
     return Step(step=step, status="fail" if share is not None and share >= MOST_BY_LENGTH else "pass", detail=detail)

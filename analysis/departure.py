@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from analysis.budget import FloatArray
 from analysis.incident import MIN_ONSET_SIDE, in_time, split
+from analysis.latency import sorted_quantile
 
 IntArray = npt.NDArray[np.int64]
 
@@ -36,7 +37,8 @@ def departure(start_us: IntArray, values: FloatArray, onset_us: int) -> int | No
     if until < first + MIN_ONSET_SIDE:
         return None
     known = value[:until]
-    found = [_split(known > float(np.quantile(known[:first], level)), first) for level in LEVELS]
+    before = np.sort(known[:first])
+    found = [_split(known > sorted_quantile(before, level), first) for level in LEVELS]
     places = [place for place in found if place is not None]
     return int(start[min(places)]) if places else None
 

@@ -228,10 +228,11 @@ def diagnose(
     judged = judge(frame.rows, slo)
     good = goodput(judged, frame.seconds, weights_of(frame.rows))
     left = by_choice(frame.rows, slo, None if baseline is None else baseline.frame.rows)
-    stop = _without_latency(frame, slo, judged, good, baseline, left)
+    metric = judged_metric(judged, frame.rows, slo)
+    stop = _without_latency(frame, slo, judged, good, baseline, left, metric)
     if stop is not None:
         return Diagnosed(stop, good, _named_baseline(baseline), [], [], checklist(frame, slo, None), {})
-    facts = _facts(frame, slo, judged, good, baseline, budgets, left, with_findings=with_findings)
+    facts = _facts(frame, slo, judged, good, metric, baseline, budgets, left, with_findings=with_findings)
     rows = stage_rows(
         facts.times,
         facts.budgets,
@@ -299,9 +300,9 @@ def judged_metric(judged: Judged, rows: pl.DataFrame, slo: Slo) -> str | None:
 
 
 def _without_latency(
-    frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, baseline: Chosen | None, left: BoolArray
+    frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, baseline: Chosen | None, left: BoolArray, metric: str | None
 ) -> Verdict | None:
-    """Return the verdict where latency is not the question: no or lost traffic, failing, or too little to judge; `left` as in `_Facts`."""
+    """Return the verdict where latency is not the question: no or lost traffic, failing, or too little to judge `metric`; `left` as in `_Facts`."""
     lost = _traffic_lost(frame, baseline)
     if lost is not None:
         return lost
@@ -326,7 +327,6 @@ def _without_latency(
     if failed.sum() >= MIN_BREACHING and wilson(int(failed.sum()), int(lasting.sum()), Z_ONE_SIDED)[0] > allowed and not clearly_below(
             judged.good[answered], slo.goodput_target):
         return _failing(frame, judged, good, failed, allowed)
-    metric = judged_metric(judged, frame.rows, slo)
     known = int(judged.known[metric].sum()) if metric else 0
     needed = min_n(slo.percentile)
     if metric is None or known < needed:
@@ -399,13 +399,14 @@ def _facts(
     slo: Slo,
     judged: Judged,
     good: Goodput,
+    metric: str | None,
     baseline: Chosen | None,
     configured: Configured | None,
     left: BoolArray,
     *,
     with_findings: bool,
 ) -> _Facts:
-    metric = judged_metric(judged, frame.rows, slo) or next(iter(slo.limits()))
+    metric = metric or next(iter(slo.limits()))
     limit_ms = slo.limits()[metric]
     wanted = frame.rows.columns if with_findings else _numbers(metric)
     budgets = budgets_for(slo, metric, configured)
@@ -467,7 +468,9 @@ def _tails(
     if tail is None:
         raise AssertionError("a metric is judged only where requests carry it")
     slow = np.flatnonzero((values > limits_ms) & since)
-    return tail, attribute_slow(values, times, slow, int(since.sum()), limit_ms=limits_ms, baseline=against, ordered=ordered) if len(slow) else tail
+    if not len(slow):
+        return tail, tail
+    return tail, attribute_slow(values, times, slow, int(since.sum()), limit_ms=limits_ms, baseline=against, ordered=ordered, noise=tail.noise_z)
 
 
 def _against_earlier(facts: _Facts) -> _Facts | None:
@@ -566,7 +569,8 @@ def _beside(
         frame = replace(facts.frame, rows=facts.frame.rows.filter(pl.Series(kept)))
         rest = judge(frame.rows, facts.slo)
         good = goodput(rest, frame.seconds, weights_of(frame.rows))
-        other = _facts(frame, facts.slo, rest, good, baseline, budgets, facts.left[kept], with_findings=True)
+        judged_now = judged_metric(rest, frame.rows, facts.slo)
+        other = _facts(frame, facts.slo, rest, good, judged_now, baseline, budgets, facts.left[kept], with_findings=True)
         if other.metric == metric:
             named = {one.finding.rule for one in found}
             found += [one for one in run_rules(_case(other, lookups, coverage), rules()).causes if one.finding.rule not in named]

@@ -60,8 +60,8 @@ class Edges(msgspec.Struct, kw_only=True):
 def edges(con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, onset: datetime | None, requests: int) -> Edges:
     """Return the edges of [onset, end) against [start, onset); without an onset those of the whole window against each other."""
     every = max(1, math.ceil(requests / MOST_SPAN_REQUESTS))
-    found = con.sql(query("edges"), params={"start": start, "end": end, "onset": onset or start, "every": every}).pl()
-    rows = {(caller, callee, now): (n, gap) for caller, callee, now, n, gap in found.iter_rows() if n >= LEAST_ON_EDGE}
+    found = con.execute(query("edges"), {"start": start, "end": end, "onset": onset or start, "every": every}).fetchall()
+    rows = {(caller, callee, now): (n, gap) for caller, callee, now, n, gap in found if n >= LEAST_ON_EDGE}
     now = {key[:2]: value for key, value in rows.items() if key[2]}
     before = {key[:2]: value[1] for key, value in rows.items() if not key[2] and key[:2] in now}
     if onset is not None:

@@ -311,8 +311,7 @@ def _usual(rows: pl.DataFrame, column: str) -> int | None:
 
 def _shift(before: pl.DataFrame, after: pl.DataFrame, column: str, since: datetime) -> list[Changed]:
     """Return the value whose share of traffic grew most, if it grew by more than chance and by 10 points."""
-    old = dict(before.drop_nulls(column)[column].value_counts().iter_rows())
-    new = dict(after.drop_nulls(column)[column].value_counts().iter_rows())
+    old, new = (dict(part[column].drop_nulls().value_counts().iter_rows()) for part in (before, after))
     grown = {value: n / after.height - old.get(value, 0) / before.height for value, n in new.items() if value in old}
     value = max(grown, key=lambda name: grown[name], default=None)
     if value is None or grown[value] < MIX_POINTS or wilson(new[value], after.height)[0] <= wilson(old[value], before.height)[1]:

@@ -18,7 +18,7 @@ import polars as pl
 
 from analysis.errors import AnalysisError, nearest
 from analysis.finding import printable, say_rate, say_ratio
-from analysis.window import RequestFrame, filter_of, query
+from analysis.window import RequestFrame, answers, filter_of
 
 MILLION: Final = 1e6
 # Calls that must be priced before their sum stands for all: what is missing then is less than what prices leave open (batch discounts, taxes). Own default.
@@ -117,7 +117,7 @@ def cost(con: duckdb.DuckDBPyConnection, frame: RequestFrame, prices: Prices | N
         return out
     out.currency = prices.currency
     priced, calls = 0, 0
-    for row in con.sql(query("tokens"), params=filter_of(frame.window)).pl().to_dicts():
+    for row in answers(con, "tokens", filter_of(frame.window)):
         price = prices.of(row["model"])
         amount = None if price is None else price.of(row["input_tokens"], row["cached_tokens"], row["output_tokens"])
         calls += row["calls"]

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from analysis.finding import printable, say_count, say_ms, say_ratio
-from analysis.latency import min_n
+from analysis.latency import min_n, quantile
 from analysis.quality_calls import call_checks
 from analysis.quality_load import closed_loop
 from analysis.quality_metrics import metric_checks
@@ -130,7 +130,7 @@ def _waiting(frame: RequestFrame, slo: Slo) -> Check | None:
     waiting = waiting_at_end(frame)
     if waiting is None:
         wait, whole = frame.rows["queue_ms"].to_numpy(), frame.rows["e2e_ms"].to_numpy()
-        if n == 0 or np.percentile(wait, 95.0) < QUEUE_MATTERS * np.percentile(whole, 95.0):
+        if n == 0 or quantile(wait, 0.95) < QUEUE_MATTERS * quantile(whole, 0.95):
             return None
         detail = (
             "requests wait in a queue but no queue gauge tells how many were still waiting at the end: scrape /metrics"
@@ -160,14 +160,15 @@ def _samples(frame: RequestFrame, slo: Slo) -> Check | None:
 
 
 def _ttft_missing(frame: RequestFrame, slo: Slo) -> Check | None:
-    ok = _answered(frame)
-    if ok.is_empty():
+    answered = _answered(frame)
+    n = int(answered.sum())
+    if n == 0:
         return None
-    missing = ok["ttft_ms"].null_count()
-    share = missing / ok.height
+    missing = int((answered & frame.rows["ttft_ms"].is_null()).sum())
+    share = missing / n
     wanted = slo.ttft_ms is not None
     status: Grade = "ok" if share <= FEW else "fail" if wanted and share > MOST else "warn" if wanted else "ok"
-    detail = f"{missing:,} of {ok.height:,} successful requests carry no time to first token ({say_ratio(share)})"
+    detail = f"{missing:,} of {n:,} successful requests carry no time to first token ({say_ratio(share)})"
     if status != "ok":
         detail += ": stream the answers and use an instrumentation that records the first chunk, or drop the ttft limit"
     return Check(check="ttft_missing", status=status, detail=detail)
@@ -175,9 +176,9 @@ def _ttft_missing(frame: RequestFrame, slo: Slo) -> Check | None:
 
 def _at_end(frame: RequestFrame) -> pl.DataFrame:
     """Return start, service and whether the first token came with the last one (`same`) of the answered requests that carry a TTFT."""
-    ok = _answered(frame).filter(pl.col("ttft_ms").is_not_null() & (pl.col("output_tokens").fill_null(2) > 1))
+    told = _answered(frame) & frame.rows["ttft_ms"].is_not_null() & (frame.rows["output_tokens"].fill_null(2) > 1)
     least_ms = (FASTEST_TOKEN_MS * (pl.col("output_tokens") - 1)).fill_null(SAME_MS)
-    return ok.select("start_us", "service", same=pl.col("e2e_ms") - pl.col("ttft_ms") <= least_ms)
+    return frame.rows.select("start_us", "service", same=pl.col("e2e_ms") - pl.col("ttft_ms") <= least_ms).filter(told)
 
 
 def _ttft_is_duration(frame: RequestFrame, slo: Slo) -> Check | None:
@@ -263,8 +264,12 @@ def _missing_children(frame: RequestFrame, slo: Slo) -> Check | None:
     was answered without (a cache, a guardrail).
     """
     rows = frame.rows.select("service", "route", "spans", "other_ms", "e2e_ms", "llm_calls")
-    of_route = pl.when(pl.col("llm_calls") > 0).then(pl.col("e2e_ms")).median().over("service", "route")
-    rows = rows.filter((pl.col("llm_calls") > 0) | (pl.col("e2e_ms") * 2 >= of_route))
+    called = rows["llm_calls"] > 0
+    if not called.all():
+        calling, others = rows.filter(called), rows.filter(~called)
+        of_route = calling.group_by("service", "route").agg(pl.col("e2e_ms").median().alias("usual_ms"))
+        slow = others.join(of_route, on=["service", "route"], nulls_equal=True).filter(pl.col("e2e_ms") * 2 >= pl.col("usual_ms")).drop("usual_ms")
+        rows = pl.concat([calling, slow])
     hollow = rows.filter(pl.col("other_ms") * 2 > pl.col("e2e_ms"))
     if hollow.is_empty() and rows.height >= _LEAST_PEERS:
         return Check(check="missing_children", status="ok", detail=f"none of {rows.height:,} requests spends most of its time without a span")
@@ -316,9 +321,9 @@ def _outliers(frame: RequestFrame, slo: Slo) -> Check | None:
     return Check(check="impossible_times", status="fail" if share > MOST else "warn", detail=detail + ": an instrumentation mixes units or clocks")
 
 
-def _answered(frame: RequestFrame) -> pl.DataFrame:
-    columns = ("start_us", "service", "ttft_ms", "e2e_ms", "output_tokens", "error", "llm_calls")
-    return frame.rows.select(columns).filter(~pl.col("error") & (pl.col("llm_calls") > 0))
+def _answered(frame: RequestFrame) -> pl.Series:
+    """Whether each request succeeded with a model's answer."""
+    return ~frame.rows["error"] & (frame.rows["llm_calls"] > 0)
 
 
 _CHECKS: Final[tuple[Callable[[RequestFrame, Slo], Check | None], ...]] = (

@@ -7,7 +7,7 @@ import duckdb
 
 from analysis.finding import say_count, say_ratio
 from analysis.trust import MOST, ONE_PERCENT, Check, Grade
-from analysis.window import Window, filter_of, query
+from analysis.window import Window, answers, filter_of
 
 # Requests whose calls tell what is usual for a model: of 50,000 a median is right to 1 %, and what is far below it is below a quarter.
 USUAL_FROM: Final = 50_000
@@ -15,7 +15,7 @@ USUAL_FROM: Final = 50_000
 
 def call_checks(con: duckdb.DuckDBPyConnection, window: Window, requests: int) -> list[Check]:
     """Return the checks of the window's model calls, of so many requests; one that does not apply (no such calls) is not listed."""
-    seen = con.sql(query("quality_calls"), params=filter_of(window) | {"every": max(1, requests // USUAL_FROM)}).pl().to_dicts()[0]
+    seen = answers(con, "quality_calls", filter_of(window) | {"every": max(1, requests // USUAL_FROM)})[0]
     found = [part(seen) for part in (_beyond_end, _early_chunk, _hidden_retries, _hidden_reasoning, _cached_tokens)]
     return [check for check in found if check is not None]
 

@@ -117,9 +117,9 @@ def build(
     Raises:
         BudgetError: an unknown stage or group in `budgets`.
     """
-    requests = count(con, window) if with_findings else 0
+    requests = count(con, window)
     at_once = with_findings and requests <= MOST_AT_ONCE
-    frame = load(con, window, without=() if at_once else (*FOR_RULES, *FIRST_TOKEN_PATH))
+    frame = load(con, window, without=() if at_once else (*FOR_RULES, *FIRST_TOKEN_PATH), expected=requests)
     engine = engine_only(con, frame, slo) if frame.rows.is_empty() else None
     if engine is not None:
         budgets_for(slo, next(iter(slo.limits())), budgets)

@@ -125,22 +125,24 @@ def attribute_slow(
     limit_ms: float | FloatArray,
     baseline: tuple[FloatArray, StageTimes] | None = None,
     ordered: FloatArray | None = None,
+    noise: dict[str, float] | None = None,
 ) -> Tail:
     """Compare all slow requests (`slow`, indices, at least one) with as slow a part of the baseline: the excess that causes compete for.
 
     `judged` is how many requests the slow ones are among. With a baseline the reference is its slowest len(slow)/judged, so that what is
     always slow does not count as a change, whatever share of requests is slow. Without one it is the typical requests, or those within the
-    limit where the typical one breaks it. `ordered` are the values in order, where the caller has sorted them.
+    limit where the typical one breaks it. `ordered` are the values in order, where the caller has sorted them; `noise` is `noise_z` against
+    this baseline, where the caller knows it.
     """
     share = 100.0 * len(slow) / max(judged, 1)
     ordered = np.sort(values) if ordered is None else ordered
     middle = _ranks(values, ordered, *TYPICAL)
     typical, tail = _means(times, middle), _means(times, slow)
-    reference, index, means, noise = "typical", middle, typical, None
+    reference, index, means = "typical", middle, typical
     if baseline is not None and len(baseline[0]):
         least = min(100.0, 100.0 * MIN_HEALTHY / len(baseline[0]))
         index = band(baseline[0], 100.0 - max(share, least), 100.0)
-        reference, means, noise = "baseline", _means(baseline[1], index), _noise(times, baseline[1])
+        reference, means, noise = "baseline", _means(baseline[1], index), _noise(times, baseline[1]) if noise is None else noise
     elif _mostly(values > limit_ms) and int((values <= limit_ms).sum()) >= MIN_HEALTHY:
         index = np.flatnonzero(values <= limit_ms)
         reference, means = "healthy", _means(times, index)

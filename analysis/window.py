@@ -7,12 +7,12 @@ here.
 import functools
 import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib import resources
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 import numpy as np
@@ -35,6 +35,10 @@ FIRST_TOKEN_PATH: Final = tuple(
     f"ttft_{stage}_ms"
     for stage in ("network", "gateway", "retrieval", "prompt", "guardrail", "queue", "kv_transfer", "prefill", "decode", "tool", "post", "other",
                   "first_token", "generation"))
+# Texts of which many requests have the same few combinations.
+TEXTS: Final = ("service", "route", "model", "tenant", "version", "error_type", "ttft_source", "sampling")
+# From so many requests on, combinations of texts are read once each: to copy the texts of a million takes as much CPU as all numbers, below this it is 40 ms.
+MANY: Final = 100_000
 # Spans of this many requests tell what spans can tell; above it every k-th trace is read. 20,000 requests are about 200,000 spans, a second.
 MOST_SPAN_REQUESTS: Final = 20_000
 # Requests of this many tell what requests can tell of a cause: above it one in k is looked at, by trace. Every column of 1 M requests and the copies that
@@ -51,6 +55,8 @@ BASELINES: Final = ("auto", "previous", "none")
 
 _POINTS: Final = {"time_us": pl.Int64, "instance": pl.String, "model": pl.String, "indicator": pl.String, "value": pl.Float64}
 _PROMPTS: Final = {"trace_key": pl.UInt64, "start_s": pl.Float64, "duration_ms": pl.Float64, "prompt_hash": pl.String}
+# A text is worth reading once where so many requests share it with all others of their kind.
+_FEW_KINDS: Final = 8
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w)")
 # Spans from after 2200 are set aside, and none is from before 1970.
@@ -218,22 +224,25 @@ def rfc3339(time: datetime) -> str:
 
 def count(con: duckdb.DuckDBPyConnection, window: Window) -> int:
     """Return how many requests the window holds, incomplete ones too: what a question about them will cost."""
-    rows = con.execute(f"select count(*) from ({query('requests')})", filter_of(window)).fetchall()
+    rows = con.execute(f"select count(*) from ({query('request_times')})", filter_of(window)).fetchall()
     return int(rows[0][0])
 
 
-def load(con: duckdb.DuckDBPyConnection, window: Window, *, without: Collection[str] = (), every: int = 1, points: bool = True) -> RequestFrame:
+def load(
+    con: duckdb.DuckDBPyConnection, window: Window, *, without: Collection[str] = (), every: int = 1, points: bool = True, expected: int = 0,
+) -> RequestFrame:
     """Fetch the window's requests and engine indicators; incomplete requests are counted and left out, and so are the columns `without`.
 
     Without `points`, the indicators are left out too. With `every` above 1 only the requests of one trace in so many, the ones that
-    `load_evidence_spans` knows too.
+    `load_evidence_spans` knows too. `expected` is how many requests about will be found, where the caller knows: it says which way to read them is quicker.
 
     What is left out can be read later, as long as the cursor is in the transaction it is in now: one snapshot gives the same rows in the same order.
     """
     sql = query("requests") if every == 1 else f"select * from ({query('requests')}) where trace_key % {every:d}::ubigint = 0"
     wanted = [name for name in _columns(con, query("requests")) if name not in without]
     times = query("request_times")
-    rows = _read(con, window, times if every == 1 and set(wanted) <= set(_columns(con, times)) else sql, wanted)
+    narrow = every == 1 and set(wanted) <= set(_columns(con, times))
+    rows = _read(con, window, times if narrow else sql, wanted, of_kinds=expected >= MANY)
     rows = _with_own_limits(con, window, sql, rows)
     finished = rows["complete"]
     complete = rows if finished.all() else rows.filter(finished)
@@ -273,13 +282,24 @@ def read_samples(con: duckdb.DuckDBPyConnection, name: str, start: datetime | No
 _NO_SAMPLES: dict[str, pl.DataFrame] = {}
 
 
-def _read(con: duckdb.DuckDBPyConnection, window: Window, sql: str, columns: Collection[str]) -> pl.DataFrame:
+def _read(con: duckdb.DuckDBPyConnection, window: Window, sql: str, columns: Collection[str], *, of_kinds: bool = False) -> pl.DataFrame:
     """Return columns of a query over the window; as one statement, since projecting a relation plans a view this wide twice (3 ms).
 
     Rows come in the order in which they are stored: DuckDB's threads hand over row groups in any, and columns read apart would not belong together.
-    Numbers come in one piece, so that arrays share their memory instead of being put together from the row groups each time.
+    Numbers come in one piece, so that arrays share their memory instead of being put together from the row groups each time. With `of_kinds` the texts
+    of a row are read as a hash, and themselves of one row in each kind.
     """
-    found: pl.DataFrame = con.sql(f"select {', '.join([*columns, 'row_key'])} from ({sql})", params=filter_of(window)).pl()
+    texts = [name for name in columns if name in TEXTS] if of_kinds else []
+    if texts:
+        numbers = [name for name in columns if name not in texts]
+        found = _read(con, window, f"select *, hash({', '.join(texts)}) as kind from ({sql})", [*numbers, "kind", "row_key as one"])
+        kinds = found.group_by("kind").agg(pl.col("one").first())
+        if kinds.height * _FEW_KINDS > found.height:  # every user a tenant, say
+            return found.select(numbers).hstack(_read(con, window, sql, texts)).select(columns)
+        one = con.sql(f"select row_key as one, {', '.join(texts)} from ({sql}) where row_key in (select unnest($ones::bigint[]))",
+                      params=filter_of(window) | {"ones": kinds["one"].to_list()}).pl()
+        return found.drop("one").join(kinds.join(one, on="one"), on="kind", how="left", maintain_order="left").select(columns)
+    found = con.sql(f"select {', '.join([*columns, 'row_key'])} from ({sql})", params=filter_of(window)).pl()
     keys = found.drop_in_place("row_key").to_numpy()
     if not bool((keys[1:] > keys[:-1]).all()):
         found = _in_order(found, np.argsort(keys, kind="stable"))
@@ -371,15 +391,24 @@ def load_trace_ids(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame) -> list[s
     """
     if rows.is_empty():
         return []
-    found = con.sql(query("trace_ids"), params={"starts": rows["start_us"].to_list()}).pl()
-    ids = {(start, e2e): trace for trace, start, e2e in found.iter_rows()}
+    found = con.execute(query("trace_ids"), {"starts": rows["start_us"].to_list()}).fetchall()
+    ids = {(start, e2e): trace for trace, start, e2e in found}
     return [ids[key] for key in rows.select("start_us", "e2e_ms").iter_rows() if key in ids]
 
 
-def load_stage_spans(con: duckdb.DuckDBPyConnection, trace_ids: list[str], stage: str) -> pl.DataFrame:
-    """Return (service, name, n, total_ms) of one stage's spans in a few traces, most time first."""
-    spans: pl.DataFrame = con.sql(query("stage_spans"), params={"trace_ids": trace_ids, "stage": stage}).pl()
-    return spans
+def load_stage_spans(con: duckdb.DuckDBPyConnection, trace_ids: list[str], stage: str) -> list[dict[str, Any]]:
+    """Return service, name, n and total_ms of one stage's spans in a few traces, most time first."""
+    return answers(con, "stage_spans", {"trace_ids": trace_ids, "stage": stage})
+
+
+def answers(con: duckdb.DuckDBPyConnection, name: str, parameters: Mapping[str, object]) -> list[dict[str, Any]]:
+    """Return the few rows that the query `name` finds, by column; of many, ask for a frame.
+
+    A relation is planned twice, to say its columns and to run: 4 to 10 ms of a question over our widest views.
+    """
+    found = con.execute(query(name), dict(parameters))
+    columns = [column for column, *_ in found.description or []]
+    return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
 
 
 @functools.cache

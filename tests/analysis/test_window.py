@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis import window
 from analysis.errors import WindowError
 from analysis.window import (
     FIRST_TOKEN_PATH,
@@ -140,7 +141,7 @@ def test_trace_ids_keep_the_order_of_the_rows() -> None:
 def test_model_calls_and_spans_are_read_through_their_views() -> None:
     con = store()
     assert isinstance(load_llm_calls(con, Window()), pl.DataFrame)
-    assert load_stage_spans(con, ["0" * 32], "retrieval").is_empty()
+    assert load_stage_spans(con, ["0" * 32], "retrieval") == []
 
 
 def test_columns_left_out_can_be_read_later_for_the_same_rows() -> None:
@@ -219,3 +220,19 @@ def test_rows_are_put_into_the_order_in_which_they_are_stored(keys: list[int]) -
     rows = pl.DataFrame({"key": keys, "name": [f"n{key}" for key in keys]})
     found = _in_order(rows, np.argsort(rows["key"].to_numpy(), kind="stable"))
     assert found.rows() == [(key, f"n{key}") for key in sorted(keys)]
+
+
+def test_texts_that_are_read_once_for_each_kind_are_those_of_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    con = store()
+    few = requests(400, route=[None if index % 7 == 0 else f"/r{index % 3}" for index in range(400)], tenant=[f"t{index % 5}" for index in range(400)],
+                   error_type=["TimeoutError" if index % 11 == 0 else None for index in range(400)])
+    insert(con, few)
+    as_they_are = load(con, Window(), expected=400).rows
+    monkeypatch.setattr(window, "MANY", 400)
+    assert load(con, Window(), expected=400).rows.equals(as_they_are)
+    con = store()
+    insert(con, requests(400, tenant=[f"user-{index}" for index in range(400)]))  # every user a tenant
+    found = load(con, Window(), expected=400).rows
+    assert found["tenant"].to_list() == [f"user-{index}" for index in range(400)]
+    assert found.equals(load(con, Window()).rows)
+    assert load(store(), Window(), expected=400).rows.is_empty()
