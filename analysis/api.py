@@ -22,7 +22,6 @@ from analysis import doctor, export, lengths
 from analysis import report as reports
 from analysis.burn import burn
 from analysis.causes import Background as Seeking
-from analysis.causes import Sought
 from analysis.errors import AnalysisError, nearest
 from analysis.exposition import Background, Snapshot
 from analysis.kept import Kept
@@ -65,7 +64,7 @@ def routes(pipeline: Pipeline, settings: Settings, worker: Worker, token: str | 
         def made() -> bytes:
             with pipeline.store.reading() as con:
                 told.append(reports.build(
-                    con, question.window, question.slo, question.budgets, prices=question.prices, simulate=simulate, sought=sought))
+                    con, question.window, question.slo, question.budgets, prices=question.prices, simulate=simulate, sought=sought, recent=sought))
             return reports.to_json(told[0])
 
         # Causes that were sought apart are as old as the clock says.
@@ -178,12 +177,12 @@ def _readyz(pipeline: Pipeline) -> Handler:
     return ready
 
 
-def _metrics(pipeline: Pipeline, settings: Settings, watched: Lengths | None, sought: Sought) -> Handler:
+def _metrics(pipeline: Pipeline, settings: Settings, watched: Lengths | None, sought: Seeking) -> Handler:
     def ask() -> Snapshot:
         now = datetime.now(UTC)
         question = Question.read({}, settings, now=now, default_since=DEFAULT_SINCE)
         with pipeline.store.reading() as con:
-            report = reports.build(con, question.window, question.slo, question.budgets, prices=question.prices, sought=sought)
+            report = reports.build(con, question.window, question.slo, question.budgets, prices=question.prices, sought=sought, recent=sought)
             return Snapshot(report, burn(con, question.window, question.slo, now))
 
     judged = Background(ask)

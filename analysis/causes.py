@@ -47,8 +47,18 @@ Simulate: TypeAlias = Callable[[duckdb.DuckDBPyConnection, Window, Slo, str, lis
 MOST_AT_ONCE: Final = 20_000
 # Causes are sought anew after this long, as long as somebody asks.
 FRESH_S: Final = 60.0
+# From so many requests on, a server that is asked the same again within moments (a page that follows the clock, a poll) tells the causes that it found then,
+# where they are about the same breach: they are two thirds of a report of 20,000 requests, half a second, and change no faster.
+LEAST_LATELY: Final = 5_000
+# Such causes are at most so old, and sought anew in the background after so long, as long as somebody asks.
+MOST_LATELY_S: Final = 30.0
+FRESH_LATELY_S: Final = 5.0
 # The numbers of 1 M requests take 1.3 s, and twice as long while causes are sought beside them.
 AFTER_S: Final = 1.5
+
+
+# What is known of the causes where nothing is over a limit.
+NO_CAUSES: Final = Known(Ranked([], [], [], {}), None, None)
 
 
 @dataclass(frozen=True)
@@ -75,8 +85,7 @@ def seek(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Conf
     even = evened(frame)
     found = diagnose(even, slo, lookups(con, frame, slo, None), baseline=chosen, budgets=budgets, coverage=sampled.of_engines)
     learned, why_none = indicators(con, frame, slo)
-    told = found.known or Known(Ranked([], [], [], {}), None, None)
-    return 0.0, Causes(told, learned, why_none, crossed(con, frame, found.verdict.onset, requests), rooms_of(even, slo))
+    return 0.0, Causes(found.known or NO_CAUSES, learned, why_none, crossed(con, frame, found.verdict.onset, requests), rooms_of(even, slo))
 
 
 class Background:
@@ -85,18 +94,38 @@ class Background:
     def __init__(self, reading: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]) -> None:
         self._reading = reading
         self._found: Later[Causes] = Later("overrun-causes", FRESH_S, after_s=AFTER_S)
+        self._lately: Later[Causes] = Later("overrun-causes-lately", FRESH_LATELY_S, after_s=AFTER_S)
 
     def __call__(
         self, con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Configured | None, requests: int
     ) -> tuple[float, Causes] | None:
         """Return (age in seconds, causes) of this question, else of the same one a step earlier, else None; and have them sought where that is due."""
 
+        now, *before = _keys(window, slo, budgets)
+        job = self._job(window, slo, budgets, requests)
+        return self._found.get(now, job) or next((last for key in before if (last := self._found.last(key)) is not None), None)
+
+    def lately(self, window: Window, slo: Slo, budgets: Configured | None, requests: int) -> tuple[float, Causes] | None:
+        """Return (age in seconds, causes) of a window that is answered at once where somebody asked the same moments ago, None otherwise; and renew them."""
+        now, *before = _keys(window, slo, budgets)
+        known = [last for key in (now, *before) if (last := self._lately.last(key)) is not None]
+        newest = min(known, key=lambda last: last[0], default=None)
+        if newest is None or newest[0] > MOST_LATELY_S:
+            return None
+        if newest[0] > FRESH_LATELY_S:
+            self._lately.get(now, self._job(window, slo, budgets, requests))
+        return newest
+
+    def remember(self, window: Window, slo: Slo, budgets: Configured | None, causes: Causes, took_s: float) -> None:
+        """Keep the causes that came with a report, which took so many seconds."""
+        self._lately.put(_keys(window, slo, budgets)[0], causes, took_s)
+
+    def _job(self, window: Window, slo: Slo, budgets: Configured | None, requests: int) -> Callable[[], Causes]:
         def job() -> Causes:
             with self._reading() as own:
                 return seek(own, window, slo, budgets, requests)[1]
 
-        now, *before = _keys(window, slo, budgets)
-        return self._found.get(now, job) or next((last for key in before if (last := self._found.last(key)) is not None), None)
+        return job
 
 
 def _keys(window: Window, slo: Slo, budgets: Configured | None) -> list[tuple[object, ...]]:

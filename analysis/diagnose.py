@@ -248,7 +248,9 @@ def diagnose(
     if not over:
         rows = [msgspec.structs.replace(row, amber=row.over) for row in rows]
     if not over and not ((with_findings or about) and _worse(facts)):
-        return Diagnosed(_within(facts), good, facts.baseline, rows, [], _checklist(facts), {}, budgets=held)
+        # Requests that have become slower since causes were sought, where nothing was wrong, are a matter for another search.
+        unsought = why_none if known is not None and known.ranked is not None and _worse(facts) else None
+        return Diagnosed(_within(facts), good, facts.baseline, rows, [], _checklist(facts), {}, why_no_causes=unsought, budgets=held)
     case = _case(facts, lookups, coverage) if with_findings else None
     ranked = run_rules(case, rules()) if case is not None else about or Ranked([], [], [], {})
     earlier = _against_earlier(facts) if over and with_findings and not ranked.causes else None

@@ -59,6 +59,11 @@ class Later(Generic[V]):
                     self._thread.start()
             return None if known is None else (age, known.value)
 
+    def put(self, key: Hashable, value: V, took_s: float) -> None:
+        """Keep an answer that somebody else has made just now, in so many seconds."""
+        with self._lock:
+            self._keep(key, _Kept(value, self._clock(), took_s))
+
     def last(self, key: Hashable) -> tuple[float, V] | None:
         """Return (age in seconds, answer) if there is one, and begin nothing."""
         with self._lock:
@@ -85,7 +90,10 @@ class Later(Generic[V]):
                 self._waiting.pop(key, None)
                 self._made += 1
                 if made is not None:
-                    self._known[key] = made
-                    self._known.move_to_end(key)
-                    while len(self._known) > _KEPT:
-                        self._known.popitem(last=False)
+                    self._keep(key, made)
+
+    def _keep(self, key: Hashable, made: _Kept[V]) -> None:
+        self._known[key] = made
+        self._known.move_to_end(key)
+        while len(self._known) > _KEPT:
+            self._known.popitem(last=False)

@@ -4,6 +4,7 @@ Built from a cursor on the collector's database; the same bytes go out on the co
 decoded into the same types by whoever asked.
 """
 
+import time
 from datetime import datetime
 from typing import Final, Literal
 
@@ -14,7 +15,7 @@ from analysis.accounts import Errors, Retries, errors, retries
 from analysis.baseline import choose
 from analysis.budget import Configured, StageRow, budgets_for
 from analysis.budget_rows import BudgetRow
-from analysis.causes import MOST_AT_ONCE, Causes, Simulate, Sought, crossed, lookups, seek
+from analysis.causes import LEAST_LATELY, MOST_AT_ONCE, NO_CAUSES, Background, Causes, Simulate, Sought, crossed, lookups, seek
 from analysis.checklist import Step, checklist
 from analysis.diagnose import Baseline, Diagnosed, Known, Verdict, diagnose
 from analysis.edges import Edges
@@ -101,6 +102,7 @@ def build(
     with_findings: bool = True,
     simulate: Simulate | None = None,
     sought: Sought = seek,
+    recent: Background | None = None,
 ) -> Report:
     """Report on the requests of a window.
 
@@ -113,12 +115,20 @@ def build(
         with_findings: False leaves out causes and fixes, which cost more than all the numbers.
         simulate: puts simulated figures into the causes' fixes (whatif.for_findings); without it they are bounds.
         sought: gives the causes of a window of more than `MOST_AT_ONCE` requests with their age; None while they are being sought.
+        recent: remembers causes that came with a report; where the same is asked again within moments they are told again, with their age, if they are about
+            this breach.
 
     Raises:
         BudgetError: an unknown stage or group in `budgets`.
     """
     requests = count(con, window)
     at_once = with_findings and requests <= MOST_AT_ONCE
+    began = time.monotonic()
+    if at_once and recent is not None and requests >= LEAST_LATELY:
+        lately = recent.lately(window, slo, budgets, requests)
+        again = None if lately is None else _again(con, window, slo, budgets, prices, simulate, requests, lately)
+        if again is not None:
+            return again
     frame = load(con, window, without=() if at_once else (*FOR_RULES, *FIRST_TOKEN_PATH), expected=requests)
     engine = engine_only(con, frame, slo) if frame.rows.is_empty() else None
     if engine is not None:
@@ -130,11 +140,28 @@ def build(
         return _refused(con, frame, sampled, slo)
     told = sought(con, window, slo, budgets, requests) if with_findings and not at_once else None
     apart = None if at_once or not with_findings else told[1] if told else _SEEKING
-    made = _of_requests(con, frame, sampled, slo, budgets, prices, simulate, apart, with_findings=at_once)
+    made, found = _of_requests(con, frame, sampled, slo, budgets, prices, simulate, apart, with_findings=at_once)
+    if at_once and recent is not None and requests >= LEAST_LATELY:
+        causes = Causes(found.known or NO_CAUSES, made.indicators, made.reasons.get("indicators"), made.edges, made.headroom)
+        recent.remember(window, slo, budgets, causes, time.monotonic() - began)
     made.findings_age_s = 0.0 if at_once else told[0] if told else None
     if made.findings_age_s is None:
         made.reasons["findings_age_s"] = FINDING_CAUSES if with_findings else "not asked for"
     return made
+
+
+def _again(
+    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Configured | None, prices: Prices | None, simulate: Simulate | None, requests: int,
+    lately: tuple[float, Causes],
+) -> Report | None:
+    """The numbers of now with the causes found lately; None where those are about another breach, or there is nothing to judge."""
+    frame = load(con, window, without=(*FOR_RULES, *FIRST_TOKEN_PATH), expected=requests)
+    sampled = assess(con, frame)
+    if frame.rows.is_empty() or sampled.refused:
+        return None
+    made, found = _of_requests(con, frame, sampled, slo, budgets, prices, simulate, lately[1], with_findings=False)
+    made.findings_age_s = lately[0]
+    return made if found.why_no_causes is None else None
 
 
 def seeking(report: Report) -> bool:
@@ -145,7 +172,7 @@ def seeking(report: Report) -> bool:
 def _of_requests(
     con: duckdb.DuckDBPyConnection, whole: RequestFrame, sampled: Sampling, slo: Slo, budgets: Configured | None, prices: Prices | None,
     simulate: Simulate | None, apart: Causes | None, *, with_findings: bool,
-) -> Report:
+) -> tuple[Report, Diagnosed]:
     """The report of requests that stand for all, or can be weighted so that they do; with causes that were sought `apart`, or with findings of its own."""
     chosen = choose(con, whole, slo)
     doubts = held_back(checks(con, whole, slo, sampled), whole, chosen.frame if chosen is not None else None)
@@ -162,7 +189,7 @@ def _of_requests(
         setattr(times, f"{metric}_ms", no_latency(why, whole.rows.height).ttft_ms)
     judged = found.goodput if even is frame else goodput(judge(frame.rows, slo), frame.seconds, sampled.weights)
     judged.own_limits = own_limits(frame.rows)
-    return Report(
+    made = Report(
         window=_window_facts(frame),
         baseline=found.baseline,
         slo=slo,
@@ -184,6 +211,7 @@ def _of_requests(
         headroom=apart.headroom if apart else rooms_of(even, slo) if with_findings else [],
         reasons=_reasons(frame, found, why_none, between),
     )
+    return made, found
 
 
 def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo) -> Report:

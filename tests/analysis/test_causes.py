@@ -1,5 +1,6 @@
 """Causes of windows that are too large to answer at once: sought among a sample, told with their age, and the numbers beside them are of all."""
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from analysis.causes import Background, seek
 from analysis.finding import FINDING_CAUSES
 from analysis.page import to_html, to_markdown
 from analysis.report import Report, build, seeking
-from analysis.slo import parse_slo
+from analysis.slo import Slo, parse_slo
 from analysis.text import render
 from analysis.window import Window, count, load
 from tests.analysis.builders import T0, at, insert, store, vllm_gauges, vllm_spans
@@ -105,6 +106,45 @@ def test_a_server_answers_at_once_and_tells_the_causes_with_their_age_when_they_
     # So is one of which a side stands still while the other follows the clock.
     assert all(sought(overloaded.cursor(), replace(WINDOW, start=T0 + timedelta(seconds=s)), SLO, None, 1499) is not None for s in range(0, 60, 7))
     assert sought(overloaded.cursor(), replace(WINDOW, start=T0 - timedelta(hours=1)), SLO, None, 1499) is None
+
+
+def test_who_asks_the_same_again_within_moments_hears_the_causes_of_then_with_their_age(
+    overloaded: duckdb.DuckDBPyConnection, whole: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "LEAST_LATELY", 1000)
+    sought, con = Background(overloaded.cursor), overloaded.cursor()  # type: ignore[arg-type]
+
+    def ask(window: Window, *, slo: Slo = SLO) -> tuple[Report, bool]:
+        """The report, and whether its causes were sought for it."""
+        report = build(con, window, slo, recent=sought)
+        return report, report.findings_age_s == 0.0
+
+    first, anew = ask(WINDOW)
+    assert (anew, first.findings, first.edges, first.indicators) == (True, whole.findings, whole.edges, whole.indicators)
+    again, anew = ask(WINDOW)
+    assert not anew
+    assert 0.0 < (again.findings_age_s or 0.0) < causes.MOST_LATELY_S
+    assert {**json.loads(reports.to_json(again)), "findings_age_s": 0.0} == json.loads(reports.to_json(first))
+    # A step of the clock is the same question; its numbers are its own.
+    later, anew = ask(replace(WINDOW, start=at(1), end=at(151)))
+    assert (anew, later.verdict.cause) == (False, whole.verdict.cause)
+    assert later.latency != whole.latency
+    # Other questions, other breaches and old causes are sought anew.
+    assert ask(replace(WINDOW, start=at(40), end=at(100)))[1]
+    assert ask(WINDOW, slo=parse_slo("e2el:9000"))[1]
+    _, known = sought.lately(WINDOW, SLO, None, 1499) or (0.0, None)
+    assert known is not None
+    for other in (replace(known.known, metric="tpot"), replace(known.known, onset=at(3600)), causes.NO_CAUSES):
+        sought.remember(WINDOW, SLO, None, replace(known, known=other), 0.1)
+        report, anew = ask(WINDOW)
+        assert (anew, report.findings) == (True, whole.findings)
+    monkeypatch.setattr(causes, "MOST_LATELY_S", 0.0)
+    assert ask(WINDOW)[1]
+
+
+def test_small_windows_have_causes_of_their_own_each_time(overloaded: duckdb.DuckDBPyConnection) -> None:
+    sought = Background(overloaded.cursor)  # type: ignore[arg-type]
+    assert [build(overloaded.cursor(), WINDOW, SLO, recent=sought).findings_age_s for _ in range(2)] == [0.0, 0.0]
 
 
 def test_a_day_of_which_one_side_follows_the_clock_is_one_question() -> None:
