@@ -110,3 +110,22 @@ def test_the_engine_is_calibrated_once_for_all_questions(facts: Facts) -> None:
     engines, _ = facts.engines
     cap.predict(facts, max_tokens=100)
     assert facts.engines[0] is engines
+
+
+def test_a_lost_head_comes_back_as_long_as_it_is_in_the_prompts_that_find_it() -> None:
+    # A head of 600 tokens stands before each prompt; a fifth of the calls miss it. As a share of each prompt (55 %) long ones would have less left to read.
+    lost = np.random.default_rng(3).random(400) < 0.2
+    prompt = CAME.prompt_tokens + 600
+    came = replace(CAME, prompt_tokens=prompt, cached_tokens=np.where(lost, 0, 600))
+    assert prefix_cache.restored(prompt, came.cached_tokens, 400 * 600 / prompt.sum()).tolist() == [600] * 400
+    answer = prefix_cache.predict(recorded(came), hit_ratio=400 * 600 / prompt.sum())
+    fixed = simulate(replace(came, cached_tokens=np.full(400, 600)), Setup(), COSTS)
+    [ttft] = [effect for effect in answer.effects if effect.metric == "ttft" and effect.quantile == 0.95]
+    assert ttft.after == pytest.approx(1000.0 * float(np.quantile(fixed.ttft_s, 0.95)), rel=0.05)
+
+
+def test_hits_are_raised_for_all_beyond_what_those_that_hit_find() -> None:
+    prompt, cached = np.full(100, 1000), np.where(np.arange(100) < 50, 0, 400)
+    assert prefix_cache.restored(prompt, cached, 0.3).tolist() == [200] * 50 + [400] * 50
+    assert prefix_cache.restored(prompt, cached, 0.7).tolist() == [700] * 100
+    assert prefix_cache.restored(prompt, 0 * cached, 0.7).tolist() == [700] * 100
