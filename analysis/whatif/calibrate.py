@@ -245,7 +245,7 @@ class _Search:
         found = knee(self._pool, np.unique(self._rows))
         if found is None:
             return setup, at
-        least, most, more_s, read = found
+        smeared, least, most, more_s, read = found
         start = np.maximum(_log(read), self._starts[0] - np.log(10.0))
         # Mean batches smear a jump: where it lies is seen in the replay alone.
         sizes = np.unique(np.geomspace(least, most, _SIZES).round().astype(np.int64)).tolist()
@@ -260,11 +260,11 @@ class _Search:
             found, error = minimise(lambda point: self._replay.error(*bent(point, size)), point, widths, most)
             return error, size, found
 
-        around = {max(1, round(part * size)) for part in _AROUND}
+        around = {max(1, round(part * size)) for part in _AROUND} | {round(smeared)}
         tried = (fitted(np.append(one, np.log(more_s * _SMEARED)), near, ALTERNATIVE) for near in sorted(around) for one in (at, start))
         best = min(tried, key=_error)
         plain = self._plain(setup, at)
-        if best[0] < plain[0]:
+        if best[0] < plain[0] / BETTER:
             # Each size has coefficients of its own that suit it and hide the next one: climb with theirs, in steps that shrink.
             for step in _CLIMB:
                 beside = min((fitted(best[2], max(1, best[1] + way * step), ALTERNATIVE) for way in (-1, 1)), key=_error)
@@ -359,17 +359,15 @@ def _speeds(pool: Pool, setup: Setup, costs: Costs, among: Bools) -> tuple[float
 
 
 def _stretch(pool: Pool, rows: Ints, most: int = STRETCH) -> tuple[Pool, Ints]:
-    """The pool itself, or the stretch of `most` calls that waited longest, each beginning where few calls were in flight; and the rows to score."""
-    n = len(pool)
-    if n <= most or len(rows) < n:
+    """The pool itself, or the stretch of `most` of the rows that waited longest, each beginning where few calls were in flight; and the rows to score."""
+    if len(rows) <= most:
         return pool, rows
-    begun = pool.arrived_s
+    begun = pool.arrived_s[rows]
     order = np.argsort(begun, kind="stable")
-    ended = np.sort(pool.ended_s)
-    in_flight = np.arange(n) - np.searchsorted(ended, begun[order])
-    starts = [int(block[np.argmin(in_flight[block])]) for block in np.array_split(np.arange(n - most + 1), 8)]
-    first = max(starts, key=lambda at: float(pool.queue_s[order[at : at + most]].mean()) + 1e-9 * at)
-    chosen = np.sort(order[first : first + most])
+    in_flight = np.searchsorted(np.sort(pool.arrived_s), begun[order]) - np.searchsorted(np.sort(pool.ended_s), begun[order])
+    starts = [int(block[np.argmin(in_flight[block])]) for block in np.array_split(np.arange(len(rows) - most + 1), 8)]
+    first = max(starts, key=lambda at: float(pool.queue_s[rows[order[at : at + most]]].mean()) + 1e-9 * at)
+    chosen = np.sort(rows[order[first : first + most]])
     return pool.take(chosen), np.arange(len(chosen))
 
 

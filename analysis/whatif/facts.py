@@ -119,10 +119,14 @@ class Facts:
     def engines(self) -> tuple[list[Engine], str | None]:
         """The engines behind the calls, calibrated by replay at first use (seconds), and why there is none that can be used (or None)."""
         from analysis.whatif.calibrate import fit
-        from analysis.whatif.pool import pools
+        from analysis.whatif.pool import MIN_CALLS, pools
 
         found, lacking = pools(self)
-        fitted = [fit(pool, progress=self.progress, effort=self.effort) for pool in found]
+        # What came before the window fills the engine at its beginning; it may have met other settings, or an engine that worked for calls without a span.
+        begun = self.calls["start_us"].to_numpy() >= (self.requests["start_us"].min() if len(self) else 0)
+        inside = [np.flatnonzero(begun[pool.rows]) for pool in found]
+        fitted = [fit(pool, rows=rows if len(rows) >= MIN_CALLS else None, progress=self.progress, effort=self.effort)
+                  for pool, rows in zip(found, inside, strict=True)]
         return fitted, lacking or next((engine.gate for engine in fitted if engine.gate), None)
 
     def per_request(self, call_delta_ms: FloatArray, ttft_delta_ms: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:

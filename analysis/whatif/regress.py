@@ -35,9 +35,9 @@ def regression(pool: Pool, among: Ints) -> Costs | None:
     return _costs(pool, step, prefill, sequence, kv_token)
 
 
-def knee(pool: Pool, among: Ints) -> tuple[float, float, float, Costs] | None:
-    """Return between which batch sizes (mean over a call's decoding) steps begin to take so many seconds longer, with the other coefficients; None where no
-    jump shows.
+def knee(pool: Pool, among: Ints) -> tuple[float, float, float, float, Costs] | None:
+    """Return above which batch size (mean over a call's decoding) steps take longer, between which sizes that was sought, by how many seconds, and the other
+    coefficients; None where no jump shows.
 
     The same least squares with one more column, (n_i - 1) x [mean batch > k], for the k that leaves least error.
     """
@@ -53,14 +53,14 @@ def knee(pool: Pool, among: Ints) -> tuple[float, float, float, Costs] | None:
             continue
         columns = np.column_stack([x, x[:, 0] * above])
         found = _least_squares(columns / y[:, None], np.ones(len(y)))
-        tried.append((float(((columns @ found / y - 1.0) ** 2).sum()), found))
+        tried.append((float(((columns @ found / y - 1.0) ** 2).sum()), float(k), found))
     if not tried:
         return None
-    _, (step, prefill, sequence, kv_token, jump) = min(tried, key=lambda one: one[0])
+    _, size, (step, prefill, sequence, kv_token, jump) = min(tried, key=lambda one: one[0])
     if jump < _LEAST_JUMP * max(step, 1e-3):
         return None
     low, high = np.quantile(batch, _KNEES[[0, -1]])
-    return max(1.0, float(low)), max(1.0, float(high)), float(jump), _costs(pool, step, prefill, sequence, kv_token)
+    return max(1.0, size), max(1.0, float(low)), max(1.0, float(high)), float(jump), _costs(pool, step, prefill, sequence, kv_token)
 
 
 def _costs(pool: Pool, step: float, prefill: float, sequence: float, kv_token: float) -> Costs:

@@ -1,5 +1,7 @@
 """Calibration: a known engine is found again, its hold-out is honest, and what the simulator does not know is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -111,3 +113,17 @@ def test_calls_of_one_request_follow_each_other() -> None:
     assert (pool.calls.after[1::2] == np.arange(0, 300, 2)).all()
     assert (pool.calls.after[::2] == -1).all()
     np.testing.assert_allclose(pool.calls.arrival_s[1::2], 10.0 - pool.e2e_s[::2], atol=1e-5)
+
+
+def test_what_came_before_the_window_is_replayed_and_not_fitted() -> None:
+    # Until the window begins the engine works for calls that no span tells of, so its steps look twice as long.
+    facts, earlier = recorded(arrivals(450, seed=9)), np.arange(450) < 150
+    slowed = [(pl.col(name) * pl.when(pl.lit(pl.Series(earlier))).then(2.0).otherwise(1.0)).alias(name)
+              for name in ("ttft_ms", "ttft_engine_ms", "e2e_ms", "engine_e2e_ms", "decode_ms", "queue_ms", "prefill_ms")]
+    own = pl.col("request") - 150
+    calls = facts.calls.with_columns(slowed).with_columns(request=pl.when(own >= 0).then(own).otherwise(-1))
+    [engine], why = replace(facts, calls=calls, requests=facts.requests[150:]).engines
+    assert why is None
+    assert len(engine.pool) == 450
+    assert engine.costs.step == pytest.approx(COSTS.step, rel=0.1)
+    assert engine.identity_error["e2e_p95"] < 0.03
