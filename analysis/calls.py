@@ -46,8 +46,8 @@ class Calls:
         return sorted(self.frame[name].drop_nulls().unique().to_list())
 
     def where(self, mask: BoolArray) -> Calls:
-        """Return the calls that a mask keeps."""
-        return Calls(self.frame.filter(pl.Series(mask)))
+        """Return the calls that a mask keeps; themselves, with all that is known of them, where it keeps all."""
+        return self if mask.all() else Calls(self.frame.filter(pl.Series(mask)))
 
     def of_requests(self, keys: pl.Series) -> Calls:
         """Return the calls of these requests (`trace_key`)."""

@@ -102,9 +102,8 @@ def _pooled(calls: Calls) -> float:
 
 def _while(everyone: Calls, some: Calls) -> tuple[float, float]:
     """Mean batch size and prefill rate that these calls met, weighted by tokens, looked up among everyone's."""
-    keys = set(some.frame["trace_key"].to_list())
-    mask = np.fromiter((key in keys for key in everyone.frame["trace_key"].to_list()), dtype=np.bool_, count=len(everyone))
-    mask &= known(everyone.running, everyone.prefill_meanwhile, everyone.of("output_tokens"))
+    mask = everyone.frame["trace_key"].is_in(some.frame["trace_key"].implode()).to_numpy()
+    mask = mask & known(everyone.running, everyone.prefill_meanwhile, everyone.of("output_tokens"))
     weight = np.maximum(everyone.of("output_tokens")[mask] - 1.0, 0.0)
     if weight.sum() <= 0.0:
         return 0.0, 0.0

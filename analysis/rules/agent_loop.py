@@ -38,6 +38,8 @@ from analysis.repeats import attempts
 
 RULE: Final = "agent_loop"
 STAGES: Final = ("tool", "queue", "prefill", "decode", "first_token", "generation", "network", "retrieval")
+# Steps that a slow request must take on the average to be a loop at all.
+MIN_STEPS: Final = 2.0
 MIN_MORE: Final = 2.0
 MIN_EQUAL: Final = 3
 # Share of slow requests that must be over the former P95 of steps; own default.
@@ -46,9 +48,11 @@ MIN_LOOPING: Final = 0.3
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the loops with a cap on steps, None when requests take as many steps as before."""
+    if not case.slow.height or _steps(case.slow, None).mean() < MIN_STEPS:  # nor with their repeats left out
+        return None
     again = case.calls.frame.filter(pl.Series(attempts(case.calls).repeat)).group_by("trace_key").len("again")
     slow, usual = _steps(case.slow, again), _steps(case.reference, again if case.baseline is None else None)
-    if not len(slow) or not len(usual) or slow.mean() < 2.0:
+    if not len(slow) or not len(usual) or slow.mean() < MIN_STEPS:
         return None
     cap = float(np.percentile(usual, 95.0))
     over, more = slow > cap, float(slow.mean() - usual.mean())

@@ -52,9 +52,10 @@ FED: Final = 0.5
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the storm, None when calls are not repeated more than before, or only after errors."""
-    now, (while_slow, before) = attempts(case.calls), amplification(case)
+    while_slow, before = amplification(case)
     if while_slow < MIN_AMPLIFICATION or while_slow - before < MIN_RISE:
         return RuledOut(what=RULE, figure=f"{while_slow:.2f} attempts a question, {before:.2f} before") if len(case.calls) else None
+    now = attempts(case.calls)
     refused = float(now.after_error[now.repeat].mean())
     lost = _lost_ms(case.calls, now)
     mean_lost = float(np.mean([lost.get(key, 0.0) for key in case.slow["trace_key"].to_list()] or [0.0]))
