@@ -261,6 +261,8 @@ class _Search:
             return error, size, found
 
         around = {max(1, round(part * size)) for part in _AROUND} | {round(smeared)}
+        # Engines record their graphs for multiples of eight (vLLM's capture sizes): what lies there lies there exactly.
+        around |= {whole for whole in range(8, int(most) + 1, 8) if _AROUND[0] * size <= whole <= _AROUND[-1] * size}
         tried = (fitted(np.append(one, np.log(more_s * _SMEARED)), near, ALTERNATIVE) for near in sorted(around) for one in (at, start))
         best = min(tried, key=_error)
         plain = self._plain(setup, at)

@@ -40,7 +40,7 @@ class Pool:
     `rows` are the rows in `facts.calls`; `arrived_s` when each reached the engine, `ttft_s` and `e2e_s` are the engine's, from then on. `kv_tokens` is a
     replica's capacity where gauges tell it, `most_running` the most calls seen in a replica at once. `born_s` is when each replica was first seen, -inf for
     those that were there from the beginning.
-    `session` numbers the conversations, -1 where none is told.
+    `session` numbers the conversations, -1 where none is told. `told_ratio` is the part of the calls whose engine's span is there: the others took seats, too.
     """
 
     model: str | None
@@ -55,6 +55,7 @@ class Pool:
     kv_tokens: int | None
     most_running: int
     session: Ints
+    told_ratio: float = 1.0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -140,7 +141,7 @@ def pools(facts: Facts) -> tuple[list[Pool], str | None]:
             lacking.append(f"only {say_ratio(seen)} of the engine's traffic is recorded, at least {say_ratio(MIN_COVERAGE)} is needed to know its batches: "
                            "turn sampling off for the engine's spans")
             continue
-        found.append(_pool(facts, None if model is None else str(model), with_times))
+        found.append(replace(_pool(facts, None if model is None else str(model), with_times), told_ratio=with_times.height / served.height))
     return found, None if found else lacking[0]
 
 

@@ -110,6 +110,34 @@ def test_a_knee_that_few_steps_reach_is_found() -> None:
     assert abs(engine.setup.knee - 24) <= 1
 
 
+def test_calls_without_a_span_keep_their_part_of_the_seats() -> None:
+    # One call in sixteen has lost its engine's span: fifteen of sixteen seats are for those that are simulated.
+    came = arrivals(480, rate=6.0, seed=3)
+    facts, lost = recorded(came), np.arange(480) % 16 == 0
+    gone = [pl.when(pl.Series(lost)).then(None).otherwise(pl.col(name)).alias(name) for name in ("engine_e2e_ms", "ttft_engine_ms", "prefill_ms", "queue_ms")]
+    facts = replace(facts, calls=facts.calls.with_columns(gone))
+    [engine], _ = facts.engines
+    assert engine.pool.told_ratio == 15 / 16
+    whole = replace(facts)
+    whole.__dict__["engines"] = ([replace(engine, pool=replace(engine.pool, told_ratio=1.0))], None)
+    one, other = max_sequences.predict(facts, sequences=16), max_sequences.predict(whole, sequences=15)
+    assert one.predicted is not None
+    assert other.predicted is not None
+    assert one.predicted.after == other.predicted.after
+
+
+def test_a_knee_just_below_the_seats_leaves_open_on_which_side_they_are() -> None:
+    facts = recorded(arrivals(500, rate=4.5, seed=4), Setup(knee=12, knee_s=0.02))
+    [engine], _ = facts.engines
+    just_above, far_above = (max_sequences.predict(facts, sequences=engine.setup.knee + more).predicted for more in (1, 8))
+    assert just_above is not None
+    assert far_above is not None
+    low, _ = just_above.interval or (0.0, 0.0)
+    on_the_knee = max_sequences.predict(facts, sequences=engine.setup.knee).predicted
+    assert on_the_knee is not None
+    assert low < on_the_knee.after < just_above.after
+
+
 def test_a_cold_replica_is_simulated_warm() -> None:
     # The second of two replicas joins after 25 s, six times as slow at first; a router sends calls to the one with fewest in flight.
     came, cold = replace(arrivals(600, rate=9.0, seed=5), replica=np.full(600, -1)), Setup(
