@@ -36,6 +36,7 @@ _HTTP_OK, _HTTP_ERROR = 200, 400
 # From one engine's last token of a prefill to the other's first look at the request: the cache is sent meanwhile.
 MAX_HANDOVER_NS = 30_000_000_000
 _TOOLS_WITHIN = 4  # spans from a tool up to the one that stands for it
+_LOOKED_UP = "cache.get llm_response"  # LiteLLM (v2) tells of no call where its cache had the answer
 _NESTED = 8  # spans between a chain's step and the model call in it
 _MOST_AT_ONCE = 32  # calls of a trace among which one is looked for: among more nothing tells which it is, and all of them would be compared with all
 # Steps that may be sent over HTTP by a task beside them, and how much of what the server does for one lies within it: it may end after the step has its answer.
@@ -151,6 +152,7 @@ class _Batch:
         """Bring together what tells of one call or request."""
         self.join_handed_over()
         self.lift_streams()
+        self.nest_servers()
         self.end_streams()
         self.join_attempts()
         self.count_choices()
@@ -213,9 +215,7 @@ class _Batch:
             for above in doubles.above(row, self.parent):
                 if above in wanted:
                     inside[above] = inside.get(above, False) or bool(counted[row])
-        asked = [row for row, counts in inside.items() if counts or not counted[row]]
-        self.role = self.role.copy()
-        self.role[asked] = cp.CONTAINER
+        self._no_calls([row for row, counts in inside.items() if counts or not counted[row]])
 
     def join_handed_over(self) -> None:
         """Let a model call last until its first token, where its span ended when the stream was handed over (LlamaIndex), and until the end of the call of
@@ -257,8 +257,8 @@ class _Batch:
         rows, sent = rows[self.parent[sent] >= 0], sent[self.parent[sent] >= 0]
         around, took = self.parent[sent], self.end - self.start
         http = (self.role[sent] == cp.PLAIN) & (self.ints("stage")[sent] == cp.NETWORK) & (_numpy(s, "status")[sent] != _ERROR)
-        # Longer than the span that it is in: two clocks that differ do not make that.
-        streamed = http & (took[rows] > took[sent]) & (took[rows] <= took[around])
+        # Longer than the span that it is in: two clocks that differ do not make that. A call that is still served at its end was left by its client.
+        streamed = http & (took[rows] > took[sent]) & ((took[rows] <= took[around]) | (self.role[around] == cp.LLM))
         rows, sent, around = rows[streamed], sent[streamed], around[streamed]
         self.parent[rows] = around
         # Or into the step beside that was sent that way, if a task of its own sends (MCP): the one that began last before, and lasted for nearly all of it.
@@ -273,6 +273,97 @@ class _Batch:
             step = beside[above][at - 1] if at else row
             if kind[row] == _SERVER and self.end[client] <= self.end[step] and self.end[step] - self.start[row] >= _NEARLY * took[row]:
                 self.parent[row] = step
+
+    def nest_servers(self) -> None:
+        """Put what a server tells of one request twice (FastAPI's own span and LiteLLM's, both from their caller on) into each other, and what a gateway did
+        beside the call that it was sent for (the context was handed on by hand) into that call. An answer that it had stored makes the call none."""
+        s = self.spans
+        servers = np.flatnonzero((self.ints("kind") == _SERVER) & (_numpy(s, "parent_id") != 0) & (self.role == cp.CONTAINER))
+        caller, source = _numpy(s, "parent_id"), _numpy(s, "source_id")
+        by_caller = servers[np.lexsort((caller[servers], self.trace[servers]))]
+        told_twice = (np.diff(self.trace[by_caller]) == 0) & (np.diff(caller[by_caller]) == 0)
+        if not told_twice.any() and not ((self.parent[servers] >= 0) & (source[self.parent[servers]] != source[servers])).any():
+            return
+        process = _codes(s.column("service"), s.column("instance"))
+        servers = self._one_inside_another(servers, process)
+        remote = servers[(self.parent[servers] >= 0) & (process[self.parent[servers]] != process[servers])]
+        if not len(remote):
+            return
+        kept = (self.role == cp.PLAIN) & (self.ints("stage") == cp.GATEWAY)
+        answers = np.flatnonzero(((self.role == cp.LLM) | kept) & np.isin(self.trace, self.trace[remote]))
+        answer = _codes_at(answers, s.column("response_id"))
+        answer[answers[~s.column("response_id").take(pa.array(answers)).is_valid().to_numpy()]] = _ABSENT
+        wanted, inside = set(remote.tolist()), dict[int, list[int]]()
+        for row in answers.tolist():
+            for above in doubles.above(row, self.parent):
+                if above in wanted:
+                    inside.setdefault(above, []).append(row)
+        self._into_calls([row for row in remote.tolist() if row in inside and self.role[self.parent[row]] != cp.LLM], inside, process, answer)
+        # Its answer, or a look into the cache and no call behind it.
+        looked = pc.equal(s.column("name").take(pa.array(answers)), _LOOKED_UP).to_numpy()
+        stored = answers[kept[answers] & (looked | (answer[answers] >= 0))]
+        failed = _numpy(s, "status") == _ERROR
+        called: set[int] = set()
+        for row in stored.tolist():
+            for above in doubles.above(row, self.parent):
+                given = self.role[above] == cp.LLM and process[above] != process[row] and not failed[above]
+                if given and (answer[row] == answer[above] or _ABSENT in (answer[row], answer[above])):
+                    called.add(above)
+        for row in answers[~kept[answers]].tolist():
+            if row not in called:
+                called -= set(doubles.above(row, self.parent))
+        self._no_calls(list(called))
+
+    def _no_calls(self, rows: list[int]) -> None:
+        """Make containers of spans that seemed model calls."""
+        if rows:
+            self.role = self.role.copy()
+            self.role[rows] = cp.CONTAINER
+            self.spans = doubles.replaced(self.spans, "stage", dict.fromkeys(rows, cp.OTHER))
+
+    def _one_inside_another(self, servers: Ints, process: Ints) -> Ints:
+        """Nest these spans, where two instrumentations of one process have the same caller and the later one lies in the earlier one; the outermost of them."""
+        s = self.spans
+        above, scope = _numpy(s, "parent_id"), _codes_at(servers, s.column("scope_name"))
+        order = servers[np.lexsort((self.start[servers] - self.end[servers], self.start[servers], process[servers], above[servers], self.trace[servers]))]
+        same = np.zeros(len(order), dtype=bool)
+        same[1:] = np.logical_and.reduce([of[order[1:]] == of[order[:-1]] for of in (self.trace, above, process)])
+        around: list[int] = []
+        nested = np.zeros(len(order), dtype=bool)
+        for at in np.flatnonzero(same).tolist():
+            row = int(order[at])
+            around = around if at and same[at - 1] else [int(order[at - 1])]
+            fits = [o for o in around if scope[o] != scope[row] and self.end[row] <= self.end[o] + self._slack(row) and not is_below(o, row, self.parent)]
+            if fits:
+                around.remove(fits[-1])
+                self.parent[row], nested[at] = fits[-1], True
+            else:
+                around.append(row)
+        return order[~nested]
+
+    def _slack(self, row: int) -> int:
+        """By how much a span may stand out of what it is in, by another clock."""
+        return int(self.end[row] - self.start[row]) // 20 + doubles.CLOCK_SLACK_NS
+
+    def _into_calls(self, rows: list[int], inside: dict[int, list[int]], process: Ints, answer: Ints) -> None:
+        """Put these served requests into the call beside them that has an answer of theirs, else into the only one around them in time that none was put into,
+        or that failed while they went on."""
+        calls = np.flatnonzero((self.role == cp.LLM) & np.isin(self.parent, self.parent[rows]))
+        beside = _grouped(calls, self.parent[calls].tolist())
+        failed = _numpy(self.spans, "status") == _ERROR
+        for by_id in (True, False):
+            for row in [row for row in rows if self.role[self.parent[row]] != cp.LLM]:
+                mine = [c for c in beside.get(int(self.parent[row]), ()) if process[c] != process[row]]
+                slack = self._slack(row)
+                begun = [c for c in mine if self.start[c] - slack <= self.start[row] <= self.end[c]]
+                if by_id:
+                    told = {int(answer[a]) for a in inside[row]} - {_ABSENT}
+                    found = [c for c in begun if answer[c] in told]
+                else:
+                    free = [c for c in begun if not (self.parent[rows] == c).any()]
+                    found = [c for c in free if self.end[row] <= self.end[c] + slack] or [c for c in free if failed[c]]
+                if len(found) == 1 and not is_below(found[0], row, self.parent):
+                    self.parent[row] = found[0]
 
     def end_streams(self) -> None:
         """Let calls whose spans ended as their streams began go on up to the log lines beside them that tell of the streams' ends, and tell what those tell.

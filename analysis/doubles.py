@@ -32,6 +32,8 @@ CLOCK_STEP_NS = 2_000_000
 MOMENT_NS = 1_000_000
 # Of two processes' clocks: 5 % of what is compared, and this.
 CLOCK_SLACK_NS = 5_000_000
+_SERVER, _ERROR = 2, 2
+_BETWEEN = 6  # spans between a client's call and what its gateway tells of it: HTTP's and the server's, which two instrumentations may tell of
 _MAX_DEPTH = 10_000  # chains of parents are cut here, against cycles
 # Calls that begin after one with equal token counts, among which its double is looked for: of more at once nothing tells whose it is.
 _MOST_ALIKE = 256
@@ -295,20 +297,32 @@ SHARED = ("response_id", "finish_reason", "model", "provider", "input_tokens", "
 
 
 def share(spans: pa.Table, parent: Ints, role: Ints, start: Ints, end: Ints) -> pa.Table:
-    """The spans, where a model call and the only one inside it, which takes at least half of its time, each have what only the other one told.
+    """The spans, where a model call and the only one inside it (that did not fail, if one did not), which takes at least half of its time or has its
+    response id, each have what only the other one told; also where a server is between them that was sent the call.
 
     A gateway's span counts the tokens and its client's saw the first one; or the other way round.
     """
     inner = np.flatnonzero((role == cp.LLM) & (parent >= 0))
-    inner = inner[role[parent[inner]] == cp.LLM]
-    inner = inner[np.bincount(parent[inner], minlength=1)[parent[inner]] == 1]
-    inner = inner[2 * (end - start)[inner] >= (end - start)[parent[inner]]]
+    above = parent[inner]
+    between = (role == cp.CONTAINER) & (spans.column("kind").to_numpy() == _SERVER)
+    between |= (role == cp.FOLDED) | (role == cp.PLAIN) & (spans.column("stage").to_numpy() == cp.NETWORK)
+    for _ in range(_BETWEEN):
+        above = np.where((above >= 0) & between[above], parent[above], above)
+    called = (above >= 0) & (role[above] == cp.LLM)
+    inner, above = inner[called], above[called]
+    failed = spans.column("status").to_numpy()[inner] == _ERROR
+    kept = ~failed | ~np.isin(above, above[~failed])
+    inner, above = inner[kept], above[kept]
+    only = np.bincount(above, minlength=1)[above] == 1
+    inner, above = inner[only], above[only]
     if not len(inner):
         return spans
+    ids = spans.column("response_id")
+    one = (2 * (end - start)[inner] >= (end - start)[above]) | pc.fill_null(pc.equal(ids.take(pa.array(inner)), ids.take(pa.array(above))), False).to_numpy()
+    inner, above = inner[one], above[one]
     # From the longest inwards and back: through all the spans that tell of one call.
-    inwards = sorted(inner.tolist(), key=lambda row: (start[row] - end[row], start[row]))
-    pairs = [(int(parent[row]), row) for row in inwards]
-    both = [*pairs, *((row, above) for above, row in reversed(pairs))]
+    pairs = sorted(zip(above.tolist(), inner.tolist(), strict=True), key=lambda pair: (start[pair[1]] - end[pair[1]], start[pair[1]], pair[1]))
+    both = [*pairs, *((row, outer) for outer, row in reversed(pairs))]
     return _first_tokens(handed_on(spans, both), both, start, end)
 
 

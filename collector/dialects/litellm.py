@@ -56,6 +56,10 @@ DIALECT = Dialect(
         *(Mark(key, "plain", "retrieval", _FIND) for key in _OPERATIONS),
         *(Mark(key, "plain", "tool", frozenset({"call_mcp_tool"})) for key in _OPERATIONS),
         Mark("gen_ai.operation.name", "plain", "guardrail", frozenset({"litellm.moderation", "amoderation"})),
+        # v2 calls whatever a model was asked for a chat.
+        Mark("litellm.call_type", "plain", "retrieval", _FIND, strong=True),
+        Mark("litellm.call_type", "plain", "guardrail", _either("moderation"), strong=True),
+        Mark("litellm.call_type", "plain", "network", _either("image_generation", "image_edit", "transcription", "speech"), strong=True),
         Mark("litellm.guardrail.name", "plain", "guardrail"),
         Mark("call_type", "plain", "queue", frozenset({"async_get_available_deployment"}), strong=True),  # v1's name for `route`
     ),
@@ -64,6 +68,7 @@ DIALECT = Dialect(
         # v1's own timing of its functions around a call that has a span.
         SpanName("self|router", "folded", "other", "litellm"),
         SpanName("route .*", "plain", "queue", "litellm"),  # choosing a deployment
+        SpanName("cache.get .*", "plain", "gateway", "litellm"),
     ),
     # Of streams that nobody was asked for there are no headers of an answer, and no provider's address or (told as if not streamed) no time that it took.
     stored_answers=(

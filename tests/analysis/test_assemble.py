@@ -58,6 +58,46 @@ def root(end: float, name: str = "POST /chat", **more: Any) -> Made:
 # --- the way to a gateway ---
 
 
+def proxy(id: int, start: float, end: float, parent: int, scope: str = "fastapi", **more: Any) -> Made:
+    return Made(id, "POST /chat/completions", start, end, parent, SERVER, service="proxy", scope=scope, **more)
+
+
+def answered(id: int, start: float, end: float, parent: int, response: str = "", **more: Any) -> Made:
+    return chat(id, start, end, parent, attributes={"gen_ai.response.id": response} if response else {}, **{"service": "proxy", **more})
+
+
+def asked(id: int, start: float, end: float, response: str = "", **more: Any) -> Made:
+    return answered(id, start, end, 1, response, service="test", **more)
+
+
+STORED = chat(5, 130, 150, 4, service="proxy", scope="litellm", attributes={"gen_ai.response.id": "a", "hidden_params": '{"cache_key": "k"}'})
+KEPT = Made(5, "cache.get llm_response", 130, 140, 4, service="proxy", scope="litellm")
+
+
+@pytest.mark.parametrize(("spans", "calls", "stages"), [
+    # Two instrumentations tell of what the gateway served, both from the caller on; the context is the one around the call, or the call's own.
+    ([asked(2, 100, 900, "a"), proxy(3, 110, 890, 1), proxy(4, 120, 880, 1, "litellm"), answered(5, 200, 800, 4, "a")], [5],
+     {"generation": 600, "network": 20, "other": 380}),
+    ([asked(2, 100, 900), proxy(3, 110, 890, 2), proxy(4, 120, 880, 2, "litellm"), answered(5, 200, 800, 4)], [5],
+     {"generation": 600, "network": 20, "other": 380}),
+    # Of two at a time, each has its own answer.
+    ([asked(2, 100, 900, "a"), asked(6, 100, 890, "b"), proxy(3, 110, 880, 1), proxy(4, 115, 870, 1), answered(5, 200, 800, 4, "a"),
+      answered(7, 200, 790, 3, "b")], [5, 7], None),
+    # The gateway went on for a client that had left.
+    ([chat(2, 100, 400, out=None, status=ERROR), proxy(3, 110, 950, 1), answered(5, 200, 900, 3)], [5], None),
+    # The answer was stored: as LiteLLM tells it (v1 and v2).
+    ([asked(2, 100, 300, "a"), proxy(4, 110, 290, 1), STORED], [], {"gateway": 20, "other": 980}),
+    ([asked(2, 100, 300, "a"), proxy(4, 110, 290, 1), KEPT], [], {"gateway": 10, "other": 990}),
+    ([asked(2, 100, 300, "a"), proxy(4, 110, 290, 1), KEPT, answered(6, 150, 280, 4, "a")], [6], None),
+    # Another service was asked meanwhile, for no answer of a model.
+    ([asked(2, 100, 900, "a"), proxy(3, 110, 890, 1), Made(4, "search", 120, 880, 3, service="proxy")], [2], None)])
+def test_what_a_gateway_served_is_in_the_call_that_it_was_sent_for(spans: list[Made], calls: list[int], stages: dict[str, float] | None) -> None:
+    requests, found = assembled(root(1000), *spans)
+    assert sorted(call["span_id"] for call in found) == calls
+    assert [request["llm_calls"] for request in requests] == [len(calls)]
+    assert stages is None or stages_ms(requests[0]) == stages
+
+
 def test_what_a_call_spends_around_the_gateway_that_makes_it_is_the_network() -> None:
     gateway = Made(3, "POST /v1/chat/completions", 150, 850, parent=2, kind=SERVER, service="gateway")
     request = request_of(root(1000), chat(2, 100, 900), gateway, chat(4, 200, 800, parent=3, ttft=100, service="gateway"))
