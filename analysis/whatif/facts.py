@@ -111,11 +111,14 @@ class Facts:
         return self.calls["on_path"].fill_null(True).to_numpy()
 
     @cached_property
-    def untraced(self) -> Bools:
-        """Whether each request has a model call on its path whose engine's span was lost: its model's other calls have theirs."""
-        traced = self.calls.filter(pl.col("engine_e2e_ms").is_not_null())["model"].unique()
+    def half_seen(self) -> Bools:
+        """Whether each request has a model call on its path of which the client's or the engine's span was lost: its model's other calls have both."""
+        alone = self.calls["engine_alone"].fill_null(False)
+        traced = self.calls.filter(pl.col("engine_e2e_ms").is_not_null() & ~alone)["model"].unique()
         theirs = self.calls["model"].is_in(traced.drop_nulls().to_list()).fill_null(traced.null_count() > 0)
-        lost = (theirs & self.calls["engine_e2e_ms"].is_null() & ~self.calls["error"].fill_null(False)).to_numpy()
+        # An engine's span by itself may name no model.
+        halves = alone & (len(traced) > 0) | theirs & self.calls["engine_e2e_ms"].is_null()
+        lost = (halves & ~self.calls["error"].fill_null(False)).to_numpy()
         out = np.zeros(len(self), np.bool_)
         out[self.request_of[lost & self.on_path & (self.request_of >= 0)]] = True
         return out

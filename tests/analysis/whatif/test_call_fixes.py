@@ -117,10 +117,13 @@ def test_a_given_way_replaces_the_quickest_quarter() -> None:
     assert (connection_pooling.predict(facts).bound, connection_pooling.predict(facts, network_ms=4.0).bound) == (True, False)
 
 
-def test_requests_whose_engine_span_was_lost_say_nothing_of_pooled_connections() -> None:
-    # Every tenth request has lost its engine's span, so that its 400 ms of handshake look like the model's; the others spend 400 ms on the network.
+@pytest.mark.parametrize("half", ["engine", "client"])
+def test_requests_of_which_half_a_call_was_lost_say_nothing_of_pooled_connections(half: str) -> None:
+    # Every tenth request has lost one of two spans, so that its 400 ms of handshake look like the model's or nobody's; the others spend them on the network.
     lost = np.arange(100) % 10 == 0
-    made = calls(100, e2e_ms=1000.0, ttft_ms=500.0, engine_e2e_ms=[None if gone else 600.0 for gone in lost])
+    made = calls(100, e2e_ms=1000.0, ttft_ms=500.0, engine_e2e_ms=[None if gone and half == "engine" else 600.0 for gone in lost],
+                 engine_alone=lost if half == "client" else False,
+                 model=[None if gone and half == "client" else "m" for gone in lost])
     facts = facts_of(made, percentile=95.0, requests=requests_of(made, network_ms=np.where(lost, 0.0, 400.0), ttft_network_ms=np.where(lost, 0.0, 400.0)))
     answer = connection_pooling.predict(facts, network_ms=4.0)
     assert gain(answer) == (1000.0, pytest.approx(604.0))
