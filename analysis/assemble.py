@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,6 +38,7 @@ _HTTP_OK, _HTTP_ERROR = 200, 400
 MAX_HANDOVER_NS = 30_000_000_000
 _TOOLS_WITHIN = 4  # spans from a tool up to the one that stands for it
 _LOOKED_UP = "cache.get llm_response"  # LiteLLM (v2) tells of no call where its cache had the answer
+_DEEP = 32  # spans from a gateway's answer up to the call that it is for
 _NESTED = 8  # spans between a chain's step and the model call in it
 _MOST_AT_ONCE = 32  # calls of a trace among which one is looked for: among more nothing tells which it is, and all of them would be compared with all
 # Steps that may be sent over HTTP by a task beside them, and how much of what the server does for one lies within it: it may end after the step has its answer.
@@ -295,7 +297,7 @@ class _Batch:
         answer[answers[~s.column("response_id").take(pa.array(answers)).is_valid().to_numpy()]] = _ABSENT
         wanted, inside = set(remote.tolist()), dict[int, list[int]]()
         for row in answers.tolist():
-            for above in doubles.above(row, self.parent):
+            for above in self._around_it(row):
                 if above in wanted:
                     inside.setdefault(above, []).append(row)
         self._into_calls([row for row in remote.tolist() if row in inside and self.role[self.parent[row]] != cp.LLM], inside, process, answer)
@@ -305,14 +307,18 @@ class _Batch:
         failed = _numpy(s, "status") == _ERROR
         called: set[int] = set()
         for row in stored.tolist():
-            for above in doubles.above(row, self.parent):
+            for above in self._around_it(row):
                 given = self.role[above] == cp.LLM and process[above] != process[row] and not failed[above]
                 if given and (answer[row] == answer[above] or _ABSENT in (answer[row], answer[above])):
                     called.add(above)
         for row in answers[~kept[answers]].tolist():
             if row not in called:
-                called -= set(doubles.above(row, self.parent))
+                called -= set(self._around_it(row))
         self._no_calls(list(called))
+
+    def _around_it(self, row: int) -> Iterator[int]:
+        """What a gateway's answer is in: its own steps, its server's spans and the call that it is for."""
+        return itertools.islice(doubles.above(row, self.parent), _DEEP)
 
     def _no_calls(self, rows: list[int]) -> None:
         """Make containers of spans that seemed model calls."""
@@ -333,7 +339,8 @@ class _Batch:
         for at in np.flatnonzero(same).tolist():
             row = int(order[at])
             around = around if at and same[at - 1] else [int(order[at - 1])]
-            fits = [o for o in around if scope[o] != scope[row] and self.end[row] <= self.end[o] + self._slack(row) and not is_below(o, row, self.parent)]
+            until = self.end[row] - self._slack(row)
+            fits = [o for o in around[-_MOST_AT_ONCE:] if scope[o] != scope[row] and until <= self.end[o] and not is_below(o, row, self.parent)]
             if fits:
                 around.remove(fits[-1])
                 self.parent[row], nested[at] = fits[-1], True
@@ -348,22 +355,26 @@ class _Batch:
     def _into_calls(self, rows: list[int], inside: dict[int, list[int]], process: Ints, answer: Ints) -> None:
         """Put these served requests into the call beside them that has an answer of theirs, else into the only one around them in time that none was put into,
         or that failed while they went on."""
-        calls = np.flatnonzero((self.role == cp.LLM) & np.isin(self.parent, self.parent[rows]))
+        calls = self._by_start(np.flatnonzero((self.role == cp.LLM) & np.isin(self.parent, self.parent[rows])))
         beside = _grouped(calls, self.parent[calls].tolist())
-        failed = _numpy(self.spans, "status") == _ERROR
+        starts = {above: self.start[of].tolist() for above, of in beside.items()}
+        told = _grouped(calls, zip(self.parent[calls].tolist(), answer[calls].tolist(), strict=True))
+        failed, taken = _numpy(self.spans, "status") == _ERROR, set[int]()
         for by_id in (True, False):
             for row in [row for row in rows if self.role[self.parent[row]] != cp.LLM]:
-                mine = [c for c in beside.get(int(self.parent[row]), ()) if process[c] != process[row]]
-                slack = self._slack(row)
-                begun = [c for c in mine if self.start[c] - slack <= self.start[row] <= self.end[c]]
+                above, slack = int(self.parent[row]), self._slack(row)
                 if by_id:
-                    told = {int(answer[a]) for a in inside[row]} - {_ABSENT}
-                    found = [c for c in begun if answer[c] in told]
+                    ids = {int(answer[a]) for a in inside[row]} - {_ABSENT}
+                    begun = [c for one in ids for c in told.get((above, one), [])[:_MOST_AT_ONCE]]
                 else:
-                    free = [c for c in begun if not (self.parent[rows] == c).any()]
-                    found = [c for c in free if self.end[row] <= self.end[c] + slack] or [c for c in free if failed[c]]
+                    last = bisect.bisect_right(starts.get(above, ()), self.start[row] + slack)
+                    begun = beside.get(above, [])[max(0, last - _MOST_AT_ONCE) : last]
+                begun = [c for c in begun if process[c] != process[row] and self.start[c] - slack <= self.start[row] <= self.end[c]]
+                free = [c for c in begun if c not in taken]
+                found = begun if by_id else [c for c in free if self.end[row] <= self.end[c] + slack] or [c for c in free if failed[c]]
                 if len(found) == 1 and not is_below(found[0], row, self.parent):
                     self.parent[row] = found[0]
+                    taken.add(found[0])
 
     def end_streams(self) -> None:
         """Let calls whose spans ended as their streams began go on up to the log lines beside them that tell of the streams' ends, and tell what those tell.

@@ -98,6 +98,15 @@ def test_what_a_gateway_served_is_in_the_call_that_it_was_sent_for(spans: list[M
     assert stages is None or stages_ms(requests[0]) == stages
 
 
+def test_of_many_calls_at_a_time_each_has_what_its_gateway_served() -> None:
+    at_once = range(500)  # and compared with all others, they would take minutes
+    calls = [asked(10 + i, 100, 900, f"a{i}") for i in at_once]
+    served = [proxy(1_000 + i, 110, 890 - i / 10, 1) for i in at_once] + [proxy(2_000 + i, 111, 889 - i / 10, 1, "litellm") for i in at_once]
+    requests, found = assembled(root(1000), *calls, *served, *(answered(3_000 + i, 200, 800, 1_000 + i, f"a{i}") for i in at_once))
+    assert [request["llm_calls"] for request in requests] == [500]
+    assert sorted(call["span_id"] for call in found) == [3_000 + i for i in at_once]
+
+
 def test_what_a_call_spends_around_the_gateway_that_makes_it_is_the_network() -> None:
     gateway = Made(3, "POST /v1/chat/completions", 150, 850, parent=2, kind=SERVER, service="gateway")
     request = request_of(root(1000), chat(2, 100, 900), gateway, chat(4, 200, 800, parent=3, ttft=100, service="gateway"))
