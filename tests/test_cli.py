@@ -30,7 +30,7 @@ def overrun(*arguments: str | Path, cwd: Path | None = None, **environment: str)
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=280,
         cwd=cwd,
         env=inherited | {"PYTHONPATH": str(ROOT), "COLUMNS": "110"} | environment,
     )
