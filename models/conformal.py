@@ -2,7 +2,8 @@
 
 Rolling split-conformal calibration (Romano et al., "Conformalized Quantile Regression", 2019, over a moving window): the
 newest residuals of each route decide the offset of its next prediction. On the Azure 2023 mix a fixed offset covered
-85.7 %, a window of 1,000 covered 89.7 %. Standard library alone: routers carry it.
+85.7 %, a window of 1,000 covered 89.7 %. Requests that come together are alike: where a hundred answer one prompt, 1,000
+hold ten that stand alone, and cover 88 to 89 %; 2,000 cover 89 to 90 % of both. Standard library alone: routers carry it.
 """
 
 import bisect
@@ -15,7 +16,7 @@ from models.errors import ArtifactError
 
 # The quantiles that are calibrated; the median is not, it minimises the error as it is.
 LEVELS: Final = {"p10": 0.1, "p90": 0.9, "p99": 0.99}
-WINDOW: Final = 1_000
+WINDOW: Final = 2_000
 # A route with fewer residuals uses the window of all routes: with 200, one standard error of the coverage is 2 %.
 MIN_RESIDUALS: Final = 200
 # Routes beyond this many are forgotten, the least recently fed first.

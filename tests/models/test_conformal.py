@@ -65,6 +65,20 @@ def test_coverage_comes_back_after_a_sudden_drift() -> None:
     assert np.mean(covered[WINDOW:]) == pytest.approx(0.9, abs=0.015)
 
 
+def test_requests_that_come_a_hundred_alike_are_covered() -> None:
+    """Half of the spread of a hundred answers at a time is their prompt's. A window of 1,000, ten prompts, covers 88.9 %."""
+    covered = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        calibration = Calibration()
+        for prompt in range(150):
+            residuals = (rng.normal(0, 0.6) + rng.normal(0, 0.6, 100)).tolist()
+            if prompt >= 50:
+                covered += [residual <= calibration.offsets("a")["p90"] for residual in residuals]
+            feed(calibration, "a", residuals)
+    assert np.mean(covered) == pytest.approx(0.9, abs=0.0075)
+
+
 def test_the_stored_state_goes_on_where_it_was() -> None:
     calibration = Calibration()
     feed(calibration, "a", drawn(0, 0.0, 700))
