@@ -3,7 +3,8 @@
 Work per second = calls/s x (new input tokens x cost of one + output tokens x cost of one). Growth is a product, so it is split on the log
 scale: ln(work now / before) = ln(rate ratio) + ln(work per call ratio), and the latter in proportion to what each part of the call added. A call is
 compared with calls of its own kind (workload, route): a batch job that begins beside the chat makes nobody's prompts longer, it is more that arrives.
-Calls to other models than the engine's (a guardrail at a provider) are none of its work.
+Calls to other models than the engine's (a guardrail at a provider) are none of its work. Nor has anything grown where conversations have only become
+older (see `analysis.ages`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from analysis.ages import added_by_age, turns
 from analysis.budget import FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
 
@@ -68,8 +70,8 @@ def demand(case: Case) -> Demand | None:
     means = [_means(side) for side in (before, now)]
     if means[0] is None or means[1] is None:
         return None
-    (n_in, new, out), (n_in1, new1, out1) = means[0], means[1]
-    n_in0, new0, out0 = _of_its_kind(before, now)
+    n_in1, new1, out1 = means[1]
+    (n_in, new, out), (n_in0, new0, out0) = _of_its_kind(before, now)
     hits = hit_ratio(case)
     if hits is not None and hits.source == "engine metrics":
         new, new0, new1 = n_in * (1.0 - hits.before), n_in0 * (1.0 - hits.before), n_in1 * (1.0 - hits.now)
@@ -121,22 +123,41 @@ def _per_call(work0: float, work1: float, added: dict[str, float]) -> dict[str, 
     return {name: log * value / whole if whole > 0.0 else 0.0 for name, value in more.items()}
 
 
-def _of_its_kind(before: Calls, now: Calls) -> tuple[float, float, float]:
-    """Return the former means of input, new input and output tokens a call, had the kinds of calls been in today's proportion.
+def _of_its_kind(before: Calls, now: Calls) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+    """Return two former means of input, new input and output tokens a call: with conversations as old as today's, and in today's proportion of kinds as well.
 
     A kind that was too rare to have a mean counts as it is today: nothing is known to have changed in it.
     """
     names = ("input", "new", "output")
-    sides = [
+    frames = [
         pl.DataFrame({"workload": side.frame["workload"], "route": side.frame["route"], "input": side.of("input_tokens"), "new": side.new_tokens,
-                      "output": side.of("output_tokens")}).fill_nan(None)
-        .group_by("workload", "route").agg(pl.len().alias("n"), *(pl.col(name).mean() for name in names))
-        for side in (before, now)]
+                      "output": side.of("output_tokens")}).fill_nan(None) for side in (before, now)]
+    sides = [frame.group_by("workload", "route").agg(pl.len().alias("n"), *(pl.col(name).mean() for name in names)) for frame in frames]
+    turn = turns(before, now)
+    if turn is not None:
+        older = _older([frame.with_columns(turn=side) for frame, side in zip(frames, turn, strict=True)])
+        sides[0] = sides[0].join(older, on=["workload", "route"], how="left", suffix="_older", nulls_equal=True).with_columns(
+            pl.col(name) + pl.col(f"{name}_older").fill_null(0.0) for name in ("input", "new"))
     both = sides[1].join(sides[0], on=["workload", "route"], how="left", suffix="_before", nulls_equal=True)
     known_before = pl.col("n_before").fill_null(0) >= MIN_CALLS
     then = both.select("n", *(pl.when(known_before).then(pl.coalesce(f"{name}_before", name)).otherwise(name).alias(name) for name in names))
-    weighed = then.select(*((pl.col(name) * pl.col("n")).sum() / pl.col("n").filter(pl.col(name).is_not_null()).sum() for name in names))
-    return weighed.row(0)
+    former, alike = (
+        side.select(*((pl.col(name) * pl.col("n")).sum() / pl.col("n").filter(pl.col(name).is_not_null()).sum() for name in names)).row(0)
+        for side in (sides[0], then))
+    return former, alike
+
+
+def _older(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """Return per kind of calls by how much its former means of input would differ, had its conversations been as old as today's."""
+    kinds = [frame.partition_by("workload", "route", as_dict=True) for frame in frames]
+    rows = []
+    for kind, then in kinds[0].items():
+        if kind in kinds[1] and then.height >= MIN_CALLS:
+            n_in, new, turn = (then[name].fill_null(np.nan).to_numpy() for name in ("input", "new", "turn"))
+            longer = added_by_age(n_in, turn, kinds[1][kind]["turn"].to_numpy())
+            # Of what a history adds, the cache holds what it held of longer prompts: hit or miss varies too much to be followed by the turn.
+            rows.append({"workload": kind[0], "route": kind[1], "input": longer, "new": longer * min(1.0, slope(n_in, new))})
+    return pl.DataFrame(rows, schema={"workload": pl.String, "route": pl.String, "input": pl.Float64, "new": pl.Float64})
 
 
 def _means(calls: Calls) -> tuple[float, float, float] | None:

@@ -9,6 +9,7 @@ from analysis.rules.prompt_bloat import turn_growth
 from analysis.slo import Slo
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules.cases import causes, of, run, the
+from tests.analysis.rules.hosted import hosted
 
 N = 600
 LATE = np.arange(N) >= 300
@@ -108,3 +109,15 @@ def test_prompts_that_are_longer_slow_each_others_reading_though_the_engine_has_
     found = run(rows, slo=Slo(ttft_ms=500.0))
     assert (found.verdict.stage, causes(found)) == ("prefill", ["prompt_bloat"])
     assert the(found, "prompt_bloat").evidence["share_of_excess"] == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize(("recorded", "named"), [(True, ["token_rate_sag"]), (False, ["prompt_bloat"])])
+def test_conversations_that_have_grown_older_make_no_prompt_of_the_same_turn_longer(recorded: bool, named: list[str]) -> None:
+    """60 users ask every 10 s, all from the first moment on, in conversations of ten turns that add 300 tokens each; from 80 s on tokens come a third as fast.
+
+    Nobody had come further than the eighth turn by then: prompts have 2,050 tokens on average before and 2,550 behind it. Unrecorded, that is bloat."""
+    user, turn = (part.T.ravel() for part in np.meshgrid(np.arange(60), np.arange(20), indexing="ij"))
+    start, n_in = 10.0 * turn + user / 6.0, 1_000 + 300 * (turn % 10)
+    talks = [f"{who}-{nth // 10}" if recorded else None for who, nth in zip(user, turn, strict=True)]
+    rows = hosted(100.0 + 0.2 * n_in, np.where(start >= 80.0, 30.0, 10.0), start_s=start, input_tokens=n_in, session=talks)
+    assert causes(run(rows, slo=Slo(e2e_ms=2500.0))) == named
