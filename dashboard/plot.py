@@ -46,11 +46,15 @@ def label(value: str | None, most: int = _NAME_LENGTH) -> str:
 
 
 def layout(theme: Theme, *, height: int, left: int, right: int, top: int = 12) -> Spec:
-    """The layout that all figures share."""
+    """The layout that all figures share.
+
+    Streamlit hands a chart to Plotly twice, before and after it has measured its place: the second time nothing is drawn, because no data has another revision
+    (a new copy of it would count as new data) and no empty template has become none. Drawn twice, charts took half as long again.
+    """
     return {
         "height": height, "margin": {"l": left, "r": right, "t": top, "b": 40}, "paper_bgcolor": theme.background, "plot_bgcolor": theme.background,
         "font": {"color": theme.ink, "size": 13, "family": '"Source Sans", sans-serif'}, "hoverlabel": {"bgcolor": theme.surface, "font": {"color": theme.ink}},
-        "showlegend": False, "template": {}}
+        "showlegend": False, "datarevision": 0}
 
 
 def axis(theme: Theme, **more: Any) -> Spec:

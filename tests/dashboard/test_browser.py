@@ -59,6 +59,26 @@ def test_the_budget_is_the_apis(servers: dict[str, Site], opened: Open) -> None:
     seen.silent()
 
 
+def test_a_chart_is_drawn_once(servers: dict[str, Site], opened: Open) -> None:
+    seen = opened()
+    seen.page.add_init_script("""window.drawn = []
+        Object.defineProperty(HTMLElement.prototype, '_ev', {configurable: true, set(events) {
+            Object.defineProperty(this, '_ev', {value: events, writable: true, configurable: true})
+            events.on('plotly_beforeplot', () => { window.drawn.push(1) })
+        }})""")
+    seen.open(servers["demo"], "budget").drawn(3)
+    seen.page.evaluate("document.fonts.ready.then(() => { window.drawn = [] })")  # a font that comes late has words drawn again
+    seen.page.get_by_role("radio", name="E2E").click()
+    seen.page.wait_for_url("**metric=E2E**")
+    seen.settle()
+    measured = "[...document.querySelectorAll('.js-plotly-plot')].every(chart => chart.layout.width)"
+    seen.page.wait_for_function(f"window.drawn.length >= 3 && {measured}")
+    seen.page.wait_for_timeout(500)
+    assert len(seen.page.evaluate("window.drawn")) == 3
+    seen.page.set_viewport_size({"width": 1000, "height": 900})  # a place of another width is drawn anew
+    seen.page.wait_for_function("window.drawn.length >= 6")
+
+
 def test_traces_lead_to_one_request(servers: dict[str, Site], opened: Open) -> None:
     site = servers["demo"]
     rows = site.answer("requests", sort="ttft")["rows"]
