@@ -72,6 +72,7 @@ DIALECT = Dialect(
         Metric("vllm:request_prefill_time_seconds", "prefill"),
         Metric("vllm:request_decode_time_seconds", "decode"),
         Metric("vllm:request_inference_time_seconds", "inference"),
+        Metric("vllm:nixl_xfer_time_seconds", "kv_transfer"),
         Metric("vllm:model_execute_time_milliseconds", "model_execute", scale=1e-3),
         Metric("vllm:model_forward_time_milliseconds", "model_forward", scale=1e-3),
         Metric("vllm:request_prompt_tokens", "input_length"),
