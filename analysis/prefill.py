@@ -10,8 +10,8 @@ import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.case import Case
-from analysis.demand import MIN_GROWTH, MIN_TOLD, Hits, has_grown, hit_ratio, lost_and_longer, slope
-from analysis.speed import decode_parts
+from analysis.demand import MIN_GROWTH, MIN_TOLD, Demand, Hits, has_grown, hit_ratio, lost_and_longer, slope
+from analysis.speed import decode_parts, slowdown
 
 STAGES: Final = ("prefill", "first_token")
 # Fewest requests with token counts on either side; as many as comparisons of the slow set ask of it.
@@ -76,18 +76,34 @@ def _side(rows: pl.DataFrame, column: str, engine_hits: float | None, told: bool
 def knock_on(case: Case, factor: str) -> dict[str, float]:
     """Return what one factor of the engine's growing work (a field of `Demand`) added to the waiting and to the pace of reading and writing, in ms a stage.
 
-    Where the whole has not grown, what there is to read may have: who reads beside more of it reads more slowly."""
+    What writing loses to reading is the readers' doing alone, however much more there is to write. And where the whole has not grown, what there is to read
+    may have: who reads beside more of it reads more slowly."""
     found = case.demand
     if found is None:
         return {}
-    if has_grown(found):
-        return spread(case, getattr(found, factor))
+    grown, read = has_grown(found), _read_share(found, factor)
+    if not grown and (1.0 + found.longer_ratio + found.lost_ratio) * found.calls_ratio < MIN_GROWTH:
+        return {}
+    share, stalled = getattr(found, factor) if grown else 0.0, _stalled(case)
+    part = {"queue": share, "decode": stalled * read + (1.0 - stalled) * share} | dict.fromkeys(STAGES, share if grown else read)
+    return {stage: part[stage] * ms for stage, ms in spread(case, 1.0).items() if part[stage] > 0.0}
+
+
+def _read_share(found: Demand, factor: str) -> float:
+    """Return a factor's part (0..1) of the growth of what there is to read: calls, longer input and lost cache, on the log scale."""
     more = {"input": found.longer_ratio, "cache": found.lost_ratio}
     each = 1.0 + sum(more.values())
-    if not more.get(factor) or each * found.calls_ratio < MIN_GROWTH:
-        return {}
-    part = more[factor] / sum(more.values()) * min(1.0, math.log(each) / math.log(each * found.calls_ratio))
-    return {stage: ms for stage, ms in spread(case, part).items() if stage in STAGES}
+    if not more.get(factor):
+        return 0.0
+    return more[factor] / sum(more.values()) * min(1.0, math.log(each) / max(math.log(each * found.calls_ratio), 1e-9))
+
+
+def _stalled(case: Case) -> float:
+    """Return the part (0..1) of the slower pace of writing that goes with what the engine reads for others meanwhile."""
+    found = slowdown(case)
+    if found is None:
+        return 0.0
+    return found.prefill_ms / max(found.batch_ms + found.prefill_ms + found.rest_ms, 1e-9)
 
 
 def spread(case: Case, share: float) -> dict[str, float]:

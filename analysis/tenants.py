@@ -16,13 +16,15 @@ CLEAR: Final = 3.0
 
 
 class Noisy(NamedTuple):
-    """The tenant whose work grew most: its part of all growth (0..1), its share of all work before and now, and whether that is more than chance."""
+    """The tenant whose work grew most: its part of all growth (0..1), its share of all work before and now, whether that is more than chance, and what it
+    added over all work of before."""
 
     name: str
     part: float
     share_before: float
     share_now: float
     clear: bool = True
+    added: float = 0.0
 
 
 def work_by_tenant(calls: Calls, cost_in: float, cost_out: float, seconds: float) -> dict[str, float]:
@@ -48,7 +50,7 @@ def noisiest(case: Case) -> Noisy | None:
         return None
     errors = [_error(side, *costs, name, period.seconds) for side, period in ((case.calls, case.period), (before, case.baseline))]
     return Noisy(name, min(1.0, grown[name] / added), then.get(name, 0.0) / max(sum(then.values()), 1e-9), now[name] / sum(now.values()),
-                 grown[name] > CLEAR * math.hypot(*errors))
+                 grown[name] > CLEAR * math.hypot(*errors), grown[name] / max(sum(then.values()), 1e-9))
 
 
 def _error(calls: Calls, cost_in: float, cost_out: float, name: str, seconds: float) -> float:

@@ -20,7 +20,7 @@ False alarms
     neighbour, unless the others' calls are clearly slower too. A small tenant that doubles is not either, unless that is most of the added work.
 
 Source
-    At least 60 % of the added work, 1.5 times its former share and three standard errors of conversations that come at random (compound
+    At least 60 % of the added work (a tenth of all former work at least, where the whole has not shrunk), 1.5 times its former share and three standard errors of conversations that come at random (compound
     Poisson): own defaults; comparing attribute shares in selection and rest: BubbleUp (Honeycomb). Quotas per tenant: published advice.
 """
 
@@ -33,6 +33,7 @@ import polars as pl
 from analysis.calls import MIN_CALLS, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
+from analysis.demand import MIN_GROWTH as MIN_WORK
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
 from analysis.goodput import wilson
 from analysis.prefill import spread
@@ -60,7 +61,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if found is None:
         return None
     grown = case.demand
-    if grown is None or grown.growth < 1.1 or found.part < MIN_PART or found.share_now < MIN_RISE * found.share_before:
+    # What one tenant adds counts by itself where the whole has at least not shrunk: how much the others ask for varies by chance.
+    more = grown is not None and (grown.growth >= MIN_WORK or (grown.growth > 1.0 and found.added >= MIN_WORK - 1.0))
+    if grown is None or not more or found.part < MIN_PART or found.share_now < MIN_RISE * found.share_before:
         return RuledOut(what=RULE, figure=f"{printable(found.name)} brought most of the added work, {say_ratio(found.part)} of it")
     if not found.clear:
         return RuledOut(what=RULE, figure=f"{printable(found.name)} has {say_ratio(found.share_now)} of the work, {say_ratio(found.share_before)} before: "

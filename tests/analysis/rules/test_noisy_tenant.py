@@ -78,3 +78,15 @@ def test_a_tenant_that_is_slow_itself_first_is_one_where_the_others_become_slowe
     own = LATE & (tenant == 1) & (np.arange(N) % 3 == 0)
     found = run(traffic(tenant, own | (LATE & (tenant != 1) & (np.arange(N) % 5 == 0)), np.where(LATE & (tenant == 1), 2_000, 500)), slo=E2E)
     assert the(found, "noisy_tenant").evidence["share_of_slow_by_others"] == pytest.approx(30 / 180, abs=0.01)
+
+
+@pytest.mark.parametrize(("others", "named"), [(170, ["noisy_tenant"]), (140, [])])
+def test_what_one_tenant_adds_counts_though_the_others_ask_for_less_unless_all_work_has_shrunk(others: int, named: list[str]) -> None:
+    """300 requests of four tenants in 300 s, then 150 of acme's instead of 75 beside 170 of the others' (1.07 times the work) or 140 (0.97 times)."""
+    now = np.r_[np.ones(150, np.int64), np.resize([0, 2, 3], others)]
+    tenant = np.r_[np.arange(300) % 4, np.random.default_rng(4).permutation(now)]
+    n, late = len(tenant), np.arange(len(tenant)) >= 300
+    start = np.r_[np.arange(300.0), 300.0 + np.linspace(0.0, 300.0, len(now), endpoint=False)]
+    rows = requests(n, start_s=start, queue_ms=np.where(late & (np.arange(n) % 3 == 0), 4_000.0, 5.0), prefill_ms=100.0, decode_ms=500.0, input_tokens=500,
+                    tenant=[NAMES[k] for k in tenant])
+    assert [rule for rule in causes(run(rows, slo=E2E)) if rule == "noisy_tenant"] == named
