@@ -41,7 +41,7 @@ from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, goodpu
 from analysis.incident import Affected, Changed, IntArray, Trend, from_us, in_time, to_us
 from analysis.latency import min_n, quantile
 from analysis.leaving import by_choice
-from analysis.ranking import Ranked, run_rules
+from analysis.ranking import Ranked, run_rules, without
 from analysis.rules import rules
 from analysis.slo import Slo
 from analysis.tail import Tail, attribute, attribute_slow
@@ -593,7 +593,7 @@ def _with_remaining(facts: _Facts, ranked: Ranked, case: Case) -> list[Diagnosis
 def _remaining(facts: _Facts, ranked: Ranked, case: Case) -> Diagnosis | None:
     if facts.excess.reference != "baseline" or facts.base is None or not ranked.causes:
         return None
-    times = _without(facts.times, facts.excess, ranked.causes)
+    times = without(facts.times, facts.excess, ranked.causes)
     since = facts.during
     slow = (times.total_ms > facts.limits_ms) & since
     n, n_slow = int(since.sum()), int(slow.sum())
@@ -604,17 +604,6 @@ def _remaining(facts: _Facts, ranked: Ranked, case: Case) -> Diagnosis | None:
     rest = case.about(values=times.total_ms, times=times, breaching=slow, tail=excess, reference=source[excess.reference_index])
     told = {one.finding.rule for one in ranked.causes} | ranked.consequences
     return next((one for one in run_rules(rest, rules(), told).causes if one.finding.rule not in told), None)
-
-
-def _without(times: StageTimes, excess: Tail, causes: list[Diagnosis]) -> StageTimes:
-    """Return the stage times of every request without what causes claim: their part of each stage's excess, off what is over the reference."""
-    kept = {}
-    for stage, spent in times.ms.items():
-        whole = excess.excess_ms.get(stage, 0.0)
-        part = min(1.0, sum(max(0.0, one.claims_ms.get(stage, 0.0)) for one in causes) / whole) if whole > 0.0 else 0.0
-        kept[stage] = spent - part * np.maximum(0.0, spent - excess.reference_ms.get(stage, 0.0))
-    total = times.total_ms - sum(spent - kept[stage] for stage, spent in times.ms.items())
-    return replace(times, total_ms=total, ms=kept)
 
 
 def _worse(facts: _Facts) -> bool:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Final
 
+import numpy as np
+
+from analysis.budget import StageTimes
 from analysis.case import Case
 from analysis.cause import explained
 from analysis.finding import MIN_DOMINATED, MIN_SHARE, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.tail import Tail
 
 # Retries, a full cache or a packed batch follow from something else more often than not: they come first only if nothing else explains half
 # as much; own default.
 AMPLIFIER_WEIGHT: Final = 0.5
+# Causes that explain less than `MIN_SHARE` of the excess are named where most slow requests would keep their limit without them: by how much a request
+# misses its limit is more than what made it miss it.
+MIN_RESCUED: Final = 0.5
 # What brings another cause along explains its time as well: it comes first where it explains nearly as much (this part of the other's); own default.
 NEARLY: Final = 0.8
 
@@ -59,7 +66,7 @@ def rank(case: Case, found: list[Diagnosis], told: Collection[str] = ()) -> tupl
 
     Greedy: the cause with the largest claim (times its weight) takes its time per stage, but for what another one was told apart by; the next is
     measured on what remains. A cause that brings others goes before them unless it explains clearly less.
-    Where all together explain less than two fifths of the excess, none is named.
+    Where all together explain less than two fifths of the excess, and most slow requests would be slow without them as well, none is named.
     """
     left = {stage: max(0.0, ms) for stage, ms in case.tail.excess_ms.items()}
     total = case.tail.excess_total_ms
@@ -89,10 +96,31 @@ def rank(case: Case, found: list[Diagnosis], told: Collection[str] = ()) -> tupl
         together += part
         for stage, ms in takes.items():
             left[stage] = left.get(stage, 0.0) - ms
-    if together < MIN_SHARE:
+    if together < MIN_SHARE and _rescued(case, causes) < MIN_RESCUED:
         few = [RuledOut(what=one.finding.rule, figure=f"{say_ratio(explained(case, one.claims_ms))} of the excess") for one in causes]
         return [], [*few, *followed], frozenset(consequences)
     return causes, followed, frozenset(consequences)
+
+
+def without(times: StageTimes, excess: Tail, causes: list[Diagnosis]) -> StageTimes:
+    """Return the stage times of every request without what causes claim: their part of each stage's excess, off what is over the reference."""
+    kept = {}
+    for stage, spent in times.ms.items():
+        whole = excess.excess_ms.get(stage, 0.0)
+        part = min(1.0, sum(max(0.0, one.claims_ms.get(stage, 0.0)) for one in causes) / whole) if whole > 0.0 else 0.0
+        kept[stage] = spent - part * np.maximum(0.0, spent - excess.reference_ms.get(stage, 0.0))
+    total = times.total_ms - sum(spent - kept[stage] for stage, spent in times.ms.items())
+    return replace(times, total_ms=total, ms=kept)
+
+
+def _rescued(case: Case, causes: list[Diagnosis]) -> float:
+    """Return the share of the slow requests that would keep their limit without these causes: each loses of a stage's excess the part that they claim."""
+    slow = case.tail.tail_index
+    if not causes or not len(slow):
+        return 0.0
+    rest = without(case.times, case.tail, causes)
+    limits = case.limits_ms if isinstance(case.limits_ms, float) else case.limits_ms[slow]
+    return float((rest.total_ms[slow] <= limits).mean())
 
 
 def _reserved(found: list[Diagnosis], causes: list[Diagnosis]) -> dict[str, float]:

@@ -6,8 +6,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from analysis.budget import StageTimes
 from analysis.finding import Diagnosis, Finding
 from analysis.ranking import rank
 
@@ -20,10 +22,12 @@ def cause(rule: str, queue_ms: float, **more: Any) -> Diagnosis:
     return Diagnosis(finding, {"queue": queue_ms}, "of it", "app", "", "", 60, **{"weight": 1.0} | more)
 
 
-def ranked(*found: Diagnosis) -> tuple[list[str], list[str]]:
-    """Rules that are named, and those that are ruled out."""
+def ranked(*found: Diagnosis, limit_ms: float = 1_000.0) -> tuple[list[str], list[str]]:
+    """Rules that are named, and those that are ruled out, of ten requests that take 2 s where the reference takes 1 s."""
+    times = StageTimes("e2e", np.full(10, 2_000.0), {"queue": np.full(10, 900.0), "decode": np.full(10, 1_100.0)})
+    tail = SimpleNamespace(excess_ms=EXCESS, excess_total_ms=1000.0, tail_index=np.arange(10), reference_ms={"queue": 100.0, "decode": 900.0})
     case: Any = SimpleNamespace(
-        tail=SimpleNamespace(excess_ms=EXCESS, excess_total_ms=1000.0), excess_ms=lambda *stages: sum(EXCESS.get(stage, 0.0) for stage in stages))
+        tail=tail, times=times, limits_ms=limit_ms, excess_ms=lambda *stages: sum(EXCESS.get(stage, 0.0) for stage in stages))
     causes, followed, _ = rank(case, list(found))
     return [one.finding.rule for one in causes], [one.what for one in followed]
 
@@ -31,6 +35,12 @@ def ranked(*found: Diagnosis) -> tuple[list[str], list[str]]:
 def test_a_cause_takes_its_time_and_the_next_is_measured_on_the_rest() -> None:
     assert ranked(cause("second", 500.0), cause("first", 700.0)) == (["first"], ["second"])
     assert ranked(cause("second", 300.0), cause("first", 500.0)) == (["first", "second"], [])
+
+
+@pytest.mark.parametrize(("limit_ms", "named"), [(1_750.0, ["first"]), (1_650.0, [])])
+def test_a_cause_of_less_than_two_fifths_is_named_where_most_requests_would_keep_their_limit_without_it(limit_ms: float, named: list[str]) -> None:
+    """Of 1 s too much it brings 0.3 s: requests that miss their limit by 0.25 s keep it without that, and those that miss it by 0.35 s do not."""
+    assert ranked(cause("first", 300.0), limit_ms=limit_ms)[0] == named
 
 
 def test_what_a_cause_brings_follows_from_it_however_much_it_explains() -> None:
