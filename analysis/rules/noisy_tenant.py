@@ -20,8 +20,9 @@ False alarms
     neighbour, unless the others' calls are clearly slower too. A small tenant that doubles is not either, unless that is most of the added work.
 
 Source
-    At least 60 % of the added work (a tenth of all former work at least, where the whole has not shrunk), 1.5 times its former share and three standard errors of conversations that come at random (compound
-    Poisson): own defaults; comparing attribute shares in selection and rest: BubbleUp (Honeycomb). Quotas per tenant: published advice.
+    At least 60 % of the added work, a tenth of all former work (of its own, where the whole has not shrunk), 1.5 times its former share
+    and three standard errors of conversations that come at random (compound Poisson): own defaults; comparing attribute shares in
+    selection and rest: BubbleUp (Honeycomb). Quotas per tenant: published advice.
 """
 
 from dataclasses import replace
