@@ -188,6 +188,8 @@ class _Batch:
             clients, failed = clients[~np.isin(clients, again)], failed[~np.isin(clients, again)]
         by_id = doubles.groups_by_id(clients[response[clients] >= 0], told)
         pairs = doubles.pairs_by_tokens(clients[(told.tokens[1][clients] >= 0) | failed], told) + doubles.pairs_by_time(clients[~failed], told)
+        if pairs:
+            pairs += doubles.nested_pairs(clients, self.role, told)
         doubles.nest(doubles.groups_of(by_id, pairs, told), told)
         if (np.diff(self.trace) < 0).any():
             self._sort()

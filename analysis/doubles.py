@@ -58,7 +58,7 @@ class Told:
     end: Ints
 
 
-# Two rows that may tell of one call. What counts the same comes first, then what is in one trace, then what began and ended nearer to each other (ns).
+# Two rows that may tell of one call. What is nested already comes first, then what counts the same, what is in one trace, what began and ended nearer (ns).
 Pair: TypeAlias = tuple[int, bool, int, int, int]
 
 
@@ -93,6 +93,19 @@ def pairs_by_time(rows: Ints, told: Told) -> list[Pair]:
     latest = told.start[order] + np.maximum(MAX_AROUND_NS, (told.end - told.start)[order] * (1.0 - MIN_OVERLAP))
     found = [pair for one, other in _close(order, latest, told, fit) for pair in _pairs(1, one, other, told)]
     return [pair for pair in found if told.parent_id[pair[-2]] == 0 or told.parent_id[pair[-1]] == 0 or _beside(pair[-2], pair[-1], told)]
+
+
+def nested_pairs(rows: Ints, role: Ints, told: Told) -> list[Pair]:
+    """Calls that hold one other call, of another scope of their process, just inside them: before all other pairs, so that a parallel call with equal counts
+    does not take the inner one's place (Google's ADK around its client, agents side by side)."""
+    outer = told.parent[rows]
+    for _ in range(_BETWEEN):
+        outer = np.where((outer >= 0) & (role[outer] != cp.LLM), told.parent[outer], outer)
+    inside = (outer >= 0) & (role[outer] == cp.LLM)
+    inner, outer = rows[inside], outer[inside]
+    fits = np.bincount(outer, minlength=1)[outer] == 1
+    fits &= (told.process[inner] == told.process[outer]) & (told.scope[inner] != told.scope[outer])
+    return list(_pairs(-1, outer[fits], inner[fits], told))
 
 
 def _in_order(rows: Ints, told: Told, *keys: Ints) -> Ints:

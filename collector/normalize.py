@@ -346,7 +346,10 @@ class Columns:
             if at is None:
                 continue
             if f.reader == "text" and not f.path and self.grouped.is_plain[at].all():
-                self._put(f, take, filled, at, at, self.grouped.has_text[at])
+                said = self.grouped.has_text[at]
+                if column in _SOMEBODY:
+                    said &= ~pc.is_in(self.grouped.text(at), value_set=_NOBODY).to_numpy(zero_copy_only=False)
+                self._put(f, take, filled, at, at, said)
                 continue
             found = self._texts(f, at)
             ok = pc.fill_null(pc.greater(pc.binary_length(found), 0), False).to_numpy(zero_copy_only=False)
@@ -387,6 +390,11 @@ class Columns:
             self.grouped.consumed[at[use]] = True
 
 
+# JSON's and others' words for nothing, where a sender writes out what it does not have (Logfire: the group of a run).
+_SOMEBODY = ("session", "user_hash", "tenant")
+_NOBODY = pa.array(["null", "None", "undefined"])
+
+
 # --- role, stage, dialect -------------------------------------------------------------------------------------------------------
 
 
@@ -406,7 +414,7 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
         best[use], role[use], stage[use] = verdict.rank, verdict.role, verdict.stage
 
     for key in grouped.keys:
-        present, tells, network_key = stages.of_key(key), stages.known_name(key) in stages.value_keys(), stages.is_network_key(key)
+        present, tells, network_key = stages.of_key(key), stages.tells_by_value(key), stages.is_network_key(key)
         if present is None and not tells and not network_key:
             continue
         at = grouped.positions(key)

@@ -51,12 +51,14 @@ def document(text: str) -> object:
 
 
 def at(found: object, path: tuple[str, ...]) -> object:
-    """What stands at `path` of a document: names step into objects, numbers into lists; None if nothing does."""
+    """What stands at `path` of a document: names step into objects, numbers (-1: the last) into lists; None if nothing does."""
     for step in path:
         if isinstance(found, dict):
             found = found.get(step)
         elif isinstance(found, list) and step.isdecimal() and int(step) < len(found):
             found = found[int(step)]
+        elif isinstance(found, list) and found and step == "-1":
+            found = found[-1]
         else:
             return None
     return found
@@ -113,8 +115,8 @@ def streams(value: object) -> bool | None:
 
 
 def ended(value: object) -> str | None:
-    """The word that says how an answer of OpenAI's Responses API ended, if it is one."""
-    return value if isinstance(value, str) and value in ("completed", "incomplete", "failed", "cancelled") else None
+    """The word that says how an answer of OpenAI's Responses API ended, if it is one: its status, or that it ends with the call of a tool."""
+    return value if isinstance(value, str) and value in ("completed", "incomplete", "failed", "cancelled", "function_call", "custom_tool_call") else None
 
 
 def words(value: object) -> str | None:
@@ -184,10 +186,13 @@ def duration(value: object) -> int | None:
 
 
 def moment(value: object) -> int | None:
-    """An ISO-8601 time (`2026-11-20T10:23:25.503809Z`, also in quotes; without an offset it is UTC) as Unix nanoseconds."""
+    """An ISO-8601 time (`2026-11-20T10:23:25.503809Z`, also in quotes; without an offset it is UTC), or a number of s, ms, µs or ns since 1970, told by its
+    size (from 2001 to 2286), as Unix nanoseconds."""
     text = value.strip().strip('"') if isinstance(value, str) else ""
     if not _MOMENT.fullmatch(text):
-        return None
+        found = number(value) or 0.0
+        power = next((power for power in (0, 3, 6, 9) if 1e9 <= found / 10**power < 1e10), None)
+        return None if power is None else round((value if isinstance(value, int) else found) * 10 ** (9 - power))
     fraction = _FRACTION.search(text)
     try:
         whole = datetime.fromisoformat(_FRACTION.sub("", text))
@@ -223,7 +228,7 @@ BY_NAME: dict[str, Callable[[object], object]] = {
 _FINISH = {
     "stop": ("end_turn", "eos", "eos_token", "stop_sequence", "stop_token", "complete", "completed", "endoftext"),
     "length": ("max_tokens", "max_output_tokens", "model_length", "max_length", "incomplete"),
-    "tool_calls": ("tool_call", "tool_use", "function_call", "function_calls"),
+    "tool_calls": ("tool_call", "tool_use", "function_call", "function_calls", "custom_tool_call"),
     "content_filter": ("content_filtered", "safety", "refusal", "guardrail_intervened", "recitation", "prohibited_content", "blocklist"),
     "error": ("failed",), "abort": ("aborted", "cancelled", "canceled"),
 }

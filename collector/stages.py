@@ -31,7 +31,7 @@ MODEL_ROLES = pa.array([ROLE["llm"], ROLE["engine"]], pa.uint8())
 MODEL_STAGES = ("queue", "kv_transfer", "prefill", "decode", "first_token", "generation")
 
 # The lower the rank, the earlier the rule is asked.
-RANK_OWN, RANK_FOLDED, RANK_ENGINE, RANK_PHASE, RANK_ATTRIBUTE, RANK_NAME, RANK_KIND = 5, 10, 20, 30, 40, 60, 80
+RANK_OWN, RANK_FOLDED, RANK_ENGINE, RANK_PHASE, RANK_ATTRIBUTE, RANK_KIND_WORD, RANK_NAME, RANK_KIND = 5, 10, 20, 30, 40, 55, 60, 80
 # Within attributes: what names the operation outright comes before what only hints at the protocol.
 _STAGE_ORDER = {"guardrail": 0, "tool": 1, "retrieval": 3, "generation": 2, "post": 4, "other": 5}
 
@@ -92,6 +92,17 @@ _NETWORK_KEYS = frozenset({"http.request.method", "http.method", "url.full", "ht
 URL_KEYS = ("url.full", "http.url", "url.path", "http.target")
 _FINDS = r"/(?:re-?rank(?:ing)?|embed(?:dings?|_all|_sparse)?)|:(?:batchE|e)mbedContents?|/model/[^/?#]*(?:embed|rerank)[^/?#]*/invoke"
 MODEL_PATHS = rf"^[^?#]*(?:{_FINDS}|/moderations)/?(?:[?#]|$)"
+
+# What a span is, in the words that platforms share, under whatever key (`lmnr.span.type`, `agentops.span.kind`): a vocabulary that names it comes first.
+_KIND_KEY = re.compile(r"(?:.*[._:])?(?:span|observation|run|step)[._]?(?:kind|type)", re.IGNORECASE)
+_KINDS = {word: (role, stage) for role, stage, words in (
+    ("llm", "generation", ("llm", "generation", "chat_model", "llm_call", "model_call")),
+    ("plain", "tool", ("tool", "tool_call", "mcp_tool_call", "function_call")),
+    ("plain", "guardrail", ("guardrail", "guardrails", "moderation")),
+    ("plain", "retrieval", ("retriever", "retrieval", "embedding", "embeddings", "reranker", "rerank", "reranking")),
+    ("plain", "prompt", ("prompt", "prompt_template")),
+    ("plain", "post", ("evaluator", "evaluation", "parser")),
+    ("container", "other", ("agent", "chain", "workflow", "task", "session", "step", "entry"))) for word in words}
 
 _own: Dialect | None = None
 _derived: list[Callable[[], None]] = []
@@ -179,7 +190,14 @@ def of_value(key: str, value: str) -> Verdict | None:
         return _verdict(RANK_ATTRIBUTE, "write", "post") if verb in _WRITE_VERBS or verb.partition("_")[0] in _WRITE_VERBS else None
     said = [m for m in marks_by_key().get(key, ()) if value in m.values or value.upper() in m.values or (m.pattern and re.fullmatch(m.pattern, value))]
     found = [_verdict(mark_rank(m), m.role, m.stage) for m in said]
+    if not found and names_kind(key) and (kind := _KINDS.get(value.lower().replace("-", "_"))):
+        return _verdict(RANK_KIND_WORD if kind[0] != "container" else RANK_NAME + 5, *kind)
     return min(found, key=lambda v: v.rank) if found else None
+
+
+def names_kind(key: str) -> bool:
+    """Whether an attribute of any platform says what kind of span it is on, by its key."""
+    return _KIND_KEY.fullmatch(key) is not None
 
 
 @derived
@@ -187,6 +205,12 @@ def value_keys() -> frozenset[str]:
     """Attribute keys whose values a rule looks at."""
     with_values = {key for key, marks in marks_by_key().items() if any(m.values or m.pattern for m in marks)}
     return frozenset(with_values | {"overrun.stage", *_VALUE_KEYS})
+
+
+@derived
+def tells_by_value(key: str) -> bool:
+    """Whether a rule looks at the values of an attribute."""
+    return known_name(key) in value_keys() or names_kind(key)
 
 
 @derived

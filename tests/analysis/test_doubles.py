@@ -95,6 +95,13 @@ def test_parallel_calls_go_to_the_reports_that_fit_them_best(out: int | None) ->
     assert [(c["max_tokens"], c["response_id"]) for c in calls] == [(k, f"chatcmpl-{k}") for k in range(1, 6)]
 
 
+def test_parallel_steps_keep_the_calls_that_they_hold_although_the_others_fit_better() -> None:
+    # Each framework's span (12 and 22) holds its client's (13, 23): 13 began and ended nearer to 22.
+    _, calls = assembled(root(1000), chat(12, 100, 441, scope=OUTER), chat(13, 204, 439, parent=12, scope=INNER),
+                         chat(22, 209, 441, scope=OUTER), chat(23, 296, 441, parent=22, scope=INNER))
+    assert [c["span_id"] for c in calls] == [13, 23]
+
+
 def test_a_wrapper_may_end_before_the_stream_that_it_read_is_closed() -> None:
     assert counted(root(1000), chat(2, 100, 290, scope=OUTER), chat(9, 122, 311, ttft=60, scope=INNER)) == (1, 1)
     assert counted(root(1000), chat(2, 100, 290, scope=OUTER, out=None), chat(9, 122, 311, ttft=60, scope=INNER, out=None)) == (1, 1)

@@ -48,7 +48,10 @@ def test_rusts_durations_carry_their_unit(value: Any, ns: int | None) -> None:
      ("2026-11-20 10:23:25", 0),
      ("2026-11-20T12:23:25.123456789+02:00", 123_456_789), ("2026-11-20T10:23:25.1234567891234Z", 123_456_789), ("2026-13-20T10:23:25Z", None),
      ("10:23:25", None),
-     ("20261120T102325Z", None), ("yesterday", None), (1_795_170_205, None), ("0001-01-01T00:00:00Z", None), ("9999-12-31T23:59:59Z", None)])
+     ("20261120T102325Z", None), ("yesterday", None), (1_795_170_205, 0),
+         (1_795_170_205_503, 503_000_000),
+         (1_795_170_205_503_809, 503_809_000), (1_795_170_205_503_809_001, 503_809_001), ("1795170205.5", 500_000_000),
+         (17, None), (True, None), ("0001-01-01T00:00:00Z", None), ("9999-12-31T23:59:59Z", None)])
 def test_a_moment_is_read_to_the_nanosecond(value: Any, ns: int | None) -> None:
     whole = int(datetime(2026, 11, 20, 10, 23, 25, tzinfo=UTC).timestamp()) * NS
     assert readers.moment(value) == (None if ns is None else whole + ns)

@@ -77,6 +77,20 @@ def test_attributes_say_what_a_span_is(attributes: dict[str, Any], expected: tup
 KEY = '{"model_id": null, "cache_key": "d615a807"}'
 
 
+@pytest.mark.parametrize(("key", "value", "expected"), [
+    ("lmnr.span.type", "TOOL", ("plain", "tool")), ("agentops.span.kind", "guardrail", ("plain", "guardrail")),
+    ("gen_ai.span.kind", "LLM", ("llm", "generation")), ("acme.spanType", "tool-call", ("plain", "tool")),
+    ("acme.run_type", "Retriever", ("plain", "retrieval")), ("acme.observation.type", "EMBEDDING", ("plain", "retrieval")),
+    ("acme.span.type", "agent", ("container", "other")), ("span.kind", "server", ("plain", "other")),
+    ("acme.timespan.type", "llm", ("plain", "other")), ("acme.span.kinds", "llm", ("plain", "other")), ("event.type", "tool", ("plain", "other"))])
+def test_a_kind_of_span_is_known_under_any_platforms_key(key: str, value: str, expected: tuple[str, str]) -> None:
+    assert classified(**{key: value}) == expected
+    # Whoever names its operation outright knows better; a name is a guess.
+    assert classified(**{key: value, "gen_ai.operation.name": "rerank"}) == ("plain", "retrieval")
+    if expected[0] != "container" and expected[1] != "other":
+        assert classified("guardrail", **{key: value}) == expected
+
+
 @pytest.mark.parametrize(("operation", "kind", "hidden", "expected"), [
     ("acompletion", INTERNAL, KEY, ("plain", "gateway")),
     ("acompletion", INTERNAL, '{"cache_key": null}', ("llm", "generation")),
