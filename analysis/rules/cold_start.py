@@ -2,7 +2,8 @@
 
 Detects
     Engine instances (or application instances) first seen since the onset whose first minute of calls is slower than their
-    later calls and than the other instances' by a factor of two, and that served the slow requests; or instances of before all of
+    later calls and than the other instances' by a factor of two (half as slow again, where they clearly get faster with their age),
+    and that served the slow requests; or instances of before all of
     whose calls became that slow at once and then faster with their age, while others kept their pace: they began again.
 
 Why it hurts
@@ -116,7 +117,9 @@ def _young(now: Calls, before: Calls, column: str) -> tuple[BoolArray, BoolArray
     for name in fresh:
         ratio = float(np.exp(np.median(pace[cold[name]]) - np.median(pace[warm])))
         highest = max(highest, ratio)
-        if ratio < MIN_RATIO or int(cold[name].sum()) < LEAST_YOUNG:
+        mine = (names == name).fill_null(False).to_numpy()
+        warms_up = ratio >= STILL_COLD and _gets_faster(start[mine], pace[mine])
+        if (ratio < MIN_RATIO and not warms_up) or int(cold[name].sum()) < LEAST_YOUNG:
             del cold[name]
     return (np.logical_or.reduce(list(cold.values())), warm, pace, sorted(cold)) if cold else highest
 

@@ -24,6 +24,17 @@ def test_fires_on_the_first_minute_of_a_new_replica() -> None:
     assert finding.evidence["ratio"] == pytest.approx(5.5, abs=0.6)
 
 
+@pytest.mark.parametrize(("warms_up", "named"), [(True, ["cold_start"]), (False, [])])
+def test_a_new_replica_that_is_less_than_twice_as_slow_is_cold_where_it_gets_faster_with_its_age(warms_up: bool, named: list[str]) -> None:
+    """1.6 times as slow in its first minute and as fast as the others in its fifth, or the same calls in any order."""
+    slower = 1.0 + 1.3 * 2.0 ** (-(np.arange(N) - 600) / 60.0)
+    mine = np.flatnonzero(LATE & (REPLICA == 9))
+    slower[mine] = slower[mine] if warms_up else np.random.default_rng(1).permutation(slower[mine])
+    frame, calls = fleet(REPLICA, token_ms=np.where(REPLICA == 9, 18.0 * slower, 18.0))
+    found = run(frame, calls=[calls], slo=TIGHT)
+    assert causes(found) == named
+
+
 def test_a_replica_that_is_cold_for_minutes_is_no_straggler_beside() -> None:
     slow = (REPLICA == 9) & LATE
     frame, calls = fleet(REPLICA, token_ms=np.where(slow, 60.0, 10.0))
