@@ -3,7 +3,8 @@
 Rolling split-conformal calibration (Romano et al., "Conformalized Quantile Regression", 2019, over a moving window): the
 newest residuals of each route decide the offset of its next prediction. On the Azure 2023 mix a fixed offset covered
 85.7 %, a window of 1,000 covered 89.7 %. Requests that come together are alike: where a hundred answer one prompt, 1,000
-hold ten that stand alone, and cover 88 to 89 %; 2,000 cover 89 to 90 % of both. Standard library alone: routers carry it.
+hold ten that stand alone, and cover 88 to 89 %, while a longer window follows a drift later. So the farther offset of a
+shorter and a longer window counts: 89.6 to 90.8 % of either. Standard library alone: routers carry it.
 """
 
 import bisect
@@ -17,6 +18,7 @@ from models.errors import ArtifactError
 # The quantiles that are calibrated; the median is not, it minimises the error as it is.
 LEVELS: Final = {"p10": 0.1, "p90": 0.9, "p99": 0.99}
 WINDOW: Final = 2_000
+_NEWEST: Final = 1_000
 # A route with fewer residuals uses the window of all routes: with 200, one standard error of the coverage is 2 %.
 MIN_RESIDUALS: Final = 200
 # Routes beyond this many are forgotten, the least recently fed first.
@@ -30,11 +32,12 @@ _STORED: Final = 10_000
 class Residuals:
     """The newest `WINDOW` residuals of one quantile: log(1 + generated) minus the raw prediction."""
 
-    __slots__ = ("_arrived", "_sorted")
+    __slots__ = ("_arrived", "_newest", "_sorted")
 
     def __init__(self, residuals: Iterable[float] = ()) -> None:
         self._arrived: deque[float] = deque()
         self._sorted: list[float] = []
+        self._newest: list[float] = []
         for residual in residuals:
             self.add(residual)
 
@@ -47,21 +50,30 @@ class Residuals:
 
     def add(self, residual: float) -> None:
         """Remember one more residual, forgetting the oldest when full."""
-        if len(self._arrived) == WINDOW:
-            del self._sorted[bisect.bisect_left(self._sorted, self._arrived.popleft())]
         self._arrived.append(residual)
-        bisect.insort(self._sorted, residual)
+        for size, ordered in ((_NEWEST, self._newest), (WINDOW, self._sorted)):
+            bisect.insort(ordered, residual)
+            if len(ordered) > size:
+                del ordered[bisect.bisect_left(ordered, self._arrived[-size - 1])]
+        if len(self._arrived) > WINDOW:
+            self._arrived.popleft()
 
     def offset(self, level: float) -> float:
         """Return what to add to the prediction so that it covers `level` of exchangeable data; 0 while empty.
 
-        The ceil((n + 1) level)-th smallest residual; for a lower quantile the floor((n + 1) level)-th.
+        The ceil((n + 1) level)-th smallest residual, for a lower quantile the floor((n + 1) level)-th: of all or of the newest `_NEWEST`,
+        whichever covers more.
         """
-        count = len(self._sorted)
-        if not count:
+        if not self._sorted:
             return 0.0
-        rank = math.ceil((count + 1) * level) if level > 0.5 else math.floor((count + 1) * level)
-        return self._sorted[min(max(rank, 1), count) - 1]
+        farther = max if level > 0.5 else min
+        return farther(_ranked(self._sorted, level), _ranked(self._newest, level))
+
+
+def _ranked(ordered: Sequence[float], level: float) -> float:
+    scaled = (len(ordered) + 1) * level
+    rank = math.ceil(scaled) if level > 0.5 else math.floor(scaled)
+    return ordered[min(max(rank, 1), len(ordered)) - 1]
 
 
 class Calibration:
@@ -141,4 +153,5 @@ def _read(values: Sequence[float]) -> Residuals:
     own = Residuals()
     own._arrived.extend(map(float, values[-WINDOW:]))
     own._sorted = sorted(own._arrived)
+    own._newest = sorted(list(own._arrived)[-_NEWEST:])
     return own

@@ -24,7 +24,7 @@ from models.conformal import Calibration
 from models.drift import Drift
 from models.errors import ArtifactError, RequestError
 from models.features import FEATURE_NAMES, feature_values
-from models.history import History, Window
+from models.history import History, Window, past_quantiles
 from models.request import MISSING, Request, parse_output_tokens, parse_request
 
 # Float32 sums over some hundred trees differ by about 1e-5 between libraries; a wrong conversion is off by whole units
@@ -207,8 +207,7 @@ class Predictor:
         source: Literal["model", "route", "global"] = "model"
         if logs is None:
             source = "route" if "route" in windows else "global"
-            past = windows[source]
-            tokens = [past.quantile(level) for level in _LEVELS]
+            tokens = past_quantiles(windows, _LEVELS)
         else:
             offsets = self._calibration.offsets(request.route)
             tokens = [math.expm1(log + offsets.get(name, 0.0)) for name, log in zip(_NAMES, logs, strict=True)]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from models.artifact import QUANTILES
 from models.features import FEATURES, feature_values
-from models.history import History, Window
+from models.history import History, past_quantiles
 from models.request import Request
 
 # Traces without durations get a slow server, so that history is never seen earlier than it could have been: 5 s to the
@@ -88,7 +88,7 @@ def replay(
         windows = history.windows_of(record.request)
         features[index] = feature_values(record.request, windows, history.arrivals_of(record.request))
         history.arrive(record.request)
-        past[index] = past_quantiles(windows)
+        past[index] = past_quantiles(windows, QUANTILES.values())
         known[index] = len(order)
         heapq.heappush(running, (record.finished_s, index))
         if progress is not None and index % _REPORT_EVERY == 0:
@@ -96,14 +96,6 @@ def replay(
     while running:
         finish()
     return Replay(features, past, np.array(order, dtype=np.int64), known, history, stored_at_split)
-
-
-def past_quantiles(windows: Mapping[str, Window]) -> tuple[float, ...]:
-    """Return the quantiles of `QUANTILES` of the route's recent outputs, else of all traffic's; NaN without either."""
-    window = windows.get("route") or windows.get("global")
-    if window is None:
-        return (math.nan,) * len(QUANTILES)
-    return tuple(window.quantile(level) for level in QUANTILES.values())
 
 
 def frozen(records: Sequence[Record], stored: Mapping[str, Any]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
@@ -118,7 +110,7 @@ def frozen(records: Sequence[Record], stored: Mapping[str, Any]) -> tuple[NDArra
         rows.append(feature_values(record.request, own, history.arrivals_of(record.request)))
         history.arrive(record.request)
     features = np.array(rows, dtype=np.float32).reshape(len(records), len(FEATURES))
-    return features, np.array([past_quantiles(own) for own in windows]).reshape(len(records), len(QUANTILES))
+    return features, np.array([past_quantiles(own, QUANTILES.values()) for own in windows]).reshape(len(records), len(QUANTILES))
 
 
 def span_s(records: Sequence[Record]) -> float:

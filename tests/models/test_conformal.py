@@ -28,9 +28,11 @@ def test_the_offset_is_the_rank_of_the_paper() -> None:
 
 
 def test_only_the_newest_residuals_count() -> None:
-    own = Residuals([99.0] * 10 + [float(number) for number in range(WINDOW)])
+    own = Residuals([9_999.0] * 10 + [float(number) for number in range(WINDOW)])
     assert list(own) == list(range(WINDOW))
-    assert own.offset(0.99) == math.ceil(0.99 * (WINDOW + 1)) - 1
+    # The newest 1,000 are the larger ones: the farther bound above is theirs, the one below that of all.
+    assert own.offset(0.99) == WINDOW - 1_000 + math.ceil(0.99 * 1_001) - 1
+    assert own.offset(0.1) == math.floor(0.1 * (WINDOW + 1)) - 1
 
 
 def drawn(seed: int, shift: float, rows: int) -> list[float]:

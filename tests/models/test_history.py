@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.errors import ArtifactError
-from models.history import LEVELS, History, Window, keys_of
+from models.history import LEVELS, History, Window, keys_of, past_quantiles
 from models.request import MISSING, Request
 
 ROUTE = Request(route="chat", model="m", input_tokens=10.0, session="alice", tenant="ACME", prefix_hash="p")
@@ -103,20 +103,40 @@ def test_the_stored_part_names_no_session_and_no_prefix_and_survives_json() -> N
     assert restored.to_payload() == payload
 
 
-def test_what_is_stored_of_a_long_window_keeps_its_quantiles_and_its_order() -> None:
+def test_what_is_stored_of_many_long_windows_keeps_their_quantiles_and_their_order() -> None:
     history = History()
     dice = random.Random(1)
-    for _ in range(500):
-        history.observe(Request(model="m"), int(dice.lognormvariate(5, 1)))
-    whole = history.windows_of(Request(model="m"))["model"]
+    for number in range(250 * 500):
+        history.observe(Request(route=f"/{number % 250}"), int(dice.lognormvariate(5, 1)))
+    whole = history.windows_of(Request(route="/7"))["route"]
     restored = History.from_payload(history.to_payload())
-    stored = restored.windows_of(Request(model="m"))["model"]
-    assert len(stored) == 100
+    stored = restored.windows_of(Request(route="/7"))["route"]
+    assert (len(whole), len(stored)) == (500, 200)
     for level in (0.0, 0.1, 0.5, 0.9, 1.0):
         assert stored.quantile(level) == pytest.approx(whole.quantile(level), rel=0.02)
     came = iter(whole)
     assert all(output in came for output in stored)  # a subsequence
     assert restored.to_payload() == History.from_payload(restored.to_payload()).to_payload()
+
+
+def test_a_window_covers_what_comes_next() -> None:
+    own = Window(100, range(1, 20))  # n = 19: ceil(20 * 0.9) = the 18th, floor(20 * 0.1) = the 2nd
+    assert (own.bound(0.9), own.bound(0.1)) == (18.0, 2.0)
+    assert past_quantiles({"global": Window(9, [7]), "route": own}, (0.1, 0.5, 0.9)) == [2.0, 10.0, 18.0]
+    assert past_quantiles({"global": own}, (0.5,)) == [10.0]
+    assert math.isnan(past_quantiles({}, (0.5,))[0])
+
+
+@pytest.mark.parametrize("count", [10, 30])
+def test_few_outputs_bound_p99_beyond_the_longest(count: int) -> None:
+    """The longest of ten covers 91 % of what comes next, of thirty 97 %."""
+    dice = np.random.default_rng(count)
+    covered = []
+    for lengths in dice.lognormal(5.0, 1.0, (2_000, count + 1)).round().astype(int).tolist():
+        covered.append(lengths[-1] <= Window(500, lengths[:-1]).bound(0.99))
+    assert 0.97 <= np.mean(covered) <= 0.995
+    assert Window(500, [3]).bound(0.99) == 3.0
+    assert Window(500, [3, 3, 3]).bound(0.01) == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.features import FEATURE_NAMES
+from models.history import Window
 from models.replay import ASSUMED_FIRST_TOKEN_S, ASSUMED_TOKEN_S, Record, frozen, replay, span_s
 from models.request import Request
 
@@ -49,8 +50,8 @@ def test_frozen_history_is_that_of_the_split_and_never_grows() -> None:
     records = [Record(Request(time_s=float(second), route="chat"), second, 0.5) for second in range(60)]
     walked = replay(records, 30)
     features, past = frozen(records[30:], walked.stored_at_split)
-    # At the arrival of request 30 the requests 0..29 had finished: their median output is 14.5.
-    np.testing.assert_allclose(past, [np.quantile(np.arange(30), (0.1, 0.5, 0.9, 0.99))] * 30)
+    # At the arrival of request 30 the requests 0..29 had finished: their median output is 14.5, the 3rd and the 28th are 2 and 27.
+    np.testing.assert_allclose(past, [[2.0, 14.5, 27.0, Window(500, range(30)).bound(0.99)]] * 30)
     np.testing.assert_allclose(features[:, FEATURE_NAMES.index("route_log_median")], 2.75)  # log(15.5) = 2.74
     np.testing.assert_allclose(walked.past[59, 1], 29.0)
 
