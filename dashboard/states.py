@@ -44,8 +44,8 @@ def report_or_state(*, of_metrics: bool = False) -> Report | None:
     if report.window.requests == 0:
         _empty(report, held, filters)
         return None
-    age = state.now() - held.newest
-    if filters.follows_now and age > STALE_AFTER:
+    if stale(filters):
+        age = state.now() - held.newest
         ui.put(f'<p role="status">◔ Newest request is <b>{say_age(age.total_seconds())}</b> old ({say_time(held.newest, date=True)}). '
                "The numbers below stay as they are; check that the application is still exporting.</p>")
     if seeking(report):
@@ -55,6 +55,12 @@ def report_or_state(*, of_metrics: bool = False) -> Report | None:
     if data.unfinished(report):
         st.fragment(_until_whole, run_every=_LOOK_AGAIN_S, key="seeking")(asked, seeking(report))
     return report
+
+
+def stale(filters: state.Filters) -> bool:
+    """Whether a page that follows the clock shows old data."""
+    newest = data.held(filters).newest
+    return filters.follows_now and newest is not None and state.now() - newest > STALE_AFTER
 
 
 def by_metrics(report: Report) -> bool:

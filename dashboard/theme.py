@@ -196,6 +196,7 @@ _CSS: Final = """
 .ov .ov-facts dd{margin:0}
 .ov .ov-strip{display:grid;grid-template-columns:104px minmax(0,1fr) 84px;gap:10px;align-items:center;margin:5px 0}
 .ov .ov-strip.ov-burn{grid-template-columns:118px minmax(0,1fr) 96px;margin:2px 0}
+.ov .ov-rest{grid-column:2/-1}
 .ov .ov-burn .ov-track,.ov .ov-burn .ov-track span{height:10px}
 .ov .ov-bar{display:flex;height:26px}
 .ov .ov-bar span{overflow:hidden;white-space:nowrap;text-overflow:ellipsis;font-size:.78rem;font-weight:600;line-height:26px;padding:0 6px;
@@ -253,11 +254,12 @@ _CSS: Final = """
 @media (max-width:640px){.st-key-filters{display:grid;grid-template-columns:repeat(2,minmax(0,1fr))}.st-key-filters>*{width:auto}
 .st-key-filters>.st-key-since{grid-column:1/-1}.ov-box{padding:12px 14px}.ov-box h1{font-size:1.25rem}
 .ov .ov-strip{grid-template-columns:64px minmax(0,1fr) 64px;gap:6px}
-.ov table td,.ov th{padding:6px 5px}.ov td{overflow-wrap:anywhere}
+.ov table td,.ov th{padding:6px 5px}.ov td{overflow-wrap:anywhere}.ov .ov-scroll:not(.ov-cards) td:first-child{min-width:7.2em}
 .ov .ov-cards thead{position:absolute;clip-path:inset(50%);width:1px;height:1px;overflow:hidden}
 .ov .ov-cards tr{display:grid;grid-template-columns:repeat(4,minmax(0,1fr));gap:4px 10px;padding:8px 0;border-bottom:1px solid VAR_LINE}
 .ov .ov-cards td,.ov .ov-cards table td{display:block;border:0;padding:0;text-align:left}
 .ov .ov-cards td:first-child,.ov .ov-cards td:has(img,.ov-share,.ov-long){grid-column:1/-1}.ov .ov-cards td:empty{display:none}
+.ov .ov-cards td .ov-n{white-space:normal}
 .ov .ov-cards td:not(:first-child)::before{content:attr(data-of);display:block;color:VAR_MUTED;font-size:.78rem}.ov .ov-cards img{margin-left:0}
 .ov .ov-under .ov-facts{padding-left:14px}.ov .ov-hide{display:none}.ov .ov-facts{grid-template-columns:1fr}
 .ov .ov-facts dt:not(:first-child){margin-top:6px}}

@@ -23,6 +23,8 @@ MOST_ROWS = 200
 _TABLE = "request-table"
 _METRICS = ["ttft", "e2e"]
 _MOST_KINDS = 4
+# A column of names as long as this is bounded: the longest would push those behind it out of sight, and what is written from right to left with them.
+_NAME, _NAME_PX = 28, 200
 
 
 def draw() -> None:
@@ -119,6 +121,7 @@ def _table(listed: RequestList, metric: str, box: Box | None, *, failed: bool) -
         heat.chosen(box, metric, listed.total)
     ids, cells = [row.trace_id for row in listed.rows], columns(listed, metric)
     slowest = max((row.e2e_ms for row in listed.rows), default=1.0) / 1000.0
+    long = [name for name in ("service", "route", "model") if any(len(cell) > _NAME for cell in cells.get(name, []))]
     st.dataframe(
         cells, key=_TABLE, height=300, hide_index=True, on_select=lambda: state.choose_trace(ids, _TABLE), selection_mode="single-row",
         placeholder="–", alt=f"{len(ids)} requests, {'failed' if failed else 'slowest'} first; choose a row (by keyboard Shift+Space) to see its spans",
@@ -127,6 +130,7 @@ def _table(listed: RequestList, metric: str, box: Box | None, *, failed: bool) -
             "start": st.column_config.DatetimeColumn("start (UTC)", format=_moments(listed), timezone="UTC"),
             "stages": st.column_config.BarChartColumn(
                 "stages to the first token" if metric == "ttft" else "stages", help=f"ms in {', '.join(taken(listed, metric))}", y_min=0.0),
+            **{name: st.column_config.TextColumn(width=_NAME_PX) for name in long},
             "in that stage": st.column_config.NumberColumn(format="%.2f s"), "tokens out": st.column_config.NumberColumn("tokens out")})
     units = {**dict.fromkeys(("E2E", "TTFT", "in that stage"), "s"), "stages": f"ms in {', '.join(taken(listed, metric))}"}
     downloads.as_csv("These requests", "requests", {f"{name} ({units[name]})" if name in units else name: column for name, column in cells.items()})
@@ -164,7 +168,7 @@ def _one(trace_id: str, report: Report, theme: Theme) -> None:
     try:
         trace = data.trace(trace_id)
     except Refused as error:
-        ui.put(f'<p role="alert">{ui.sentence(str(error))}</p>')
+        ui.put(f'<p role="alert">✗ {ui.stated(str(error))} Choose a row above, or empty the field.</p>')
         return
     ui.put(about(trace, theme))
     _shows(report, trace)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from analysis.burn import Burn
@@ -13,7 +13,7 @@ from analysis.latency import Percentiles
 from analysis.report import Report
 from analysis.series import Series, SeriesPoint
 from analysis.trust import Check
-from dashboard import data, nav, state, states, ui
+from dashboard import data, live, nav, state, states, ui
 from dashboard.theme import LIGHT, Theme, say_age, say_count, say_ms, say_ratio, say_step, say_time, theme_of
 from dashboard.views.findings import interval_of
 
@@ -22,6 +22,8 @@ _GLYPH = {"over_budget": "▲", "failing": "▲", "traffic_lost": "▲", "within
 _BAD = ("over_budget", "failing", "traffic_lost")
 _MOST_RULED_OUT = 5
 _LEAST_COVERED = 0.25
+# Requests that were due and did not come: by chance one time in a million.
+_NO_CHANCE = 14.0
 _STEP = {"pass": "✓", "fail": "✗", "unknown": "?"}
 
 
@@ -40,6 +42,9 @@ def draw() -> None:
     ui.put(verdict_box(report, theme))
     nav.links_with(("findings", "See the evidence", {}), ("budget", "Which stage, and what slow requests do differently", {}), nav.requests_of(report),
                    *nav.fix_of(next((finding for finding in report.findings if finding.fix is not None), None), "Try the fix"))
+    if report.verdict.status != "traffic_lost" and not states.stale(state.filters()):
+        # What started later may still run, or be on its way.
+        ui.put(silence(data.series(asked, "e2e"), state.now() - live.STALE_AFTER - timedelta(milliseconds=report.latency.e2e_ms.p99 or 0.0)))
     ui.put(scores(report, asked, theme))
     ui.put(details(report))
     ui.put(states.footer(report))
@@ -155,6 +160,23 @@ def traffic(course: Series, theme: Theme) -> str:
     return f"<h2>Requests per second</h2>{ui.spark(rates, theme, alt=spoken)} <small>at most {max(known):.3g}</small>"
 
 
+def silence(course: Series, seen: datetime) -> str:
+    """Since when no request has come, as safe HTML, where the window ends in a silence that is no chance: exp(-n) that nobody comes where n were due.
+
+    `seen`: requests that started before have arrived.
+    """
+    last = max((point.start for point in course.points if point.requests), default=None)
+    if last is None or course.start is None or course.end is None:
+        return ""
+    since = last + timedelta(seconds=course.step_s)
+    silent_s, busy_s = (min(course.end, seen) - since).total_seconds(), (since - course.start).total_seconds()
+    due = sum(point.requests for point in course.points) / busy_s * silent_s
+    if due < _NO_CHANCE:
+        return ""
+    return (f'<p role="status">◔ <b>No request since {say_time(since)}</b>, for {say_age(silent_s)}: at the rate before, {say_count(round(due), "request")} '
+            "would have come. The numbers are of those before.</p>")
+
+
 def _rate(point: SeriesPoint, course: Series) -> float | None:
     """Requests a second in the part of a step that the window covers; none where that is too short to tell."""
     end = point.start + timedelta(seconds=course.step_s)
@@ -168,8 +190,11 @@ def burn_of(found: Burn) -> str:
     for pair in found.pairs:
         known = [rate for rate in (pair.long_burn, pair.short_burn) if rate is not None]
         name = f"{say_age(pair.long_s)} and {say_age(pair.short_s)}"
-        if not known:
-            rows.append(f'<div class="ov-strip"><span>{name}</span><small>{ui.text(pair.reasons.get("long_burn"), 60)}</small><span></span></div>')
+        if len(known) < 2:  # one window alone neither fires nor says that nothing burns
+            why = ui.text(next(iter(pair.reasons.values()), ""), 60)
+            told = f"{known[0]:.1f}× in {say_age(pair.long_s if pair.short_burn is None else pair.short_s)}; " if known else ""
+            missing = f" in {say_age(pair.short_s if pair.short_burn is None else pair.long_s)}" if known else ""
+            rows.append(f'<div class="ov-strip ov-burn"><span>{name}</span><small class="ov-rest">{told}{why}{missing}</small></div>')
             continue
         # Both windows must burn that fast: the slower one decides.
         share = min(min(known) / pair.threshold, 1.0)

@@ -113,7 +113,7 @@ def headline(found: Prediction, info: FixInfo) -> tuple[str, list[str]]:
         return f"{ui.text(found.title, 200)}: no prediction", [f"{ui.sentence(why)}. {ui.sentence(info.question)}"]
     interval = f"{interval_of(gain)}; " if interval_of(gain) else ""
     bound = "at most this much, a bound; " if found.bound else ""
-    over = f", {ui.text(say_over(gain))}" if say_over(gain) else ""
+    over = f", {ui.text(say_over(gain).replace('->', '→'))}" if say_over(gain) else ""
     first = (f"{ui.text(found.title, 200)}: {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} → "
              f'<span class="ov-predicted">{say_ms(gain.after)}</span>')
     return first, [f"{interval}{bound}{ui.text(found.method)} over {found.requests:,} recorded requests, {say_ratio(gain.touched_ratio)} of them change{over}. "

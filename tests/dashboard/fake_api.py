@@ -19,7 +19,7 @@ from analysis.doctor import examine
 from analysis.encoding import encode
 from analysis.engine_course import engine_course
 from analysis.engine_view import engine_view
-from analysis.errors import AnalysisError
+from analysis.errors import AnalysisError, UnknownTrace
 from analysis.heatmap import heatmap
 from analysis.lengths import State
 from analysis.parts import stages_of
@@ -34,6 +34,7 @@ from collector.config import Settings
 from tests.analysis.builders import T0
 
 TRACE_SPANS = 4
+GONE = "f" * 32
 
 
 class FakeApi(ThreadingHTTPServer):
@@ -61,6 +62,8 @@ class FakeApi(ThreadingHTTPServer):
 
     def answer(self, path: str, parameters: Mapping[str, str]) -> Any:
         if path.startswith("traces/"):
+            if path.endswith(GONE):
+                raise UnknownTrace(f"no span of trace {GONE} is stored: it may have expired, or another --db holds it")
             return a_trace(path.removeprefix("traces/"), spans=TRACE_SPANS)
         if path == "whatif":
             return listed()

@@ -31,7 +31,7 @@ from dashboard.views import engine
 from models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, load_artifact, model_file, write_artifact
 from tests.analysis.builders import T0, at, gauge, insert, requests, store, vllm_gauges, vllm_spans
 from tests.analysis.test_quality import histogram
-from tests.dashboard.fake_api import FakeApi, fake_api
+from tests.dashboard.fake_api import GONE, FakeApi, fake_api
 
 SLO = "ttft:1000 e2el:5000"
 WINDOW = {"from": rfc3339(T0), "to": rfc3339(T0 + timedelta(seconds=150)), "slo": SLO}
@@ -265,6 +265,20 @@ def test_a_trace_from_the_url_is_drawn(demo: FakeApi, monkeypatch: pytest.Monkey
     app = shown(demo, monkeypatch, "traces", **WINDOW, trace="b" * 32)
     assert "b" * 32 in plain(app)
     assert app.text_input(key="trace").value == "b" * 32
+
+
+def test_a_trace_that_is_gone_is_a_sentence_and_the_list_stays(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "traces", **WINDOW, trace=GONE)
+    assert f"✗ No span of trace {GONE} is stored: it may have expired, or another --db holds it. Choose a row above, or empty the field." in plain(app)
+    assert len(app.dataframe[0].value) == 200
+
+
+def test_long_names_leave_room_for_the_columns_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, serving = api_over(requests(140, other_ms=2000.0, ttft_other_ms=50.0, service="s" * 200, route="/ask"))
+    with serving as api:
+        columns = msgspec.json.decode(shown(api, monkeypatch, "traces", **WINDOW).dataframe[0].proto.columns)
+    assert columns["service"]["width"] == 200
+    assert "width" not in columns.get("route", {})
 
 
 @OF_REQUESTS
