@@ -148,7 +148,7 @@ def errors_as_boxes(answers: Callable[[], bool]) -> Iterator[None]:
     except ClientError as error:
         gone = isinstance(error, Unreachable)
         when = f"every {_ASK_AGAIN_S} s and goes on by itself" if gone else "again when you change a filter or reload it"
-        put(box(_headline(error), [sentence(str(error)), f"This page asks {when}."], role="alert"))
+        put(box(_headline(error), [stated(str(error)), f"This page asks {when}."], role="alert"))
         if gone:
             st.fragment(_until_back, run_every=_ASK_AGAIN_S, key="back")(answers)
 

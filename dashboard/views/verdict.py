@@ -173,8 +173,9 @@ def silence(course: Series, seen: datetime) -> str:
     due = sum(point.requests for point in course.points) / busy_s * silent_s
     if due < _NO_CHANCE:
         return ""
-    return (f'<p role="status">◔ <b>No request since {say_time(since)}</b>, for {say_age(silent_s)}: at the rate before, {say_count(round(due), "request")} '
-            "would have come. The numbers are of those before.</p>")
+    missed = say_count(round(due), "request")
+    return (f'<p role="status">◔ <b>No request since {say_time(since)}</b>, for {say_age(silent_s)}: at the rate before, about {missed} would have come. '
+            "The numbers are of those before.</p>")
 
 
 def _rate(point: SeriesPoint, course: Series) -> float | None:

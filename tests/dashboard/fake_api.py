@@ -19,14 +19,14 @@ from analysis.doctor import examine
 from analysis.encoding import encode
 from analysis.engine_course import engine_course
 from analysis.engine_view import engine_view
-from analysis.errors import AnalysisError, UnknownTrace
+from analysis.errors import AnalysisError
 from analysis.heatmap import heatmap
 from analysis.lengths import State
 from analysis.parts import stages_of
 from analysis.question import PARAMETERS, Question
 from analysis.requests import holdings, list_requests
 from analysis.series import series
-from analysis.trace import PathPiece, Trace, TraceSpan
+from analysis.trace import PathPiece, Trace, TraceSpan, UnknownTrace
 from analysis.whatif import fixes
 from analysis.whatif.answer import gather
 from analysis.whatif_api import listed

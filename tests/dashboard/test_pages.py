@@ -413,7 +413,7 @@ def test_old_data_is_called_old_when_the_window_follows_the_clock(demo: FakeApi,
 
 
 @pytest.mark.parametrize(("refuse", "said"), [
-    ((401, b"{}"), "OVERRUN_READ_TOKEN"), ((404, b"nothing here"), "of different versions"), ((400, b'{"error":"no such key"}'), "no such key"),
+    ((401, b"{}"), "OVERRUN_READ_TOKEN"), ((404, b"nothing here"), "of different versions"), ((400, b'{"error":"no such key"}'), "No such key."),
     ((500, b'{"error":"it failed"}'), "The server failed"), ((200, b"not json"), "same version")])
 def test_a_server_that_does_not_answer_properly_is_a_sentence(
         empty: FakeApi, monkeypatch: pytest.MonkeyPatch, refuse: tuple[int, bytes], said: str) -> None:
