@@ -15,7 +15,7 @@ import numpy as np
 
 from analysis.finding import say_ratio
 from analysis.goodput import Z_ONE_SIDED, BoolArray, Judged, judge, wilson
-from analysis.incident import IntArray, find_onset, from_us
+from analysis.incident import FAR_LESS, IntArray, find_onset, from_us
 from analysis.latency import min_n
 from analysis.leaving import by_choice
 from analysis.sampling import assess, evened
@@ -28,8 +28,6 @@ DAYS_BACK: Final = (1, 2, 3, 4, 5, 6, 7)
 SPANS_BACK: Final = (1, 2, 4, 8, 16)
 # Within the target, a share of slow requests above this part of what the target allows may be told of; own default.
 WORSE_PART: Final = 0.2
-# A span before that misses the target itself still shows what changed, where this part or less of today's share of its requests miss it; own default.
-FAR_LESS: Final = 0.2
 _DAY: Final = timedelta(days=1)
 
 

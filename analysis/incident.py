@@ -25,6 +25,8 @@ Trend = Literal["worsening", "steady", "improving"]
 # Requests on either side of a change point: the usual least number of points for one (PELT, E-divisive); own default.
 MIN_ONSET_SIDE: Final = 20
 _ONSET_GRID: Final = 10_000
+# What misses the target itself still shows what changed where this part or less of the share behind it misses it; own default.
+FAR_LESS: Final = 0.2
 # Three splits tell an incident, its end, and one more; own default.
 _MOST_SPLITS: Final = 3
 # Change of the judged metric's median from the first to the second half since onset that is called a trend; own default.
@@ -92,8 +94,8 @@ def find_onset(start_us: IntArray, bad: BoolArray, allowed: float) -> int | None
     The share of bad requests is cut into pieces by binary segmentation: a change point of a Bernoulli share by maximum likelihood over
     requests in order of start, accepted when the likelihood ratio passes 3 log n (BIC for a location and a second share). The onset is where
     the latest run of bad pieces begins, if the share rises there from one that was not clearly above `allowed`, and if at least half of what is bad in
-    all bad pieces comes after it: the last swing of a queue is no beginning. Requests that overlap are not independent, so this is a date for
-    people, not a test.
+    all bad pieces comes after it: the last swing of a queue is no beginning. Where there is none, a share that rises from far less will do, though that
+    was above `allowed` as well. Requests that overlap are not independent, so this is a date for people, not a test.
     """
     n = len(bad)
     if n < 2 * MIN_ONSET_SIDE:
@@ -104,15 +106,17 @@ def find_onset(start_us: IntArray, bad: BoolArray, allowed: float) -> int | None
     shares = [(int(hits[b] - hits[a]), b - a) for a, b in itertools.pairwise(edges)]
     bad_pieces = [wilson(*share)[0] > allowed for share in shares]
     in_bad = [share[0] if is_bad else 0 for share, is_bad in zip(shares, bad_pieces, strict=True)]
-    for last in range(len(shares) - 1, 0, -1):
-        k = last
-        (before, n_before), (after, n_after) = shares[k - 1], shares[k]
-        most = 2 * sum(in_bad[k:]) >= sum(in_bad)
-        if most and bad_pieces[k] and not bad_pieces[k - 1] and after / n_after > before / n_before:
-            # A fault that builds up (a queue that fills, retries that feed on themselves) began where the share first left what it was.
-            while k > 1 and wilson(*shares[k - 1])[0] > wilson(*shares[k - 2])[1]:
-                k -= 1
-            return int(start[edges[k]])
+    for far_less in (False, True):
+        for last in range(len(shares) - 1, 0, -1):
+            k = last
+            (before, n_before), (after, n_after) = shares[k - 1], shares[k]
+            most = 2 * sum(in_bad[k:]) >= sum(in_bad)
+            well = wilson(before, n_before)[1] <= FAR_LESS * after / n_after if far_less else not bad_pieces[k - 1]
+            if most and bad_pieces[k] and well and after / n_after > before / n_before:
+                # A fault that builds up (a queue that fills, retries that feed on themselves) began where the share first left what it was.
+                while k > 1 and wilson(*shares[k - 1])[0] > wilson(*shares[k - 2])[1]:
+                    k -= 1
+                return int(start[edges[k]])
     return None
 
 

@@ -24,6 +24,7 @@ def onset_of(*parts: tuple[int, float], allowed: float = 0.05) -> float | None:
         ([(100, 0.0), (200, 0.7), (700, 0.01)], 100),  # an incident that has ended, with the recovery as the greater change
         ([(300, 0.0), (100, 0.9), (300, 0.0), (300, 0.9)], 700),  # the latest of two
         ([(400, 0.02), (300, 0.2), (300, 0.9)], 400),  # grows in two steps
+        ([(600, 0.11), (300, 0.85)], 600),  # a tenth missed it before, twice what may, and most do now
     ],
 )
 def test_onset_is_where_the_latest_bad_stretch_begins(parts: list[tuple[int, float]], expected: int) -> None:
@@ -32,7 +33,7 @@ def test_onset_is_where_the_latest_bad_stretch_begins(parts: list[tuple[int, flo
     assert abs(found - expected) <= 20
 
 
-@pytest.mark.parametrize("parts", [[(1000, 0.02)], [(1000, 0.6)], [(500, 0.6), (500, 0.01)], [(30, 0.9)]])
+@pytest.mark.parametrize("parts", [[(1000, 0.02)], [(1000, 0.6)], [(500, 0.6), (500, 0.01)], [(500, 0.25), (500, 0.8)], [(30, 0.9)]])
 def test_no_onset_without_a_healthy_stretch_before(parts: list[tuple[int, float]]) -> None:
     assert onset_of(*parts) is None
 
