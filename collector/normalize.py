@@ -41,7 +41,7 @@ TOTAL = "total_tokens"  # no column: it tells whether cached tokens and thoughts
 _REAL_NS = 10**17  # a time before 1973 is none of a span's
 USABLE_EVENT = "overrun.usable_answer"
 _ERROR = 2  # OTLP's status code
-_CLIENT = 3  # OTLP's span kind
+_CLIENT, _PRODUCER, _CONSUMER = 3, 4, 5  # OTLP's span kinds
 TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE = range(4)
 MAP_TYPE = pa.map_(pa.string(), pa.string())
 _NO_TEXT = pa.array([], pa.string())
@@ -346,10 +346,7 @@ class Columns:
             if at is None:
                 continue
             if f.reader == "text" and not f.path and self.grouped.is_plain[at].all():
-                said = self.grouped.has_text[at]
-                if column in _SOMEBODY:
-                    said &= ~pc.is_in(self.grouped.text(at), value_set=_NOBODY).to_numpy(zero_copy_only=False)
-                self._put(f, take, filled, at, at, said)
+                self._put(f, take, filled, at, at, self.grouped.has_text[at])
                 continue
             found = self._texts(f, at)
             ok = pc.fill_null(pc.greater(pc.binary_length(found), 0), False).to_numpy(zero_copy_only=False)
@@ -370,8 +367,8 @@ class Columns:
         found = self.grouped.text(at)
         if f.reader == "path":
             return _paths(found)
-        if f.reader == "chat_id":
-            return _of_distinct(found, readers.chat_id)
+        if f.reader in ("chat_id", "given"):
+            return _of_distinct(found, readers.chat_id if f.reader == "chat_id" else readers.given)
         quoted = np.flatnonzero(pc.starts_with(found, '"').to_numpy(zero_copy_only=False))
         if not len(quoted):
             return found
@@ -388,11 +385,6 @@ class Columns:
         # A document holds more than what was read, and a hint is no value: both stay as they came.
         if not f.path and f.reader not in ("present", "streams") and f.column != TOTAL:
             self.grouped.consumed[at[use]] = True
-
-
-# JSON's and others' words for nothing, where a sender writes out what it does not have (Logfire: the group of a run).
-_SOMEBODY = ("session", "user_hash", "tenant")
-_NOBODY = pa.array(["null", "None", "undefined"])
 
 
 # --- role, stage, dialect -------------------------------------------------------------------------------------------------------
@@ -415,13 +407,18 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
 
     for key in grouped.keys:
         present, tells, network_key = stages.of_key(key), stages.tells_by_value(key), stages.is_network_key(key)
-        if present is None and not tells and not network_key:
+        if not present and not tells and not network_key:
             continue
         at = grouped.positions(key)
         if at is None:
             continue
-        if present is not None:
-            say(grouped.owner[_beside(grouped, at, present[1])], present[0])
+        for said, mark in present:
+            if mark.client:
+                # Few are left that nothing else has named yet: only of them is it asked what is beside.
+                told = at[(kinds[grouped.owner[at]] == _CLIENT) & (best[grouped.owner[at]] > said.rank)]
+                say(grouped.owner[_beside(grouped, told, mark.beside)] if len(told) else told, said)
+            else:
+                say(grouped.owner[_beside(grouped, at, mark.beside)], said)
         if tells:
             encoded = grouped.text(at).dictionary_encode()
             codes = encoded.indices.to_numpy(zero_copy_only=False)
@@ -432,6 +429,7 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
         if network_key:
             network[grouped.owner[at]] = True
     by_name, named_role, named_stage = _classify_names(raw)
+    by_name[_of_messages(grouped, kinds) & (by_name == stages.RANK_WORD)] = _UNSAID
     use = by_name < best
     best[use], role[use], stage[use] = by_name[use], named_role[use], named_stage[use]
     for key in stages.URL_KEYS:
@@ -449,6 +447,15 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
     say(stored[~server[stored]], stages.STORED_ANSWER)
     say(stored[server[stored]], stages.SERVED_STORED)
     return role, stage
+
+
+def _of_messages(grouped: Grouped, kinds: Ints) -> Bools:
+    """Whether a span hands on or takes what waits in a queue: it is named after that."""
+    found: Bools = (kinds == _PRODUCER) | (kinds == _CONSUMER)
+    for key in stages.MESSAGING_KEYS:
+        if (at := grouped.positions(key)) is not None:
+            found[grouped.owner[at]] = True
+    return found
 
 
 def _stored_answers(grouped: Grouped) -> Ints:

@@ -216,10 +216,15 @@ def chat_id(text: object) -> str | None:
     return f"chatcmpl-{text}" if isinstance(text, str) and _UUID.fullmatch(text) else None
 
 
+def given(text: object) -> str | None:
+    """A text that is no word for nothing (JSON's `null`, as Logfire writes out what is not there)."""
+    return text if isinstance(text, str) and text not in ("null", "None") else None
+
+
 # How a `Field` names its reader -> what reads the value at its path.
 BY_NAME: dict[str, Callable[[object], object]] = {
     "text": words, "path": words, "first": first, "int": count, "float": number, "status": status, "resends": resends, "seconds": seconds, "millis": millis,
-    "duration": duration, "moment": moment, "bool": flag, "streams": streams, "ended": ended, "chat_id": chat_id,
+    "duration": duration, "moment": moment, "bool": flag, "streams": streams, "ended": ended, "chat_id": chat_id, "given": given,
     "present": lambda value: value is not None or None}
 
 

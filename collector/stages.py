@@ -30,8 +30,8 @@ ROLE = {name: code for code, name in enumerate(ROLES)}
 MODEL_ROLES = pa.array([ROLE["llm"], ROLE["engine"]], pa.uint8())
 MODEL_STAGES = ("queue", "kv_transfer", "prefill", "decode", "first_token", "generation")
 
-# The lower the rank, the earlier the rule is asked.
-RANK_OWN, RANK_FOLDED, RANK_ENGINE, RANK_PHASE, RANK_ATTRIBUTE, RANK_KIND_WORD, RANK_NAME, RANK_KIND = 5, 10, 20, 30, 40, 55, 60, 80
+# The lower the rank, the earlier the rule is asked. RANK_NAME is of names that a vocabulary knows, RANK_WORD of words in any.
+RANK_OWN, RANK_FOLDED, RANK_ENGINE, RANK_PHASE, RANK_ATTRIBUTE, RANK_KIND_WORD, RANK_NAME, RANK_WORD, RANK_KIND = 5, 10, 20, 30, 40, 55, 60, 62, 80
 # Within attributes: what names the operation outright comes before what only hints at the protocol.
 _STAGE_ORDER = {"guardrail": 0, "tool": 1, "retrieval": 3, "generation": 2, "post": 4, "other": 5}
 
@@ -82,6 +82,8 @@ CONTAINER = _verdict(RANK_KIND + 5, "container", "other")
 NETWORK = _verdict(RANK_KIND, "plain", "network")
 # What seemed a model call, and the server's span that was given one's values, where the answer came out of a cache of answers: no model worked.
 STORED_ANSWER, SERVED_STORED = _verdict(RANK_ATTRIBUTE - 1, "plain", "gateway"), _verdict(RANK_ATTRIBUTE - 1, "container", "other")
+# Whose names are those of topics, queues and jobs: their words say nothing of what is done (`publish search-jobs`, AutoGen's `output_topic`).
+MESSAGING_KEYS = ("messaging.system", "messaging.destination.name", "messaging.destination")
 # Attributes that hold a statement or its first word: writing or reading.
 _VALUE_KEYS = ("db.operation.name", "db.operation", "db.statement", "db.query.text", "db.query.summary")
 # What tools put before a statement for whoever reads the database's log.
@@ -155,6 +157,8 @@ def mark_rank(mark: Mark) -> int:
     """Where in the order a mark stands; folded before engine before phase before the rest."""
     if mark.strong:
         return RANK_OWN
+    if mark.client:
+        return RANK_WORD - 1
     if mark.weak:
         return RANK_NAME + (10 if mark.role == "llm" else 5)
     by_role = {"folded": RANK_FOLDED, "engine": RANK_ENGINE, "phase": RANK_PHASE, "write": RANK_ATTRIBUTE}
@@ -171,10 +175,9 @@ def marks_by_key() -> dict[str, tuple[Mark, ...]]:
     return out
 
 
-def of_key(key: str) -> tuple[Verdict, str] | None:
-    """What the mere presence of an attribute says, and the attribute that must be beside it ("" for none)."""
-    found = [(_verdict(mark_rank(m), m.role, m.stage), m.beside) for m in marks_by_key().get(known_name(key), ()) if not m.values and not m.pattern]
-    return min(found, key=lambda said: said[0].rank) if found else None
+def of_key(key: str) -> list[tuple[Verdict, Mark]]:
+    """What the mere presence of an attribute says, and the marks that say it: under their conditions."""
+    return [(_verdict(mark_rank(m), m.role, m.stage), m) for m in marks_by_key().get(known_name(key), ()) if not m.values and not m.pattern]
 
 
 def of_value(key: str, value: str) -> Verdict | None:
@@ -233,7 +236,7 @@ def of_name(scope: str, name: str) -> Verdict | None:
     parted = _WORD_BEGINS.sub("_", name)
     for stage, words in () if _HTTP_METHOD.match(name) else _WORDS:
         if words.search(name if stage == "tool" else parted):
-            return _verdict(RANK_NAME, "plain", stage)
+            return _verdict(RANK_WORD, "plain", stage)
     return None
 
 

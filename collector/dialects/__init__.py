@@ -15,9 +15,9 @@ from dataclasses import dataclass
 # How a value is read (collector/readers.py). `first` is the first item of an array, of a JSON array in a string, or the value itself; `path` a URL
 # path; `duration` carries its unit, as Rust prints it; `moment` is an ISO time, taken from the span's start on; `present` is true if the attribute
 # is there, `streams` if its value says so; `resends` is one attempt more than the number says; `ended` is the word
-# with which OpenAI's Responses API ends an answer; `chat_id` is a request's UUID as the id of a chat's answer.
+# with which OpenAI's Responses API ends an answer; `chat_id` is a request's UUID as the id of a chat's answer, `given` a text other than `null`.
 READERS = ("text", "int", "float", "bool", "seconds", "millis", "duration", "moment", "first", "status", "path", "present", "streams", "resends", "ended",
-           "chat_id")
+           "chat_id", "given")
 
 
 # Where the answers of the providers' own interfaces say why they ended: OpenAI's chat, Anthropic, Bedrock, Gemini in both spellings, OpenAI's Responses.
@@ -60,7 +60,7 @@ class EventField:
 class Mark:
     """A span that carries attribute `key` (with one of `values`, or one that matches `pattern` as a whole, if given) has this role and stage. A `weak` one
     is asked after the span's name (one of model calls last), a `strong` one before everything but `overrun.stage`. `beside` (not with values or a
-    pattern) as in Field."""
+    pattern) as in Field; with `client` (likewise) only on CLIENT spans, and before the words of their names."""
 
     key: str
     role: str
@@ -70,6 +70,7 @@ class Mark:
     strong: bool = False
     pattern: str = ""
     beside: str = ""
+    client: bool = False
 
 
 @dataclass(frozen=True, slots=True)

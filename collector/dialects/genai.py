@@ -99,7 +99,9 @@ DIALECT = Dialect(
         Mark("gen_ai.operation.name", "write", "post", frozenset({"create_memory", "update_memory", "upsert_memory", "delete_memory", "create_memory_store",
                                                                   "delete_memory_store"})),
         # Senders that name no operation (Logfire's OpenAI wrapper, applications' own spans): whatever counts what it wrote has called a model.
+        # Of a client that names a model beside them, whatever words its span's name has (NeMo Guardrails: `self_check_output gpt-4o`).
         *(Mark(f"gen_ai.usage.{name}_tokens", "llm", "generation", weak=True) for name in ("output", "completion")),
+        *(Mark(f"gen_ai.usage.{name}_tokens", "llm", "generation", beside="gen_ai.request.model", client=True) for name in ("output", "completion")),
     ),
     # What agent frameworks have around the calls of a turn: AWS Strands, Semantic Kernel.
     # LangGraph's own steps (before 0.3) carry the names of nodes, as `ChannelWrite<...,tools>`.

@@ -32,7 +32,7 @@ DIALECT = Dialect(
         Field("finish_reason", "response", "ended", rank=17, path=("output", "-1", "type")),
         Field("finish_reason", "response", "ended", rank=18, path=("status",)),
         Field("route", "name", rank=12, beside="agent_trace_id"),
-        Field("session", "group_id", rank=16, beside="agent_trace_id"),
+        Field("session", "group_id", "given", rank=16, beside="agent_trace_id"),
         Field("model", _ASKED, rank=16, path=("model",)),
         Field("streaming", _ASKED, "bool", rank=16, path=("stream",)),
         *(Field("max_tokens", _ASKED, "int", rank=16, path=(name,)) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")),

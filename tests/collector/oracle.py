@@ -244,6 +244,7 @@ _READERS = {
     "first": _first, "status": _status, "path": _path, "duration": _spelled_duration, "moment": _moment, "streams": _streams,
     "ended": lambda v: v.string_value if v.string_value in {"completed", "incomplete", "failed", "cancelled"} else None,
     "chat_id": lambda v: f"chatcmpl-{v.string_value}" if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", v.string_value) else None,
+    "given": lambda v: v.string_value if v.string_value not in ("", "null", "None") else None,
     "present": lambda v: True, "resends": lambda v: None if _count(v) is None else (_count(v) or 0) + 1}
 
 
@@ -404,11 +405,19 @@ _STAGES = (*_STAGE_WORDS, "network", "gateway", "kv_transfer", "prefill", "decod
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "HTTP"}
 _NETWORK_KEYS = {"http.request.method", "http.method", "url.full", "http.url", "rpc.system", "rpc.system.name"}
 # The order in which rules are asked; within attributes, what names the operation before what hints at the protocol, a value before a presence.
-OURS, FOLDED, ENGINE, PHASE, ATTRIBUTE, NAME, WEAK, NETWORK, CONTAINER = 0, 10, 20, 30, 40, 60, 65, 80, 85
+OURS, FOLDED, ENGINE, PHASE, ATTRIBUTE, NAME, WORD, WEAK, NETWORK, CONTAINER = 0, 10, 20, 30, 40, 60, 62, 65, 80, 85
+KIND_WORD = 55
+_KIND_WORDS = {
+    "generation": "llm generation chat_model llm_call model_call", "tool": "tool tool_call mcp_tool_call function_call", "prompt": "prompt prompt_template",
+    "guardrail": "guardrail guardrails moderation", "retrieval": "retriever retrieval embedding embeddings reranker rerank reranking",
+    "post": "evaluator evaluation parser", "other": "agent chain workflow task session step entry"}
+_MESSAGING = {"messaging.system", "messaging.destination.name", "messaging.destination"}
 _ORDER = {"guardrail": 0, "tool": 2, "generation": 4, "retrieval": 6, "post": 8, "other": 10}
 
 
 def _mark_rank(mark: Mark) -> int:
+    if mark.client:
+        return WORD - 1
     if mark.weak and mark.role == "llm":
         return 70
     if mark.weak:
@@ -419,6 +428,7 @@ def _mark_rank(mark: Mark) -> int:
 
 def sayings(span: Span, scope: str) -> Iterator[tuple[int, str, str]]:
     """(rank, role, stage) of every rule that has something to say of this span; the lowest rank wins."""
+    keys = {means(attribute.key) for attribute in span.attributes}
     for attribute in span.attributes:
         text, key = _unquoted(text_of(attribute.value)), means(attribute.key)
         if key == "overrun.stage" and text in _STAGES:
@@ -427,11 +437,20 @@ def sayings(span: Span, scope: str) -> Iterator[tuple[int, str, str]]:
             words = re.sub(r"/\*.*?\*/|--[^\n]*\n", " ", text, flags=re.DOTALL).split()
             if words and words[0].lower() in _WRITES:
                 yield ATTRIBUTE, "write", "post"
+        known = False
         for mark in _marks(key):
+            if (mark.beside and mark.beside not in keys) or (mark.client and span.kind != Span.SPAN_KIND_CLIENT):
+                continue
             if re.fullmatch(mark.pattern, text) if mark.pattern else not mark.values or text in mark.values or text.upper() in mark.values:
+                known = True
                 yield _mark_rank(mark), mark.role, mark.stage
+        if not known and re.fullmatch(r"(.*[._:])?(span|observation|run|step)[._]?(kind|type)", key, re.IGNORECASE):
+            word = text.lower().replace("-", "_")
+            for stage in (stage for stage, words_ in _KIND_WORDS.items() if word in words_.split()):
+                yield (WEAK, "container", stage) if stage == "other" else (KIND_WORD, "llm" if stage == "generation" else "plain", stage)
     by_name = _name_says(span.name, scope)
-    if by_name:
+    of_messages = span.kind in (Span.SPAN_KIND_PRODUCER, Span.SPAN_KIND_CONSUMER) or not keys.isdisjoint(_MESSAGING)
+    if by_name and not (of_messages and by_name[0] == WORD):
         yield by_name
     if span.kind == Span.SPAN_KIND_CLIENT and any(means(a.key) in _NETWORK_KEYS for a in span.attributes):
         yield NETWORK, "plain", "network"
@@ -457,7 +476,7 @@ def _name_says(name: str, scope: str) -> tuple[int, str, str] | None:
         for stage, words in _STAGE_WORDS.items():
             parted = name if stage == "tool" else re.sub("([a-z0-9])([A-Z])", r"\1_\2", name)
             if any(re.search(rf"[^a-z0-9]{word}[^a-z0-9]", f" {parted.lower()} ") for word in words.split()):
-                return NAME, "plain", stage
+                return WORD, "plain", stage
     return None
 
 

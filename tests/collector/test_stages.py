@@ -12,7 +12,7 @@ from collector.stages import MODEL_STAGES, RANK_ATTRIBUTE, ROLE, ROLES, STAGE, S
 from tests.collector.oracle_build import CLIENT, INTERNAL, SERVER, Made, body
 from tests.collector.oracle_store import recording
 
-CONSUMER = 5
+PRODUCER, CONSUMER = 4, 5
 
 
 def classified(name: str = "x", kind: int = INTERNAL, scope: str = "test", **attributes: Any) -> tuple[str, str]:
@@ -113,6 +113,25 @@ def test_the_earlier_rule_wins() -> None:
     assert classified("guardrail", SERVER) == ("plain", "guardrail")
     assert classified("step", SERVER) == ("container", "other")
     assert classified("step", CONSUMER) == ("container", "other")
+
+
+def test_names_of_topics_queues_and_jobs_are_no_stages() -> None:
+    for name in ("publish search-jobs", "autogen create output_topic", "run/tasks.rerank"):
+        assert classified(name, PRODUCER) == ("plain", "other")
+        assert classified(name, CONSUMER) == ("container", "other")
+    assert classified("search-jobs publish", CLIENT, messaging__system="aws_sqs") == ("plain", "other")
+    assert classified("search-jobs receive", CLIENT, messaging__system="aws_sqs", messaging__operation__type="receive") == ("plain", "queue")
+    assert classified("search-jobs", CONSUMER, gen_ai__operation__name="rerank") == ("plain", "retrieval")
+
+
+def test_a_client_that_counts_what_a_model_wrote_called_it_whatever_its_name_says() -> None:
+    counted = {"gen_ai__usage__output_tokens": 5, "gen_ai__request__model": "m"}
+    assert classified("self_check_output m", CLIENT, **counted) == ("llm", "generation")
+    # A step of a framework may sum up what was called in it.
+    assert classified("self_check_output m", INTERNAL, **counted) == ("plain", "post")
+    assert classified("self_check_output m", CLIENT, gen_ai__usage__output_tokens=5) == ("plain", "post")
+    assert classified("search", CLIENT, openinference__span__kind="AGENT", **counted) == ("container", "other")
+    assert classified("self_check m", INTERNAL, **counted) == ("llm", "generation")
 
 
 def test_a_client_of_http_or_rpc_is_network_and_any_other_kind_is_not() -> None:
