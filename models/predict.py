@@ -83,6 +83,8 @@ class Predictor:
         self._routes: dict[str | None, tuple[Skill, Skill]] = {
             entry["route"]: (entry["skill"], entry["skill_without_history"]) for entry in artifact.manifest["routes"]
         }
+        others = artifact.manifest.get("others", {})
+        self._others: tuple[Skill, Skill] = (others.get("skill", "none"), others.get("skill_without_history", "none"))
         self._edges: tuple[float, ...] = tuple(artifact.manifest["bucket_edges"])
         self._history = History.from_payload(artifact.json_file(HISTORY))
         self._calibration = Calibration.from_payload(artifact.json_file(CONFORMAL))
@@ -181,8 +183,8 @@ class Predictor:
         return request._replace(shape=counts, verbosity=verbosity)
 
     def _skill(self, request: Request) -> Skill:
-        """Return the skill measured for this route: with live history once one request was observed, else without."""
-        live, without_history = self._routes.get(request.route, ("none", "none"))
+        """Return the skill measured for this route, or for small ones: with live history once one request was observed, else without."""
+        live, without_history = self._routes.get(request.route, self._others)
         return live if self._observed else without_history
 
     def _raw(self, asked: Sequence["_Asked"]) -> list[list[float]]:

@@ -1,10 +1,13 @@
 """What did each route's predictions prove on requests newer than the training data?
 
 Compares the model with the baselines on the test slice, route by route, once with live history and calibration and once
-with both frozen in the artifact, and decides where the predictor may answer from the model.
+with both frozen in the artifact, and decides where the predictor may answer from the model. Routes of which each has too
+few requests to say are judged together, and what is said of them holds for routes that come later.
 """
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Set
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -15,9 +18,11 @@ from models.dataset import Dataset, Floats
 from models.evaluate import MIN_SCORED_ROWS, Baselines, Scores, Verdict, judge, score
 from models.features import FEATURE_NAMES
 
-# The manifest lists this many routes, the busiest of the test slice; on the others the predictor abstains. A listed
+# The manifest lists this many routes, the busiest of the test slice; the others are judged with the small ones. A listed
 # route costs about 3 kB of the artifact's 2 MB.
 MAX_ROUTES: Final = 100
+# Fewer small routes than this say nothing of another one.
+MIN_SMALL_ROUTES: Final = 10
 _P50: Final = list(QUANTILES).index("p50")
 
 
@@ -61,11 +66,15 @@ class RouteReport:
 
 @dataclass(frozen=True, slots=True)
 class Scorecard:
-    """Scores of all test requests and of each route, busiest first; `unlisted_routes` were too many to list."""
+    """Scores of all test requests and of each route, busiest first; `unlisted_routes` were too many to list.
+
+    `others` are the verdicts, with live history and without, for routes that are not listed or come later.
+    """
 
     overall: RouteReport
     routes: tuple[RouteReport, ...]
     unlisted_routes: int
+    others: tuple[Verdict, Verdict]
 
 
 def bounded(quantiles: Floats, limits: Floats) -> Floats:
@@ -115,29 +124,50 @@ class _Slice:
 
 
 def _report(cut: _Slice, train_routes: NDArray[np.object_], seed: int) -> Scorecard:
-    counts: dict[str | None, int] = {}
-    for route in cut.routes:
-        counts[route] = counts.get(route, 0) + 1
+    counts, trained = Counter(cut.routes), Counter(train_routes)
     busiest = sorted(counts, key=lambda route: (-counts[route], route or ""))[:MAX_ROUTES]
-    live, frozen = cut.forecasts.past.copy(), cut.forecasts.frozen_past.copy()
+    alone = {route for route in busiest if min(counts[route], trained[route]) >= MIN_SCORED_ROWS}
+    small = counts.keys() - alone
+    among = np.array([route in small for route in cut.routes])
+    others = _together(cut, among, small, sum(trained[route] for route in small), seed)
+    live = np.where(_answers(among, others[0]), cut.forecasts.model, cut.forecasts.past)
+    frozen = np.where(_answers(among, others[1]), cut.forecasts.frozen_model, cut.forecasts.frozen_past)
     reports = []
     for route in busiest:
         own = np.array(cut.routes == route)
-        train_rows = int((train_routes == route).sum())
-        verdicts = tuple(_judge(cut, forecast[:, _P50], own, train_rows, seed) for forecast in (cut.forecasts.model, cut.forecasts.frozen_model))
-        if verdicts[0].skill != "none":
-            live[own] = cut.forecasts.model[own]
-        if verdicts[1].skill != "none":
-            frozen[own] = cut.forecasts.frozen_model[own]
-        reports.append(_route_report(cut, own, (route, train_rows), (live, frozen), (verdicts[0], verdicts[1])))
+        verdicts = others if route in small and len(small) >= MIN_SMALL_ROUTES else _both(cut, own, trained[route], seed)
+        live[own] = (cut.forecasts.model if verdicts[0].skill != "none" else cut.forecasts.past)[own]
+        frozen[own] = (cut.forecasts.frozen_model if verdicts[1].skill != "none" else cut.forecasts.frozen_past)[own]
+        reports.append(_route_report(cut, own, (route, trained[route]), (live, frozen), verdicts))
     every = np.ones(len(cut.routes), dtype=np.bool_)
     overall = (
         judge(cut.generated, live[:, _P50], cut.guesses["route_median"], seed),
         judge(cut.generated, frozen[:, _P50], cut.guesses["route_median"], seed),
     )
     return Scorecard(
-        _route_report(cut, every, (None, len(train_routes)), (live, frozen), overall), tuple(reports), len(counts) - len(busiest)
+        _route_report(cut, every, (None, len(train_routes)), (live, frozen), overall), tuple(reports), len(counts) - len(busiest), others
     )
+
+
+def _answers(among: NDArray[np.bool_], verdict: Verdict) -> NDArray[np.bool_]:
+    return (among & (verdict.skill != "none"))[:, None]
+
+
+def _together(cut: _Slice, among: NDArray[np.bool_], small: Set[str | None], train_rows: int, seed: int) -> tuple[Verdict, Verdict]:
+    """Return the verdicts on all small routes at once."""
+    if len(small) < MIN_SMALL_ROUTES:
+        none = Verdict("none", None, None, f"small routes in the test requests: {len(small)}, wanted to speak for others: {MIN_SMALL_ROUTES}")
+        return none, none
+    live, frozen = (
+        replace(verdict, reason=f"judged together with {len(small) - 1:,} other small routes: {verdict.reason}")
+        for verdict in _both(cut, among, train_rows, seed)
+    )
+    return live, frozen
+
+
+def _both(cut: _Slice, own: NDArray[np.bool_], train_rows: int, seed: int) -> tuple[Verdict, Verdict]:
+    live, frozen = (_judge(cut, forecast[:, _P50], own, train_rows, seed) for forecast in (cut.forecasts.model, cut.forecasts.frozen_model))
+    return live, frozen
 
 
 def _judge(cut: _Slice, median: Floats, own: NDArray[np.bool_], train_rows: int, seed: int) -> Verdict:

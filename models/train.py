@@ -135,7 +135,7 @@ class TrainReport:
         ]
         lines.append(self._rows_wanted())
         if self.test.unlisted_routes:
-            lines.append(f"{self.test.unlisted_routes:,} smaller routes are answered with their recent past")
+            lines.append(f"{self.test.unlisted_routes:,} smaller routes: skill {self.test.others[0].skill}: {self.test.others[0].reason}")
         if self.truncated_ratio:
             lines.append(
                 f"{say_ratio(self.truncated_ratio)} of the answers were cut by a token limit: "
@@ -408,6 +408,7 @@ def _manifest(learned: _Learned, data: Dataset, test: Scorecard, settings: Train
         "quantiles": {name: {"level": QUANTILES[name], "trees": count} for name, count in learned.recipe.trees.items()},
         "depth": learned.recipe.depth,
         "routes": routes,
+        "others": {"skill": test.others[0].skill, "skill_without_history": test.others[1].skill, "reason": test.others[0].reason},
         "bucket_edges": list(settings.bucket_edges),
         "settings": asdict(settings),
         "training": {

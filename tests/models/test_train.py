@@ -1,6 +1,7 @@
 """From a table to an artifact: the figures on public traces, the same bytes every time, and clear refusals."""
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -172,7 +173,25 @@ def test_only_the_busiest_routes_are_listed(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("models.scoring.MAX_ROUTES", 2)
     report = train_to_folder(synthetic.trace(), tmp_path / "a", settings=SETTINGS)
     assert (len(report.test.routes), report.test.unlisted_routes) == (2, 1)
-    assert "1 smaller routes are answered with their recent past" in report.lines()
+    assert "1 smaller routes: skill none: small routes in the test requests: 1, wanted to speak for others: 10" in report.lines()
+
+
+@pytest.mark.parametrize(("by_input", "skill", "source"), [(True, "good", "model"), (False, "none", "global")])
+def test_routes_too_small_to_be_judged_are_judged_together_and_speak_for_new_ones(tmp_path: Path, by_input: bool, skill: str, source: str) -> None:
+    dice = np.random.default_rng(4)
+    asked = dice.integers(10, 2_000, 1_500)
+    trace = pl.DataFrame({
+        "time": [synthetic.START + timedelta(seconds=10 * number) for number in range(1_500)],
+        "route": [f"/{number % 40}" for number in range(1_500)],
+        "input_tokens": asked,
+        "output_tokens": ((asked if by_input else 500) * dice.lognormal(0.0, 0.2, 1_500)).astype(int) + 1,
+    })  # fmt: skip
+    report = train_to_folder(trace, tmp_path / "a", settings=SETTINGS)
+    assert {route.verdict.skill for route in report.test.routes} == {skill}
+    assert report.test.routes[0].verdict.reason.startswith("judged together with 39 other small routes: ")
+    assert report.test.overall.answered.mae <= 1.01 * report.test.overall.route_median_mae
+    answer = Predictor.load(tmp_path / "a").predict({"route": "/new", "input_tokens": 1_000})
+    assert (answer["skill"], answer["source"]) == (skill, source)
 
 
 def test_only_the_newest_rows_are_used_when_there_are_too_many(tmp_path: Path) -> None:
