@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from analysis.client import ClientError
+from analysis.doctor import Checkup, said
 from analysis.report import Report, seeking
 from analysis.requests import Holdings
 from dashboard import data, nav, state, ui
@@ -18,6 +19,7 @@ from dashboard.theme import say_age, say_count, say_span, say_time
 _ASK_AGAIN_S: Final = 3
 # An answer that was not whole is looked at after this long, and asked for anew at most every PART_S.
 _LOOK_AGAIN_S: Final = 1.5
+_MOST_SERVICES: Final = 5
 INGEST_TOKEN_VARIABLE: Final = "OVERRUN_INGEST_TOKEN"  # noqa: S105 - the name of a variable, not what it holds
 
 
@@ -42,7 +44,7 @@ def report_or_state(*, of_metrics: bool = False) -> Report | None:
         _waiting(held, report, asked)
         return None
     if report.window.requests == 0:
-        _empty(report, held, filters)
+        _empty(report, held, filters, asked)
         return None
     if stale(filters):
         age = state.now() - held.newest
@@ -159,7 +161,7 @@ def _poll(asked: data.Asked) -> None:
     st.caption("This page asks every 3 s and goes on by itself.")
 
 
-def _empty(report: Report, held: Holdings, filters: state.Filters) -> None:
+def _empty(report: Report, held: Holdings, filters: state.Filters, asked: data.Asked) -> None:
     where = f" with {ui.text(filters.said(), 300)}" if filters.said() else ""
     newest: datetime | None = held.newest
     left_out = f" {report.window.incomplete:,} incomplete ones were left out." if report.window.incomplete else ""
@@ -168,5 +170,14 @@ def _empty(report: Report, held: Holdings, filters: state.Filters) -> None:
         age = say_age((state.now() - newest).total_seconds())
         lines.append(f"The newest request of this store started at {say_time(newest, date=True)}, {age} ago; it holds {held.requests:,}.")
     ui.put(ui.box("No request in this window", lines))
+    if not (report.window.incomplete or filters.model or filters.route or filters.tenant):
+        ui.put(_spans_alone(data.doctor(asked)))
     if newest is not None:
         st.button("Show the hour up to the newest request", on_click=state.show_around, args=(newest, timedelta(hours=1)))
+
+
+def _spans_alone(found: Checkup) -> str:
+    """What came in a window in which no request began, as safe HTML; empty where nothing did."""
+    heads = "".join(f"<li>{ui.sentence(said(service)[0])}</li>" for service in found.services[:_MOST_SERVICES])
+    return (f"<p>Spans came in this window, but none of them begins a request: a request needs a model call that generates.</p><ul>{heads}</ul>"
+            "<small>Source /api/v1/doctor</small>") if heads else ""

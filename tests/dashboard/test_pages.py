@@ -29,7 +29,7 @@ from dashboard.state import Filters
 from dashboard.theme import say_age, say_count, say_ms
 from dashboard.views import engine
 from models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, load_artifact, model_file, write_artifact
-from tests.analysis.builders import T0, at, gauge, insert, requests, store, vllm_gauges, vllm_spans
+from tests.analysis.builders import T0, at, gauge, insert, insert_spans, requests, spans_of, store, vllm_gauges, vllm_spans
 from tests.analysis.test_quality import histogram
 from tests.dashboard.fake_api import GONE, FakeApi, fake_api
 
@@ -291,6 +291,20 @@ def test_an_empty_store_shows_how_to_send_telemetry_to_this_server(empty: FakeAp
     assert f"--otlp-traces-endpoint {empty.url}/v1/traces" in code
     assert "$OVERRUN_INGEST_TOKEN" in code
     assert "secret-token" not in code + words(app)
+
+
+def test_a_window_of_spans_without_a_request_says_what_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    con, later = store(), requests(20, start_s=1000.0, other_ms=100.0)
+    insert(con, requests(20, other_ms=100.0))
+    insert_spans(con, spans_of(later, "embeddings bge-m3", "retrieval", 0.0, 40.0))
+    with fake_api(con) as api:
+        alone = {"from": rfc3339(at(900)), "to": rfc3339(at(1100))}
+        app = shown(api, monkeypatch, "traces", **alone)
+        assert "No request in this window" in plain(app)
+        assert "Spans came in this window" in plain(app)
+        assert "chat: 20 spans, 0 of model calls" in plain(app)
+        # Those of another route may well be of requests.
+        assert "Spans came" not in plain(shown(api, monkeypatch, "traces", route="/nope", **WINDOW))
 
 
 def test_an_offset_written_into_an_address_by_hand_is_read(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
