@@ -1,6 +1,6 @@
 """Where do the requests to learn from come from?
 
-Recorded traces in Parquet, CSV or JSON lines (Azure, Mooncake, or our own names) and the store's `v_llm_calls` view
+Recorded traces in Parquet, CSV or JSON lines (Azure, Mooncake, Bailian, BurstGPT, or our own names) and the store's `v_llm_calls` view
 become one table of requests in the columns of `COLUMNS`, in order of time.
 """
 
@@ -61,6 +61,30 @@ LAYOUTS: Final = (
         "Azure LLM inference trace",
         frozenset({"TIMESTAMP", "ContextTokens", "GeneratedTokens"}),
         {"TIMESTAMP": "time", "ContextTokens": "input_tokens", "GeneratedTokens": "output_tokens"},
+    ),
+    Layout(
+        "BurstGPT trace",  # HPMLL/BurstGPT, release 2.0: seconds from the first midnight; failures have 0 response tokens
+        frozenset({"Timestamp", "Request tokens", "Response tokens"}),
+        {
+            "Timestamp": "time",
+            "Request tokens": "input_tokens",
+            "Response tokens": "output_tokens",
+            "Model": "model",
+            "Session ID": "session",
+            "Log Type": "route",
+            "Elapsed time": "e2e_ms",
+        },
+    ),
+    Layout(
+        "Bailian trace",  # alibaba-edu/qwen-bailian-usagetraces-anon: seconds from the start; a chat is one request, its parent the turn before
+        frozenset({"chat_id", "timestamp", "input_length", "output_length"}),
+        {
+            "timestamp": "time",
+            "input_length": "input_tokens",
+            "output_length": "output_tokens",
+            "type": "route",
+            "hash_ids": "prefix_hash",
+        },
     ),
     Layout(
         "Mooncake trace",
@@ -137,8 +161,7 @@ def from_table(table: pl.DataFrame, origin: str) -> pl.DataFrame:
         )
     present = set(table.columns)
     table = table.rename({old: new for old, new in layout.renamed.items() if old in present and new not in present})
-    if layout.name.startswith("Mooncake"):
-        table = _mooncake(table)
+    table = _units(layout, table)
     return _cast(table, origin).filter(pl.col("time").is_not_null() & pl.col("output_tokens").is_not_null())
 
 
@@ -171,13 +194,40 @@ def _is_error(dtype: pl.DataType) -> pl.Expr:
     return pl.col("error").cast(pl.String, strict=False).fill_null("").is_in(["", "false", "False"]).not_()
 
 
-def _mooncake(table: pl.DataFrame) -> pl.DataFrame:
-    """Turn Mooncake's milliseconds from the start into times, and its prefix blocks into one prefix hash.
+def _units(layout: Layout, table: pl.DataFrame) -> pl.DataFrame:
+    """Turn what a layout counts otherwise into seconds, milliseconds, sessions and one prefix hash."""
+    if layout.name.startswith("Mooncake"):
+        return _with_prefix(table.with_columns(time=pl.col("time").cast(pl.Float64, strict=False) / 1000.0))
+    if layout.name.startswith("Bailian"):
+        return _with_prefix(_with_roots(table))
+    if layout.name.startswith("BurstGPT"):
+        answered = table.filter(pl.col("output_tokens").cast(pl.Float64, strict=False).fill_null(1.0) > 0)
+        return answered.with_columns(pl.col("e2e_ms").cast(pl.Float64, strict=False) * 1000.0) if "e2e_ms" in table.columns else answered
+    return table
+
+
+def _with_roots(table: pl.DataFrame) -> pl.DataFrame:
+    """Name each request's session by the first chat of its line of parents (-1: none)."""
+    if "parent_chat_id" not in table.columns or "session" in table.columns:
+        return table
+    parents = dict(table.select(pl.col("chat_id", "parent_chat_id").cast(pl.String)).iter_rows())
+    roots: dict[str | None, str | None] = {}
+    for chat in parents:
+        line, seen = [chat], {chat}
+        while (parent := parents.get(line[-1])) in parents and parent not in seen and line[-1] not in roots:
+            line.append(parent)
+            seen.add(parent)
+        root = roots.get(line[-1], line[-1])
+        roots.update(dict.fromkeys(line, root))
+    return table.with_columns(session=pl.Series([roots[chat] for chat in table.get_column("chat_id").cast(pl.String)], dtype=pl.String))
+
+
+def _with_prefix(table: pl.DataFrame) -> pl.DataFrame:
+    """Turn the prefix blocks of a prompt into one prefix hash.
 
     The hash is the first block that fewer than half of the requests share: the first block of all is the same system
-    prompt in all 12,031 requests of the public trace, the next one tells conversations apart.
+    prompt in all 12,031 requests of Mooncake's public trace, the next one tells conversations apart.
     """
-    table = table.with_columns(time=pl.col("time").cast(pl.Float64, strict=False) / 1000.0)
     if "prefix_hash" not in table.columns:
         return table
     if not isinstance(table.schema["prefix_hash"], pl.List):

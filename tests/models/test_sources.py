@@ -54,6 +54,32 @@ def test_azures_csv_has_seven_decimals_and_any_order(tmp_path: Path) -> None:
     assert frame.get_column("route").to_list() == [None, None]
 
 
+def test_burstgpts_log_types_are_routes_and_its_failures_are_left_out(tmp_path: Path) -> None:
+    lines = [
+        "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type",
+        "5,12,1.25,ChatGPT,472,18,490,Conversation log",
+        "45,,,GPT-4,1087,0,1087,API log",
+        "10485760,,8.5,GPT-4,417,276,693,API log",
+    ]
+    frame = load_traces([(write(tmp_path / "BurstGPT_3.csv", "\n".join(lines)), None)])
+    assert frame.select("route", "model", "input_tokens", "output_tokens", "session", "e2e_ms").rows() == [
+        ("Conversation log", "ChatGPT", 472, 18, "12", 1_250.0), ("API log", "GPT-4", 417, 276, None, 8_500.0)]  # fmt: skip
+    assert [time.timestamp() for time in frame.get_column("time")] == [5.0, 10_485_760.0]
+
+
+def test_bailians_chats_of_one_root_are_a_session_and_its_times_are_seconds(tmp_path: Path) -> None:
+    chats = [(159, -1, 61.114, "text"), (160, 159, 62.5, "text"), (7, 160, 70.0, "search"), (8, 55, 71.0, "file"), (9, 9, 72.0, "text")]
+    lines = [
+        json.dumps({"chat_id": chat, "parent_chat_id": parent, "timestamp": at, "input_length": 9, "output_length": 5, "type": kind, "hash_ids": [chat]})
+        for chat, parent, at, kind in chats
+    ]
+    frame = load_traces([(write(tmp_path / "qwen_traceA_blksz_16.jsonl", "\n".join(lines)), None)])
+    assert frame.get_column("session").to_list() == ["159", "159", "159", "8", "9"]
+    assert frame.get_column("route").to_list() == ["text", "text", "search", "file", "text"]
+    assert frame.get_column("prefix_hash").to_list() == ["159", "160", "7", "8", "9"]
+    assert frame.get_column("time")[0].timestamp() == 61.114
+
+
 def test_mooncakes_prefix_hash_is_the_first_block_that_tells_requests_apart(tmp_path: Path) -> None:
     blocks = [[0, 1, 2], [0, 7, 9], [0, 1, 3], [0], []]
     lines = [
