@@ -333,10 +333,21 @@ def share(spans: pa.Table, parent: Ints, role: Ints, start: Ints, end: Ints) -> 
     ids = spans.column("response_id")
     one = (2 * (end - start)[inner] >= (end - start)[above]) | pc.fill_null(pc.equal(ids.take(pa.array(inner)), ids.take(pa.array(above))), False).to_numpy()
     inner, above = inner[one], above[one]
+    spans = _failed_inside(spans, inner, above)
     # From the longest inwards and back: through all the spans that tell of one call.
     pairs = sorted(zip(above.tolist(), inner.tolist(), strict=True), key=lambda pair: (start[pair[1]] - end[pair[1]], start[pair[1]], pair[1]))
     both = [*pairs, *((row, outer) for outer, row in reversed(pairs))]
     return _first_tokens(handed_on(spans, both), both, start, end)
+
+
+def _failed_inside(spans: pa.Table, inner: Ints, above: Ints) -> pa.Table:
+    """The spans, where a call failed that tells of no answer and whose only report inside failed: its stream was refused as it was handed over (LlamaIndex)."""
+    status = spans.column("status").to_numpy()
+    answered = np.zeros(len(status), dtype=bool)
+    for name in ("output_tokens", "ttft_ns", "finish_reason"):
+        answered |= spans.column(name).is_valid().to_numpy()
+    failed = above[(status[inner] == _ERROR) & (status[above] != _ERROR) & ~answered[above]]
+    return replaced(spans, "status", dict.fromkeys(failed.tolist(), _ERROR))
 
 
 def handed_on(spans: pa.Table, pairs: list[tuple[int, int]], names: tuple[str, ...] = SHARED) -> pa.Table:

@@ -137,6 +137,14 @@ class Dialect:
     precedence: int = 10
 
 
+def llama_index(scope: str) -> tuple[SpanName, ...]:
+    """What LlamaIndex does in spans of this instrumentation that name its classes: engines retrieve and ask models, whatever their name; what puts a prompt
+    together has the kind of a model call, and what collects the tools' results calls none."""
+    return (SpanName(r"\w+(?:Query|Chat)Engine\.\w+", "container", "other", scope),
+            SpanName(r"(?:\w+\.)?aggregate_tool_results(?:\.\w+)?", "container", "other", scope),
+            SpanName(r"\w+\._a?prepare_\w+", "plain", "prompt", scope, strong=True))
+
+
 def load() -> tuple[Dialect, ...]:
     """Every dialect of this folder, in the order of precedence (`ORDER`, default 100, in its file; then by name)."""
     modules = [importlib.import_module(f"{__name__}.{info.name}") for info in pkgutil.iter_modules(__path__)]

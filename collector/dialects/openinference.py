@@ -5,12 +5,12 @@ Source: Arize-ai/openinference spec and payloads of openinference-instrumentatio
 LangChain, OpenAI-Agents and JavaScript ones do not.
 """
 
-from collector.dialects import ENDINGS, Dialect, Field, Mark, SpanName
+from collector.dialects import ENDINGS, Dialect, Field, Mark, SpanName, llama_index
 
 ORDER = 30
 # Where LangChain's results hold the message of the first answer.
 _MESSAGE = ("generations", "0", "0", "message", "kwargs", "response_metadata")
-_OPENAI, _LLAMA_INDEX = "openinference.instrumentation.openai", "openinference.instrumentation.llama_index"
+_OPENAI = "openinference.instrumentation.openai"
 _KIND, _PARAMETERS = "openinference.span.kind", "llm.invocation_parameters"
 DIALECT = Dialect(
     name="openinference",
@@ -82,10 +82,7 @@ DIALECT = Dialect(
                  "plain", "network", _OPENAI, strong=True),
         # LangGraph's router between the model and its tools: it calls none.
         SpanName("tools_condition", "plain", "other", "openinference.instrumentation.langchain"),
-        # LlamaIndex: engines retrieve and ask models, whatever their name; what puts a prompt together has the kind of a model call.
-        SpanName(r"\w+(?:Query|Chat)Engine\.\w+", "container", "other", _LLAMA_INDEX),
-        SpanName(r"\w+\.aggregate_tool_results", "container", "other", _LLAMA_INDEX),
-        SpanName(r"\w+\._a?prepare_\w+", "plain", "prompt", _LLAMA_INDEX, strong=True),
+        *llama_index("openinference.instrumentation.llama_index"),
     ),
     first_token_events=("First Token Stream Event",),
     hints=(("ttft", "openinference-instrumentation-openai for Python beside the framework's, which tells it of streams (LangChain's, OpenAI-Agents' and those"

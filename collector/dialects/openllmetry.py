@@ -3,11 +3,9 @@
 Source: payloads of traceloop-sdk 0.62.4.
 """
 
-from collector.dialects import Dialect, Field, Mark, Metric, SpanName
+from collector.dialects import Dialect, Field, Mark, Metric, SpanName, llama_index
 
 ORDER = 31
-# Engines retrieve and ask models, whatever their name.
-_LLAMA_INDEX = "opentelemetry.instrumentation.llamaindex"
 _KIND = "traceloop.span.kind"
 DIALECT = Dialect(
     name="openllmetry",
@@ -34,8 +32,8 @@ DIALECT = Dialect(
         Mark(_KIND, "container", "other", frozenset({"workflow", "task"}), weak=True),
     ),
     names=(SpanName("execute_task tools_condition", "container", "other", "opentelemetry.instrumentation.langchain"),
-           SpanName(r"\w+(?:Query|Chat)Engine\.\w+", "container", "other", _LLAMA_INDEX),
-           SpanName(r"aggregate_tool_results\.\w+", "container", "other", _LLAMA_INDEX)),
+           SpanName(r"\w*Tool\.task", "plain", "tool", "opentelemetry.instrumentation.llamaindex"),
+           *llama_index("opentelemetry.instrumentation.llamaindex")),
     cached_apart=("opentelemetry.instrumentation.bedrock",),
     hints=(
         ("session", "Traceloop.set_association_properties({'session_id': ...})"), ("tenant", "Traceloop.set_association_properties({'tenant': ...})"),

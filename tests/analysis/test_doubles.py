@@ -102,6 +102,15 @@ def test_parallel_steps_keep_the_calls_that_they_hold_although_the_others_fit_be
     assert [c["span_id"] for c in calls] == [13, 23]
 
 
+@pytest.mark.parametrize(("inner", "failed"), [({"status": ERROR}, True), ({}, False)])
+def test_a_call_whose_only_report_inside_failed_has_failed_if_nothing_came_of_it(inner: dict[str, Any], failed: bool) -> None:
+    _, [call] = assembled(root(1000), chat(2, 100, 150, out=None, scope=OUTER), chat(3, 101, 149, parent=2, out=None, scope=OUTER, **inner))
+    assert call["error"] == failed
+    # One that answered was tried again.
+    _, [call] = assembled(root(1000), chat(2, 100, 150, scope=OUTER), chat(3, 101, 149, parent=2, out=None, scope=OUTER, **inner))
+    assert not call["error"]
+
+
 def test_a_wrapper_may_end_before_the_stream_that_it_read_is_closed() -> None:
     assert counted(root(1000), chat(2, 100, 290, scope=OUTER), chat(9, 122, 311, ttft=60, scope=INNER)) == (1, 1)
     assert counted(root(1000), chat(2, 100, 290, scope=OUTER, out=None), chat(9, 122, 311, ttft=60, scope=INNER, out=None)) == (1, 1)
