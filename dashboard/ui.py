@@ -26,6 +26,7 @@ _ASK_AGAIN_S: Final = 3
 _MOST_NARROW: Final = 3
 # Hebrew, Arabic and their neighbours, with what joins the words of a name.
 _LETTERS: Final = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc"
+_BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=(?:%|ms|s|min|h|UTC)(?!\w))")
 _RIGHT_TO_LEFT: Final = re.compile(f"[{_LETTERS}](?:[{_LETTERS} /._-]*[{_LETTERS}])?")
 # What of a bar a letter of its label takes where a page is narrowest beside another column (7 of 560 pixels), and the room around it; the total stands
 # beside the bar either way.
@@ -58,9 +59,14 @@ def stated(words: str | None) -> str:
     return f"{begun(sentence(words))}." if words else ""
 
 
+def whole(body: str) -> str:
+    """Return HTML in which no line ends between a number and its unit."""
+    return _BEFORE_UNIT.sub("\u00a0", body)
+
+
 def put(body: str) -> None:
     """Place HTML that was made here on the page."""
-    st.html(f'<div class="ov">{body}</div>')
+    st.html(f'<div class="ov">{whole(body)}</div>')
 
 
 def box(headline: str, paragraphs: Sequence[str], *, bad: bool = False, role: str = "status") -> str:

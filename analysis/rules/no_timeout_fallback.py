@@ -27,6 +27,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from analysis.budget import FloatArray
 from analysis.case import Case
 from analysis.cause import Action, bound_fix, named
 from analysis.finding import MIN_BREACHING, Diagnosis, say_limits, say_ms, say_ratio
@@ -52,7 +53,7 @@ def diagnose(case: Case) -> Diagnosis | None:
         f"Set the client's timeout to {timeout}, answer with a template, a cached answer or a small model ({fallback} assumed), cancel the "
         "call and log it.",
         f"the fallback answers within {fallback} and is good enough", saved,
-        cost={"fallback_ratio": float((case.values > limits).mean())})
+        cost={"fallback_ratio": float((case.values > limits).mean())}, parameters=_parameters(case.metric, limits))
     if fix.predicted is None or fix.predicted.after > WORTH * fix.predicted.before:
         return None
     stage = max(case.tail.tail_ms, key=lambda name: case.tail.tail_ms[name])
@@ -64,6 +65,14 @@ def diagnose(case: Case) -> Diagnosis | None:
         because="nothing cuts slow requests",
         evidence={"far_over_ratio": float(far.mean()), "longest_ms": float(case.values.max()), "limit_ms": float(np.median(limits[np.isfinite(limits)]))},
         opportunity=True)
+
+
+def _parameters(metric: str, limits: FloatArray) -> dict[str, float | str]:
+    """What the what-if of this name is asked for the same cut: none where limits differ, which it has no words for."""
+    known = np.unique(limits[np.isfinite(limits)])
+    if len(known) != 1:
+        return {}
+    return {"timeout_ms": float(known[0]), "fallback_ms": FALLBACK_OF_LIMIT * float(known[0]), "until": "first_token" if metric == "ttft" else "end"}
 
 
 def _fallbacks(case: Case) -> float:

@@ -161,9 +161,9 @@ def traffic(course: Series, theme: Theme) -> str:
 
 
 def silence(course: Series, seen: datetime) -> str:
-    """Since when no request has come, as safe HTML, where the window ends in a silence that is no chance: exp(-n) that nobody comes where n were due.
+    """Since when no request has come, as safe HTML, where the window ends in a silence longer than any before it that is no chance.
 
-    `seen`: requests that started before have arrived.
+    Where n were due, nobody comes with a chance of exp(-n). `seen`: requests that started before have arrived.
     """
     last = max((point.start for point in course.points if point.requests), default=None)
     if last is None or course.start is None or course.end is None:
@@ -171,7 +171,12 @@ def silence(course: Series, seen: datetime) -> str:
     since = last + timedelta(seconds=course.step_s)
     silent_s, busy_s = (min(course.end, seen) - since).total_seconds(), (since - course.start).total_seconds()
     due = sum(point.requests for point in course.points) / busy_s * silent_s
-    if due < _NO_CHANCE:
+    # Traffic that comes and goes has been away before.
+    away, longest = 0, 0
+    for point in course.points:
+        away = 0 if point.requests else away + 1
+        longest = max(longest, away if point.start < last else 0)
+    if due < _NO_CHANCE or silent_s <= longest * course.step_s:
         return ""
     missed = say_count(round(due), "request")
     return (f'<p role="status">◔ <b>No request since {say_time(since)}</b>, for {say_age(silent_s)}: at the rate before, about {missed} would have come. '

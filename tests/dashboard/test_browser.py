@@ -191,10 +191,14 @@ def test_the_incident_is_solved_in_four_clicks(servers: dict[str, Site], opened:
     seen.silent()
 
 
+def _headline(seen: Watched) -> str:
+    return str(seen.page.locator(".ov-box h1").first.inner_text()).replace("\u00a0", " ")
+
+
 def test_a_slider_moves_the_prediction_and_stands_in_the_url(servers: dict[str, Site], opened: Open) -> None:
     site = servers["demo"]
     seen = opened().open(site, "whatif", fix="clip", p_stage="queue", p_limit_ms="500")
-    before = seen.page.locator(".ov-box h1").first.inner_text()
+    before = _headline(seen)
     assert say_ms(site.answer("whatif/clip", stage="queue", limit_ms="500", metric="ttft")["predicted"]["after"]) in before
     handle = seen.page.get_by_role("slider").first
     handle.focus()
@@ -213,7 +217,7 @@ def _opens_the_same(again: Watched, seen: Watched) -> None:
     again.page.goto(seen.page.url)
     again.page.wait_for_selector(".ov-box")
     again.settle()
-    wanted = seen.page.locator(".ov-box h1").first.inner_text()
+    wanted = _headline(seen)
     again.page.locator(".ov-box h1", has_text=wanted).first.wait_for()
     until = time.monotonic() + 15  # parts that are drawn last
     while again.text != seen.text and time.monotonic() < until:
@@ -224,7 +228,7 @@ def _opens_the_same(again: Watched, seen: Watched) -> None:
 def test_two_windows_are_picked_by_dragging(servers: dict[str, Site], opened: Open) -> None:
     site = servers["demo"]
     seen = opened().open(site, "compare").drawn(3)
-    before = seen.page.locator(".ov-box h1").first.inner_text()
+    before = _headline(seen)
     seen.drag(0.05, 0.3, 0.45, 0.6)
     seen.page.wait_for_url("**after=**")
     query = parse_qs(urlsplit(seen.page.url).query)

@@ -85,9 +85,9 @@ def test_an_address_leads_to_the_box_that_the_page_will_draw(demo: FakeApi, monk
     assert dict(parse_qsl(urlsplit(ask[1]).query)) == WINDOW
     status, headers, body = asked(urlsplit(ask[1]).path, urlsplit(ask[1]).query)
     report = reports.build(demo.con.cursor(), Window(start=at(0), end=at(150)), parse_slo(SLO))
-    drawn = verdict.verdict_box(report, first.theme.LIGHT).replace("ov-box", "ov-lead")
+    drawn = ui.whole(verdict.verdict_box(report, first.theme.LIGHT)).replace("ov-box", "ov-lead")
     assert (status, body) == (200, f'<div class="ov">{drawn}</div>')
-    assert ui.sentence(report.verdict.sentence) in body
+    assert ui.whole(ui.sentence(report.verdict.sentence)) in body
     assert headers["cache-control"] == "no-store"
 
 

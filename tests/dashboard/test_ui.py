@@ -92,3 +92,9 @@ def test_a_wide_table_tells_each_cell_its_column_for_phones() -> None:
 def test_words_of_the_api_become_a_sentence() -> None:
     assert ui.stated("no <b> was seen") == "No &lt;b&gt; was seen."
     assert ui.stated(None) == ui.stated("") == ""
+
+
+def test_no_line_ends_between_a_number_and_its_unit() -> None:
+    assert ui.whole("<b>915 ms</b>, 99.6 % of 3 requests in 5 min, 10:04 UTC") == (
+        "<b>915\u00a0ms</b>, 99.6\u00a0% of 3 requests in 5\u00a0min, 10:04\u00a0UTC")
+    assert ui.whole("3 services, 2 msgs, 1 height") == "3 services, 2 msgs, 1 height"

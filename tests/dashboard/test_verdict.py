@@ -34,6 +34,14 @@ def test_a_silence_that_may_be_chance_is_not_spoken_of(n: int, every_s: float, t
     assert silent(n, every_s, to_s=to_s) == ""
 
 
+def test_traffic_that_comes_and_goes_is_not_missed() -> None:
+    con = store()
+    insert(con, requests(600, start_s=[i + 1800.0 * (i // 300) for i in range(600)], other_ms=100.0))  # five minutes of requests, half an hour of none, twice
+    for end_s, said in ((3600, ""), (7200, "No request since")):
+        assert said in (told := silence(series(con, Window(start=at(0), end=at(end_s)), SLO, "e2e"), at(end_s)))
+        assert bool(told) is bool(said)
+
+
 def test_requests_that_may_still_be_on_their_way_are_not_missed() -> None:
     assert silent(600, 1.0, to_s=700, seen_s=605) == ""
     assert "No request since" in silent(600, 1.0, to_s=700, seen_s=700)

@@ -105,7 +105,7 @@ class Watched:
 
     @property
     def text(self) -> str:
-        return str(self.page.inner_text('[data-testid="stMain"]'))
+        return str(self.page.inner_text('[data-testid="stMain"]')).replace("\u00a0", " ")
 
     def silent(self) -> None:
         """Nothing but this machine was asked, and nothing was complained of."""

@@ -29,6 +29,8 @@ def test_fires_on_loops_with_equal_calls() -> None:
     assert finding.fix.predicted is not None
     assert finding.fix.predicted.after == pytest.approx(600.0)
     assert finding.fix.predicted.cost == {"cut_ratio": 0.125}
+    assert set(finding.fix.parameters) == {"steps"}
+    assert f"Stop after {finding.fix.parameters['steps']} steps" == finding.fix.title
 
 
 def test_silent_when_the_same_steps_are_slower() -> None:

@@ -20,6 +20,7 @@ def test_listed_with_exact_replay_and_never_the_cause() -> None:
     # min(20 s, 2.5 s + a quarter of it).
     assert (finding.fix.predicted.before, finding.fix.predicted.after) == (20_000.0, pytest.approx(3_125.0))
     assert finding.fix.predicted.cost == {"fallback_ratio": 0.1}
+    assert finding.fix.parameters == {"timeout_ms": 2_500.0, "fallback_ms": 625.0, "until": "end"}  # what the what-if of that name is asked
 
 
 def test_silent_when_the_cut_comes_above_the_percentile() -> None:

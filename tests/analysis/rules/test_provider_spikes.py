@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from analysis.finding import say_ms
 from analysis.outside import clustering
 from analysis.slo import Slo
 from tests.analysis.rules.cases import E2E, causes, of, run, the
@@ -22,6 +23,7 @@ def test_fires_on_scattered_spikes() -> None:
     assert finding.fix is not None
     assert finding.fix.predicted is not None
     assert finding.fix.predicted.after < 1_000.0 < finding.fix.predicted.before
+    assert finding.fix.title.endswith(f"after {say_ms(float(finding.fix.parameters['delay_ms']))}")
 
 
 def test_what_slows_the_tokens_of_all_calls_takes_nothing_from_the_spikes() -> None:
