@@ -180,3 +180,13 @@ def known(*columns: FloatArray) -> BoolArray:
     """Return where all of these columns have a value."""
     mask: BoolArray = np.logical_and.reduce([~np.isnan(column) for column in columns])
     return mask
+
+
+def come_together(calls: pl.DataFrame) -> float:
+    """Return how many requests come at a time, as those of a conversation do: mean of the squares over the mean, 1 where no session is told.
+
+    Conversations begin at random (compound Poisson), so counts of requests scatter by that many times what they would if each came by itself.
+    """
+    asked = calls.group_by(pl.coalesce("session", pl.col("trace_key").cast(pl.String))).agg(n=pl.col("trace_key").n_unique())
+    sizes = asked["n"].cast(pl.Float64).to_numpy()
+    return float((sizes**2).sum() / sizes.sum()) if len(sizes) else 1.0

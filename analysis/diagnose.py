@@ -33,6 +33,7 @@ from analysis.budget import (
     stage_times,
 )
 from analysis.budget_rows import BudgetRow, budget_rows
+from analysis.calls import come_together
 from analysis.case import Case, Lookups, Period
 from analysis.checklist import Step, checklist
 from analysis.departure import departure
@@ -229,7 +230,7 @@ def diagnose(
     good = goodput(judged, frame.seconds, weights_of(frame.rows))
     left = by_choice(frame.rows, slo, None if baseline is None else baseline.frame.rows)
     metric = judged_metric(judged, frame.rows, slo)
-    stop = _without_latency(frame, slo, judged, good, baseline, left, metric)
+    stop = _without_latency(frame, slo, judged, good, baseline, left, metric, lookups)
     if stop is not None:
         return Diagnosed(stop, good, _named_baseline(baseline), [], [], checklist(frame, slo, None), {})
     facts = _facts(frame, slo, judged, good, metric, baseline, budgets, left, with_findings=with_findings)
@@ -302,10 +303,10 @@ def judged_metric(judged: Judged, rows: pl.DataFrame, slo: Slo) -> str | None:
 
 
 def _without_latency(
-    frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, baseline: Chosen | None, left: BoolArray, metric: str | None
+    frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, baseline: Chosen | None, left: BoolArray, metric: str | None, lookups: Lookups
 ) -> Verdict | None:
     """Return the verdict where latency is not the question: no or lost traffic, failing, or too little to judge `metric`; `left` as in `_Facts`."""
-    lost = _traffic_lost(frame, baseline)
+    lost = _traffic_lost(frame, baseline, lookups)
     if lost is not None:
         return lost
     n = frame.rows.height
@@ -342,9 +343,12 @@ def _without_latency(
     return None
 
 
-def _traffic_lost(frame: RequestFrame, baseline: Chosen | None) -> Verdict | None:
+def _traffic_lost(frame: RequestFrame, baseline: Chosen | None, lookups: Lookups) -> Verdict | None:
     """The verdict when completions are missing; latency says nothing about requests that never completed."""
     lost = incident.traffic_lost(frame, None if baseline is None else baseline.frame)
+    if lost is not None and baseline is not None:
+        # Calls are looked up only where requests that come one by one could not be so few by chance.
+        lost = incident.traffic_lost(frame, baseline.frame, max(_together(side, lookups) for side in (baseline.frame, frame)))
     if lost is None:
         return None
     return Verdict(
@@ -357,6 +361,12 @@ def _traffic_lost(frame: RequestFrame, baseline: Chosen | None) -> Verdict | Non
         rollback="Return traffic when the instances answer again.",
         reasons=_why_null("latency says nothing about requests that never completed"),
     )
+
+
+def _together(frame: RequestFrame, lookups: Lookups) -> float:
+    if frame.start is None or frame.end is None:
+        return 1.0
+    return come_together(lookups.calls(Period(frame.start, frame.end), frame.start))
 
 
 def _failing(frame: RequestFrame, judged: Judged, good: Goodput, counted: BoolArray, allowed: float) -> Verdict:

@@ -357,9 +357,10 @@ class Lost(msgspec.Struct, kw_only=True, frozen=True):
     against: str
 
 
-def traffic_lost(frame: RequestFrame, baseline: RequestFrame | None) -> Lost | None:
+def traffic_lost(frame: RequestFrame, baseline: RequestFrame | None, together: float = 1.0) -> Lost | None:
     """Return how many completions are missing, None when they are not below half of what was usual (against a baseline: clearly).
 
+    `together` is how many requests come at a time, as a conversation's do: mean of the squares over the mean (see `analysis.calls.come_together`).
     Against a baseline window: the rates of both. Without one: the end of the window against equal stretches before it in the same window, each of
     which must have held at least twice as many, so that traffic which swings by itself is not called lost.
     """
@@ -367,7 +368,7 @@ def traffic_lost(frame: RequestFrame, baseline: RequestFrame | None) -> Lost | N
         # A sampled request stands for many, and their number scatters as much more: (sum w^2 / sum w) for each.
         before, now = (part.rows["sample_weight"].to_numpy() for part in (baseline, frame))
         expected, n = float(before.sum()) / baseline.seconds * frame.seconds, float(now.sum())
-        scatter = max([1.0, *(float((w**2).sum() / w.sum()) for w in (before, now) if len(w))])
+        scatter = together * max([1.0, *(float((w**2).sum() / w.sum()) for w in (before, now) if len(w))])
         # Both counts scatter: where half of the users have gone home, chance alone puts the count below half as often as above.
         chance = Z_ONE_SIDED * (scatter * (n + LOST_BELOW**2 * expected * frame.seconds / baseline.seconds)) ** 0.5
         lost = n + chance < LOST_BELOW * expected and n < expected - LOST_DEVIATIONS * (expected * scatter) ** 0.5

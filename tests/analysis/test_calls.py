@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from analysis.calls import Calls
+from analysis.calls import Calls, come_together
 
 
 def test_a_call_that_was_given_up_counts_with_the_cached_share_of_the_answered_ones() -> None:
@@ -21,3 +21,9 @@ def test_what_goes_to_models_of_which_no_engine_tells_is_left_out_where_one_does
     assert calls.to_models(calls.where(calls.has_engine).names("model")).frame["model"].to_list() == ["llama", "llama", None]
     assert calls.to_models([]) is calls
     assert calls.to_models(["llama", "gpt"]) is calls
+
+
+def test_requests_of_a_conversation_come_together_however_many_calls_they_make() -> None:
+    calls = pl.DataFrame({"session": ["a", "a", "a", "b", None, None], "trace_key": [1, 1, 2, 3, 4, 5]})
+    assert come_together(calls) == (4 + 1 + 1 + 1) / (2 + 1 + 1 + 1)  # two requests, one, and two without a session
+    assert come_together(calls.clear()) == 1.0

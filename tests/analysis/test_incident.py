@@ -153,3 +153,6 @@ def test_half_of_the_usual_requests_is_not_lost_where_chance_alone_puts_the_coun
     lost = traffic_lost(frame_of(minutes(*[44] * 20), start=at(0), end=at(1_200)), baseline)  # 880 + 62 < 1,000
     assert lost is not None
     assert (lost.seen, lost.expected) == (880, 2_000.0)
+    # Conversations of six requests each: their number scatters as that of a sixth as many, 880 + 1.645 x sqrt(6 x 1,380) = 1,030.
+    assert traffic_lost(frame_of(minutes(*[44] * 20), start=at(0), end=at(1_200)), baseline, 6.0) is None
+    assert traffic_lost(frame_of(minutes(*[30] * 20), start=at(0), end=at(1_200)), baseline, 6.0) is not None
