@@ -67,7 +67,7 @@ class Engine:
     """A calibrated pool. `identity` is the replay of the recording, `refits` other coefficients that fit resampled recordings about as well.
 
     `identity_error` and `holdout_error` are |replay / recorded - 1| by name (`e2e_p50`, ..., `ttft_p99`); `gate` says why the engine must not be
-    used, None when it passed; `ttft_gate` why only its TTFT must not be.
+    used, None when it passed; `ttft_gate` why only its TTFT must not be. `unseen` engines were guessed from what their clients saw (`analysis.whatif.unseen`).
     """
 
     pool: Pool
@@ -80,6 +80,7 @@ class Engine:
     gate: str | None
     ttft_gate: str | None
     seconds: float
+    unseen: bool = False
 
 
 class Replay:
@@ -160,6 +161,12 @@ def fit(
     return Engine(pool, setup, costs_of(at), tuple(others), identity, error, holdout, _gate(error, _E2E), _gate(error, _TTFT), time.perf_counter() - begun)
 
 
+def worth(pool: Pool, rows: Ints, setup: Setup, evaluations: int) -> float:
+    """Return the least error of a replay of the calls `rows` with these settings that so many evaluations find."""
+    search, replay = _Search(pool, rows), Replay(pool, rows)
+    return search.minimise(replay, setup, search.scaled(replay, setup, search.start), 0.4, evaluations)[1]
+
+
 def errors(pool: Pool, run: Run, rows: Ints) -> dict[str, float]:
     """Return |replay / recorded - 1| of E2E and TTFT quantiles over some calls of the pool."""
     out = {}
@@ -199,6 +206,12 @@ class _Search:
         # A coefficient that the regression puts at zero would be a place to come back from only by chance.
         self._starts = [moments, *([] if read is None else [np.maximum(_log(read), moments - np.log(10.0))])]
 
+    @property
+    def start(self) -> FloatArray:
+        """Where searches begin that have no better place."""
+        first: FloatArray = self._starts[0]
+        return first
+
     def minimise(self, replay: Replay, setup: Setup, at: FloatArray, width: float, evaluations: int) -> tuple[FloatArray, float]:
         """Nelder and Mead from `at`, with a weak pull to the last start."""
         centre = self._starts[-1]
@@ -210,7 +223,7 @@ class _Search:
 
     def from_starts(self, replay: Replay, setup: Setup, evaluations: int) -> tuple[FloatArray, float]:
         """The better of the two searches, looked at once more with a fresh simplex (one that has shrunk early does not come back)."""
-        found = [self.minimise(replay, setup, self._scaled(replay, setup, start), 0.4, evaluations) for start in self._starts]
+        found = [self.minimise(replay, setup, self.scaled(replay, setup, start), 0.4, evaluations) for start in self._starts]
         return self.minimise(replay, setup, min(found, key=lambda one: one[1])[0], 0.3, evaluations)
 
     def insist(self, setup: Setup, at: FloatArray) -> FloatArray:
@@ -219,7 +232,7 @@ class _Search:
         found = [self.minimise(replay, setup, near, 0.3, LAST) for near in (at, *self._starts)]
         return self.minimise(replay, setup, min(found, key=lambda one: one[1])[0], 0.15, LAST)[0]
 
-    def _scaled(self, replay: Replay, setup: Setup, start: FloatArray) -> FloatArray:
+    def scaled(self, replay: Replay, setup: Setup, start: FloatArray) -> FloatArray:
         """The start with all step times multiplied by the factor that suits best: near capacity everything hangs on it."""
         steps = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.0])
         tried = [start + shift * steps for shift in np.linspace(-0.4, 0.4, 9)]

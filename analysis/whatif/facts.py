@@ -6,7 +6,7 @@ Loaded once and shared by all fixes of a question; what is costly (spans, the ca
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -131,15 +131,24 @@ class Facts:
     @cached_property
     def engines(self) -> tuple[list[Engine], str | None]:
         """The engines behind the calls, calibrated by replay at first use (seconds), and why there is none that can be used (or None)."""
+        from analysis.whatif import unseen
         from analysis.whatif.calibrate import fit
         from analysis.whatif.pool import MIN_CALLS, pools
 
         found, lacking = pools(self)
+        blind = not found and not self.calls["engine_e2e_ms"].count()
+        found = unseen.pools(self) if blind else found
         # What came before the window fills the engine at its beginning; it may have met other settings, or an engine that worked for calls without a span.
         begun = self.calls["start_us"].to_numpy() >= (self.requests["start_us"].min() if len(self) else 0)
-        inside = [np.flatnonzero(begun[pool.rows]) for pool in found]
-        fitted = [fit(pool, rows=rows if len(rows) >= MIN_CALLS else None, progress=self.progress, effort=self.effort)
-                  for pool, rows in zip(found, inside, strict=True)]
+        fitted = []
+        for pool in found:
+            rows = np.flatnonzero(begun[pool.rows])
+            rows = rows if len(rows) >= MIN_CALLS else np.arange(len(pool))
+            setup = unseen.guess(pool, rows, self.effort) if blind else None
+            if setup is None and blind:
+                return [], lacking
+            fitted.append(replace(fit(pool, rows=rows, setup=setup, progress=self.progress, effort=self.effort), unseen=blind))
+        lacking = None if blind and fitted else lacking
         return fitted, lacking or next((engine.gate for engine in fitted if engine.gate), None)
 
     def per_request(self, call_delta_ms: FloatArray, ttft_delta_ms: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:

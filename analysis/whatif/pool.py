@@ -195,6 +195,21 @@ def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
     return Pool(model, rows, made, arrival, ttft_s, e2e_s, queue_s, instances, _born(arrival, replica, len(instances)), kv, running, session)
 
 
+def made(facts: Facts, model: str | None, calls: pl.DataFrame, ttft_s: FloatArray, e2e_s: FloatArray) -> Pool:
+    """Return a pool of calls that only their clients timed (seconds from the sending of each on): no replica is known, and no wait told apart."""
+    n = calls.height
+    start = calls["start_us"].to_numpy() / 1e6
+    arrival, rows = start - start.min(), calls["row"].to_numpy().astype(np.int64)
+    after, gap = _chains(facts, rows, arrival, arrival + e2e_s)
+    tokens = {name: calls[name].cast(pl.Int64).to_numpy() for name in ("input_tokens", "output_tokens")}
+    asked = Calls(
+        arrival_s=np.where(after >= 0, gap, arrival), after=after, prompt_tokens=tokens["input_tokens"],
+        cached_tokens=np.clip(_cached(calls), 0, tokens["input_tokens"] - 1), output_tokens=tokens["output_tokens"], replica=np.full(n, -1, dtype=np.int64),
+        pool_from=np.zeros(n, dtype=np.int64), pool_to=np.full(n, MOST_REPLICAS, dtype=np.int64), weight=np.ones(n), gated=np.zeros(n, np.bool_))
+    session = calls["session"].rank("dense").cast(pl.Int64).fill_null(0).to_numpy() - 1
+    return Pool(model, rows, asked, arrival, ttft_s, e2e_s, np.zeros(n), (), (), None, _most_at_once(arrival, arrival + e2e_s), session)
+
+
 def _born(arrival: FloatArray, replica: Ints, replicas: int) -> tuple[float, ...]:
     """When each replica got its first call, -inf for those that may have been there before the first call of all."""
     order = np.sort(arrival)

@@ -72,7 +72,7 @@ def _decoding(pool: Pool, among: Ints) -> tuple[FloatArray, FloatArray] | None:
     """Steps, prompt tokens read meanwhile, steps x mean batch and steps x mean KV of each call that decodes (rows), and its decode time in seconds."""
     calls = pool.calls
     decoding = among[((calls.output_tokens > 1) & (pool.e2e_s > pool.ttft_s))[among]]
-    if len(decoding) < 30:
+    if len(decoding) < 30 or (calls.replica < 0).all():  # who shared a batch with whom is not known
         return None
     columns, target = [], []
     for r in np.unique(calls.replica[decoding]):

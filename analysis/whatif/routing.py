@@ -33,6 +33,8 @@ def predict(
     engines, why = facts.engines
     if why is None and all(engine.setup.replicas < 2 for engine in engines):
         return refuse(facts, fix, "simulated", "one replica was seen: there is nothing to choose between")
+    if why is None and any(engine.unseen for engine in engines):
+        return refuse(facts, fix, "simulated", "no engine tells which replica served a call: switch tracing on in the inference server")
     expected = expected_tokens(facts.calls)
 
     def change(engine: Engine) -> Change:

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from analysis.finding import say_count
 from analysis.latency import FloatArray, sorted_quantile
 from analysis.whatif.batching import LEAST_LOAD, RECORDED
 from analysis.whatif.calibrate import Engine
@@ -47,6 +48,10 @@ EFFECT_SHARE: Final = 0.05
 LEAST: Final = {"e2e": 0.02, "ttft": 0.06, "tpot": 0.02}
 # Steps are taken to cost this much more or less than fitted: next to capacity that moves a queue by multiples.
 SHAKE: Final = 0.01
+# Log units of extra width where the engine was guessed from what its clients saw; as measured.
+UNSEEN: Final = {"e2e": 0.1, "tpot": 0.1, "ttft": 0.2}
+# What may be changed of an engine that nobody sees into: how many there are, and what is let through to them.
+_OUTSIDE: Final = ("replicas", "speed", "born_s", "gate_limit", "gate_rejects")
 # A request counts as touched when the fix moves its time by more than this part.
 TOUCHED: Final = 0.01
 
@@ -90,14 +95,12 @@ def predict_simulated(
         why = ("the KV capacity is not known and never filled: scrape the engines' metrics (cache usage, or vllm:cache_config_info), "
                "or nothing waits for KV here")
     if why is not None:
-        if bound is None:
-            return _with_engines(refuse(facts, fix, "simulated", f"what-if not available: {why}"), engines)
-        answer = bound()
-        answer.cost |= dict(cost or {})
-        answer.bound = True
-        answer.reasons["simulated"] = f"not simulated, so this is a bound that leaves the load as it was: {why}"
-        return _with_engines(answer, engines)
+        return _bounded(facts, fix, bound, cost, engines, why)
     changes = [change(engine) for engine in engines]
+    unseen = [engine for engine in engines if engine.unseen]
+    if any(engine.unseen and replace(one.setup, **{name: getattr(engine.setup, name) for name in _OUTSIDE}) != engine.setup
+           for engine, one in zip(engines, changes, strict=True)):
+        return _bounded(facts, fix, bound, cost, engines, "no engine tells of its settings, and its clients' times do not tell what others would do")
     before = _seen(facts, engines)
     identity, after = _replayed(facts, engines, before, None), _replayed(facts, engines, before, changes)
     draws = [(_replayed(facts, engines, before, None, k), _replayed(facts, engines, before, changes, k)) for k in range(len(engines[0].refits))]
@@ -105,7 +108,8 @@ def predict_simulated(
     shaken = [_replayed(facts, engines, before, changes, scale=scale) for scale in (1.0 - shake, 1.0 + shake)]
     percentiles = sorted({*PERCENTILES, facts.percentile})
     wider = worse if isinstance(worse, Mapping) else dict.fromkeys(METRICS, worse)
-    effects = [_effect(engines, recorded(facts), before, identity, after, draws, shaken, others, metric, p, wider.get(metric, 0.0))
+    effects = [_effect(engines, recorded(facts), before, identity, after, draws, shaken, others, metric, p,
+                       float(np.hypot(wider.get(metric, 0.0), UNSEEN[metric] if unseen else 0.0)))
                for metric in METRICS for p in percentiles]
     same, corrected = _corrected(before, identity, identity), _corrected(before, identity, after)
     rejected = (np.isnan(after.e2e) & ~np.isnan(before.e2e))[~np.isnan(before.e2e)]
@@ -114,13 +118,27 @@ def predict_simulated(
         fix=fix.id, title=fix.title, method="simulated", assumption=fix.assumption, parameters=dict(fix.parameters), requests=len(facts), effects=effects,
         curves=curves(before, corrected), cost=spent, goodput_before=goodput_ratio(facts, recorded(facts)),
         goodput_after=_good_after(facts, same, corrected, rejected))
-    unseen = int(np.isnan(before.e2e).sum())
     if unseen:
-        answer.reasons["unseen"] = f"{unseen} of {len(facts)} requests have a model call without engine times and are left out of the figures after the fix"
+        guessed = " and ".join(say_count(engine.setup.replicas, "replica") for engine in unseen)
+        answer.assumption += f", and if what answers is {guessed} that serve nobody else, as these clients' own times suggest"
+    missing = int(np.isnan(before.e2e).sum())
+    if missing:
+        answer.reasons["unseen"] = f"{missing} of {len(facts)} requests have a model call without engine times and are left out of the figures after the fix"
     _with_engines(answer, engines)
     set_headline(answer, facts, _touched(identity, after), _backtest(engines, facts), "the hold-out has no such quantile",
                  (over_ratio(facts, recorded(facts)), _added(*(over_ratio(facts, times) for times in (recorded(facts), same, corrected)))))
     return answer
+
+
+def _bounded(facts: Facts, fix: Fix, bound: Callable[[], Prediction] | None, cost: Mapping[str, float] | None, engines: list[Engine], why: str) -> Prediction:
+    """The exact bound, or the refusal, where the engine cannot be simulated."""
+    if bound is None:
+        return _with_engines(refuse(facts, fix, "simulated", f"what-if not available: {why}"), engines)
+    answer = bound()
+    answer.cost |= dict(cost or {})
+    answer.bound = True
+    answer.reasons["simulated"] = f"not simulated, so this is a bound that leaves the load as it was: {why}"
+    return _with_engines(answer, engines)
 
 
 def _seen(facts: Facts, engines: list[Engine]) -> Times:

@@ -12,7 +12,7 @@ from analysis.whatif import cap, context_limit, hardware, kv_size, load, max_seq
 from analysis.whatif.batching import LEAST_LOAD
 from analysis.whatif.engine import Calls, Costs, Setup, simulate
 from analysis.whatif.facts import Facts
-from tests.analysis.whatif.recording import COSTS, arrivals, recorded
+from tests.analysis.whatif.recording import COSTS, arrivals, hosted, recorded
 
 CAME = arrivals(400, rate=8.0)
 
@@ -70,9 +70,8 @@ def test_a_request_of_two_calls_is_cut_where_one_of_them_is() -> None:
     assert cap.predict(pairs, max_tokens=100).cost["truncated_ratio"] == pytest.approx(float((longest > 100).mean()))
 
 
-def test_without_an_engine_the_cap_is_a_bound_and_says_so() -> None:
-    facts = recorded(CAME, engine_e2e_ms=None, ttft_engine_ms=None, prefill_ms=None)
-    answer = cap.predict(facts, max_tokens=100)
+def test_at_a_provider_the_cap_is_a_bound_and_says_so() -> None:
+    answer = cap.predict(hosted(CAME), max_tokens=100)
     assert answer.bound
     assert answer.method == "exact"
     assert answer.predicted is not None
@@ -80,8 +79,8 @@ def test_without_an_engine_the_cap_is_a_bound_and_says_so() -> None:
     assert "not simulated" in answer.reasons["simulated"]
 
 
-def test_without_an_engine_replicas_are_refused() -> None:
-    answer = replicas.predict(recorded(CAME, engine_e2e_ms=None, ttft_engine_ms=None, prefill_ms=None), replicas=2)
+def test_at_a_provider_replicas_are_refused() -> None:
+    answer = replicas.predict(hosted(CAME), replicas=2)
     assert answer.predicted is None
     assert "what-if not available" in answer.reasons["predicted"]
 
