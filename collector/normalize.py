@@ -682,7 +682,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     table: dict[str, Any] = {
         "trace_hi": raw.trace_hi, "trace_lo": raw.trace_lo, "span_id": raw.span_id, "parent_id": raw.parent_id,
         "start_ns": start, "duration_ns": duration, "source_id": source_ids[raw.source],
-        "name": _span_names(raw.name, rules), "kind": kinds.astype(np.uint8), "status": status, "flags": raw.flags.astype(np.uint32),
+        "name": _span_names(raw, rules), "kind": kinds.astype(np.uint8), "status": status, "flags": raw.flags.astype(np.uint32),
         "trace_state": _nonempty(_short(with_samplers(_states(raw.trace_state, rules), raw, grouped, _numbers), 512)),
         "stage": stage.astype(np.uint8), "role": role.astype(np.uint8),
         "dialect": dialect_column(raw, grouped), **columns,
@@ -723,8 +723,12 @@ def _tenants(told: pa.Array, raw: RawSpans, role: Ints) -> pa.Array:
     return told
 
 
-def _span_names(names: pa.StringArray, rules: Rules) -> pa.StringArray:
-    """Names of spans; old HTTP instrumentations put the whole URL there, and people's words travel in its query."""
+def _span_names(raw: RawSpans, rules: Rules) -> pa.StringArray:
+    """Names of spans; old HTTP instrumentations put the whole URL there, and people's words travel in its query. Some take what is to be done for a name."""
+    names = raw.name
+    told = [] if rules.store_text else [i for i, source in enumerate(raw.sources) if stages.names_tasks(source.scope_name)]
+    if told and len(rows := np.flatnonzero(np.isin(raw.source, told))):
+        names = _replaced(names, rows, _of_distinct(names.take(pa.array(rows)), privacy.without_task))
     ends, data = packing.text_buffers(names)
     used = data[ends[0] : ends[-1]]
     if not rules.store_text and ((used == ord("?")) | (used == ord("#"))).any():

@@ -139,6 +139,12 @@ def redacted(text: str) -> str:
     return f"[text: {len(text)} characters, {digest}]"
 
 
+def without_task(name: str) -> str:
+    """A span's name without the description of the task that it is named after: what is left of a text, and the kind."""
+    text, _, kind = name.rpartition(".")
+    return f"{redacted(text)}.{kind}" if kind == "task" else name
+
+
 def without_query(url: str) -> str:
     """A URL or path without user info, query and fragment: people's words travel there."""
     bare = re.split(r"[?#]", url, maxsplit=1)[0]

@@ -251,6 +251,12 @@ def is_network_key(key: str) -> bool:
 
 
 @derived
+def names_tasks(scope: str) -> bool:
+    """Whether spans of this scope are named after what somebody wrote that is to be done."""
+    return any(scope == s or scope.startswith(s + ".") for d in dialects() for s in d.names_tasks)
+
+
+@derived
 def wrappers() -> tuple[tuple[str, str], ...]:
     """(scope, span name) of what a wrapper of a client tells under the scope of a framework's instrumentation."""
     return tuple(wrapper for dialect in dialects() for wrapper in dialect.wrappers)

@@ -114,7 +114,8 @@ class Dialect:
     path of the key's document, or the text itself at none; None: any but an empty one, ...: nothing) say that a model call's answer came out of a cache of
     answers. `hints` says, per canonical column that
     senders of this dialect may leave out, what to switch on. Under the scopes of `cached_apart` input tokens leave out the cached ones.
-    Spans with a (scope, name) in `wrappers` come from an instrumentation of a client that shares its scope with a framework's."""
+    Spans with a (scope, name) in `wrappers` come from an instrumentation of a client that shares its scope with a framework's; spans under the scopes of
+    `names_tasks` that end in `.task` are named after the task's description."""
 
     name: str
     prefixes: tuple[str, ...] = ()
@@ -132,6 +133,7 @@ class Dialect:
     text_keys: tuple[str, ...] = ()
     cached_apart: tuple[str, ...] = ()
     wrappers: tuple[tuple[str, str], ...] = ()
+    names_tasks: tuple[str, ...] = ()
     metrics: tuple[Metric, ...] = ()
     model_labels: tuple[str, ...] = ()
     precedence: int = 10

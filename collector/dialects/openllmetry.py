@@ -35,6 +35,7 @@ DIALECT = Dialect(
            SpanName(r"\w*Tool\.task", "plain", "tool", "opentelemetry.instrumentation.llamaindex"),
            *llama_index("opentelemetry.instrumentation.llamaindex")),
     cached_apart=("opentelemetry.instrumentation.bedrock",),
+    names_tasks=("opentelemetry.instrumentation.crewai",),
     hints=(
         ("session", "Traceloop.set_association_properties({'session_id': ...})"), ("tenant", "Traceloop.set_association_properties({'tenant': ...})"),
         ("user", "Traceloop.set_association_properties({'user_id': ...})"),

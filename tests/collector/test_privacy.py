@@ -23,6 +23,7 @@ from collector.points import decode_points
 from collector.writer import METRICS
 from sample_traces import replay
 from tests.collector.conftest import T0_NS, Collector, attributes, collecting, one, request, rows, span
+from tests.collector.oracle_build import Made, body
 from tests.collector.oracle_otlp import RECORDINGS
 
 MARKER = "zebra-crossing-at-midnight"
@@ -486,6 +487,14 @@ def _with_a_sentence_each(signal: str) -> tuple[bytes, list[str]]:
                                 places.append(place)
                                 out += one.SerializeToString()  # requests put one behind the other are one
     return out, places
+
+
+def test_a_task_that_a_span_is_named_after_is_not_kept() -> None:
+    made = [Made(1, "Read https://x/y?z for Ann.task", 0, 10, scope="opentelemetry.instrumentation.crewai.instrumentation"),
+            Made(2, "Cook.agent", 0, 10, scope="opentelemetry.instrumentation.crewai.instrumentation"), Made(3, "embed.task", 0, 10, scope="other")]
+    kept = {store: normalize(decode_spans([body(*made)]), Rules(store_text=store)).spans.column("name").to_pylist() for store in (False, True)}
+    assert kept[False] == [f"{privacy.redacted('Read https://x/y?z for Ann')}.task", "Cook.agent", "embed.task"]
+    assert kept[True] == [one.name for one in made]
 
 
 def test_a_sentence_stays_only_where_a_name_belongs() -> None:
