@@ -49,7 +49,7 @@ def layout(theme: Theme, *, height: int, left: int, right: int, top: int = 12) -
     """The layout that all figures share.
 
     Streamlit hands a chart to Plotly twice, before and after it has measured its place: the second time nothing is drawn, because no data has another revision
-    (a new copy of it would count as new data) and no empty template has become none. Drawn twice, charts took half as long again.
+    (a new copy of it would count as new data) and no empty template has become none. A second drawing costs about what the first does.
     """
     return {
         "height": height, "margin": {"l": left, "r": right, "t": top, "b": 40}, "paper_bgcolor": theme.background, "plot_bgcolor": theme.background,

@@ -77,7 +77,7 @@ def fix_of(fix: Fix, report: Report, theme: Theme) -> str:
     cost = "; ".join(f"{ui.text(evidence.label(name))} {evidence.said(name, value)}" for name, value in gain.cost.items()) or "none counted"
     tested = f", back-test error {say_ratio(gain.backtest_error_ratio)}" if gain.backtest_error_ratio is not None else ""
     counted = "" if of else f"; n {report.window.requests:,}"
-    over = f", {ui.text(say_over(gain))}" if say_over(gain) else ""
+    over = f", {ui.text(say_over(gain).replace('->', '→'))}" if say_over(gain) else ""
     return (body + before_after(gain, limit, theme, of, "common limit" if report.goodput.own_limits else "limit")
             + f"<small>{ui.text(fix.method)}{tested}; changes {say_ratio(gain.touched_ratio)} of requests{over}; price: {cost}{counted}. "
             f"Holds if {ui.sentence(fix.assumption)}.</small>")
