@@ -20,7 +20,7 @@ False alarms
     neighbour, unless the others' calls are clearly slower too. A small tenant that doubles is not either, unless that is most of the added work.
 
 Source
-    At least 60 % of the added work, a tenth of all former work (of its own, where the whole has not shrunk), 1.5 times its former share
+    Most of the added work (half of it), a tenth of all former work (of its own, where the whole has not shrunk), 1.5 times its former share
     and three standard errors of conversations that come at random (compound Poisson): own defaults; comparing attribute shares in
     selection and rest: BubbleUp (Honeycomb). Quotas per tenant: published advice.
 """
@@ -42,7 +42,7 @@ from analysis.rules.prompt_bloat import MIN_GROWTH
 from analysis.tenants import Noisy, noisiest
 
 RULE: Final = "noisy_tenant"
-MIN_PART: Final = 0.6
+MIN_PART: Final = 0.5
 MIN_RISE: Final = 1.5
 # Share of slow requests that must be other tenants' for it to be a neighbour's noise; own default.
 MIN_OTHERS: Final = 0.3

@@ -57,7 +57,7 @@ STAGE: Final = "queue"
 # Waits of the engines differ this much (shortest over longest median) where one of them is the problem, not the load; own default.
 UNEVEN: Final = 0.25
 # A tenant that brings more than this part of the added work is the cause (`noisy_tenant`); own default.
-MOST_BY_ONE: Final = 0.6
+MOST_BY_ONE: Final = 0.5
 # Requests that come this much more often are more load, not the swing of a minute or of a day; and they must be this part of the growth of
 # all work, else what grew is the work of a request; own defaults.
 MIN_ARRIVALS: Final = 1.15

@@ -2,7 +2,8 @@
 
 Trimming takes content away: summarise instead where it matters, and add the summariser's own call. Sending long ones to a lane of their own
 is `routing`. What is trimmed stands behind what the prefix cache holds, and shorter prompts push out less of it (`reuse`); the interval also covers a cache
-that finds as much as it did, and trimming that takes the oldest turns, behind which nothing is found any more.
+that finds as much as it did, trimming that takes the oldest turns, behind which nothing is found any more, and, where nobody knows how much the cache
+holds, one that keeps all of the shorter prompts.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from msgspec import Meta
 from analysis.whatif.calibrate import Engine
 from analysis.whatif.engine import Ints
 from analysis.whatif.facts import Facts
+from analysis.whatif.pool import UNLIMITED_KV
 from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
 from analysis.whatif.reuse import reuses, trimmed
 from analysis.whatif.shorter import input_saved_ms
@@ -47,7 +49,8 @@ def predict(facts: Facts, *, max_input_tokens: Annotated[int, Meta(ge=1, le=10_0
         old = recorded(facts)
         return predict_times(facts, fix, Times(old.ttft + ttft, old.e2e + e2e, old.tpot), method="exact")
 
-    return predict_simulated(facts, fix, change, bound=bound, cost=cost, also=[partial(change, hits=_as_they_were), partial(change, hits=_head_alone)])
+    return predict_simulated(facts, fix, change, bound=bound, cost=cost, also=[
+        partial(change, hits=hits) for hits in (_as_they_were, _head_alone, all_found)])
 
 
 def _comes_back(engine: Engine, prompt: Ints) -> Ints | None:
@@ -56,6 +59,21 @@ def _comes_back(engine: Engine, prompt: Ints) -> Ints | None:
 
 def _as_they_were(engine: Engine, prompt: Ints) -> None:
     """Recorded hits, as far as they lie in what is kept."""
+
+
+def all_found(engine: Engine, prompt: Ints) -> Ints | None:
+    """Return the cached tokens of each call were shorter prompts all kept by a cache of unknown size: each turn finds what the one before it left.
+
+    None where the size is known, or no prompt becomes shorter.
+    """
+    calls = engine.pool.calls
+    shorter = replace(calls, prompt_tokens=prompt, cached_tokens=np.minimum(calls.cached_tokens, prompt - 1))
+    untold = engine.setup.kv_tokens >= UNLIMITED_KV and bool((prompt < calls.prompt_tokens).any())
+    reuse = reuses(replace(engine.pool, calls=shorter)) if untold else None
+    if reuse is None:
+        return None
+    left = np.where(reuse.left > 0.0, reuse.head + reuse.left, 0.0)
+    return np.maximum(shorter.cached_tokens, np.minimum(left, prompt - 1)).astype(np.int64)
 
 
 def _head_alone(engine: Engine, prompt: Ints) -> Ints:

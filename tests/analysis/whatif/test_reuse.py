@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from analysis.whatif.engine import Calls
-from analysis.whatif.pool import Pool
+from analysis.whatif.context_limit import all_found
+from analysis.whatif.engine import Calls, Setup
+from analysis.whatif.pool import UNLIMITED_KV, Pool
 from analysis.whatif.reuse import resized, trimmed
 
 HEAD, N, SESSIONS = 500, 2_000, 60
@@ -94,3 +97,16 @@ def test_without_conversations_or_a_capacity_nothing_is_told() -> None:
     assert resized(replace(made, session=np.full(N, -1, dtype=np.int64)), 60_000, 2.0) is None
     assert resized(made, 1 << 40, 2.0) is None
     assert trimmed(made, 1 << 40, made.calls.prompt_tokens) is None
+
+
+def test_where_no_capacity_is_told_a_limit_may_bring_back_all_that_turns_left() -> None:
+    """A cache of 20,000 tokens pushes most of the history out; prompts of 1,500 tokens in one without an end find all of it."""
+    prompt, cached = played(20_000)
+    untold: Any = SimpleNamespace(pool=pool(prompt, cached), setup=Setup(kv_tokens=UNLIMITED_KV))
+    found = all_found(untold, np.minimum(prompt, 1_500))
+    assert found is not None
+    assert cached.mean() < 0.8 * found.mean()
+    assert found.mean() == pytest.approx(played(1 << 40, 1_500)[1].mean(), rel=0.1)
+    assert all_found(untold, prompt) is None
+    told: Any = SimpleNamespace(pool=untold.pool, setup=Setup(kv_tokens=20_000))
+    assert all_found(told, np.minimum(prompt, 1_500)) is None
