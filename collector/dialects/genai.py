@@ -17,6 +17,7 @@ DIALECT = Dialect(
     precedence=50,
     name="genai",
     prefixes=("gen_ai.",),
+    scopes=("openlit.otel",),
     fields=(
         Field("operation", "gen_ai.operation.name"),
         Field("operation", "llm.request.type", rank=1),
@@ -103,11 +104,13 @@ DIALECT = Dialect(
         *(Mark(f"gen_ai.usage.{name}_tokens", "llm", "generation", weak=True) for name in ("output", "completion")),
         *(Mark(f"gen_ai.usage.{name}_tokens", "llm", "generation", beside="gen_ai.request.model", client=True) for name in ("output", "completion")),
     ),
+    # OpenLIT 1.33 tells of a call that failed by the span's name alone.
     # What agent frameworks have around the calls of a turn: AWS Strands, Semantic Kernel.
     # LangGraph's own steps (before 0.3) carry the names of nodes, as `ChannelWrite<...,tools>`.
     names=(SpanName("(?:Channel(?:Write|Read)|Branch)<.*>", "container", "other"),
            SpanName("execute_event_loop_cycle", "container", "other", "strands"),
-           SpanName("AutoFunctionInvocationLoop", "container", "other", "semantic_kernel")),
+           SpanName("AutoFunctionInvocationLoop", "container", "other", "semantic_kernel"),
+           SpanName(r"\w+\.(?:chat\.completions?|messages|responses|chat|completions)(?:\.(?:create|stream))?", "llm", "generation", "openlit")),
     chunk_events=("gen_ai.content.completion.chunk", "llm.content.completion.chunk", "gen_ai.content.chunk"),
     first_token_events=("first_token", "llm.first_token"),
     event_fields=(EventField("error_type", "exception", "exception.type", failed=True), EventField("finish_reason", "gen_ai.choice", "finish_reason")),

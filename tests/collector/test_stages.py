@@ -148,7 +148,9 @@ def test_a_client_of_http_or_rpc_is_network_and_any_other_kind_is_not() -> None:
      ("sglang server", "tokenize", ("phase", "prompt")), ("sglang server", "decode_transferred", ("phase", "kv_transfer")),
      ("sglang server 2", "prefill_forward", ("plain", "other")), ("test", "decode_loop", ("plain", "other")),
      ("vllm.tracing.otel", "Load weights", ("plain", "other")), ("vllm", "Tokenize queue", ("plain", "other")),
-     ("vllmish", "Tokenize queue", ("plain", "prompt"))])
+     ("vllmish", "Tokenize queue", ("plain", "prompt")),
+     ("openlit.otel.tracing", "openai.chat.completions", ("llm", "generation")), ("openlit.otel.tracing", "openai.embeddings", ("plain", "retrieval")),
+     ("openlit.otel.tracing", "chroma.query", ("plain", "retrieval")), ("test", "openai.chat.completions", ("plain", "other"))])
 def test_an_engines_own_span_names_hold_under_its_scope_only(scope: str, name: str, expected: tuple[str, str]) -> None:
     assert classified(name, scope=scope) == expected
 
