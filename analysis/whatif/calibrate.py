@@ -162,7 +162,8 @@ def fit(
 
 
 def worth(pool: Pool, rows: Ints, setup: Setup, evaluations: int) -> float:
-    """Return the least error of a replay of the calls `rows` with these settings that so many evaluations find."""
+    """Return the least error of a replay of the calls `rows` (a stretch of `STRETCH` of them) with these settings that so many evaluations find."""
+    pool, rows = _stretch(pool, rows)
     search, replay = _Search(pool, rows), Replay(pool, rows)
     return search.minimise(replay, setup, search.scaled(replay, setup, search.start), 0.4, evaluations)[1]
 
