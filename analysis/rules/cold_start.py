@@ -79,7 +79,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         if not enough(case, claims):
             continue
         return too_few_breaches(case) or _diagnosis(case, ratio, names, hit, part, claims, int(young.sum()))
-    return None if least is None else RuledOut(what=RULE, figure=f"new instances take {least:.2f} times the usual time in their first minute")
+    return None if least is None else RuledOut(what=RULE, figure=f"instances that began take {least:.2f} times the usual time in their first minute")
 
 
 def _young(now: Calls, before: Calls, column: str) -> tuple[BoolArray, BoolArray, FloatArray, list[str]] | float | None:
@@ -113,13 +113,13 @@ def _young(now: Calls, before: Calls, column: str) -> tuple[BoolArray, BoolArray
     warm = settled if enough_settled else ~young
     if int(young.sum()) < LEAST_YOUNG or int(warm.sum()) < MIN_CALLS:
         return None
-    # One of several new instances may be cold, and the others' pace says nothing of its own.
-    for name in fresh:
+    # One of several new instances may be cold, and the others' pace says nothing of its own; who began again lags behind the others of the same time as well.
+    for name in list(cold):
         ratio = float(np.exp(np.median(pace[cold[name]]) - np.median(pace[warm])))
         highest = max(highest, ratio)
         mine = (names == name).fill_null(False).to_numpy()
-        warms_up = ratio >= STILL_COLD and _gets_faster(start[mine], pace[mine])
-        if (ratio < MIN_RATIO and not warms_up) or int(cold[name].sum()) < LEAST_YOUNG:
+        warms_up = ratio >= STILL_COLD and (name in again or _gets_faster(start[mine], pace[mine]))
+        if (not warms_up and (ratio < MIN_RATIO or name in again)) or int(cold[name].sum()) < LEAST_YOUNG:
             del cold[name]
     return (np.logical_or.reduce(list(cold.values())), warm, pace, sorted(cold)) if cold else highest
 
