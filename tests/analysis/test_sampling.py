@@ -191,7 +191,7 @@ def test_what_slow_requests_share_four_ways(kept: np.ndarray[Any, Any], columns:
 def test_slow_requests_kept_with_a_higher_known_probability_share_what_all_of_them_do() -> None:
     kept = HEAD | SLOW  # all slow ones at weight 1 beside a tenth of the others
     weight = np.where(SLOW, 1.0, 10.0)[kept]
-    shared = np.where(RNG.random(N) < np.where(LATENCY > 1_500.0, 0.6, 0.1), "v2", "v1")
+    shared = np.where(np.random.default_rng(1).random(N) < np.where(LATENCY > 1_500.0, 0.6, 0.1), "v2", "v1")
     whole = cohorts(stored(ALL, version=shared.tolist()), Window(), Slo(e2e_ms=1_000.0), "e2e").cohorts[0]
     found = cohorts(stored(kept, counters=False, sampling=["th:0" if w == 1.0 else "th:e6666666666668" for w in weight], sample_weight=weight,
                            version=shared[kept].tolist()), Window(), Slo(e2e_ms=1_000.0), "e2e").cohorts[0]
