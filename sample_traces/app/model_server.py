@@ -28,7 +28,7 @@ QUEUE_S = (0.004, 0.40)  # median and sigma: one scheduler step of a server that
 PREFILL_TOKENS_PER_S = 6_000.0  # the order of an 8B model on one GPU of the A100 class
 TPOT_S = 0.005
 OUTPUT_TOKENS = (70, 0.45)  # median and sigma: P95 about 150, so a healthy decode stays under a second
-RUNAWAY_SHARE, RUNAWAY_FACTOR = 0.30, 8
+RUNAWAY_SHARE, RUNAWAY_FACTOR = 0.30, 12
 # Tokens per streamed chunk after the first. One event per token would be thousands a second through two hops: more
 # than one Python event loop carries. The first chunk always holds one token, so TTFT is exact.
 CHUNK_TOKENS = 16

@@ -50,7 +50,8 @@ def _sound(seen: Watched, page: str, look: str) -> None:
     """A page states something in its look, shows no error, says its charts in words, and ran nothing that was sent."""
     theme = {"light": LIGHT, "dark": DARK}[look]
     colours = [f"rgb({int(code[1:3], 16)}, {int(code[3:5], 16)}, {int(code[5:7], 16)})" for code in (theme.background, theme.ink, theme.over)]
-    assert seen.page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor") == colours[0], page
+    # A page without charts has nothing else to wait for when the machine turns dark or light.
+    seen.page.wait_for_function("colour => getComputedStyle(document.querySelector('.stApp')).backgroundColor === colour", arg=colours[0])
     assert seen.page.evaluate("getComputedStyle(document.querySelector('.ov-box h1')).color") in colours[1:], page
     # A chart whose data has just moved is drawn anew; what counts is that each ends in the look, with its words.
     seen.charts_are(theme.background)
