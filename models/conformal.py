@@ -71,9 +71,12 @@ class Residuals:
 
 
 def _ranked(ordered: Sequence[float], level: float) -> float:
-    scaled = (len(ordered) + 1) * level
-    rank = math.ceil(scaled) if level > 0.5 else math.floor(scaled)
-    return ordered[min(max(rank, 1), len(ordered)) - 1]
+    return ordered[min(max(covering(len(ordered), level), 1), len(ordered)) - 1]
+
+
+def covering(count: int, level: float) -> int:
+    """Return which of `count` exchangeable values, in order of size from 1, covers `level` of the next one; outside 1..count there are too few."""
+    return math.ceil((count + 1) * level) if level > 0.5 else math.floor((count + 1) * level)
 
 
 class Calibration:

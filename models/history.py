@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Final
 
+from models.conformal import covering
 from models.errors import ArtifactError
 from models.request import MISSING, Request
 
@@ -156,7 +157,7 @@ class Window:
         20 it covers 98.2 to 99.1 % instead of 95 % of lognormal, exponential and Pareto lengths, and more of bounded ones.
         """
         count = len(self._sorted)
-        rank = math.ceil((count + 1) * level) if level > 0.5 else math.floor((count + 1) * level)
+        rank = covering(count, level)
         if 1 <= rank <= count or count == 1:
             return float(self._sorted[min(max(rank, 1), count) - 1])
         outermost, covered = (self._sorted[-1], count / (count + 1)) if level > 0.5 else (self._sorted[0], 1.0 / (count + 1))
@@ -244,16 +245,17 @@ class History:
         found = ((name, self.window(name, key)) for name, key in keys_of(request, self._salt).items())
         return {name: window for name, window in found if window is not None}
 
-    def to_payload(self) -> dict[str, Any]:
+    def to_payload(self, part: float = 1.0) -> dict[str, Any]:
         """Return the part of the history that an artifact stores, as JSON values: the salt, and one entry a key.
 
-        Sessions and prefixes stay behind: their keys could name a person. Least recently fed keys come first.
+        Sessions and prefixes stay behind: their keys could name a person. Least recently fed keys come first. With a `part` (0..1) below one,
+        that much of the keys and of the outputs that a level may store.
         """
         entries: list[dict[str, Any]] = []
         for level in LEVELS:
             windows = self._windows[level.name]
-            stored = list(windows.items())[max(0, len(windows) - level.stored_keys) :]
-            each = level.stored_outputs // max(len(stored), 1)
+            stored = list(windows.items())[max(0, len(windows) - math.ceil(part * level.stored_keys)) :]
+            each = max(int(part * level.stored_outputs) // max(len(stored), 1), 2)
             entries += [{"level": level.name, "key": list(key), "outputs": _thinned(list(window), each)} for key, window in stored]
         return {"salt": self._salt.hex(), "windows": entries}
 

@@ -5,6 +5,7 @@ on the newest requests (`models.scoring`), and writes an artifact folder (`model
 was proved. The shipped models are then taught by all rows, the judged ones included, by the same recipe.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -20,14 +21,27 @@ import xgboost
 from analysis.finding import say_ratio
 from collector.verbosity import table_id
 from models import trees
-from models.artifact import CARD, CARD_PAGE, CONFORMAL, GOLDEN, HISTORY, QUANTILES, VERBOSITY, canonical_json, golden_lines, model_file, write_artifact
+from models.artifact import (
+    CARD,  # fmt: skip
+    CARD_PAGE,
+    CONFORMAL,
+    GOLDEN,
+    HISTORY,
+    MAX_BYTES,
+    QUANTILES,
+    VERBOSITY,
+    canonical_json,
+    golden_lines,
+    model_file,
+    write_artifact,
+)
 from models.card import card, html
 from models.conformal import LEVELS, Calibration
 from models.dataset import Dataset, Floats, prepare
 from models.evaluate import Baselines, Verdict, judge
 from models.export import to_flat_json, to_onnx, to_ubj
 from models.features import FEATURE_NAMES, rising, set_verbosity, usable_names, without_prompt
-from models.history import keys_of
+from models.history import History, keys_of
 from models.predict import Predictor
 from models.replay import Replay, frozen, replay, span_s
 from models.scoring import Forecasts, RouteReport, Scorecard, bounded, previous_outputs, score_test
@@ -38,6 +52,9 @@ from models.verbosity import out_of_fold, scored
 Progress = Callable[[str, float], None]
 
 _GOLDEN_ROWS: Final = 50
+# How much of the history is stored: the first of these that the artifact has room for, beside the hashes of its files.
+_PARTS: Final = (1.0, 0.7, 0.5, 0.35, 0.25, 0.1)
+_FINGERPRINTS: Final = 8_192
 # The learning curve doubles from here.
 _CURVE_START: Final = 250
 _COLUMNS: Final = (
@@ -197,7 +214,8 @@ def train_to_folder(
         final = trees.fit(learned.inputs, learned.targets, learned.recipe, eta=settings.learning_rate, seed=settings.seed)
     tell("writing", 0.95)
     manifest = _manifest(learned, data, judged.card, settings)
-    files = _model_files(final, learned) | _other_files(manifest, walked, judged, curve, table)
+    files = _model_files(final, learned) | _other_files(manifest, judged, curve, table)
+    files |= _history_file(walked.history, len(json.dumps(manifest, indent=1)) + sum(map(len, files.values())))
     artifact = write_artifact(Path(out_dir), manifest, files, check=Predictor.load)
     tell("done", 1.0)
     return TrainReport(
@@ -377,8 +395,17 @@ def _model_files(final: Boosters, learned: _Learned) -> dict[str, bytes]:
     return files
 
 
-def _other_files(manifest: dict[str, Any], walked: Replay, judged: _Judged, curve: tuple[CurvePoint, ...], table: bytes | None) -> dict[str, bytes]:
-    """Return everything but the models: history, calibration, the verbosity table if there is one, and the card."""
+def _history_file(history: History, taken: int) -> dict[str, bytes]:
+    """Return the history, thinned until it fits beside the `taken` bytes: thousands of routes, models and tenants would fill the artifact."""
+    for part in _PARTS:
+        data = canonical_json(history.to_payload(part))
+        if taken + len(data) + _FINGERPRINTS <= MAX_BYTES:
+            break
+    return {HISTORY: data}
+
+
+def _other_files(manifest: dict[str, Any], judged: _Judged, curve: tuple[CurvePoint, ...], table: bytes | None) -> dict[str, bytes]:
+    """Return everything but the models and the history: calibration, the verbosity table if there is one, and the card."""
     made = card(
         manifest,
         asdict(judged.card.overall),
@@ -387,7 +414,6 @@ def _other_files(manifest: dict[str, Any], walked: Replay, judged: _Judged, curv
         rows_for_skill(curve),
     )
     files = {
-        HISTORY: canonical_json(walked.history.to_payload()),
         CONFORMAL: canonical_json(judged.calibration.to_payload()),
         CARD: canonical_json(made),
         CARD_PAGE: html(made).encode(),

@@ -169,6 +169,16 @@ def test_a_route_first_seen_in_the_test_slice_earns_no_skill(tmp_path: Path) -> 
     assert (new.verdict.skill, new.verdict.reason) == ("none", "0 training requests, 100 wanted")
 
 
+def test_a_history_that_would_overfill_the_artifact_is_thinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = train_to_folder(synthetic.trace(), tmp_path / "whole", settings=SETTINGS)
+    monkeypatch.setattr("models.train.MAX_BYTES", whole.size_bytes - 2_000)
+    thinned = train_to_folder(synthetic.trace(), tmp_path / "thinned", settings=SETTINGS)
+    sizes = [(report.folder / "history.json").stat().st_size for report in (whole, thinned)]
+    assert sizes[1] < sizes[0]
+    assert thinned.size_bytes <= whole.size_bytes - 2_000
+    assert Predictor.load(thinned.folder).predict({"route": "chat"})["p50"] >= 1
+
+
 def test_only_the_busiest_routes_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("models.scoring.MAX_ROUTES", 2)
     report = train_to_folder(synthetic.trace(), tmp_path / "a", settings=SETTINGS)
