@@ -1,6 +1,6 @@
 """What do log records tell of spans? Some senders say how a streamed answer ended in an event beside its span, and nowhere else.
 
-Log records are not stored. Of the two events that the GenAI conventions have for an answer, the finish reason is taken; their texts are not looked at.
+Log records are not stored. Of the two events that the GenAI conventions have for an answer, the finish reason is taken; their texts are not read.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ NOT_STORED = "log records are not stored (but for the finish reason of an answer
 # The event's name -> the keys that say why an answer ended, in its attributes or in its body.
 _EVENTS = {"gen_ai.choice": ("finish_reason",),
            "gen_ai.client.inference.operation.details": ("gen_ai.response.finish_reasons", "gen_ai.response.finish_reason")}
+_MESSAGES = "gen_ai.output.messages"  # where else an answer's end is told, beside its text
 _MAX_REASON = 64  # characters; a longer one is no reason
 
 
@@ -65,13 +66,19 @@ def _note(record: LogRecord) -> Note | None:
     keys = _EVENTS.get(name or "")
     if keys is None or len(record.trace_id) != 16 or len(record.span_id) != 8:
         return None
-    for key in keys:
-        reason = _text(_of(record.attributes, key)) or _text(_of(record.body.kvlist_value.values, key))
+    for values in (record.attributes, record.body.kvlist_value.values):
+        reason = next((reason for key in keys if (reason := _text(_of(values, key)))), None) or _of_messages(_of(values, _MESSAGES))
         if reason and len(reason) <= _MAX_REASON and not privacy.is_sentence(reason):
             at = min(record.time_unix_nano or record.observed_time_unix_nano, 2**63 - 1)
             high, low = int.from_bytes(record.trace_id[:8]), int.from_bytes(record.trace_id[8:])
             return Note(high, low, int.from_bytes(record.span_id), at, readers.finish_reason(reason))
     return None
+
+
+def _of_messages(value: AnyValue | None) -> str | None:
+    """Why the last of these messages ended."""
+    found = value.array_value.values if value is not None else []
+    return _text(_of(found[-1].kvlist_value.values, "finish_reason")) if found else None
 
 
 def _of(values: object, key: str) -> AnyValue | None:

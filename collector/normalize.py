@@ -281,7 +281,7 @@ class Columns:
         filled = np.zeros(self.n, dtype=bool)
         for f in self._fields(column):
             at = self._positions(f)
-            if at is not None:
+            if at is not None and not (f.path and filled[self.grouped.owner[at]].all()):
                 values, ok = self._at_path(f, at) if f.path else self._values(f, at)
                 if f.reader == "moment":
                     values, ok = self._since_start(at, values, ok)
@@ -343,7 +343,7 @@ class Columns:
         size = len(strings)
         for f in self._fields(column):
             at = self._positions(f)
-            if at is None:
+            if at is None or (f.path and filled[self.grouped.owner[at]].all()):
                 continue
             if f.reader == "text" and not f.path and self.grouped.is_plain[at].all():
                 self._put(f, take, filled, at, at, self.grouped.has_text[at])
@@ -677,7 +677,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     _event_values_into(columns, raw, event_attributes, status)
     if not rules.store_text:
         columns |= {name: _without_prose(columns[name]) for name in ("finish_reason", "error_type")}
-    _events_into(columns, raw, start, role)
+    _events_into(columns, raw, start, duration, role)
     source_ids, source_rows = source_table(raw.sources, rules)
     table: dict[str, Any] = {
         "trace_hi": raw.trace_hi, "trace_lo": raw.trace_lo, "span_id": raw.span_id, "parent_id": raw.parent_id,
@@ -873,19 +873,19 @@ def _cached_apart(scope: str) -> bool:
 
 
 @stages.derived
-def _event_kind(name: str) -> tuple[bool, bool]:
-    """Whether an event of this name is a first token, and whether it is a chunk."""
+def _event_kind(name: str) -> tuple[bool, bool, bool]:
+    """Whether an event of this name is a first token, whether it is a chunk, and whether it is an attempt's start."""
     patterns = [pattern for d in stages.dialects() for pattern in d.chunk_events]
     chunk = any(name.startswith(p[:-1]) if p.endswith("*") else name == p for p in patterns)
-    return chunk or any(name in d.first_token_events for d in stages.dialects()), chunk
+    return chunk or any(name in d.first_token_events for d in stages.dialects()), chunk, any(name in d.attempt_events for d in stages.dialects())
 
 
-def _event_kinds(names: pa.StringArray) -> tuple[Bools, Bools]:
+def _event_kinds(names: pa.StringArray) -> tuple[Bools, Bools, Bools]:
     """As `_event_kind`, for a column; each distinct name is looked at once."""
     encoded = names.dictionary_encode()
-    kinds = np.array([_event_kind(name) for name in encoded.dictionary.to_pylist()], dtype=bool).reshape(-1, 2)
+    kinds = np.array([_event_kind(name) for name in encoded.dictionary.to_pylist()], dtype=bool).reshape(-1, 3)
     found = kinds[encoded.indices.to_numpy(zero_copy_only=False)]
-    return found[:, 0], found[:, 1]
+    return found[:, 0], found[:, 1], found[:, 2]
 
 
 def _event_times(raw: RawSpans, start: Ints, end: Ints) -> RawSpans:
@@ -940,7 +940,7 @@ def _short_values(values: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.array([value[:MAX_NAME] if isinstance(value, str) else value for value in values], kind)
 
 
-def _events_into(columns: dict[str, Any], raw: RawSpans, start: Ints, role: Ints) -> None:
+def _events_into(columns: dict[str, Any], raw: RawSpans, start: Ints, duration: Ints, role: Ints) -> None:
     """Fold the per-chunk events of streams into chunks, chunk_span_ns, chunk_gap_max_ns; take the first token and the usable answer."""
     n = len(raw)
     columns["ttft_ns"] = ttft = _of_streams(columns, role)
@@ -949,7 +949,9 @@ def _events_into(columns: dict[str, Any], raw: RawSpans, start: Ints, role: Ints
     nothing = pa.nulls(n, pa.int64())
     columns.update(chunks=nothing, chunk_span_ns=nothing, chunk_gap_max_ns=nothing, usable_ns=nothing)
     if len(raw.events.owner):
-        is_first, is_chunk = _event_kinds(raw.events.name)
+        is_first, is_chunk, is_attempt = _event_kinds(raw.events.name)
+        if is_attempt.any():
+            columns["ttft_ns"] = ttft = _since_start(raw, is_attempt, start, duration, ttft)
         first_ns, has_first = _first_time(raw, is_first, start)
         use = has_first & ~has_attribute
         if use.any():
@@ -971,6 +973,16 @@ def _of_streams(columns: dict[str, Any], role: Ints) -> pa.Array:
         return ttft
     whole = pc.and_(pc.equal(streaming, False), pa.array(role == stages.ROLE["llm"]))
     return pc.if_else(pc.fill_null(whole, False), pa.scalar(None, pa.int64()), ttft)
+
+
+def _since_start(raw: RawSpans, is_attempt: Bools, start: Ints, duration: Ints, ttft: pa.Array) -> pa.Array:
+    """Times to the first token from their spans' starts on, which their senders count from the start of the last attempt, if they so lie in their spans."""
+    began = np.zeros(len(start), dtype=np.int64)
+    owner = raw.events.owner[is_attempt]
+    np.maximum.at(began, owner, raw.events.time_ns[is_attempt] - start[owner])
+    values = ttft.fill_null(0).to_numpy(zero_copy_only=False)
+    values = np.where((began > 0) & (values + began <= duration + readers.SLACK_NS), values + began, values)
+    return pa.array(values, mask=ttft.is_null().to_numpy(zero_copy_only=False))
 
 
 def _first_time(raw: RawSpans, wanted: Bools, start: Ints) -> tuple[Ints, Bools]:

@@ -36,6 +36,7 @@ _TEXT_WORDS = frozenset({
 _TEXT_ENDS = frozenset({
     "response", "request", "preview", "data", "argument", "params", "parameters", "variables", "kwargs", "locals", "filter", "goal", "context", "evidence",
     "conversation", "speech", "subtitles", "memo", "remark", "remarks", "complaint", "html", "markdown", "sms", "sql", "cypher", "command", "json", "return",
+    "error",
 })
 # Keys that carry such text although none of their words says so.
 _TEXT_KEYS = frozenset({"ai.value", "ai.values", "ai.response.object", "ai.response.toolCalls", "ai.response.providerMetadata", "process.command_line",

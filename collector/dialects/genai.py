@@ -10,7 +10,8 @@ from collector.dialects import Dialect, EventField, Field, Mark, Metric, SpanNam
 
 ORDER = 10
 GENERATION = frozenset({"chat", "text_completion", "generate_content", "completion", "acompletion", "atext_completion", "messages", "responses", "response",
-                        # Semantic Kernel's.
+                        # Gemini CLI's; Semantic Kernel's.
+                        "llm_call",
                         "chat.completions", "chat.streaming_completions", "text.completions", "text.streaming_completions"})
 
 DIALECT = Dialect(
@@ -70,6 +71,8 @@ DIALECT = Dialect(
         Field("finish_reason", "gen_ai.response.finish_reason", rank=1),
         # Anthropic's own SDK.
         Field("finish_reason", "anthropic.message.stop_reason", rank=2),
+        # Of streams, OpenAI's instrumentation of the experimental conventions tells it beside the text alone.
+        Field("finish_reason", "gen_ai.output.messages", rank=40, path=("-1", "finish_reason")),
         Field("error_type", "error.type"),
         Field("attempts", "http.request.resend_count", "resends"),
         Field("attempts", "http.resend_count", "resends", rank=1),
@@ -91,12 +94,13 @@ DIALECT = Dialect(
         Mark("mistral_ai.operation.id", "llm", "generation", frozenset({
             "chat_completion_v1_chat_completions_post", "stream_chat", "agents_completion_v1_agents_completions_post", "stream_agents",
             "fim_completion_v1_fim_completions_post", "stream_fim"})),
-        Mark("gen_ai.operation.name", "plain", "tool", frozenset({"execute_tool"})),
+        Mark("gen_ai.operation.name", "plain", "tool", frozenset({"execute_tool", "tool_call"})),
         Mark("gen_ai.tool.name", "plain", "tool", weak=True),
         Mark("gen_ai.operation.name", "plain", "guardrail", frozenset({"guardrail", "moderation"})),
         Mark("gen_ai.operation.name", "plain", "retrieval", frozenset({"retrieval", "embeddings", "embedding", "aembedding", "rerank", "search_memory"})),
-        # `framework` is Spring AI's, around its model calls; `agent_step` the Vercel AI SDK's.
-        Mark("gen_ai.operation.name", "container", "other", frozenset({"invoke_agent", "create_agent", "invoke_workflow", "plan", "framework", "agent_step"})),
+        # `framework` is Spring AI's, around its model calls; `agent_step` the Vercel AI SDK's; what follows Gemini CLI's.
+        Mark("gen_ai.operation.name", "container", "other", frozenset({"invoke_agent", "create_agent", "invoke_workflow", "plan", "framework", "agent_step",
+                                                                       "agent_call", "schedule_tool_calls", "user_prompt"})),
         Mark("gen_ai.operation.name", "write", "post", frozenset({"create_memory", "update_memory", "upsert_memory", "delete_memory", "create_memory_store",
                                                                   "delete_memory_store"})),
         # Senders that name no operation (Logfire's OpenAI wrapper, applications' own spans): whatever counts what it wrote has called a model.
