@@ -969,7 +969,7 @@ class _Calls:
     def _phase_times(self) -> dict[int, Ints]:
         """Per call, the summed time of an engine's own phase spans per stage (SGLang); absent where there are none."""
         paths = self.batch.paths
-        phase = np.flatnonzero((paths.role == cp.PHASE) & ~paths.skipped & (paths.call >= 0))
+        phase = np.flatnonzero((paths.role == cp.PHASE) & (paths.stage != cp.NETWORK) & ~paths.skipped & (paths.call >= 0))
         phase = phase[paths.role[np.maximum(paths.parent[phase], 0)] != cp.PHASE]
         n = len(paths.call)
         any_phase = np.zeros(n, dtype=bool)

@@ -126,6 +126,7 @@ def critical_paths(forest: Forest) -> Paths:
         forest.kind,
         forest.domain,
         forest.left,
+        forest.ttft,
         inferred,
         shifted,
         clipped,
@@ -285,7 +286,7 @@ def _resolve_parents(bounds, parent, true_root, start, end, role, inferred):
 
 
 @njit(cache=True, nogil=True)
-def _repair_times(topological, root, bounds, parent, start, end, role, kind, domain, left, inferred, shifted, clipped):
+def _repair_times(topological, root, bounds, parent, start, end, role, kind, domain, left, ttft, inferred, shifted, clipped):
     """Lift children of folded spans, undo clock skew between resources, mark spans that reach over their parent. In place."""
     n = len(parent)
     is_root = np.zeros(n, dtype=np.bool_)
@@ -311,6 +312,10 @@ def _repair_times(topological, root, bounds, parent, start, end, role, kind, dom
             # Another clock: the smallest offset that puts the child inside its parent. One that is longer or whose parent left went on after it: it is cut.
             longer = end[i] - start[i] > end[p] - start[p]
             offset = start[p] - start[i] if start[i] < start[p] else 0 if longer or (left[i] and start[i] < end[p]) else end[p] - end[i]
+            if not longer and not left[i] and role[i] == ENGINE and role[p] == LLM and ttft[i] >= 0 and ttft[p] >= 0:
+                # Both saw the first token: as near to the client's as the call has room for.
+                at = start[p] + min(max(ttft[p] - ttft[i], 0), end[p] - start[p] - (end[i] - start[i]))
+                offset = at - start[i]
             shift[i] = offset
             start[i] += offset
             end[i] += offset
@@ -443,6 +448,8 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
                 engine[above] = i
         elif role[i] == PHASE:
             call[i] = above
+            if stage[i] == NETWORK and above < 0 and bearing[i] >= 0:
+                stage[i] = bearing[i]  # a step to a connection belongs to what is asked over it
         elif above >= 0:
             call[i] = above
             if engine_below[i]:

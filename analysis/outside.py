@@ -10,6 +10,7 @@ from analysis.budget import BoolArray, FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case
 from analysis.demand import slope_within
+from analysis.whole_calls import whole_calls
 
 # A call this many times over the usual one of its length is a spike, not spread; own default (the 99.9th percentile of a lognormal with sigma 0.5).
 SPIKE: Final = 5.0
@@ -42,6 +43,9 @@ def outside(case: Case) -> Outside | None:
     (y1, x1), (y0, x0) = ((_time(side, seen), _length(side, seen)) for side in (now, then))
     cost = slope_within([(x0, y0), (x1, y1)])  # lengths that came only now have their cost, too
     usual = float(np.nanmean(x0)) if known(x0).any() else 0.0
+    whole = None if seen else whole_calls(then, now)
+    if whole is not None:  # slower tokens are no longer wait
+        y1 = y1 - (whole.pace_now_ms - whole.pace_before_ms) * np.nan_to_num(x1, nan=usual)
     keep = known(y1)
     return Outside(
         (y1 - cost * (np.nan_to_num(x1, nan=usual) - usual))[keep], (y0 - cost * (np.nan_to_num(x0, nan=usual) - usual))[known(y0)],

@@ -12,7 +12,9 @@ import numpy as np
 
 from analysis.budget import FloatArray
 from analysis.calls import Calls, known
+from analysis.overlap import Flow
 from analysis.speed import MIN_TOKENS, at_equal_load
+from analysis.whole_calls import untimed, whole_calls
 
 if TYPE_CHECKING:
     from analysis.case import Case
@@ -25,12 +27,15 @@ SLOWER: Final = 1.1
 
 
 class OwnLoad(NamedTuple):
-    """Medians now over before of the time per token and of the first token: of all calls, and of those at equal load (None unknown)."""
+    """Medians now over before of the time per token, of the first token and, where nobody saw that, of the whole call (at equal length): of all calls, and of
+    those at equal load (None unknown)."""
 
     pace: float
     pace_equal: float | None
     first: float
     first_equal: float | None
+    whole: float = 1.0
+    whole_equal: float | None = None
 
     @property
     def paced(self) -> bool:
@@ -42,6 +47,11 @@ class OwnLoad(NamedTuple):
         """Whether first tokens come as they did at equal load."""
         return self.first_equal is not None and self.first_equal < SAME
 
+    @property
+    def answers(self) -> bool:
+        """Whether whole calls take what they took at equal load."""
+        return self.whole_equal is not None and self.whole_equal < SAME
+
 
 def own_load(case: Case) -> OwnLoad | None:
     """Compare the calls without engine times of the period and of the baseline; None without one or without such calls."""
@@ -50,7 +60,22 @@ def own_load(case: Case) -> OwnLoad | None:
     sides = (case.calls_before, case.calls)
     paces = [_pairs(side, side.running, np.where(side.of("output_tokens") >= MIN_TOKENS, side.token_ms, np.nan)) for side in sides]
     firsts = [_pairs(side, side.in_flight, side.of("ttft_ms")) for side in sides]
-    return OwnLoad(_ratio(paces), at_equal_load(paces), _ratio(firsts), at_equal_load(firsts))
+    wholes = _wholes(*sides)
+    return OwnLoad(_ratio(paces), at_equal_load(paces), _ratio(firsts), at_equal_load(firsts), _ratio(wholes), at_equal_load(wholes))
+
+
+def _wholes(before: Calls, now: Calls) -> list[tuple[FloatArray, FloatArray]]:
+    """Load and time of calls without a first token, over what calls of that length took before; both empty where that cannot be told."""
+    found = whole_calls(before, now)
+    if found is None:
+        return [(np.zeros(0), np.zeros(0))] * 2
+    out = []
+    for side in (before, now):
+        chosen, begin, seconds = untimed(side), side.of("start_s"), np.maximum(side.of("e2e_ms") / 1e3, 1e-3)
+        beside = Flow(begin, begin + seconds, seconds).between(begin, begin + seconds) / seconds
+        usual_ms = found.wait_before_ms + found.pace_before_ms * side.of("output_tokens")
+        out.append((beside[chosen], (side.of("e2e_ms") / usual_ms)[chosen]))
+    return out
 
 
 def _pairs(calls: Calls, load: FloatArray, value: FloatArray) -> tuple[FloatArray, FloatArray]:

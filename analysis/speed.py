@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
@@ -113,23 +114,36 @@ def _while(everyone: Calls, some: Calls) -> tuple[float, float]:
 def decode_parts(case: Case) -> dict[str, float] | None:
     """Split the decode excess of slow requests into `length` (more tokens at the usual speed) and `speed` (the rest), in ms; None unknown.
 
-    What is written before the first token that a user sees are the tokens of thought, where they are counted.
+    What is written before the first token that a user sees are the answers of the calls before (a planner's), and the tokens of thought.
     """
-    slow, usual = case.slow, case.reference
+    first = case.times.path == "ttft"
+    column = "ttft_decode_ms" if first else "decode_ms"
+    counts = [_written_before(case, rows, calls) if first else rows["output_tokens"].fill_null(0).to_numpy().astype(np.float64)
+              for rows, calls in ((case.slow, case.slow_calls), (case.reference, case.usual_calls))]
     sides = []
-    column, count = ("ttft_decode_ms", "reasoning_tokens") if case.times.path == "ttft" else ("decode_ms", "output_tokens")
-    if min(int(rows[count].fill_null(0).sum()) for rows in (slow, usual)) <= 0:
-        count = "output_tokens"
-    for rows in (slow, usual):
-        chosen = rows.filter(rows["output_tokens"] > 0)
-        if chosen.height < 5:
+    for rows, count in zip((case.slow, case.reference), counts, strict=True):
+        told = (rows["output_tokens"] > 0).fill_null(value=False).to_numpy()
+        if int(told.sum()) < 5:
             return None
-        sides.append((float(chosen[column].fill_null(0.0).to_numpy().mean()), float(chosen[count].fill_null(0).to_numpy().mean())))
+        # Where nobody counted what was written before, the answers stand for it.
+        tokens = count if min(float(side.sum()) for side in counts) > 0.0 else rows["output_tokens"].fill_null(0).to_numpy()
+        sides.append((float(rows[column].fill_null(0.0).to_numpy()[told].mean()), float(tokens[told].mean())))
     (x1, n1), (x0, n0) = sides
     if n0 <= 0.0:
         return None
     length = max(0.0, (n1 - n0) * x0 / n0)
     return {"length": min(length, max(0.0, x1 - x0)), "speed": max(0.0, x1 - x0 - length)}
+
+
+def _written_before(case: Case, rows: pl.DataFrame, calls: Calls) -> FloatArray:
+    """Tokens that were written before each request's first visible one, shape (rows,): whole answers of calls that had ended by then, thought of the others."""
+    origin_us = case.origin.timestamp() * 1e6
+    moments = rows.select("trace_key", first_s=(pl.col("start_us") - origin_us) / 1e6 + pl.col("ttft_ms") / 1e3)
+    ended = pl.col("start_s") + pl.col("e2e_ms") / 1e3 <= pl.col("first_s")
+    tokens = pl.when(ended).then(pl.col("output_tokens")).otherwise(pl.col("reasoning_tokens")).fill_null(0)
+    each = calls.frame.join(moments, on="trace_key", how="inner").group_by("trace_key").agg(written=tokens.sum())
+    found: FloatArray = rows.select("trace_key").join(each, on="trace_key", how="left")["written"].fill_null(0).to_numpy().astype(np.float64)
+    return found
 
 
 def same_batch_pace(before: Calls, now: Calls) -> float | None:
@@ -178,6 +192,8 @@ def at_equal_load(sides: list[tuple[FloatArray, FloatArray]], q: float = 0.5) ->
     for left in np.arange(np.floor(low), np.ceil(max(high, low)), 2.0):
         groups = [value[(load >= left) & (load < left + 2.0)] for load, value in sides]
         if min(len(group) for group in groups) >= 10:
-            ratios.append(float(np.quantile(groups[1], q) / np.quantile(groups[0], q)))
-            weights.append(min(len(group) for group in groups))
+            now, usual = (float(np.quantile(group, q)) for group in reversed(groups))
+            if usual > 0.0:  # what took no time at all has no ratio
+                ratios.append(now / usual)
+                weights.append(min(len(group) for group in groups))
     return float(np.average(ratios, weights=weights)) if ratios else None

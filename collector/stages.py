@@ -22,7 +22,7 @@ T = TypeVar("T")
 STAGES = ("network", "gateway", "retrieval", "prompt", "guardrail", "queue", "kv_transfer", "prefill", "decode", "tool", "post",
           "wait_user", "other", "first_token", "generation")
 # plain: its own time is its stage's. container: only time that no child covers, and that is `other`. llm: a model call seen by its client.
-# engine: a request seen by the inference server. phase: a part of an engine request. folded: no stage, children move to its parent.
+# engine: a request seen by the inference server. phase: a part of an engine request, or a step to a connection. folded: no stage, children move to its parent.
 # write: a database write, `post` after the last model call and `retrieval` before it.
 ROLES = ("plain", "container", "llm", "engine", "phase", "folded", "write")
 STAGE = {name: code for code, name in enumerate(STAGES)}
@@ -48,7 +48,9 @@ _WORD_RULES = (
 _WORDS = tuple((stage, re.compile(rf"(?:^|[^a-z0-9])(?:{pattern})(?:$|[^a-z0-9])", re.IGNORECASE)) for stage, pattern in _WORD_RULES)
 # `StrOutputParser` is three words. Tools are not looked for in them: a `ToolNode` runs tools and is none.
 _WORD_BEGINS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_HTTP_PHASES = re.compile(r"http\.(?:getconn|dns|connect|tls|send|headers|receive)")
+# Ways to a connection (Go's otelhttptrace, Node's dns and net), which precede the first byte; what else otelhttptrace tells is the exchange itself.
+_HANDSHAKES = re.compile(r"http\.(?:getconn|dns|connect|tls)|dns\.lookup|t(?:cp|ls)\.connect")
+_EXCHANGE = re.compile(r"http\.(?:send|headers|receive)")
 _HTTP_NOISE = re.compile(r"\S+ \S+ (?:http|websocket) (?:send|receive)")
 # A route named after its method (`POST /chat`, Next.js' `fetch POST https://...`) says nothing about the stage.
 _HTTP_METHOD = re.compile(r"(?:fetch |HTTP )?(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT|HTTP)(?:\s|$)")
@@ -229,10 +231,10 @@ def of_name(scope: str, name: str) -> Verdict | None:
         if (not rule.scope or scope == rule.scope or scope.startswith(rule.scope + ".")) and pattern.fullmatch(name):
             ranks = {"folded": RANK_FOLDED, "engine": RANK_ENGINE, "phase": RANK_PHASE, "write": RANK_ATTRIBUTE}
             return _verdict(RANK_OWN if rule.strong else ranks.get(rule.role, RANK_NAME), rule.role, rule.stage)
-    if _HTTP_NOISE.fullmatch(name) or name == "raw_gen_ai_request":
+    if _HTTP_NOISE.fullmatch(name) or _EXCHANGE.fullmatch(name) or name == "raw_gen_ai_request":
         return _verdict(RANK_FOLDED, "folded", "other")
-    if _HTTP_PHASES.fullmatch(name):
-        return _verdict(RANK_NAME, "plain", "network")
+    if _HANDSHAKES.fullmatch(name):
+        return _verdict(RANK_NAME, "phase", "network")
     parted = _WORD_BEGINS.sub("_", name)
     for stage, words in () if _HTTP_METHOD.match(name) else _WORDS:
         if words.search(name if stage == "tool" else parted):

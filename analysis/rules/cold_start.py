@@ -167,13 +167,19 @@ def _gets_faster(at: FloatArray, slower: FloatArray) -> bool:
 
 
 def _cold_s(age_s: FloatArray, slower: FloatArray) -> float:
-    """Return for how long an instance was cold: its first minute, and each half minute after it in which its median pace stays `STILL_COLD` times."""
-    until = YOUNG_S
+    """Return for how long an instance was cold: its first minute, and each half minute after it in which its median pace stays `STILL_COLD` times.
+
+    A router that looks for room sends few calls to a cold replica: a step goes on until it holds enough of them.
+    """
+    until, ages = YOUNG_S, np.sort(age_s)
     while until < MOST_COLD_S:
-        next_ones = (age_s >= until) & (age_s < until + STEP_S)
-        if int(next_ones.sum()) < LEAST_YOUNG or float(np.median(slower[next_ones])) < np.log(STILL_COLD):
+        later = ages[ages >= until]
+        if len(later) < LEAST_YOUNG:
             break
-        until += STEP_S
+        step_end = max(until + STEP_S, float(np.nextafter(later[LEAST_YOUNG - 1], np.inf)))
+        if float(np.median(slower[(age_s >= until) & (age_s < step_end)])) < np.log(STILL_COLD):
+            break
+        until = step_end
     return until
 
 

@@ -34,7 +34,7 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.outside import clustering, outside, spikes
-from analysis.rules.token_rate_sag import MOST_EACH
+from analysis.rules.token_rate_sag import MOST_EACH, slower_tokens
 
 RULE: Final = "provider_queueing"
 STAGES: Final = ("first_token", "generation")
@@ -56,15 +56,16 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     late = found.now_ms > float(np.percentile(found.before_ms, LATE))
     gathered = clustering(found.start_s, late)
     ratio = now / max(before, 1.0)
+    what = "first tokens at equal prompts" if found.first_token else "whole calls of equal length"
     if ratio < MIN_RATIO and gathered < MIN_CLUSTER:
-        return RuledOut(what=RULE, figure=f"first tokens at equal prompts take {ratio:.2f} times as long, late ones gather by {gathered:.1f}")
+        return RuledOut(what=RULE, figure=f"{what} take {ratio:.2f} times as long, late ones gather by {gathered:.1f}")
     spiky = spikes(found)
     if ratio < MIN_RATIO and spiky.any() and clustering(found.start_s, spiky) < MIN_CLUSTER and spiky[late].mean() > 0.5:
         return None
     # What longer prompts or a lost cache added to the first token is not the provider's: lengths are taken out of both sides.
     slow = np.isin(found.keys.view(np.uint64), case.slow["trace_key"].to_numpy().astype(np.uint64))
     more = float(found.now_ms[slow].mean() - np.percentile(found.before_ms, LATE)) if slow.any() else 0.0
-    claims = {stage: min(case.excess_ms(stage), max(more, now - before) if found.first_token else case.excess_ms(stage))}
+    claims = {stage: min(case.excess_ms(stage), max(more, now - before) if found.first_token else case.excess_ms(stage) - slower_tokens(case))}
     if not enough(case, claims):
         return None
     few = too_few_breaches(case)
@@ -85,14 +86,16 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     return named(
         case, RULE, stage, claims,
         Action("provider", "Route part of the traffic to another provider, region or model deployment.", "Route back when first tokens come as before.", fix),
-        headline=f"first tokens at equal prompts take {ratio:.2f} times as long (median {say_ms(before)} before, {say_ms(now)} now), and late ones gather "
+        headline=f"{what} take {ratio:.2f} times as long (median {say_ms(before)} before, {say_ms(now)} now), and late ones gather "
         f"in the same half-minutes (dispersion {gathered:.1f}); {say_ratio(refused)} of the calls were refused",
-        because=f"the provider's first token takes {ratio:.1f} times as long at the same prompts"
+        because=f"the provider's {'first token takes' if found.first_token else 'calls take'} {ratio:.1f} times as long at the same "
+        f"{'prompts' if found.first_token else 'lengths'}"
         if ratio >= MIN_RATIO else "the provider lets the calls of some minutes wait",
         evidence={
             "first_token_ms_before": before, "first_token_ms_now": now, "ratio": ratio, "late_ratio": float(late.mean()), "dispersion": gathered,
             "refused_ratio": refused, "tpot_ms_now": pace[0], "tpot_ms_before": pace[1],
             "ratio_at_equal_load": load.first_equal if load is not None else None},
         # A request that asks more of the far side (longer calls, the same one again, beside more others) waits there as well: what made it ask comes first.
-        weight=0.85, amplifier=(grown is not None and grown.growth > MOST_EACH * grown.arrivals_ratio) or (load is not None and load.waits),
+        weight=0.85, amplifier=(grown is not None and grown.growth > MOST_EACH * grown.arrivals_ratio)
+        or (load is not None and (load.waits if found.first_token else load.answers)),
         why_no_service="the wait is the provider's")

@@ -2,7 +2,8 @@
 
 Detects
     Time per output token up by 30 % and more at the same model for calls without engine telemetry, or tokens of the second
-    half of an answer that come that much slower than those of the first half. Where only some calls are slow and the others
+    half of an answer that come that much slower than those of the first half. Where no first token was seen, whole calls that
+    take longer the more they write. Where only some calls are slow and the others
     keep their pace, a slow host stands behind them: what they waited for their first token is counted with it.
 
 Why it hurts
@@ -29,12 +30,14 @@ from typing import Final
 
 import numpy as np
 
+from analysis.budget import FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
 from analysis.speed import decode_parts
 from analysis.stalls import stall_odds
+from analysis.whole_calls import untimed, whole_calls
 
 RULE: Final = "token_rate_sag"
 MIN_RATIO: Final = 1.3
@@ -47,7 +50,7 @@ TRIMMED: Final = 0.01
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the slower provider, None when tokens come as fast as before or an engine tells why."""
     if case.tail.share("decode") < 0.25 and case.metric != "tpot":
-        return None
+        return _whole(case) if case.tail.share("generation") >= 0.25 else None
     now, before = (side.where(~side.has_engine & known(side.of("tpot_ms"))) for side in (case.slow_calls, case.usual_calls))
     if min(len(now), len(before)) < 5 or case.slow_calls.has_engine.mean() > 0.5:
         return None
@@ -78,14 +81,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if some:
         waited = np.maximum(case.spent("first_token") - case.tail.reference_ms.get("first_token", 0.0), 0.0)
         saved += np.where(pace > MIN_RATIO * usual_ms, waited, 0.0)
-    fix = bound_fix(
-        case, "other_tier", f"Move to a tier or deployment with its {'former' if case.baseline is not None else 'usual'} pace",
-        "Compare the rate-limit headers (x-ratelimit-remaining-tokens) with the pace, spread the load over deployments, ask for provisioned throughput.",
-        f"a token takes {say_ms(usual_ms)} again", saved)
     return named(
-        case, RULE, "decode", claims,
-        Action("provider", "Send part of the traffic to another deployment or model of equal quality; lower max_tokens meanwhile.",
-               "Route back when the pace is what it was.", fix),
+        case, RULE, "decode", claims, _action(case, usual_ms, saved),
         headline=f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones"
         + (", while most calls keep their pace: some hosts are slow" if some else "")
         + (f", and most where other prompts of yours are sent meanwhile (odds ratio {odds.ratio:.1f}, {odds.low:.1f} to {odds.high:.1f})"
@@ -95,6 +92,46 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
                   "prompt_odds_ratio": odds.ratio if odds is not None else None, "ratio_at_equal_load": load.pace_equal if load is not None else None},
         # Calls that have more to read, and prompts that stop the answers beside them, slow the far side down as well: then what else is found comes first.
         weight=0.85, amplifier=each > MOST_EACH or stalls or filled, why_no_service="the pace is the provider's")
+
+
+def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Where no first token was seen: whole calls that take longer the more they write, against what they took before."""
+    found = whole_calls(case.calls_before, case.calls) if case.calls_before is not None else None
+    if found is None or not len(case.slow_calls) or case.slow_calls.has_engine.mean() > 0.5:
+        return None
+    said = f"a token of a whole answer takes {say_ms(found.pace_now_ms)}, {say_ms(found.pace_before_ms)} {case.when}"
+    if found.ratio < MIN_RATIO:
+        return RuledOut(what=RULE, figure=said)
+    claims = {"generation": min(case.excess_ms("generation"), slower_tokens(case))}
+    if not enough(case, claims):
+        return None
+    tokens = case.rows["output_tokens"].fill_null(0).to_numpy().astype(np.float64)
+    saved = np.minimum(case.spent("generation"), (found.pace_now_ms - found.pace_before_ms) * tokens)
+    grown, load = case.demand, case.own_load
+    each = grown.growth / max(grown.calls_ratio, 1e-9) if grown is not None else 1.0
+    return too_few_breaches(case) or named(
+        case, RULE, "generation", claims, _action(case, found.pace_before_ms, saved), headline=said,
+        because=f"the provider needs {say_ms(found.pace_now_ms)} for a token, {say_ms(found.pace_before_ms)} {case.when}",
+        evidence={**found._asdict(), "ratio": found.ratio, "ratio_at_equal_load": load.whole_equal if load is not None else None},
+        weight=0.85, amplifier=each > MOST_EACH or (load is not None and load.answers), why_no_service="the pace is the provider's")
+
+
+def slower_tokens(case: Case) -> float:
+    """Return what slower tokens add to a slow request's calls whose first token nobody saw, in ms; 0 where wait and pace cannot be told apart."""
+    found = whole_calls(case.calls_before, case.calls) if case.calls_before is not None else None
+    if found is None or found.ratio < MIN_RATIO or not case.slow.height:
+        return 0.0
+    written = float(case.slow_calls.of("output_tokens")[untimed(case.slow_calls)].sum()) / case.slow.height
+    return (found.pace_now_ms - found.pace_before_ms) * written
+
+
+def _action(case: Case, usual_ms: float, saved: FloatArray) -> Action:
+    fix = bound_fix(
+        case, "other_tier", f"Move to a tier or deployment with its {'former' if case.baseline is not None else 'usual'} pace",
+        "Compare the rate-limit headers (x-ratelimit-remaining-tokens) with the pace, spread the load over deployments, ask for provisioned throughput.",
+        f"a token takes {say_ms(usual_ms)} again", saved)
+    return Action("provider", "Send part of the traffic to another deployment or model of equal quality; lower max_tokens meanwhile.",
+                  "Route back when the pace is what it was.", fix)
 
 
 def _some(case: Case, slow: Calls, usual_ms: float) -> float | None:

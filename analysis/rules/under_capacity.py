@@ -222,12 +222,14 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
     if other is not None:
         return other
     added = {"first_token": case.excess_ms("first_token") if load.waits and load.first >= SLOWER else 0.0,
+             "generation": case.excess_ms("generation") if load.answers and load.whole >= SLOWER else 0.0,
              "decode": _shared(case) * parts["speed"] if parts is not None and load.paced and load.pace >= SLOWER else 0.0}
     claims = {stage: found.arrivals * ms for stage, ms in added.items()}
     said = f"requests come {found.arrivals_ratio:.2f} times as often as before"
-    if not enough(case, claims) or max(load.first_equal or 0.0, load.pace_equal or 0.0) >= MUCH_SLOWER:
+    if not enough(case, claims) or max(load.first_equal or 0.0, load.pace_equal or 0.0, load.whole_equal or 0.0) >= MUCH_SLOWER:
         return RuledOut(what=RULE, figure=f"{said}, and what is slower is so at equal load as well, or not for the others of the same time")
-    equal = " and ".join(f"{what} {ratio:.2f} times" for what, ratio in (("a first token", load.first_equal), ("a token", load.pace_equal)) if ratio)
+    equal = " and ".join(f"{what} {ratio:.2f} times" for what, ratio in (
+        ("a first token", load.first_equal), ("a token", load.pace_equal), ("a whole answer", load.whole_equal)) if ratio)
     fix = open_fix(
         "replicas", "Ask for more capacity, or send less at a time", "More replicas behind that endpoint, or reserved capacity; until then a limit on calls in "
         "flight, and 429 with Retry-After beyond it.", "the far side serves more at a time", "what it can serve is not recorded: trace the engine")

@@ -168,7 +168,11 @@ def _synchronise(node: Node) -> None:
         if child.domain == node.domain:
             child.shift = node.shift
         elif child.kind != CONSUMER and node.kind != PRODUCER and (child.start < node.start or child.end > node.end):
-            if child.start < node.start:
+            room, seen = node.length - child.length, child.role == cp.ENGINE and node.role == cp.LLM and not child.left
+            if seen and room >= 0 and child.ttft is not None and node.ttft is not None:
+                # Both saw the first token: as near to the client's as the call has room for.
+                child.shift = node.start + min(max(0, node.ttft - child.ttft), room) - child.start
+            elif child.start < node.start:
                 child.shift = node.start - child.start
             elif child.length <= node.length and not (child.left and child.start < node.end):
                 child.shift = node.end - child.end
@@ -237,7 +241,10 @@ def _settle_below(node: Node, wrappers: set[int], to_engine: set[int], last_call
             node.role, node.stage = cp.PLAIN, cp.NETWORK
         elif node.stage in (cp.NETWORK, cp.OTHER):
             node.role, node.off = cp.FOLDED, True
-    elif node.role != cp.PHASE:
+    elif node.role == cp.PHASE:
+        if node.stage == cp.NETWORK and above.call is None and node.bearing is not None:
+            node.stage = node.bearing
+    else:
         if node.stage in (cp.NETWORK, cp.OTHER) and node.bearing is not None and node.kind != CONSUMER:
             node.stage = node.bearing
         if node.role == cp.PLAIN and node.stage not in (cp.OTHER, cp.NETWORK, cp.WAIT_USER):

@@ -326,6 +326,19 @@ def test_the_transport_of_a_model_call_is_part_of_the_call() -> None:
     assert stage_times(path(*nodes)) == {"other": 20, "first_token": 30, "decode": 50}
 
 
+def test_steps_to_a_connection_inside_a_call_are_the_networks() -> None:
+    root, call = Node(0, 100, true_root=True, role=cp.CONTAINER), Node(0, 100, parent=0, role=cp.LLM, stage=cp.GENERATION, tokens=True, ttft=50)
+    transport = Node(0, 90, parent=1, stage=cp.NETWORK, kind=CLIENT)
+    lookup, tls = Node(0, 20, parent=2, role=cp.PHASE, stage=cp.NETWORK), Node(20, 30, parent=2, role=cp.PHASE, stage=cp.NETWORK)
+    assert stage_times(path(root, call, transport, lookup, tls)) == {"network": 30, "first_token": 20, "decode": 50}
+
+
+def test_steps_to_a_connection_of_a_search_are_retrieval() -> None:
+    root, search = Node(0, 100, true_root=True, role=cp.CONTAINER), Node(0, 100, parent=0, stage=cp.RETRIEVAL)
+    tls = Node(0, 40, parent=1, role=cp.PHASE, stage=cp.NETWORK)
+    assert stage_times(path(root, search, tls)) == {"retrieval": 100}
+
+
 def test_a_tool_inside_a_streaming_call_keeps_its_time() -> None:
     nodes = root(100), Node(10, 90, 0, role=cp.LLM, stage=cp.GENERATION, ttft=30), Node(50, 70, 1, stage=cp.TOOL)
     assert stage_times(path(*nodes)) == {"other": 20, "first_token": 30, "decode": 30, "tool": 20}
@@ -403,6 +416,15 @@ def test_a_server_with_another_clock_is_moved_by_the_smallest_offset(start: int,
     tool = [(f, t) for r, s, f, t in pieces_of(paths) if s == cp.TOOL]
     assert tool == [expected]
     assert paths.shifted.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("skew", [-500, 500])
+@pytest.mark.parametrize(("ttft", "begins"), [(60, 40), (10, 0), (95, 50)])
+def test_an_engine_with_another_clock_is_moved_to_the_first_token_that_its_client_saw(skew: int, ttft: int, begins: int) -> None:
+    root, call = Node(0, 100, true_root=True, role=cp.CONTAINER), Node(0, 100, parent=0, role=cp.LLM, stage=cp.GENERATION, tokens=True, ttft=ttft)
+    engine = Node(skew, skew + 50, parent=1, role=cp.ENGINE, domain=1, ttft=20, queue=5, prefill=15, decode=30)
+    paths = critical_paths(forest([root, call, engine]))
+    assert (int(paths.start[2]), int(paths.end[2])) == (begins, begins + 50)
 
 
 @pytest.mark.parametrize(("end", "on_path"), [(70, True), (79, True), (80, False), (90, False)])

@@ -14,11 +14,12 @@ from tests.analysis.rules.cases import E2E, causes, of, run, the
 BEFORE, NOW = np.tile(np.arange(2, 10), 25), np.tile(np.arange(6, 16), 20)
 
 
-def groups(*, more: bool, token_ms: float = 4.0, first_ms: float = 50.0, apart_s: float = 0.0, host: float = 1.0) -> pl.DataFrame:
+def groups(*, more: bool, token_ms: float = 4.0, first_ms: float = 50.0, apart_s: float = 0.0, host: float = 1.0, seen: bool = True) -> pl.DataFrame:
     """Each token takes 2 ms for each call of its group, and since the onset `token_ms` / 4 times as long; groups are larger where `more` come.
 
     A first token takes 50 ms, and `first_ms` since the onset. Calls of a group begin `apart_s` apart: each meets those before it.
-    Since the onset a slow host takes every eighth call, and `host` times as long for a token.
+    Since the onset a slow host takes every eighth call, and `host` times as long for a token. Answers have 100 tokens, or 50 to 150 and no
+    first token that was `seen`.
     """
     sizes = np.r_[BEFORE, NOW if more else BEFORE]
     group = np.repeat(np.arange(len(sizes)), sizes)
@@ -26,6 +27,9 @@ def groups(*, more: bool, token_ms: float = 4.0, first_ms: float = 50.0, apart_s
     pace *= np.where((group >= len(BEFORE)) & (np.arange(len(group)) % 8 == 0), host, 1.0)
     decode, first = 99.0 * pace, np.where(group >= len(BEFORE), first_ms, 50.0)
     start = group * 4.0 + np.concatenate([np.arange(size) for size in sizes]) * apart_s
+    if not seen:
+        tokens = 50 + np.arange(len(group)) * 37 % 101
+        return requests(len(group), start_s=start, generation_ms=first + (tokens - 1) * pace, input_tokens=200, output_tokens=tokens)
     return requests(len(group), start_s=start, first_token_ms=first, decode_ms=decode, ttft_ms=first, tpot_ms=pace, input_tokens=200, output_tokens=100)
 
 
@@ -70,3 +74,16 @@ def test_values_are_compared_where_both_sides_met_the_same_load() -> None:
     assert at_equal_load([(before, 10.0 * before), (now, 15.0 * now)]) == pytest.approx(1.5, abs=0.1)
     assert at_equal_load([(before, before), (now + 20.0, now)]) is None
     assert at_equal_load([(before[:10], before[:10]), (now, now)]) is None
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_took_no_time_has_no_ratio() -> None:
+    load = np.repeat(np.arange(1.0, 9.0), 20)
+    nothing = np.where(load < 3.0, 0.0, load)
+    assert at_equal_load([(load, nothing), (load, 2.0 * load)]) == pytest.approx(2.0, abs=0.1)
+    assert at_equal_load([(load, 0.0 * load), (load, load)]) is None
+
+
+@pytest.mark.parametrize(("token_ms", "more", "named"), [(4.0, True, "under_capacity"), (8.0, False, "token_rate_sag")])
+def test_calls_without_a_first_token_tell_ones_own_load_as_well(token_ms: float, more: bool, named: str) -> None:
+    assert causes(run(groups(more=more, token_ms=token_ms, seen=False), slo=E2E))[0] == named

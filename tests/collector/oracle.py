@@ -470,8 +470,10 @@ def _name_says(name: str, scope: str) -> tuple[int, str, str] | None:
             return {"folded": FOLDED, "engine": ENGINE, "phase": PHASE, "write": ATTRIBUTE}.get(rule.role, NAME), rule.role, rule.stage
     if name == "raw_gen_ai_request" or re.fullmatch(r"\S+ \S+ (http|websocket) (send|receive)", name):
         return FOLDED, "folded", "other"
-    if name in {f"http.{p}" for p in ("getconn", "dns", "connect", "tls", "send", "headers", "receive")}:
-        return NAME, "plain", "network"
+    if name in {"http.send", "http.headers", "http.receive"}:
+        return FOLDED, "folded", "other"
+    if name in {"http.getconn", "http.dns", "http.connect", "http.tls", "dns.lookup", "tcp.connect", "tls.connect"}:
+        return NAME, "phase", "network"
     if re.split(r"\s", name.removeprefix("fetch ").removeprefix("HTTP "))[0] not in _METHODS:
         for stage, words in _STAGE_WORDS.items():
             parted = name if stage == "tool" else re.sub("([a-z0-9])([A-Z])", r"\1_\2", name)

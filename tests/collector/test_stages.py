@@ -30,7 +30,6 @@ NAMES = {
     "post": ["postprocess", "post", "parse answer", "citations", "fastapi.serialization", "StrOutputParser", "output formatting", "evaluate"],
     "tool": ["tool_call", "tools", "function_call sum"],
     "wait_user": ["human_approval", "wait_for_user", "await_user"],
-    "network": ["http.connect", "http.dns", "http.tls"],
     "other": ["postgres", "postal service", "insurance policy", "policy", "safetynet", "enqueued", "researcher", "ToolNode", "prompter", "POST /chat",
               "GET /search", "HTTP POST", "DELETE /queue", "PUT", "http.connection", "step 3", "", "größe", "模型"],
 }
@@ -41,7 +40,14 @@ def test_a_name_is_read_by_whole_words(stage: str, name: str) -> None:
     assert classified(name) == ("plain", stage)
 
 
-@pytest.mark.parametrize("name", ["GET /rag http send", "POST /chat http receive", "GET /ws websocket send", "raw_gen_ai_request"])
+@pytest.mark.parametrize("name", ["http.getconn", "http.dns", "http.connect", "http.tls", "dns.lookup", "tcp.connect", "tls.connect"])
+def test_steps_to_a_connection_are_network_even_inside_a_call(name: str) -> None:
+    assert classified(name) == ("phase", "network")
+    assert classified(name, CLIENT, server__address="api.example.com") == ("phase", "network")
+
+
+@pytest.mark.parametrize("name", [
+    "http.send", "http.headers", "http.receive", "GET /rag http send", "POST /chat http receive", "GET /ws websocket send", "raw_gen_ai_request"])
 def test_noise_of_frameworks_is_folded(name: str) -> None:
     assert classified(name)[0] == "folded"
 

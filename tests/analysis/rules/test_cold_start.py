@@ -43,6 +43,17 @@ def test_a_replica_that_is_cold_for_minutes_is_no_straggler_beside() -> None:
     assert any(out.what == "straggler_replica" and "follows from cold_start" in out.figure for out in found.verdict.ruled_out)
 
 
+def test_a_cold_replica_to_which_a_router_sends_little_is_cold_for_as_long() -> None:
+    """It takes three to six times as long for four minutes, in which it gets one call in eight seconds: fewer than five in any half minute."""
+    n = np.arange(N)
+    replica = np.where(LATE & (n % 16 == 0), 9, n % 2)
+    mine = replica == 9
+    frame, calls = fleet(replica, token_ms=np.where(mine, 10.0 * (3.0 + 3.0 * 2.0 ** (-(n - 600) / 120.0)), 10.0))
+    finding = the(run(frame, calls=[calls], slo=TIGHT), "cold_start")
+    assert 32 <= finding.evidence["young_calls"] <= int(mine.sum()) == 37  # fewer than a step needs may be left at the end
+    assert finding.evidence["share_of_slow"] > 0.8
+
+
 def test_silent_when_the_replica_was_there_before() -> None:
     replica = np.where(np.arange(N) % 3 == 0, 9, np.arange(N) % 2)
     frame, calls = fleet(replica, token_ms=np.where(LATE & (replica == 9), 60.0, 10.0))

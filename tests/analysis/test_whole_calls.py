@@ -1,0 +1,69 @@
+"""Calls whose first token nobody saw: what waited longer, and what was written more slowly? Exact figures, and twins that differ in one fact."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from analysis.calls import Calls
+from analysis.diagnose import Diagnosed
+from analysis.slo import Slo
+from analysis.whole_calls import untimed, whole_calls
+from tests.analysis.builders import requests
+from tests.analysis.rules.cases import causes, of, run, the
+
+N = 600
+LATE = np.arange(N) >= 300
+TOKENS = np.random.default_rng(3).integers(20, 400, N)
+SLO = Slo(e2e_ms=6_000.0)
+
+
+def calls(wait_ms: float, pace_ms: float, tokens: np.ndarray = TOKENS) -> Calls:
+    unknown = [None] * len(tokens)
+    return Calls(pl.DataFrame({
+        "start_s": np.arange(len(tokens)) * 1.0, "e2e_ms": wait_ms + pace_ms * tokens, "output_tokens": tokens, "error": np.zeros(len(tokens)),
+        "prefill_ms": unknown, "decode_ms": unknown, "ttft_ms": unknown}, schema_overrides=dict.fromkeys(("prefill_ms", "decode_ms", "ttft_ms"), pl.Float64)))
+
+
+def answers(*, wait_ms: float = 500.0, pace_ms: float = 10.0) -> Diagnosed:
+    """Answers without a first token; since the onset they wait and are written as given, before in 500 ms and 10 ms a token."""
+    noise = np.exp(np.random.default_rng(4).normal(0.0, 0.1, N))
+    took = noise * np.where(LATE, wait_ms + pace_ms * TOKENS, 500.0 + 10.0 * TOKENS)
+    return run(requests(N, start_s=np.arange(N) * 1.0, generation_ms=took, input_tokens=500, output_tokens=TOKENS), slo=SLO)
+
+
+def test_wait_and_pace_are_told_apart() -> None:
+    found = whole_calls(calls(500.0, 10.0), calls(800.0, 15.0))
+    assert found is not None
+    assert found == pytest.approx((500.0, 10.0, 800.0, 15.0), rel=1e-6)
+    assert found.ratio == pytest.approx(1.5)
+
+
+def test_one_stuck_call_bends_nothing() -> None:
+    stuck = calls(500.0, 10.0)
+    took = np.where(np.arange(N) == 7, 300_000.0, stuck.of("e2e_ms"))
+    found = whole_calls(stuck, Calls(stuck.frame.with_columns(e2e_ms=took)))
+    assert found is not None
+    assert found.ratio == pytest.approx(1.0, abs=0.02)
+
+
+def test_answers_of_one_length_or_too_few_tell_nothing() -> None:
+    assert whole_calls(calls(500.0, 10.0, np.full(N, 100)), calls(800.0, 15.0, np.full(N, 100))) is None
+    assert whole_calls(calls(500.0, 10.0, TOKENS[:79]), calls(500.0, 10.0)) is None
+
+
+def test_who_saw_a_first_token_has_no_need_of_it() -> None:
+    seen = calls(500.0, 10.0)
+    assert untimed(seen).all()
+    assert not untimed(Calls(seen.frame.with_columns(ttft_ms=pl.lit(400.0)))).any()
+
+
+def test_slower_tokens_without_a_first_token_are_a_sag() -> None:
+    found = answers(pace_ms=20.0)
+    assert (found.verdict.stage, causes(found)) == ("generation", ["token_rate_sag"])
+    assert the(found, "token_rate_sag").evidence["ratio"] == pytest.approx(2.0, rel=0.1)
+
+
+def test_calls_that_begin_later_without_a_first_token_are_queued() -> None:
+    found = answers(wait_ms=3_500.0)
+    assert (found.verdict.stage, causes(found)) == ("generation", ["provider_queueing"])
+    assert of(found, "token_rate_sag") is None
