@@ -206,10 +206,12 @@ def _read(bodies: Sequence[bytes]) -> RawSpans | None:
     if outcome != wire.GOOD or sources is None:
         return None
     events, links = events[:, : seen[0]].copy(), links[:, : seen[1]].copy()
+    # Rows are kept for seconds until their traces are assembled: their ids must not hold the whole table.
+    ids = spans[: wire.START].view(np.uint64).copy()
     words, linked = spans.view(np.uint64), links.view(np.uint64)
     return RawSpans(
         body, source, sources[:n_sources],
-        words[wire.TRACE_HI], words[wire.TRACE_LO], words[wire.SPAN], words[wire.PARENT], words[wire.START], words[wire.STOP],
+        ids[wire.TRACE_HI], ids[wire.TRACE_LO], ids[wire.SPAN], ids[wire.PARENT], words[wire.START], words[wire.STOP],
         spans[wire.SPAN_KIND], spans[wire.STATUS], spans[wire.FLAGS],
         _texts(data, spans[wire.NAME], spans[wire.NAME_END]), _texts(data, spans[wire.STATE], spans[wire.STATE_END]), _attributes(data, *of_spans),
         Events(events[wire.OWNER], to_ns(events[wire.TIME].view(np.uint64)), _texts(data, events[wire.FIRST], events[wire.END]), _attributes(data, *of_events)),

@@ -1,4 +1,4 @@
-"""How is a sender kept from holding a connection with a request that never begins? uvicorn's HTTP protocol with limits on a request's head."""
+"""How is a sender kept from holding what it has no use of? uvicorn's HTTP protocol with limits on a request's head, and bodies that wait at the sender's."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 MAX_HEAD_BYTES = 65_536  # request line and headers
 HEAD_TIMEOUT_S = 20.0
+# What is read at once of a body that the application has asked for; and before that, so that hundreds of senders who are refused from the head on have not
+# put their bodies here meanwhile.
+_READ_BYTES, _FIRST_BYTES = 262_144, 16_384
+_buffer = memoryview(bytearray(_READ_BYTES))  # of all connections: the event loop fills it and hands it over before it turns to the next
 
 
-class GuardedProtocol(HttpToolsProtocol):
-    """Closes a connection whose request line and headers are too long (431) or take too long to come (408)."""
+class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
+    """Closes a connection whose request line and headers are too long (431) or take too long to come (408).
+
+    Of a body, what came with its head is read, the rest once the application receives it (or has answered: it is thrown away then).
+    """
 
     _head_bytes = 0
     _in_head = True
+    _in_body = False
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -25,6 +33,12 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
         super().connection_lost(exc)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _buffer if self._in_body else _buffer[:_FIRST_BYTES]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(_buffer[:nbytes])  # type: ignore[arg-type]  # httptools reads any buffer
 
     def data_received(self, data: bytes) -> None:
         was_in_head = self._in_head
@@ -42,7 +56,22 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._end_head()
+        self._in_body = True
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.flow.pause_reading()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle is not None and self.cycle.response_complete:
+            self.cycle.body = bytearray()  # what a refused sender had sent: uvicorn keeps it until the connection's next request
 
     def _end_head(self) -> None:
         self._in_head = False

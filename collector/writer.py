@@ -52,9 +52,12 @@ LINGER_RATIO = 1.0
 LINGER_MAX_S = 0.05
 # Hashes are kept in memory (about 100 bytes each): this many of the newest, even if that is less than a day's.
 MAX_HASHES = 500_000
-# Traces that wait to be assembled: beyond it senders are refused, or memory (400 bytes each) and the time that the end takes would grow without bound.
-# At 80,000 spans a second about 20,000 wait.
+# Traces that wait to be assembled: beyond it senders are refused, or memory (400 bytes each, and their rows) and the time that the end takes would grow
+# without bound. At 80,000 spans a second about 20,000 wait, most of them for their quiet time. So many may wait before senders are refused because
+# assembling has fallen behind: its next trace should have been assembled so many seconds ago.
 MAX_PENDING = 100_000
+LATE_PENDING = 25_000
+LATE_S = 3.0
 BROKEN_IDS = "spans whose trace id or span id is missing or has the wrong length"
 
 _SOURCE_SCHEMA = pa.schema([
@@ -139,6 +142,7 @@ class Writer:
         self._response_ids = response_ids or ResponseIds(0)
         self.queue_bytes = settings.queue_mib << 20
         self._commit_bytes = settings.commit_mib << 20
+        self._quiet_s = settings.quiet_s
         self._decode_spans = decode.decode_spans if settings.decoder == "fast" else decode_upb.decode_spans
         self._bodies: deque[_Body] = deque()
         self._jobs: deque[_Job] = deque()
@@ -217,12 +221,17 @@ class Writer:
             QueueFull: the queue has no room.
         """
         pending = len(self._quiet) if signal == TRACES else 0
-        if pending > MAX_PENDING:
+        limit = LATE_PENDING if pending > LATE_PENDING and self._assembled_late() else MAX_PENDING
+        if pending > limit:
             self.counters.refused_bodies += 1
-            raise QueueFull(f"{pending} traces wait to become requests, the limit is {MAX_PENDING}: come again")
+            raise QueueFull(f"{pending} traces wait to become requests, the limit is {limit}: come again")
         if self._waiting_bytes + size > self.queue_bytes and self._waiting_bytes:
             self.counters.refused_bodies += 1
             raise QueueFull(f"{self._waiting_bytes} bytes wait to be stored, the limit is {self.queue_bytes}: come again")
+
+    def _assembled_late(self) -> bool:
+        came_s = self._quiet.next_s()
+        return came_s is not None and time.monotonic() - came_s > self._quiet_s + LATE_S
 
     def call(self, run: Callable[[duckdb.DuckDBPyConnection], T]) -> Future[T]:
         """Run `run(connection)` in one transaction of the writer thread; the future has its result after the commit."""

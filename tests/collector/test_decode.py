@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -28,6 +29,15 @@ def test_both_decoders_agree_on_every_recorded_body(name: str) -> None:
     assert otlp.plain_columns(decode.decode_spans(bodies)) == otlp.plain_columns(decode_upb.decode_spans(bodies))
     for body in bodies:
         assert otlp.plain_columns(decode.decode_spans([body])) == otlp.plain_columns(decode_upb.decode_spans([body]))
+
+
+def test_ids_do_not_hold_what_else_was_read() -> None:
+    """They are kept until their traces are assembled, for every span of the last seconds."""
+    found = decode.decode_spans(otlp.bodies(otlp.RECORDINGS[0]))
+    table = found.trace_hi.base
+    assert isinstance(table, np.ndarray)
+    assert found.span_id.base is table
+    assert (table.nbytes, found.start.base is table) == (4 * 8 * len(found), False)
 
 
 @SETTINGS

@@ -472,6 +472,35 @@ def test_a_head_that_does_not_end_is_closed_by_its_time_or_its_size(collector: C
     assert collector.post("traces", plain_body()).status_code == 200
 
 
+def test_the_body_of_a_refused_request_stays_with_its_sender_until_the_answer(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+    connections: set[http_protocol.GuardedProtocol] = set()
+    on_body = http_protocol.GuardedProtocol.on_body
+
+    def noted(self: http_protocol.GuardedProtocol, body: bytes) -> None:
+        on_body(self, body)
+        connections.add(self)
+        held.append(len(self.cycle.body))
+
+    monkeypatch.setattr(http_protocol.GuardedProtocol, "on_body", noted)
+    large = b"x" * 900_000
+    with open_to(collector) as connection:
+        for _ in range(2):
+            connection.sendall(b"POST /v1/traces HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % len(large) + large)
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += connection.recv(16_384)
+            assert answer.startswith(b"HTTP/1.1 415")  # and the connection goes on
+        assert 0 < max(held) <= 16_384
+        [of_the_sender] = connections
+        until = time.monotonic() + 30
+        while of_the_sender.cycle.body and time.monotonic() < until:
+            time.sleep(0.01)  # the answer is heard a moment before its request has ended
+        assert not of_the_sender.cycle.body
+    assert collector.post("traces", large).status_code == 200  # whoever is not refused from the head on is read whole
+    assert max(held) > 16_384
+
+
 def test_bodies_that_arrive_at_once_are_bounded_together(start_collector: Callable[..., Collector]) -> None:
     collector = start_collector(queue_mib=1, max_body_mib=2)
     with open_to(collector) as slow:

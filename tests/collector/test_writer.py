@@ -272,6 +272,15 @@ def test_senders_are_refused_while_too_many_traces_wait_to_be_assembled(pipeline
     assert pipeline.writer.submit(TRACES, body([span(4, 1)])).result(WAIT_S).items == 1
 
 
+def test_senders_are_refused_earlier_once_assembling_has_fallen_behind(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "LATE_PENDING", 2)
+    pipeline.writer.submit(TRACES, body([span(trace, 1) for trace in (1, 2, 3)])).result(WAIT_S)
+    assert pipeline.writer.submit(TRACES, body([span(4, 1)])).result(WAIT_S).items == 1  # they have been waiting for a moment only
+    monkeypatch.setattr(writer_module, "LATE_S", -1e9)
+    with pytest.raises(QueueFull, match="4 traces wait to become requests, the limit is 2"):
+        pipeline.writer.submit(TRACES, body([span(5, 1)]))
+
+
 def test_a_body_larger_than_the_queue_is_taken_when_it_is_alone(tmp_path: Path) -> None:
     large = body([span(1, i, name="n" * 200) for i in range(1, 6_000)])
     assert len(large) > 1 << 20
