@@ -789,6 +789,8 @@ def _canonical(grouped: Grouped, kinds: Ints, start: Ints, duration: Ints, rules
             text = _of_distinct(text, lambda user: privacy.user_hash(user, rules.salt))
         elif name == "response_id" and text.null_count < n:
             text = _short(_without_choice(text))
+        elif name == "model" and text.null_count < n:
+            text = _short(_without_publisher(text))
         elif text.null_count < n:
             text = _short(_of_distinct(text, _REWORD[name]) if name in _REWORD else text)
         out[name] = text
@@ -818,6 +820,16 @@ def _without_choice(ids: pa.StringArray) -> pa.StringArray:
         return ids
     own = pc.replace_substring_regex(ids.take(pa.array(asked)), r"^\d{1,3}_((?:chat)?cmpl-.+)$", r"\1")
     return _replaced(ids, asked, pc.replace_substring_regex(own, r"^(cmpl-.+)-\d{1,3}$", r"\1"))
+
+
+def _without_publisher(models: pa.StringArray) -> pa.StringArray:
+    """Names of models without where Google keeps them: `projects/p/locations/l/publishers/google/models/gemini` (Vertex AI), `models/gemini`."""
+    ends, data = packing.text_buffers(models)
+    first, second = (data[np.minimum(ends[:-1] + i, len(data) - 1)] for i in range(2))
+    asked = np.flatnonzero((ends[1:] > ends[:-1]) & ((first == ord("p")) & (second == ord("r")) | (first == ord("m")) & (second == ord("o"))))
+    if not len(asked):
+        return models
+    return _replaced(models, asked, pc.replace_substring_regex(models.take(pa.array(asked)), r"^(?:pro.+/publishers/[^/]+/)?models/(.+)$", r"\1"))
 
 
 _REWORD: dict[str, Callable[[str], str]] = {"finish_reason": readers.finish_reason, "provider": readers.provider,

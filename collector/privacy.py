@@ -38,6 +38,7 @@ _TEXT_ENDS = frozenset({
     "conversation", "speech", "subtitles", "memo", "remark", "remarks", "complaint", "html", "markdown", "sms", "sql", "cypher", "command", "json", "return",
     "error",
 })
+_VALUES = ("value", "values")
 # Keys that carry such text although none of their words says so.
 _TEXT_KEYS = frozenset({"ai.value", "ai.values", "ai.response.object", "ai.response.toolCalls", "ai.response.providerMetadata", "process.command_line",
                         "gen_ai.choice", "llm.function_call", "mcp.response.value", "graphql.source", "graphql.document", "aws.lambda.event", "exception.cause",
@@ -64,7 +65,8 @@ def action(key: str) -> int:
     if known or _SECRETS.search(key):
         return DROP
     words = _words(key)
-    said = words and (words[-1] in _TEXT_ENDS or any(w in _TEXT_WORDS for w in words))
+    # `parameters.city.value` (google-genai's functions) is what `parameters` are.
+    said = words and (words[-1] in _TEXT_ENDS or any(w in _TEXT_WORDS for w in words) or (words[-1] in _VALUES and not _TEXT_ENDS.isdisjoint(words)))
     if key in _TEXT_KEYS or key.startswith(_TEXT_STARTS) or (said and not _NOT_TEXT.search(words[-1])):
         return REDACT
     return KEEP

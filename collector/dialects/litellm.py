@@ -70,11 +70,13 @@ DIALECT = Dialect(
         SpanName("route .*", "plain", "queue", "litellm"),  # choosing a deployment
         SpanName("cache.get .*", "plain", "gateway", "litellm"),
     ),
-    # Of streams that nobody was asked for there are no headers of an answer, and no provider's address or (told as if not streamed) no time that it took.
+    # Of streams that nobody was asked for there are no headers of an answer, and no provider's address or (told as if not streamed) no time that it took and
+    # no model of LiteLLM's own list, which tells them from providers whose headers it leaves out (Gemini).
     stored_answers=(
         ((_HIDDEN, ("cache_key",), None),),
         ((_HIDDEN, ("api_base",), ""), (_HIDDEN, (_HEADERS,), {})),
-        (("llm.is_streaming", (), "False"), (_HIDDEN, ("api_base",), None), (_HIDDEN, (_HEADERS,), {}), (_HIDDEN, ("litellm_overhead_time_ms",), ...)),
+        (("llm.is_streaming", (), "False"), (_HIDDEN, ("api_base",), None), (_HIDDEN, (_HEADERS,), {}), (_HIDDEN, ("litellm_overhead_time_ms",), ...),
+         (_HIDDEN, ("litellm_model_name",), ...)),
     ),
     hints=(("ttft", "LITELLM_OTEL_V2=true at the proxy, or the engine's spans: the v1 callback records no first token"),),
     metrics=(

@@ -149,6 +149,25 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "one prompt of a completion": ({}, {"gen_ai.latency.e2e": 1.0, "gen_ai.request.id": "cmpl-1f0a-0"}, {"response_id": "cmpl-1f0a"}),
     "a completion": ({}, {"gen_ai.response.id": "cmpl-12"}, {"response_id": "cmpl-12"}),
     "one choice of an answer": ({}, {"gen_ai.latency.e2e": 1.0, "gen_ai.request.id": "1_chatcmpl-2e"}, {"response_id": "chatcmpl-2e"}),
+    "a model of vertex": ({}, {"gen_ai.request.model": "projects/p/locations/l/publishers/google/models/gemini-2.5-pro"}, {"model": "gemini-2.5-pro"}),
+    "a model of gemini": ({}, {"gen_ai.request.model": "models/gemini-2.5-pro"}, {"model": "gemini-2.5-pro"}),
+    "a model that is a project's": ({}, {"gen_ai.request.model": "projects/p/locations/l/endpoints/5"}, {"model": "projects/p/locations/l/endpoints/5"}),
+    "a model of a family": ({}, {"gen_ai.request.model": "mock-models/m"}, {"model": "mock-models/m"}),
+    "an answer out of litellm's cache": (
+        {"scope": "litellm"}, {"gen_ai.operation.name": "chat", "llm.is_streaming": "False", "hidden_params": '{"api_base": "h", "additional_headers": {}}'},
+        {"is": ("plain", "gateway")}),
+    "litellm's answer of a provider without headers": (
+        {"scope": "litellm"},
+        {"gen_ai.operation.name": "chat", "llm.is_streaming": "False",
+         "hidden_params": '{"api_base": "h", "additional_headers": {}, "litellm_model_name": "g"}'}, {"is": ("llm", "generation")}),
+    "an answer's end beside its text": ({}, {"gen_ai.output.messages": '[{"role": "assistant", "finish_reason": "stop"}]'}, {"finish_reason": "stop"}),
+    "gemini cli's failed call": ({"status": 2}, {"gen_ai.operation.name": "llm_call"}, {"is": ("llm", "generation")}),
+    "claude code's request": (
+        {"scope": "com.anthropic.claude_code.tracing"},
+        {"span.type": "llm_request", "llm_request.context": "tool", "input_tokens": 10, "cache_read_tokens": 5, "output_tokens": 2, "ttft_ms": 20,
+         "attempt": 2},
+        {"is": ("llm", "generation"), "input_tokens": 15, "cached_tokens": 5, "output_tokens": 2, "ttft_ns": 20_000_000, "attempts": 2, "streaming": True}),
+    "somebody's own counts": ({}, {"input_tokens": 10, "output_tokens": 2, "attempt": 2}, {"input_tokens": None, "output_tokens": None, "attempts": None}),
     "langfuse's handler of langchain": (
         {"scope": "langfuse-sdk"},
         {"langfuse.observation.type": "generation", "langfuse.observation.model.parameters": '{"max_output_tokens": 7}', "langfuse.observation.usage_details":
