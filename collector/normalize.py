@@ -993,7 +993,7 @@ def _since_start(raw: RawSpans, is_attempt: Bools, start: Ints, duration: Ints, 
     owner = raw.events.owner[is_attempt]
     np.maximum.at(began, owner, raw.events.time_ns[is_attempt] - start[owner])
     values = ttft.fill_null(0).to_numpy(zero_copy_only=False)
-    values = np.where((began > 0) & (values + began <= duration + readers.SLACK_NS), values + began, values)
+    values = values + np.where((began > 0) & (began <= duration + readers.SLACK_NS - values), began, 0)
     return pa.array(values, mask=ttft.is_null().to_numpy(zero_copy_only=False))
 
 

@@ -31,10 +31,11 @@ _TEXT_WORDS = frozenset({
     "stacktrace", "stack", "traceback", "statement", "summary", "embedding", "choices", "args", "msg", "reasoning", "thinking", "thought", "thoughts",
     "baggage", "description", "note", "notes", "comment", "comments", "title", "subject", "history", "utterance", "snippet", "snippets", "passage", "passages",
     "caption", "reply", "feedback", "q", "term", "terms", "keyword", "keywords", "contents", "explanation", "backstory", "rationale", "payload",
+    "kwargs", "contexts",
 })
 # ...and these where they stand last: `tool_response` is a text, `gen_ai.response.model` is none.
 _TEXT_ENDS = frozenset({
-    "response", "request", "preview", "data", "argument", "params", "parameters", "variables", "kwargs", "locals", "filter", "goal", "context", "evidence",
+    "response", "request", "preview", "data", "argument", "params", "parameters", "variables", "locals", "filter", "goal", "context", "evidence",
     "conversation", "speech", "subtitles", "memo", "remark", "remarks", "complaint", "html", "markdown", "sms", "sql", "cypher", "command", "json", "return",
     "error",
 })

@@ -215,6 +215,8 @@ def _leaf(found: Any, path: tuple[str, ...]) -> AnyValue | None:
             found = found[step]
         elif isinstance(found, list) and step.isdecimal() and int(step) < len(found):
             found = found[int(step)]
+        elif isinstance(found, list) and found and step == "-1":
+            found = found[-1]
         else:
             return None
     if isinstance(found, bool):
@@ -529,6 +531,8 @@ def _row(body: int, span: Span, scope: str, source: dict[str, Any], named: dict[
         text = found.get(column)
         if column == "response_id" and text is not None:
             text = re.sub(r"^(cmpl-.+)-\d{1,3}$", r"\1", re.sub(r"^\d{1,3}_((?:chat)?cmpl-.+)$", r"\1", text))
+        if column == "model" and text is not None:
+            text = re.sub(r"^(?:pro.+/publishers/[^/]+/)?models/(.+)$", r"\1", text)
         if column == "tenant" and text is None:
             begins = columns["parent_id"] == 0 and all(role != "engine" for role, _ in said)
             text = named.get("tenant.id", named.get("service.namespace") if begins else None)
@@ -542,6 +546,10 @@ def _row(body: int, span: Span, scope: str, source: dict[str, Any], named: dict[
         ttft //= 1000
     if found.get("streaming") is False and all(role == "llm" for role, _ in said):
         ttft = None
+    attempts = {n for d in DIALECTS for n in d.attempt_events}
+    begun = [t - start for t in (event_ns(e.time_unix_nano, span) for e in span.events if e.name in attempts) if t > start]
+    if ttft is not None and begun and ttft + max(begun) <= columns["duration_ns"] + SLACK_NS:
+        ttft += max(begun)
     columns |= _stream(span, start, ttft, engine=any(role == "engine" for role, _ in said))
     chunk_names = {e.name for e in span.events if is_chunk(e.name)}
     ok = len(span.trace_id) == 16 and len(span.span_id) == 8 and any(span.trace_id) and any(span.span_id)

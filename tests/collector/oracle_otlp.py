@@ -110,7 +110,7 @@ _span_ids = st.one_of(st.integers(1, 9).map(lambda n: n.to_bytes(8, "big")), st.
 @functools.cache
 def event_names() -> tuple[str, ...]:
     """Names of events that a rule knows, and others."""
-    known = {n for d in stages.dialects() for n in (*d.first_token_events, *d.chunk_events)}
+    known = {n for d in stages.dialects() for n in (*d.first_token_events, *d.chunk_events, *d.attempt_events)}
     known |= {f.event for d in stages.dialects() for f in d.event_fields} | {"mlflow.chunk.item.7", "mlflow.chunk.items"}
     return (*sorted(known), "overrun.usable_answer", "exception", "ß" * 300)
 

@@ -153,9 +153,6 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "a model of gemini": ({}, {"gen_ai.request.model": "models/gemini-2.5-pro"}, {"model": "gemini-2.5-pro"}),
     "a model that is a project's": ({}, {"gen_ai.request.model": "projects/p/locations/l/endpoints/5"}, {"model": "projects/p/locations/l/endpoints/5"}),
     "a model of a family": ({}, {"gen_ai.request.model": "mock-models/m"}, {"model": "mock-models/m"}),
-    "an answer out of litellm's cache": (
-        {"scope": "litellm"}, {"gen_ai.operation.name": "chat", "llm.is_streaming": "False", "hidden_params": '{"api_base": "h", "additional_headers": {}}'},
-        {"is": ("plain", "gateway")}),
     "litellm's answer of a provider without headers": (
         {"scope": "litellm"},
         {"gen_ai.operation.name": "chat", "llm.is_streaming": "False",
