@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from models.conformal import covering
 from models.errors import ArtifactError
@@ -30,7 +30,7 @@ class Level:
     keys are kept (the least recently fed goes first: a client that invents a session per request cannot grow the
     memory). `stored_keys` is how many of the most recently fed keys go into an artifact: 0 for levels whose keys could
     name a person. They share `stored_outputs`, each thinned so that its quantiles stay what they were. Tenants are kept
-    under a salted hash, in memory and in the artifact.
+    under a salted hash, in memory and in the artifact. With `lines`, a key also learns how far its answers follow the score of their prompts.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Level:
     max_keys: int
     stored_keys: int
     stored_outputs: int = 0
+    lines: bool = False
 
 
 # 500 outputs: on the Azure 2023 traces windows of 100, 500 and 1,000 per route gave the same error within 1 %; 500
@@ -46,10 +47,10 @@ class Level:
 # and stored_outputs keep history.json below 0.9 MB. A router that reports nothing lives on them: with 20 of 227 models
 # stored, the error on AlpacaEval was 170 tokens instead of 132; with 100 of 300 routes, 1.6 times that of their medians.
 LEVELS: Final = (
-    Level("global", window=2_000, min_outputs=1, max_keys=1, stored_keys=1, stored_outputs=2_000),
-    Level("route", window=500, min_outputs=10, max_keys=2_000, stored_keys=1_000, stored_outputs=50_000),
-    Level("model", window=500, min_outputs=10, max_keys=500, stored_keys=250, stored_outputs=25_000),
-    Level("route_model", window=100, min_outputs=10, max_keys=2_000, stored_keys=250, stored_outputs=25_000),
+    Level("global", window=2_000, min_outputs=1, max_keys=1, stored_keys=1, stored_outputs=2_000, lines=True),
+    Level("route", window=500, min_outputs=10, max_keys=2_000, stored_keys=1_000, stored_outputs=50_000, lines=True),
+    Level("model", window=500, min_outputs=10, max_keys=500, stored_keys=250, stored_outputs=25_000, lines=True),
+    Level("route_model", window=100, min_outputs=10, max_keys=2_000, stored_keys=250, stored_outputs=25_000, lines=True),
     Level("tenant", window=50, min_outputs=5, max_keys=20_000, stored_keys=200, stored_outputs=10_000),
     Level("same_size", window=20, min_outputs=1, max_keys=20_000, stored_keys=2_000, stored_outputs=40_000),
     Level("session", window=20, min_outputs=1, max_keys=20_000, stored_keys=0),
@@ -94,19 +95,56 @@ _FADE: Final = 0.8
 _NORMAL: Final = NormalDist()
 
 
+# About this many of the newest scored outputs draw the line between score and answer.
+_LINE_OUTPUTS: Final = 500
+# As if that much of the squared spread of scores had been answered token for token: some 20 outputs of the usual spread.
+_LINE_PRIOR: Final = 4.0
+_LINE_SUMS: Final = 5
+_LINE_DECIMALS: Final = 5
+
+
+class Line:
+    """How far one key's answers follow the verbosity score: a regression line of log(1 + output) on the score, older outputs fading.
+
+    Models differ in it: some answer each prompt at much the same length. `sums` are the weight, the means of score and answer, and the sums of
+    squares and of products around them (Welford, 1962; West, 1979).
+    """
+
+    __slots__ = ("sums",)
+
+    def __init__(self, sums: Iterable[float] = (0.0, 0.0, 0.0, 0.0, 0.0)) -> None:
+        self.sums = tuple(map(float, sums))
+
+    def add(self, verbosity: float, log_tokens: float) -> None:
+        """Take in one more answer to a prompt of this score."""
+        fade = 1.0 - 1.0 / _LINE_OUTPUTS
+        weight, of_scores, of_answers, squares, products = self.sums
+        weight = fade * weight + 1.0
+        score_off, answer_off = verbosity - of_scores, log_tokens - of_answers
+        left = 1.0 - 1.0 / weight
+        self.sums = (weight, of_scores + score_off / weight, of_answers + answer_off / weight,
+                     fade * squares + left * score_off**2, fade * products + left * score_off * answer_off)  # fmt: skip
+
+    def at(self, verbosity: float) -> float:
+        """Return log(1 + output) that the line gives a prompt of this score; with few outputs it rises by one with the score."""
+        _, of_scores, of_answers, squares, products = self.sums
+        return of_answers + (products + _LINE_PRIOR) / (squares + _LINE_PRIOR) * (verbosity - of_scores)
+
+
 class Window:
     """The last `size` output lengths of one key, in arrival order and in sorted order (tokens).
 
-    Beside them: how long the prompt of the newest was (`last_input_tokens`).
+    Beside them: how long the prompt of the newest was (`last_input_tokens`), and how they follow the score of their prompts (`line`, None without).
     """
 
-    __slots__ = ("_arrived", "_size", "_sorted", "last_input_tokens")
+    __slots__ = ("_arrived", "_size", "_sorted", "last_input_tokens", "line")
 
-    def __init__(self, size: int, outputs: Iterable[int] = ()) -> None:
+    def __init__(self, size: int, outputs: Iterable[int] = (), line: Line | None = None) -> None:
         self._size = size
         self._arrived: deque[int] = deque(outputs, maxlen=size)
         self._sorted: list[int] = sorted(self._arrived)
         self.last_input_tokens = MISSING
+        self.line = line
 
     def __len__(self) -> int:
         return len(self._arrived)
@@ -115,14 +153,17 @@ class Window:
         """Iterate over the outputs, oldest first."""
         return iter(self._arrived)
 
-    def add(self, output_tokens: int, input_tokens: float = MISSING) -> None:
-        """Remember one more output, forgetting the oldest when full; its prompt had `input_tokens`."""
+    def add(self, output_tokens: int, input_tokens: float = MISSING, verbosity: float = MISSING) -> None:
+        """Remember one more output, forgetting the oldest when full; its prompt had `input_tokens` and this score."""
         if len(self._arrived) == self._size:
             oldest = self._arrived.popleft()
             del self._sorted[bisect.bisect_left(self._sorted, oldest)]
         self._arrived.append(output_tokens)
         bisect.insort(self._sorted, output_tokens)
         self.last_input_tokens = input_tokens
+        if not math.isnan(verbosity):
+            self.line = self.line or Line()
+            self.line.add(verbosity, math.log1p(output_tokens))
 
     @property
     def before_last(self) -> float:
@@ -176,13 +217,20 @@ def past_quantiles(windows: Mapping[str, Window], levels: Iterable[float]) -> li
     return [own.quantile(level) if level == 0.5 else own.bound(level) for level in levels]
 
 
+class _Stored(NamedTuple):
+    """A window as an artifact holds it."""
+
+    outputs: list[int]
+    line: Line | None
+
+
 class History:
     """Windows of finished outputs for every level of `LEVELS`. Not safe for use from two threads at once."""
 
     def __init__(self, salt: bytes = b"") -> None:
         self._salt = salt
-        # What came from an artifact stays a list of outputs until it is asked for: a router starts in milliseconds.
-        self._windows: dict[str, OrderedDict[Key, Window | list[int]]] = {level.name: OrderedDict() for level in LEVELS}
+        # What came from an artifact stays as it was stored until it is asked for: a router starts in milliseconds.
+        self._windows: dict[str, OrderedDict[Key, Window | _Stored]] = {level.name: OrderedDict() for level in LEVELS}
         # The two newest arrivals of each caller, the later one first.
         self._arrivals: dict[str, OrderedDict[Key, tuple[float, float]]] = {name: OrderedDict() for name in CALLERS}
 
@@ -227,7 +275,7 @@ class History:
                 window = windows[key] = Window(level.window)
             else:
                 windows.move_to_end(key)
-            window.add(output_tokens, request.input_tokens)
+            window.add(output_tokens, request.input_tokens, request.verbosity if _LEVEL_BY_NAME[name].lines else MISSING)
 
     def window(self, level: str, key: Key) -> Window | None:
         """Return the outputs seen under `key`, or None while there are fewer than the level needs to speak."""
@@ -236,8 +284,8 @@ class History:
 
     def _opened(self, level: str, key: Key) -> Window | None:
         window = self._windows[level].get(key)
-        if isinstance(window, list):
-            window = self._windows[level][key] = Window(_LEVEL_BY_NAME[level].window, window)
+        if isinstance(window, _Stored):
+            window = self._windows[level][key] = Window(_LEVEL_BY_NAME[level].window, *window)
         return window
 
     def windows_of(self, request: Request) -> dict[str, Window]:
@@ -256,7 +304,7 @@ class History:
             windows = self._windows[level.name]
             stored = list(windows.items())[max(0, len(windows) - math.ceil(part * level.stored_keys)) :]
             each = max(int(part * level.stored_outputs) // max(len(stored), 1), 2)
-            entries += [{"level": level.name, "key": list(key), "outputs": _thinned(list(window), each)} for key, window in stored]
+            entries += [_entry(level.name, key, window, each) for key, window in stored]
         return {"salt": self._salt.hex(), "windows": entries}
 
     @classmethod
@@ -272,13 +320,30 @@ class History:
             raise ArtifactError(f"the history is not readable ({error!r}); wanted salt and windows: train the artifact again") from error
         for number, entry in enumerate(entries):
             try:
-                history._windows[entry["level"]][tuple(entry["key"])] = _whole(entry["outputs"])
+                history._windows[entry["level"]][tuple(entry["key"])] = _Stored(_whole(entry["outputs"]), _line(entry.get("line")))
             except (KeyError, TypeError, ValueError) as error:
                 raise ArtifactError(
                     f"history entry {number} is not readable ({error!r}); wanted level, key and outputs: "
                     "train the artifact again"
                 ) from error
         return history
+
+
+def _entry(level: str, key: Key, window: "Window | _Stored", most: int) -> dict[str, Any]:
+    outputs = window.outputs if isinstance(window, _Stored) else list(window)
+    entry = {"level": level, "key": list(key), "outputs": _thinned(outputs, most)}
+    return entry if window.line is None else entry | {"line": [round(own, _LINE_DECIMALS) for own in window.line.sums]}
+
+
+def _line(values: Any) -> Line | None:
+    if values is None:
+        return None
+    if not isinstance(values, list):
+        raise ValueError(f"its line is {type(values).__name__}, wanted a list of {_LINE_SUMS} numbers")
+    line = Line(values)
+    if len(line.sums) != _LINE_SUMS or not all(map(math.isfinite, line.sums)) or line.sums[0] <= 0 or line.sums[3] < 0:
+        raise ValueError("its line is not five finite numbers, a positive weight first")
+    return line
 
 
 def _thinned(outputs: list[int], most: int) -> list[int]:

@@ -40,7 +40,7 @@ from models.conformal import LEVELS, Calibration
 from models.dataset import Dataset, Floats, prepare
 from models.evaluate import Baselines, Verdict, judge
 from models.export import to_flat_json, to_onnx, to_ubj
-from models.features import FEATURE_NAMES, rising, set_verbosity, usable_names, without_prompt
+from models.features import FEATURE_NAMES, rising, usable_names, without_prompt
 from models.history import History, keys_of
 from models.predict import Predictor
 from models.replay import Replay, frozen, replay, span_s
@@ -200,8 +200,8 @@ def train_to_folder(
     tell: Progress = progress or _silent
     tell("reading", 0.0)
     data = prepare(frame, min_rows=settings.min_rows, max_rows=settings.max_rows, test_share=settings.test_share, seed=settings.seed)
+    data, table = _score_prompts(data, data.split.train, prompt_table)
     walked = replay(data.records, data.split.train, lambda share: tell("replaying history", 0.05 + 0.3 * share), _salt(data))
-    table = _score_prompts(walked.features, data, data.split.train, prompt_table)
     learned = _learn(data, walked, settings, tell)
     tell("scoring", 0.7)
     judged = _judge(data, walked, learned, settings)
@@ -209,7 +209,9 @@ def train_to_folder(
     tell("training", 0.9)
     final = learned.judged
     if settings.learn_all:
-        table = _score_prompts(walked.features, data, data.split.rows, prompt_table)
+        if table is not None:
+            data, table = _score_prompts(data, data.split.rows, prompt_table)
+            walked = replay(data.records, data.split.train, None, _salt(data))
         learned = replace(learned, inputs=_columns(learned.names, walked.features))
         final = trees.fit(learned.inputs, learned.targets, learned.recipe, eta=settings.learning_rate, seed=settings.seed)
     tell("writing", 0.95)
@@ -255,20 +257,25 @@ class _Judged:
     calibration: Calibration
 
 
-def _score_prompts(features: Matrix, data: Dataset, rows: int, given: bytes | None) -> bytes | None:
-    """Fill in the verbosity score and return the table it is by, None without prompts.
+def _score_prompts(data: Dataset, rows: int, given: bytes | None) -> tuple[Dataset, bytes | None]:
+    """Return `data` with the verbosity score in its requests, and the table it is by, None without prompts.
 
     Out of fold for the first `rows`, which teach the table, by that table for the rest; or as the collector stored it, if by the table `given`.
     """
     if given is not None and data.scored_by == {table_id(given)}:
-        set_verbosity(features, data.scores)
-        return given
+        return _with_scores(data, data.scores), given
     groups = [(record.request.route, record.request.model) for record in data.records[:rows]]
     targets = np.log1p(data.completed[:rows])
     table = learn_verbosity(data.prompts[:rows], targets, groups)
-    later = np.full(len(features) - rows, np.nan) if table is None else scored(table, data.prompts[rows:])
-    set_verbosity(features, np.concatenate((out_of_fold(data.prompts[:rows], targets, groups), later)))
-    return None if table is None else table.astype("<f2").tobytes()
+    if table is None:
+        return data, None
+    scores = np.concatenate((out_of_fold(data.prompts[:rows], targets, groups), scored(table, data.prompts[rows:])))
+    return _with_scores(data, scores), table.astype("<f2").tobytes()
+
+
+def _with_scores(data: Dataset, scores: Floats) -> Dataset:
+    pairs = zip(data.records, scores.tolist(), strict=True)
+    return replace(data, records=[replace(record, request=record.request._replace(verbosity=own)) for record, own in pairs])
 
 
 def _salt(data: Dataset) -> bytes:
@@ -313,7 +320,6 @@ def _judge(data: Dataset, walked: Replay, learned: _Learned, settings: TrainSett
     live_raw = learned.judged.log_tokens(learned.inputs[split.train :])
     raw = np.vstack([learned.early.log_tokens(learned.inputs[split.fit : split.train]), live_raw])
     frozen_features, frozen_past = frozen(data.records[split.train :], walked.stored_at_split)
-    set_verbosity(frozen_features, walked.features[split.train :, FEATURE_NAMES.index("verbosity")].astype(np.float64))
     frozen_raw = learned.judged.log_tokens(_columns(learned.names, frozen_features))
     live_offsets, frozen_offsets, calibration = _rolling(raw, data, walked)
     known = np.quantile(data.outputs[: split.train], list(QUANTILES.values()))

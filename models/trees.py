@@ -4,6 +4,7 @@ Gradient-boosted trees of log(1 + tokens), one XGBoost model per quantile: the m
 pinball loss (Koenker and Bassett, 1978). A small grid and early stopping choose the recipe on the newest training rows.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -55,7 +56,8 @@ def search(
     """Return which of several inputs and which recipe did best on the rows [fit, train) of the split.
 
     A choice is a matrix, shape (rows, columns), and `Recipe.rising` of its columns. With the best come the boosters that have not learned
-    from these rows. `tell` gets the finished share, 0..1.
+    from these rows. The median is judged by its error in tokens, as it is afterwards, and the recipe has as many more trees of it as there are more
+    rows to learn from. `tell` gets the finished share, 0..1.
     """
     both = slice(split.fit), slice(split.fit, split.train)
     data = [[xgboost.DMatrix(inputs[rows], targets[rows], nthread=1) for rows in both] for inputs, _ in choices]
@@ -65,11 +67,13 @@ def search(
     def stopped(name: str, choice: int, depth: int, most: int) -> xgboost.Booster:
         nonlocal done
         fit, newest = data[choice]
+        tokens = name == "p50"
         found = xgboost.train(
-            _parameters(name, depth, choices[choice][1], eta, seed),
+            _parameters(name, depth, choices[choice][1], eta, seed) | {"disable_default_eval_metric": tokens},
             fit,
             min(most, max_trees),
             evals=[(newest, "newest")],
+            custom_metric=_error_tokens if tokens else None,
             early_stopping_rounds=_STOP_AFTER,
             verbose_eval=False,
         )
@@ -83,8 +87,9 @@ def search(
     for name in QUANTILES:
         found = medians[best] if name == "p50" else stopped(name, *tries[best])
         boosters[name] = found[: found.best_iteration + 1]
-    choice, depth, _ = tries[best]
+    choice, depth, most = tries[best]
     counts = {name: booster.num_boosted_rounds() for name, booster in boosters.items()}
+    counts["p50"] = min(math.ceil(counts["p50"] * split.train / split.fit), most, max_trees)
     return choice, Recipe(depth, counts, choices[choice][1]), Boosters(boosters)
 
 
@@ -97,6 +102,11 @@ def fit(inputs: Matrix, targets: Floats, recipe: Recipe, *, eta: float, seed: in
 def fit_median(inputs: Matrix, targets: Floats, recipe: Recipe, *, eta: float, seed: int) -> xgboost.Booster:
     """Return the booster of the median alone."""
     return xgboost.train(_parameters("p50", recipe.depth, recipe.rising, eta, seed), xgboost.DMatrix(inputs, targets, nthread=1), recipe.trees["p50"])
+
+
+def _error_tokens(log_tokens: NDArray[np.float32], data: xgboost.DMatrix) -> tuple[str, float]:
+    """Return the mean absolute error in tokens, under its name. In log tokens, short answers decide when to stop."""
+    return "tokens", float(np.abs(np.expm1(log_tokens) - np.expm1(data.get_label())).mean())
 
 
 def _parameters(name: str, depth: int, rising: tuple[int, ...], eta: float, seed: int) -> dict[str, Any]:

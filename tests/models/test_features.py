@@ -111,6 +111,21 @@ def test_a_caller_whose_first_request_still_runs_is_known_by_its_arrival() -> No
     assert math.isnan(values["prefix_log_since"])
 
 
+def test_the_answer_to_a_score_is_that_of_the_nearest_past_that_has_scores() -> None:
+    def window(outputs: list[int], verbosity: float = math.nan) -> Window:
+        made = Window(100)
+        for output in outputs:
+            made.add(output, verbosity=verbosity)
+        return made
+
+    request = Request(verbosity=0.5)
+    everywhere = {"route_model": window([9, 9]), "model": window([30, 30], 0.5), "global": window([70], 0.2)}
+    assert values_by_name(request, everywhere, {})["scored_log_tokens"] == pytest.approx(math.log(31))
+    assert values_by_name(request, {"global": everywhere["global"]}, {})["scored_log_tokens"] == pytest.approx(math.log(71) + 0.3)
+    assert values_by_name(request, {"route_model": window([9])}, {})["scored_log_tokens"] == pytest.approx(0.5)
+    assert math.isnan(values_by_name(Request(), everywhere, {})["scored_log_tokens"])
+
+
 def test_no_feature_speaks_of_server_load_or_text() -> None:
     assert not [
         name for name in FEATURE_NAMES if any(word in name for word in ("queue", "kv", "load", "prompt", "text"))
@@ -119,6 +134,6 @@ def test_no_feature_speaks_of_server_load_or_text() -> None:
 
 def test_the_score_stays_where_what_tells_prompts_apart_goes() -> None:
     names = without_prompt(FEATURE_NAMES)
-    assert {"verbosity", "wanted_log_tokens", "model_log_median", "prefix_log_last"} <= set(names)
+    assert {"verbosity", "scored_log_tokens", "model_log_median", "prefix_log_last"} <= set(names)
     assert not [name for name in names if name.startswith(("shape_", "cue_")) or name in ("log_input_tokens", "same_size_log_median")]
-    assert [name for name, up in zip(FEATURE_NAMES, rising(FEATURE_NAMES), strict=True) if up] == ["verbosity", "wanted_log_tokens"]
+    assert [name for name, up in zip(FEATURE_NAMES, rising(FEATURE_NAMES), strict=True) if up] == ["verbosity", "scored_log_tokens"]

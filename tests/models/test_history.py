@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.errors import ArtifactError
-from models.history import LEVELS, History, Window, keys_of, past_quantiles
+from models.history import LEVELS, History, Line, Window, keys_of, past_quantiles
 from models.request import MISSING, Request
 
 ROUTE = Request(route="chat", model="m", input_tokens=10.0, session="alice", tenant="ACME", prefix_hash="p")
@@ -140,8 +140,10 @@ def test_few_outputs_bound_p99_beyond_the_longest(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "entry", [{}, {"level": "no such", "key": [], "outputs": []}, {"level": "global", "key": 5}, {"level": "global", "key": [], "outputs": [1, 2.5]}, 7]
-)
+    "entry",
+    [{}, {"level": "no such", "key": [], "outputs": []}, {"level": "global", "key": 5}, {"level": "global", "key": [], "outputs": [1, 2.5]}, 7,
+     *({"level": "global", "key": [], "outputs": [1], "line": line} for line in ([1.0], 3, "12345", [math.nan] * 5, [0.0] * 5, [1, 0, 0, -1, 0]))],
+)  # fmt: skip
 def test_an_unreadable_stored_entry_is_refused(entry: object) -> None:
     with pytest.raises(ArtifactError, match="history entry 0 is not readable"):
         History.from_payload({"salt": "", "windows": [entry]})
@@ -151,6 +153,42 @@ def test_an_unreadable_stored_entry_is_refused(entry: object) -> None:
 def test_an_unreadable_payload_is_refused(payload: dict[str, object]) -> None:
     with pytest.raises(ArtifactError, match="the history is not readable"):
         History.from_payload(payload)
+
+
+def test_a_line_is_the_weighted_regression_of_answers_on_scores() -> None:
+    dice = np.random.default_rng(0)
+    scores = dice.normal(0.3, 0.5, 1_500)
+    answers = 5.0 + 0.2 * scores + dice.normal(0.0, 0.3, 1_500)
+    line = Line()
+    for own, answer in zip(scores, answers, strict=True):
+        line.add(own, answer)
+    weights = (1 - 1 / 500) ** np.arange(1_499, -1, -1)
+    slope, base = np.polyfit(scores, answers, 1, w=weights**0.5)
+    off = scores - np.average(scores, weights=weights)
+    held = (slope * (weights * off**2).sum() + 4.0) / ((weights * off**2).sum() + 4.0)
+    middle = np.average(scores, weights=weights)
+    assert line.at(1.0) == pytest.approx(base + slope * middle + held * (1.0 - middle), rel=1e-9)
+    assert abs(line.at(1.0) - line.at(0.0) - slope) < 0.05
+
+
+def test_lines_are_learned_where_scores_are_given_and_go_with_the_artifact() -> None:
+    history = History()
+    for number in range(20):
+        history.observe(Request(model="m", tenant="t", verbosity=0.1 * number), 10 * number)
+        history.observe(Request(model="unscored"), 5)
+    stored = json.loads(json.dumps(history.to_payload()))
+    assert {entry["level"] for entry in stored["windows"] if "line" in entry} == {"global", "route", "model", "route_model"}
+    again = History.from_payload(stored)
+    assert History.from_payload(again.to_payload()).to_payload() == stored
+    own, read = (one.window("model", ("m",)) for one in (history, again))
+    assert own is not None
+    assert own.line is not None
+    assert read is not None
+    assert read.line is not None
+    assert read.line.at(1.0) == pytest.approx(own.line.at(1.0), abs=1e-4)
+    unscored = again.window("model", ("unscored",))
+    assert unscored is not None
+    assert unscored.line is None
 
 
 def test_newer_outputs_weigh_more_and_one_alone_is_drawn_to_the_prior() -> None:

@@ -112,6 +112,17 @@ def test_prompts_bring_skill_where_metadata_has_none(worded: TrainReport) -> Non
     assert predictor.predict({"route": "chat"})["p50"] >= 1
 
 
+def test_a_word_that_stands_in_every_prompt_says_nothing() -> None:
+    texts, lengths = prompts(300)
+    known: list[Prompt | None] = [(tuple(hashed_words(words_of(f"please {text}"))), shape(text, words_of(text))) for text in texts]
+    table = learn(known, np.log1p(lengths), [None] * len(texts))
+    assert table is not None
+    every = set.intersection(*(set(prompt[0]) for prompt in known if prompt is not None))
+    assert every
+    assert not table[sorted(every)].any()
+    assert table[sorted(set(hashed_words(["saga"])) - every)].max() > 0.1
+
+
 def test_no_word_of_a_prompt_is_in_the_artifact(worded: TrainReport) -> None:
     for path in worded.folder.iterdir():
         data = path.read_bytes()
@@ -122,7 +133,7 @@ def test_a_prompt_that_asks_for_more_is_not_predicted_shorter(worded: TrainRepor
     model = xgboost.Booster(model_file=str(worded.folder / "model_p50.ubj"))
     names = list(worded.features)
     inputs = np.full((60, len(names)), 4.0, dtype=np.float32)
-    for name in ("verbosity", "wanted_log_tokens"):
+    for name in ("verbosity", "scored_log_tokens"):
         inputs[:, names.index(name)] += np.linspace(-6, 6, 60)
     steps = np.diff(model.inplace_predict(inputs))
     assert steps.sum() > 1.0

@@ -1,6 +1,7 @@
 """A predictor beside a store: predictions stand beside what was generated, count once, and tell when it is time to train again."""
 
 import math
+import random
 import shutil
 import subprocess
 import sys
@@ -30,12 +31,12 @@ from tests.models import synthetic
 
 
 def calls(count: int, *, factor: float = 0.25, first: int = 1) -> list[Span]:
-    """Calls of the route `chat`, one a second, that generate `factor` of their prompt; every tenth fails."""
-    made = []
+    """Calls of the route `chat`, one a second, that generate `factor` of their prompt (within 10 %, as in training); every tenth fails."""
+    dice, made = random.Random(first), []
     for number in range(first, first + count):
-        prompt = 100 + 37 * (number % 60)
+        prompt = int(math.exp(dice.uniform(4, 8)))
         own = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m-1", "gen_ai.usage.input_tokens": prompt, "overrun.route": "chat",
-               "gen_ai.usage.output_tokens": math.ceil(factor * prompt), "gen_ai.request.max_tokens": 4_096}  # fmt: skip
+               "gen_ai.usage.output_tokens": math.ceil(factor * prompt * dice.uniform(0.9, 1.1)), "gen_ai.request.max_tokens": 4_096}  # fmt: skip
         status = {"code": 2} if number % 10 == 0 else {}
         made.append(span(number, 1, name="chat", kind=3, start_ms=1_000 * number, ms=300, attributes=own, status=status))
     return made

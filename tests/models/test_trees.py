@@ -1,0 +1,39 @@
+"""The recipe of the trees: judged in tokens, as the predictor is."""
+
+import math
+
+import numpy as np
+import xgboost
+
+from models import trees
+from models.dataset import Split
+
+
+def _stops(inputs: trees.Matrix, targets: trees.Floats, split: Split, most: int) -> dict[str, tuple[int, int]]:
+    """Return the depth and number of trees with the least error of the newest rows, by log tokens and by tokens."""
+    errors: dict[str, dict[tuple[int, int], float]] = {"log": {}, "tokens": {}}
+    truth = targets[split.fit : split.train]
+    for depth, _ in trees.GRID:
+        whole = xgboost.train(trees._parameters("p50", depth, (0,) * 4, 0.1, 0), xgboost.DMatrix(inputs[: split.fit], targets[: split.fit], nthread=1), most)
+        for count in range(1, most + 1):
+            found = whole[:count].inplace_predict(inputs[split.fit : split.train])
+            errors["log"][depth, count] = float(np.abs(found - truth).mean())
+            errors["tokens"][depth, count] = float(np.abs(np.expm1(found) - np.expm1(truth)).mean())
+    return {name: min(own, key=own.__getitem__) for name, own in errors.items()}
+
+
+def test_the_median_stops_where_the_error_in_tokens_is_least_and_grows_with_the_rows() -> None:
+    dice = np.random.default_rng(0)
+    split = Split.of(2_000, 0.3)
+    inputs = dice.random((2_000, 4), dtype=np.float32)
+    # Long answers are noise; short ones can be told, but hardly matter in tokens.
+    long = inputs[:, 0] < 0.7
+    targets = np.where(long, np.log1p(dice.uniform(1_000, 9_000, 2_000)), 1.0 + inputs[:, 0])
+    most = 39  # fewer than the rounds that early stopping waits
+    stops = _stops(inputs, targets, split, most)
+    choice, recipe, early = trees.search([(inputs, (0,) * 4)], targets, split, max_trees=most, eta=0.1, seed=0, tell=lambda _: None)
+    depth, count = stops["tokens"]
+    assert (choice, recipe.depth) == (0, depth)
+    assert early.by_quantile["p50"].num_boosted_rounds() == count
+    assert recipe.trees["p50"] == min(math.ceil(count * split.train / split.fit), most)
+    assert stops["log"] != stops["tokens"]
