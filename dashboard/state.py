@@ -76,11 +76,15 @@ class Filters:
 
 
 def _other_length(since: str) -> str | None:
-    """A length that the command line reads and that is no preset, as the start of a window; None for anything else."""
-    try:
-        return None if since in PRESETS or not parse_duration(since) else f"-{since.strip()}"
-    except WindowError:
+    """What is no preset, as the start of a window: a length that the command line reads, or what the server will say cannot be read. None for a preset."""
+    since = since.strip()
+    if since in PRESETS or not since:
         return None
+    try:
+        parse_duration(since)
+    except WindowError:
+        return since
+    return f"-{since}"
 
 
 def now() -> datetime:

@@ -479,8 +479,15 @@ def test_a_length_that_is_no_preset_is_a_window_from_then_on(demo: FakeApi, monk
     app = shown(demo, monkeypatch, "verdict", since="4d")
     assert app.text_input(key="from").value == "-4d"
     assert [query.get("from") for path, query in demo.asked if path == "report"][-1] == "-4d"
-    assert (Filters.of({"since": "4d"}).from_, Filters.of({"since": "nonsense"}), Filters.of({"since": "6h"}).since) == ("-4d", Filters(), "6h")
+    assert (Filters.of({"since": "4d"}).from_, Filters.of({"since": ""}), Filters.of({"since": "6h"})) == ("-4d", Filters(), Filters("6h"))
     assert Filters.of({"since": "4d", "from": "-2h"}).from_ == "-2h"
+
+
+def test_a_length_that_cannot_be_read_is_said_and_not_taken_for_another(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = shown(demo, monkeypatch, "verdict", since="2 weeks")
+    assert app.text_input(key="from").value == "2 weeks"
+    assert Filters.of({"since": "2 weeks"}).from_ == "2 weeks"
+    assert "2 weeks&#x27; is no time: write RFC 3339" in words(app)
 
 
 def test_follow_now_leaves_a_fixed_window(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
