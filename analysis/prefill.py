@@ -12,6 +12,7 @@ from analysis.budget import FloatArray
 from analysis.case import Case
 from analysis.demand import MIN_GROWTH, MIN_TOLD, Demand, Hits, has_grown, hit_ratio, lost_and_longer, slope
 from analysis.speed import decode_parts, slowdown
+from analysis.whole_calls import untimed, whole_calls
 
 STAGES: Final = ("prefill", "first_token")
 # Fewest requests with token counts on either side; as many as comparisons of the slow set ask of it.
@@ -85,7 +86,7 @@ def knock_on(case: Case, factor: str) -> dict[str, float]:
     if not grown and (1.0 + found.longer_ratio + found.lost_ratio) * found.calls_ratio < MIN_GROWTH:
         return {}
     share, stalled = getattr(found, factor) if grown else 0.0, _stalled(case)
-    part = {"queue": share, "decode": stalled * read + (1.0 - stalled) * share} | dict.fromkeys(STAGES, share if grown else read)
+    part = {"queue": share, "decode": stalled * read + (1.0 - stalled) * share} | dict.fromkeys((*STAGES, "generation"), share if grown else read)
     return {stage: part[stage] * ms for stage, ms in spread(case, 1.0).items() if part[stage] > 0.0}
 
 
@@ -124,10 +125,24 @@ def spread(case: Case, share: float) -> dict[str, float]:
 def slower(case: Case) -> dict[str, float]:
     """Return the excess that is no longer work of the slow requests themselves, in ms: the queue, and reading and writing at a slower pace.
 
-    Where no engine tells, both hide in the first token: what it takes beyond its own tokens' cost."""
+    Where no engine tells, both hide in the first token: what it takes beyond its own tokens' cost; or in whole calls where nobody saw that."""
     parts, read = decode_parts(case), reading(case)
     writes = parts["speed"] if parts is not None else 0.0
     reads = read.speed_ms if read is not None and read.stage == "prefill" else 0.0
     hidden = read.speed_ms if read is not None and read.stage == "first_token" and not case.calls.has_engine.any() else 0.0
     return {"queue": case.excess_ms("queue"), "prefill": min(reads, case.excess_ms("prefill")), "decode": min(writes, case.excess_ms("decode")),
-            "first_token": min(hidden, case.excess_ms("first_token"))}
+            "first_token": min(hidden, case.excess_ms("first_token")), "generation": _beyond_own(case)}
+
+
+def _beyond_own(case: Case) -> float:
+    """Return what whole calls of slow requests take beyond what as many calls as long as theirs took before, in ms; 0 where an engine tells or nothing can."""
+    if case.calls_before is None or case.excess_ms("generation") <= 0.0 or case.calls.has_engine.any():
+        return 0.0
+    found = whole_calls(case.calls_before, case.calls)
+    if found is None:
+        return 0.0
+    usual_ms = []
+    for calls, requests in ((case.slow_calls, case.slow.height), (case.usual_calls, case.reference.height)):
+        tokens = calls.of("output_tokens")[untimed(calls)]
+        usual_ms.append((found.wait_before_ms * len(tokens) + found.pace_before_ms * float(tokens.sum())) / max(requests, 1))
+    return min(case.excess_ms("generation"), max(0.0, case.excess_ms("generation") - max(0.0, usual_ms[0] - usual_ms[1])))

@@ -37,7 +37,7 @@ from analysis.prefill import spread
 from analysis.tenants import one_tenant
 
 RULE: Final = "burst_arrivals"
-STAGES: Final = ("queue", "first_token")
+STAGES: Final = ("queue", "first_token", "generation")
 # Mean rate that may differ this much and still be "the same": published 20 %.
 STEADY: Final = 1.2
 MOST_BY_ONE: Final = 0.6
@@ -62,7 +62,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     tenant = one_tenant(case)
     if tenant is not None and tenant > MOST_BY_ONE and grown is not None and grown.growth > STEADY:
         return None
-    claims = {**spread(case, 1.0), stage: case.excess_ms(stage)}
+    claims = spread(case, 1.0)
+    if stage != "generation":  # an answer of which nobody saw a first token is no wait throughout
+        claims[stage] = case.excess_ms(stage)
     if not enough(case, claims):
         return None
     few = too_few_breaches(case)

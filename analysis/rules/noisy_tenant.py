@@ -100,8 +100,8 @@ def _unsplit(case: Case) -> dict[str, float]:
 def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]) -> Diagnosis:
     name = printable(found.name)
     theirs = (case.rows["tenant"].fill_null("") == found.name).to_numpy()
-    stage = max(("queue", "prefill", "decode", "first_token"), key=lambda one: claims.get(one, 0.0))
-    saved = sum(np.maximum(case.spent(one) - case.tail.reference_ms.get(one, 0.0), 0.0) for one in ("queue", "prefill", "first_token"))
+    stage = max(("queue", "prefill", "decode", "first_token", "generation"), key=lambda one: claims.get(one, 0.0))
+    saved = sum(np.maximum(case.spent(one) - case.tail.reference_ms.get(one, 0.0), 0.0) for one in ("queue", "prefill", "first_token", "generation"))
     fix = bound_fix(
         case, "tenant_quota", f"Limit {name} to its former load",
         f"A quota in tokens per second for {name} at the gateway ({say_ratio(found.share_before)} of the work before, {say_ratio(found.share_now)} now), "

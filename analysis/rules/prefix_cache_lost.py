@@ -81,6 +81,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     z = _z(case.calls, case.calls_before)
     busier = knock_on(case, "cache")
     claims = {**busier, found.stage: found.cache_ms + busier.get(found.stage, 0.0)}
+    if busier.get("generation", 0.0) > claims[found.stage]:  # nobody saw a first token
+        found = found._replace(stage="generation")
     if not enough(case, claims) or (z is not None and z < MIN_Z):
         return None
     few = too_few_breaches(case)

@@ -64,6 +64,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return RuledOut(what=RULE, figure=f"{found.input_slow:,.0f} input tokens in slow and {found.input_usual:,.0f} in {case.tail.reference} requests")
     busier = knock_on(case, "input")
     claims = {**busier, found.stage: found.input_ms + busier.get(found.stage, 0.0)}
+    if busier.get("generation", 0.0) > claims[found.stage]:  # nobody saw a first token
+        found = found._replace(stage="generation")
     least = MIN_SHIFTED if everyone is not None else MIN_PART
     if (everyone is None and delta < MIN_CLIFF) or not enough(case, claims, least):
         return None
