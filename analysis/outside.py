@@ -27,9 +27,11 @@ class Outside(NamedTuple):
     first_token: bool
 
 
-def outside(case: Case) -> Outside | None:
-    """Return the corrected times of calls that no engine explains, None where there are too few of them or no baseline."""
-    before = case.calls_before
+def outside(case: Case, *, alone: bool = False) -> Outside | None:
+    """Return the corrected times of calls that no engine explains, None where there are too few of them or no baseline.
+
+    With `alone` a period without a baseline is compared with itself: what is rare in it differs from what is usual there."""
+    before = case.calls if alone and case.calls_before is None else case.calls_before
     if before is None:
         return None
     sides = []

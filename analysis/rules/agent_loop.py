@@ -1,8 +1,8 @@
 """agent_loop: agents take more steps than they need, calling the same tool again and again.
 
 Detects
-    Requests with more tool and model calls than nearly all requests had before (over their P95, and two more at least), whose
-    added steps explain the excess; repeated calls of one tool with equal arguments confirm it.
+    Requests with more tool and model calls than nearly all requests had before (over their P95, and two more at least, or twice as
+    many), whose added steps explain the excess; repeated calls of one tool with equal arguments confirm it.
 
 Why it hurts
     Every step is a model call, a tool call and a longer prompt for the next one: a loop multiplies all three.
@@ -40,6 +40,7 @@ RULE: Final = "agent_loop"
 STAGES: Final = ("tool", "queue", "prefill", "decode", "first_token", "generation", "network", "retrieval")
 # Steps that a slow request must take on the average to be a loop at all.
 MIN_STEPS: Final = 2.0
+# Added steps of a loop; twice the usual is one as well: an answer that was of no use (it did not validate) is asked for again. Own default.
 MIN_MORE: Final = 2.0
 MIN_EQUAL: Final = 3
 # Share of slow requests that must be over the former P95 of steps; own default.
@@ -61,7 +62,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     added = {stage: beyond * case.spent(stage)[case.tail.tail_index] for stage in STAGES}
     alone = made_slow(case, sum(added.values(), np.zeros(len(slow))))
     looping = float(slow[over].mean() - usual.mean()) if over.any() else 0.0
-    if looping < MIN_MORE or (over.mean() < MIN_LOOPING and alone < MIN_DOMINATED):
+    if looping < min(MIN_MORE, max(1.0, float(usual.mean()))) or (over.mean() < MIN_LOOPING and alone < MIN_DOMINATED):
         return RuledOut(what=RULE, figure=f"{slow.mean():.1f} steps in slow and {usual.mean():.1f} in {case.tail.reference} requests") if more > 0.0 else None
     busier = knock_on(case, "repeats")
     claims = {stage: float(ms.mean()) + busier.get(stage, 0.0) for stage, ms in added.items()}

@@ -10,7 +10,8 @@ Why it hurts
 
 Evidence
     Share of spikes, their median time over the usual one, how independent they are (dispersion, 1 where independent), the
-    median now and before, and the time per token of the spikes over that of the other calls of the same time.
+    median now and before, and the time per token of the spikes over that of the other calls of the same time. Without a
+    baseline the other calls of the same period stand for the usual ones.
 
 Fix
     Hedge: send a second call when the first one is late, take the faster and cancel the loser; or cut it with a timeout and a
@@ -37,7 +38,7 @@ from analysis.calls import known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import MIN_BREACHING, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.outside import Outside, clustering, outside, spikes
+from analysis.outside import SPIKE, Outside, clustering, outside, spikes
 from analysis.stalls import Odds, odds_ratio
 
 RULE: Final = "provider_spikes"
@@ -55,7 +56,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     stage = case.worst(*STAGES)
     if case.tail.share(stage) < 0.25 or not len(case.slow_calls) or case.slow_calls.has_engine.mean() > 0.5:
         return None
-    found = outside(case)
+    found = outside(case, alone=True)
     if found is None:
         return None
     late = spikes(found)
@@ -79,7 +80,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     few = too_few_breaches(case)
     if few is not None:
         return few
-    usual = float(np.percentile(found.before_ms, 95.0))
+    usual = float(np.percentile(found.before_ms[found.before_ms <= SPIKE * np.percentile(found.before_ms, 75.0)], 95.0))
     limit = usual + float(np.median(found.before_ms))
     fix = bound_fix(
         case, "hedging", f"Hedge calls that have no first token after {say_ms(usual)}",

@@ -67,3 +67,11 @@ def test_calls_that_begin_later_without_a_first_token_are_queued() -> None:
     found = answers(wait_ms=3_500.0)
     assert (found.verdict.stage, causes(found)) == ("generation", ["provider_queueing"])
     assert of(found, "token_rate_sag") is None
+
+
+def test_longer_prompts_are_found_in_whole_calls() -> None:
+    """Own engines that only their clients see, and of which they record no first token: prompts of five times the length, and answers that wait for them."""
+    work = np.where(LATE, 5_000, 1_000)
+    took = np.exp(np.random.default_rng(4).normal(0.0, 0.1, N)) * np.where(LATE, 3_000.0 + 20.0 * TOKENS, 500.0 + 10.0 * TOKENS)
+    found = run(requests(N, start_s=np.arange(N) * 1.0, generation_ms=took, input_tokens=work, output_tokens=TOKENS), slo=SLO)
+    assert (found.verdict.stage, found.verdict.cause) == ("generation", "prompt_bloat")

@@ -39,6 +39,15 @@ def test_silent_when_the_same_steps_are_slower() -> None:
     assert of(found, "agent_loop") is None
 
 
+@pytest.mark.parametrize(("calls", "named"), [(2, ["agent_loop"]), (1, [])])
+def test_an_answer_that_is_asked_for_again_doubles_the_steps(calls: int, named: list[str]) -> None:
+    """Answers that did not validate are asked for once more; or the one call takes as long."""
+    steps = np.where(LOOPS, calls, 1)
+    took = np.where(LOOPS, 4_000.0, 2_000.0)
+    found = run(requests(N, generation_ms=took, llm_calls=steps), slo=E2E)
+    assert [cause for cause in causes(found) if cause == "agent_loop"] == named
+
+
 def test_loops_are_told_among_requests_that_are_slow_for_another_reason() -> None:
     # Every second request waits 4 s for retrieval; of the others a sixth loops. Loops are a quarter of what is slow.
     late = np.arange(N) >= 300

@@ -26,6 +26,16 @@ def test_fires_on_scattered_spikes() -> None:
     assert finding.fix.title.endswith(f"after {say_ms(float(finding.fix.parameters['delay_ms']))}")
 
 
+def test_spikes_from_the_beginning_on_are_told_by_the_other_calls() -> None:
+    spikes = np.random.default_rng(2).random(N) < 0.15
+    found = run(hosted(np.where(spikes, 20_000.0, 400.0)), slo=TTFT)
+    finding = the(found, "provider_spikes")
+    assert (found.baseline, causes(found)) == (None, ["provider_spikes"])
+    assert finding.evidence["spike_ratio"] == pytest.approx(spikes.mean(), abs=0.01)
+    assert finding.fix is not None
+    assert float(finding.fix.parameters["delay_ms"]) < 1_000.0  # of the calls that are no spikes
+
+
 def test_what_slows_the_tokens_of_all_calls_takes_nothing_from_the_spikes() -> None:
     """Four of five slow requests are so by tokens that all take three times as long; the spikes among them are most of the time."""
     spikes = LATE & (np.random.default_rng(2).random(N) < 0.08)
