@@ -5,6 +5,7 @@ and the standard library alone, so that a router can carry it. Where the model h
 route's recent past, and says so.
 """
 
+import hashlib
 import json
 import math
 from collections import OrderedDict
@@ -25,7 +26,7 @@ from models.drift import Drift
 from models.errors import ArtifactError, RequestError
 from models.features import FEATURE_NAMES, feature_values
 from models.history import History, Window, past_quantiles
-from models.request import MISSING, Request, parse_output_tokens, parse_request
+from models.request import MAX_NAME, MISSING, Request, parse_output_tokens, parse_request
 
 # Float32 sums over some hundred trees differ by about 1e-5 between libraries; a wrong conversion is off by whole units
 # (the multi-quantile conversion of onnxmltools: 6.2).
@@ -148,7 +149,8 @@ class Predictor:
         generated = parse_output_tokens(output_tokens)
         asked = self._ask(row)
         request = asked.request
-        logs = self._pending.pop(str(row["id"]), None) if row.get("id") is not None else None
+        identity = _identity(row)
+        logs = None if identity is None else self._pending.pop(identity, None)
         if logs is None:
             logs = self._raw([asked])[0]
         past = asked.windows.get("route") or asked.windows.get("global")
@@ -195,7 +197,9 @@ class Predictor:
         inputs = np.array([[row[column] for column in self._columns] for row in rows], dtype=np.float32)
         return list(map(list, zip(*(model.run(inputs) for model in self._models), strict=True)))
 
-    def _remember(self, identity: str, logs: list[float]) -> None:
+    def _remember(self, identity: str | None, logs: list[float]) -> None:
+        if identity is None:
+            return
         if len(self._pending) >= _MAX_PENDING:
             self._pending.popitem(last=False)
         self._pending[identity] = logs
@@ -213,8 +217,7 @@ class Predictor:
         else:
             offsets = self._calibration.offsets(request.route)
             tokens = [math.expm1(log + offsets.get(name, 0.0)) for name, log in zip(_NAMES, logs, strict=True)]
-            if row.get("id") is not None:
-                self._remember(str(row["id"]), logs)
+            self._remember(_identity(row), logs)
         most = math.inf if math.isnan(request.max_tokens) else request.max_tokens
         p10, p50, p90, p99 = sorted([min(max(round(value, 1), 1.0), most) for value in tokens])
         return {
@@ -285,6 +288,14 @@ class _Model:
                 f"{self._file} answers the golden vectors {difference:.2g} log tokens away from the training library, "
                 f"wanted at most {GOLDEN_TOLERANCE:g}: train again with the locked versions"
             )
+
+
+def _identity(row: Mapping[str, Any]) -> str | None:
+    """Return the key under which a prediction awaits its outcome; a hash of ids that are longer than names may be."""
+    identity = None if row.get("id") is None else str(row["id"])
+    if identity is None or len(identity) <= MAX_NAME:
+        return identity
+    return hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def predict_lines(artifact: str | Path | Predictor, lines: Iterable[str | bytes]) -> Iterator[str]:

@@ -13,6 +13,8 @@ from models.errors import RequestError
 MISSING: Final = math.nan
 # Token counts above this are a unit mistake, not a request: the longest context windows on offer hold 10 M tokens.
 _MAX_COUNT: Final = 1e9
+# Names are remembered by the thousand (`models.history`), and may come from callers of callers; the collector stores 256 characters.
+MAX_NAME: Final = 1_024
 
 
 class Request(NamedTuple):
@@ -87,6 +89,8 @@ def _number(name: str, value: object, low: float) -> float:
 
 
 def _text(name: str, value: object) -> str | None:
+    if isinstance(value, str) and len(value) > MAX_NAME:
+        raise RequestError(f"{name} has {len(value):,} characters; wanted at most {MAX_NAME:,}: send a hash of it")
     if value is None or isinstance(value, str):
         return value or None
     raise RequestError(f"{name} is {_kind(value)}; wanted text or null: send it in quotes")
@@ -114,7 +118,7 @@ def _time(value: object) -> float:
             ) from error
     else:
         return _seconds(value)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return _seconds((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
 
 
 def _seconds(value: object) -> float:
@@ -124,7 +128,7 @@ def _seconds(value: object) -> float:
         raise RequestError("time is NaN; wanted RFC 3339 text, seconds since 1970, or null where it is not known")
     # 2**33 s is the year 2242; a larger number is in milliseconds or nanoseconds.
     if not 0 <= value <= 2**33:
-        raise RequestError("time is out of range; wanted seconds since 1970: divide milliseconds by 1,000")
+        raise RequestError("time is out of range; wanted a date from 1970 to 2242, or seconds since 1970: divide milliseconds by 1,000")
     return float(value)
 
 

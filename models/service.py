@@ -28,7 +28,7 @@ from collector.auth import Tokens
 from models.artifact import MANIFEST
 from models.errors import ModelsError, RequestError
 from models.predict import Predictor
-from models.request import parse_request
+from models.request import parse_output_tokens, parse_request
 
 log = logging.getLogger("overrun.predictor")
 MAX_BODY: Final = 1 << 20
@@ -67,20 +67,21 @@ class Service:
             RequestError: the body is not that, or a field of a row is wrong.
         """
         rows = _rows(body)
-        if isinstance(rows, dict):
-            self.predicted += 1
-            return msgspec.json.encode(self._predictor.predict(rows))
-        self.predicted += len(rows)
-        return msgspec.json.encode(self._predictor.predict_batch(rows))
+        answers = self._predictor.predict(rows) if isinstance(rows, dict) else self._predictor.predict_batch(rows)
+        self.predicted += 1 if isinstance(rows, dict) else len(rows)
+        return msgspec.json.encode(answers)
 
     def observe(self, body: bytes) -> bytes:
         """Take in finished requests: their rows with `output_tokens`.
 
         Raises:
-            RequestError: the body is not that, or a field of a row is wrong; rows before the wrong one are taken in.
+            RequestError: the body is not that, or a field of a row is wrong; no row is taken in then, so that the caller may send them again.
         """
         rows = _rows(body)
         rows = rows if isinstance(rows, list) else [rows]
+        for row in rows:
+            parse_request(row)
+            parse_output_tokens(row.get("output_tokens"))
         for row in rows:
             self._predictor.observe(row, row.get("output_tokens"))
             # Kept without what may be text of people.

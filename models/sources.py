@@ -171,6 +171,10 @@ def _recognise(columns: Sequence[str], origin: str) -> Layout:
             known = set(COLUMNS) | set(layout.renamed) | layout.required
             _refuse_misspelt([name for name in columns if name not in known], known - set(columns), origin)
             return layout
+    nearly = [(layout, lacked) for layout in LAYOUTS if len(lacked := layout.required - set(columns)) == 1]
+    if nearly:
+        wanted = ", or ".join(f"{', '.join(lacked)} ({layout.name})" for layout, lacked in nearly)
+        raise SourceError(f"{origin} has the columns {', '.join(columns)}; wanted another one: {wanted}: rename the columns")
     wanted = "; ".join(f"{', '.join(sorted(layout.required))} ({layout.name})" for layout in LAYOUTS)
     raise SourceError(
         f"{origin} has the columns {', '.join(columns) or '(none)'}; wanted one of: {wanted}: rename the columns"
@@ -253,7 +257,8 @@ def _cast(table: pl.DataFrame, origin: str) -> pl.DataFrame:
             series.append(_as_time(table, name, origin).alias(name))
         else:
             series.append(_as_type(table.get_column(name), dtype, origin))
-    frame = pl.DataFrame(series)
+    # A limit of 0 or -1 is how some servers write that there is none.
+    frame = pl.DataFrame(series).with_columns(pl.when(pl.col("max_tokens") >= 1).then("max_tokens").alias("max_tokens"))
     for name in ("input_tokens", "output_tokens", "max_tokens"):
         lowest = frame.get_column(name).min()
         if isinstance(lowest, int) and lowest < 0:
@@ -288,10 +293,9 @@ def _as_time(table: pl.DataFrame, name: str, origin: str) -> pl.Series:
     try:
         if values.dtype == pl.String:
             # Azure's CSV has seven decimals; the pattern reads any number of them.
-            values = values.str.replace("Z$", "+00:00").str.replace(" ", "T", literal=True)
-            zoned = values.str.contains(r"[+-]\d\d:\d\d$").any()
-            pattern = "%Y-%m-%dT%H:%M:%S%.f%:z" if zoned else "%Y-%m-%dT%H:%M:%S%.f"
-            values = values.str.to_datetime(pattern, time_unit="us", strict=True)
+            values = values.str.replace(" ", "T", literal=True).str.replace(r"Z$", "+00:00").str.replace(r"([+-]\d\d)(\d\d)$", "$1:$2")
+            zoned = pl.when(values.str.contains(r"[+-]\d\d:\d\d$")).then(values).otherwise(values + "+00:00")
+            values = pl.select(zoned).to_series().str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%:z", time_unit="us", strict=True)
         elif values.dtype.is_numeric():
             latest = values.cast(pl.Float64).fill_nan(None).max()
             if isinstance(latest, float) and latest > _LATEST_S:
@@ -337,7 +341,8 @@ def _read_csv(text: str, path: Path) -> pl.DataFrame:
         header = next(csv.reader([text.strip()]), [])
         return pl.DataFrame(schema=dict.fromkeys(header, pl.String))
     try:
-        return pl.read_csv(text.encode(), infer_schema_length=None)
+        separator = max(",;\t", key=text.partition("\n")[0].count)
+        return pl.read_csv(text.encode(), infer_schema_length=None, separator=separator)
     except pl.exceptions.PolarsError as error:
         raise SourceError(f"{path} is not readable as CSV: {_first_line(error)}") from error
 

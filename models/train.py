@@ -18,7 +18,7 @@ import onnxmltools
 import polars as pl
 import xgboost
 
-from analysis.finding import say_ratio
+from analysis.finding import printable, say_ratio
 from collector.verbosity import table_id
 from models import trees
 from models.artifact import (
@@ -463,7 +463,7 @@ def _silent(step: str, share: float) -> None:
 
 
 def _route_name(route: str | None) -> str:
-    return "(no route)" if route is None else route
+    return "(no route)" if route is None else printable(route)
 
 
 def _table_row(name: str, report: RouteReport) -> str:

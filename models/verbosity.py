@@ -6,7 +6,7 @@ Where the store kept shapes but no text, the shapes alone teach it. On AlpacaEva
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +31,8 @@ _SHAPE_WEIGHT: Final = 2.0
 _VERB_WEIGHT: Final = 0.1
 # A word counts by this power of its inverse document frequency (Sparck Jones, 1972): 0 explains half a point less of a prompt's effect, 1 a quarter.
 _RARITY: Final = 0.5
+_TOLERANCE: Final = 1e-5
+_MOST_STEPS: Final = 500
 # Numbers that nearly never vary are held to this spread.
 _LEAST_SPREAD: Final = 0.1
 
@@ -88,7 +90,6 @@ def _distinct(prompts: Sequence[Prompt | None], log_tokens: Floats, groups: Sequ
 def _fit(prompts: Sequence[Prompt], targets: Floats) -> NDArray[np.float16]:
     """Return the table that ridge regression finds for the last `_MOST_PROMPTS` prompts."""
     from scipy.sparse import csr_matrix
-    from scipy.sparse.linalg import LinearOperator, lsqr
 
     prompts, targets = prompts[-_MOST_PROMPTS:], targets[-_MOST_PROMPTS:]
     sizes = [len(bins) for bins, _ in prompts]
@@ -101,15 +102,40 @@ def _fit(prompts: Sequence[Prompt], targets: Floats) -> NDArray[np.float16]:
     numbers = np.array([dense(shape, mean, scale) for _, shape in prompts])
     weight = _weights()
     numbers *= weight
-    system = LinearOperator(
-        shape=(len(prompts), BINS + DENSE),
-        dtype=np.float64,
-        matvec=lambda own: words @ own[:BINS] + numbers @ own[BINS:].astype(np.float32),
-        rmatvec=lambda error: np.concatenate((words.T @ error, numbers.T @ error.astype(np.float32))),
-    )
     intercept = targets.mean()
-    found = lsqr(system, targets - intercept, damp=_PENALTY**0.5, atol=1e-6, btol=1e-6)[0]
+
+    def forward(own: Floats) -> Floats:
+        return np.asarray(words @ own[:BINS] + np.einsum("pn,n->p", numbers, own[BINS:].astype(np.float32)))
+
+    def backward(error: Floats) -> Floats:
+        return np.concatenate((words.T @ error, np.einsum("pn,p->n", numbers, error.astype(np.float32))))
+
+    found = _solve(forward, backward, targets - intercept)
     return np.concatenate((found[:BINS] * rarity, found[BINS:] * weight, [intercept], mean, scale)).astype(np.float16)
+
+
+def _solve(forward: Callable[[Floats], Floats], backward: Callable[[Floats], Floats], wanted: Floats) -> Floats:
+    """Return the weights of the ridge regression of `wanted`, by conjugate gradients on its normal equations (Hestenes and Stiefel, 1952).
+
+    Sums are numpy's own: a BLAS adds in another order with another number of threads, and the same data shall give the same bytes.
+    """
+    gradient = backward(wanted)
+    found, step, rest = np.zeros_like(gradient), gradient, wanted
+    size = start = _square(gradient)
+    for _ in range(_MOST_STEPS):
+        if size <= _TOLERANCE**2 * start:
+            break
+        moved = forward(step)
+        length = size / (_square(moved) + _PENALTY * _square(step))
+        found, rest = found + length * step, rest - length * moved
+        gradient = backward(rest) - _PENALTY * found
+        before, size = size, _square(gradient)
+        step = gradient + size / before * step
+    return found
+
+
+def _square(values: Floats) -> float:
+    return float(np.square(values).sum())
 
 
 def _rarity(words: Any) -> Floats:

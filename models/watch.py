@@ -19,8 +19,9 @@ import pyarrow as pa
 from analysis.lengths import State
 from collector.pipeline import Assembled
 from models.artifact import MANIFEST
-from models.errors import ModelsError
+from models.errors import ModelsError, RequestError
 from models.predict import Predictor
+from models.request import parse_output_tokens
 
 log = logging.getLogger("overrun.predictor")
 # Calls looked at in one round of a server's assembly: about 0.3 ms each, and rounds are half a second apart.
@@ -50,7 +51,7 @@ class Watch:
 
     def _start(self, predictor: Predictor) -> None:
         self._predictor = predictor
-        self._known: OrderedDict[Key, tuple[float, float]] = OrderedDict()
+        self._known: OrderedDict[Key, tuple[float, float] | None] = OrderedDict()
         # Ended calls that a call which started earlier must not know of: end in seconds, a number that breaks ties, row, tokens.
         self._ended: list[tuple[float, int, dict[str, Any], int]] = []
         self._predicted = 0
@@ -89,7 +90,7 @@ class Watch:
         counting = [number for number, row in enumerate(rows) if row["output_tokens"] and not row["error"]]
         counting = sorted(counting, key=lambda number: int(rows[number]["start_ns"]))
         counting = counting if self._most_calls is None else counting[-self._most_calls :]
-        made: dict[int, tuple[float, float]] = {}
+        made: dict[int, tuple[float, float] | None] = {}
         for number in counting:
             row = rows[number]
             key = (row["trace_hi"], row["trace_lo"], row["span_id"])
@@ -98,25 +99,32 @@ class Watch:
                 if len(self._known) > _REMEMBERED:
                     self._known.popitem(last=False)
             made[number] = self._known[key]
-        own = [made.get(number, (None, None)) for number in range(len(rows))]
-        versions = [self._predictor.version if number in made else None for number in range(len(rows))]
+        own = [made.get(number) or (None, None) for number in range(len(rows))]
+        versions = [None if p50 is None else self._predictor.version for p50, _ in own]
         columns = {"predicted_p50": ([one[0] for one in own], pa.float64()), "predicted_p90": ([one[1] for one in own], pa.float64()),
                    "predictor": (versions, pa.string())}  # fmt: skip
         for name, (values, kind) in columns.items():
             calls = calls.append_column(name, pa.array(values, kind))
         return calls
 
-    def _predict(self, call: dict[str, Any]) -> tuple[float, float]:
-        """P50 and P90 of a call, asked when it started; its end is reported before the next call that starts after it."""
+    def _predict(self, call: dict[str, Any]) -> tuple[float, float] | None:
+        """P50 and P90 of a call, asked when it started; its end is reported before the next call that starts after it.
+
+        None for one whose telemetry says what no request can have, such as a temperature below zero: it must not keep its trace out of the store.
+        """
         start_s = call["start_ns"] / 1e9
         while self._ended and self._ended[0][0] <= start_s:
             _, _, row, tokens = heapq.heappop(self._ended)
             self._predictor.observe(row, tokens)
-        self._predicted += 1
-        row = {ours: call[theirs] for theirs, ours in _FIELDS.items()} | {"time": start_s, "id": str(self._predicted)}
+        row = {ours: call[theirs] for theirs, ours in _FIELDS.items()} | {"time": start_s, "id": str(self._predicted + 1)}
         if (row["max_tokens"] or 0) < 1:
             row["max_tokens"] = None
-        answer = self._predictor.predict(row)
+        try:
+            parse_output_tokens(call["output_tokens"])
+            answer = self._predictor.predict(row)
+        except RequestError:
+            return None
+        self._predicted += 1
         heapq.heappush(self._ended, ((call["start_ns"] + call["duration_ns"]) / 1e9, self._predicted, row, int(call["output_tokens"])))
         return answer["p50"], answer["p90"]
 

@@ -25,6 +25,15 @@ from tests.models import synthetic
 ANSWER = {"p10", "p50", "p90", "p99", "bucket", "skill", "source", "version"}
 
 
+def test_a_long_id_finds_its_prediction_but_is_not_kept(predictor: Predictor) -> None:
+    row = {"id": "x" * 100_000, "route": "chat", "input_tokens": 800}
+    predictor.predict(row)
+    assert [len(key) for key in predictor._pending] == [64]
+    predictor.predict(row | {"id": "x" * 100_001})
+    predictor.observe(row, 200)
+    assert len(predictor._pending) == 1
+
+
 def test_importing_the_predictor_imports_no_training_stack() -> None:
     script = (
         "import sys, models.predict\n"

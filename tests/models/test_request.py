@@ -77,6 +77,8 @@ def test_the_same_moment_is_the_same_however_it_is_written(time: object) -> None
         ("time", "yesterday", "time is not a date"),
         ("time", 1_769_846_400_000, "divide milliseconds by 1,000"),
         ("time", [], "time is a list"),
+        ("time", "0001-01-01T00:00:00+23:59", "time is out of range; wanted a date from 1970"),
+        ("session", "secret" * 200, "session has 1,200 characters; wanted at most 1,024"),
     ],
 )
 def test_a_wrong_value_is_refused_with_field_and_remedy(field: str, value: object, words: str) -> None:

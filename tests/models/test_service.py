@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from models.errors import RequestError
 from models.predict import Predictor
 from models.service import MAX_BATCH, MAX_BODY, Service
 from models.train import TrainReport, TrainSettings, train_to_folder
@@ -154,6 +155,17 @@ def test_what_cannot_start_says_why_with_status_2(small_report: TrainReport, arg
         command = [sys.executable, "-m", "overrun", "serve-predictor", "--artifact", str(small_report.folder), *given]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"PATH": "/usr/bin:/bin"})
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize("wrong", [{"output_tokens": "x"}, {}, {"output_tokens": 5, "input_tokens": -1}])
+def test_of_an_array_with_a_wrong_row_nothing_is_taken_in(small_report: TrainReport, wrong: dict[str, object]) -> None:
+    service = Service(small_report.folder)
+    with pytest.raises(RequestError):
+        service.observe(json.dumps([{"route": "fresh", "output_tokens": 5}] * 15 + [wrong]).encode())
+    with pytest.raises(RequestError):
+        service.predict(json.dumps([{}, {"route": 5}]).encode())
+    assert (service.observed, service.predicted, len(service._recent)) == (0, 0, 0)
+    assert json.loads(service.predict(b'{"route":"fresh"}'))["source"] == "global"
 
 
 def test_a_new_artifact_hears_what_finished_after_its_training(small_report: TrainReport, tmp_path: Path) -> None:

@@ -122,6 +122,23 @@ def test_a_given_route_replaces_the_files_own(tmp_path: Path) -> None:
     assert load_traces([(path, "/b")]).get_column("route").to_list() == ["/b"]
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_columns_may_be_parted_by_commas_semicolons_or_tabs(tmp_path: Path, separator: str) -> None:
+    path = write(tmp_path / "r.csv", "time,route,input_tokens,output_tokens\n1700000000,/a,1,2\n".replace(",", separator))
+    assert load_traces([(path, None)]).select("route", "input_tokens", "output_tokens").rows() == [("/a", 1, 2)]
+
+
+def test_dates_are_utc_unless_they_say_otherwise_each_for_itself(tmp_path: Path) -> None:
+    dates = ("2026-01-31T08:00:00", "2026-01-31 08:00:00Z", "2026-01-31T10:00:00+0200", "2026-01-31T03:00:00.000-05:00")
+    path = write(tmp_path / "r.csv", "time,input_tokens,output_tokens\n" + "".join(f"{date},1,2\n" for date in dates))
+    assert set(load_traces([(path, None)]).get_column("time").to_list()) == {datetime(2026, 1, 31, 8, tzinfo=UTC)}
+
+
+def test_a_limit_below_one_token_is_none(tmp_path: Path) -> None:
+    path = write(tmp_path / "r.csv", "time,max_tokens,input_tokens,output_tokens\n1,-1,1,2\n2,0,1,2\n3,1,1,2\n")
+    assert load_traces([(path, None)]).get_column("max_tokens").to_list() == [None, None, 1]
+
+
 @pytest.mark.parametrize(("stream", "wanted"), [("True", True), ("false", False), ("1", True), ("", None)])
 def test_flags_in_csv_are_read(tmp_path: Path, stream: str, wanted: bool | None) -> None:
     path = write(tmp_path / "r.csv", f"time,stream,input_tokens,output_tokens\n1700000000,{stream},1,2\n")
@@ -178,6 +195,7 @@ def test_a_store_without_calls_is_an_empty_table() -> None:
     [
         ("x.csv", "when,in,out\n1,2,3\n", "has the columns when, in, out; wanted one of: ContextTokens"),
         ("x.csv", "", "has the columns (none)"),
+        ("x.csv", "time,input_tokens,ouput_tokens\n1,2,3\n", "wanted another one: output_tokens (requests): rename"),
         ("x.csv", "time,input_tokens,output_tokens,max_token\n1700000000,1,2,3\n", "wanted 'max_tokens': rename it"),
         ("x.csv", "time,input_tokens,output_tokens\nsoon,1,2\n", "column time is not a time"),
         ("x.csv", "time,input_tokens,output_tokens\n1700000000,many,2\n", "column input_tokens holds String"),

@@ -76,6 +76,12 @@ def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:
     assert first == second
 
 
+def test_the_report_prints_no_escape_sequences_of_a_route(small_report: TrainReport) -> None:
+    (first, *others) = small_report.test.routes
+    named = replace(small_report, test=replace(small_report.test, routes=(replace(first, route="a\n\x1b[31mb"), *others)))
+    assert not [line for line in named.lines() if "\x1b" in line or "\n" in line]
+
+
 def test_rows_in_any_order_give_the_same_artifact(tmp_path: Path) -> None:
     trace = synthetic.trace()
     reports = [train_to_folder(rows, tmp_path / "a", settings=SETTINGS) for rows in (trace, trace.reverse())]

@@ -1,7 +1,10 @@
 """The verbosity score: learned from words, never from the prompt it scores, and no text in the artifact."""
 
+import os
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,7 @@ import xgboost
 
 from collector.prompt_shape import hashed_words, shape, words_of
 from collector.verbosity import TABLE_SIZE, read_table, score, table_id
+from models import verbosity
 from models.errors import ArtifactError
 from models.predict import Predictor
 from models.train import TrainReport, TrainSettings, train_to_folder
@@ -121,6 +125,29 @@ def test_a_word_that_stands_in_every_prompt_says_nothing() -> None:
     assert every
     assert not table[sorted(every)].any()
     assert table[sorted(set(hashed_words(["saga"])) - every)].max() > 0.1
+
+
+def test_the_weights_are_those_of_a_ridge_regression() -> None:
+    dice = np.random.default_rng(0)
+    inputs, wanted = dice.normal(size=(40, 60)), dice.normal(size=40)
+    exact = np.linalg.solve(inputs.T @ inputs + verbosity._PENALTY * np.eye(60), inputs.T @ wanted)
+    np.testing.assert_allclose(verbosity._solve(lambda own: inputs @ own, lambda error: inputs.T @ error, wanted), exact, atol=1e-4)
+    assert not verbosity._solve(lambda own: inputs @ own, lambda error: inputs.T @ error, np.zeros(40)).any()
+
+
+def test_the_number_of_threads_changes_no_byte_of_a_score() -> None:
+    script = """
+import hashlib, numpy as np
+from tests.models.test_verbosity import prompts, hashed_words, shape, words_of, out_of_fold
+texts, lengths = prompts(900)
+known = [(tuple(hashed_words(words_of(text))), shape(text * (1 + number % 7), words_of(text))) for number, text in enumerate(texts)]
+print(hashlib.sha256(out_of_fold(known, np.log1p(lengths), [None] * len(texts)).tobytes()).hexdigest())
+"""
+    digests = {
+        subprocess.run([sys.executable, "-c", script], env=os.environ | {"OPENBLAS_NUM_THREADS": threads}, capture_output=True, text=True, check=True).stdout
+        for threads in ("1", "2")
+    }
+    assert len(digests) == 1
 
 
 def test_no_word_of_a_prompt_is_in_the_artifact(worded: TrainReport) -> None:

@@ -83,6 +83,19 @@ def test_predictions_stand_beside_what_was_generated_and_count_once(small_report
             ("predictor_error_reduction", pytest.approx(state["error_reduction"]), "ratio"), ("predictor_p90_coverage", state["p90_coverage"], "ratio")]
 
 
+@pytest.mark.parametrize(
+    "said", [{"gen_ai.request.temperature": -1.0}, {"gen_ai.usage.input_tokens": 10**12}, {"gen_ai.usage.output_tokens": 10**12}], ids=str
+)
+def test_a_call_that_says_what_cannot_be_is_stored_without_a_prediction(small_report: TrainReport, tmp_path: Path, said: dict[str, float]) -> None:
+    spans = calls(8)
+    odd = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 100, "gen_ai.usage.output_tokens": 30} | said
+    watch = Watch(small_report.folder, assemble)
+    with watching(tmp_path / "t.db", watch) as pipeline:
+        take_in(pipeline, [*spans[:4], span(50, 1, name="chat", kind=3, start_ms=4_400, ms=100, attributes=odd), *spans[4:]])
+        assert rows(pipeline, "select count(*), count(predicted_p50), count(predictor) from v_llm_calls") == [(9, 8, 8)]
+    assert watch.state()["predicted"] == 8
+
+
 def test_traffic_that_moved_away_asks_for_training(small_report: TrainReport, tmp_path: Path) -> None:
     watch = Watch(small_report.folder, assemble)
     with watching(tmp_path / "t.db", watch) as pipeline:
