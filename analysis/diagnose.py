@@ -431,10 +431,13 @@ def _facts(
     values, times = ok[f"{metric}_ms"].to_numpy(), stage_times(ok, path_of(metric), budgets)
     bad, allowed = (judged.error | judged.misses[metric]) & ~left, 1.0 - slo.goodput_target
     # What stays within the target may have become worse all the same.
-    onset = incident.onset(frame, bad, allowed) or incident.onset(frame, bad, WORSE_PART * allowed)
+    onset = incident.onset(frame, bad, allowed)
+    lesser = None if onset is not None else incident.onset(frame, bad, WORSE_PART * allowed)
+    if lesser is not None:  # it ends where that little is reached again
+        onset, allowed = lesser, WORSE_PART * allowed
     starts = ok["start_us"].to_numpy()
     departed = departure(starts, values, to_us(onset) if onset is not None else int(starts.max()) + 1)
-    if departed is not None and (onset is not None or _within_until(departed, starts, values > limits_ms, allowed)):
+    if departed is not None and (onset is not None or _within_until(departed, starts, values > limits_ms, 1.0 - slo.goodput_target)):
         onset = from_us(departed)
     base, chosen = _baseline_rows(frame, ok, baseline, onset, metric, slo)
     until = None if onset is None and base is None else incident.end(frame, bad, onset or _EPOCH, allowed)
@@ -622,7 +625,7 @@ def _worse(facts: _Facts) -> bool:
     Without an onset, all of the window: who asks about the minutes behind a change finds none in them."""
     if facts.base is None:
         return False
-    since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset or _EPOCH)
+    since = facts.during
     slow, n = int((facts.breaching & since).sum()), int(since.sum())
     before = _over_before(facts, facts.base)
     if slow < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)) or _since_onset(facts).seconds < MIN_SINCE_S:
@@ -642,7 +645,7 @@ def _over_before(facts: _Facts, base: pl.DataFrame) -> BoolArray:
 def _getting_worse(facts: _Facts, ranked: Ranked) -> Verdict:
     """The verdict on a window that meets its target with clearly more slow requests than before: what makes them, as information."""
     verdict = _over_budget(facts, ranked, facts.onset, None)
-    since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset or _EPOCH)
+    since = facts.during
     before = _over_before(facts, facts.ok if facts.base is None else facts.base)
     when = "" if facts.onset is None else f" since {facts.onset:%H:%M:%S} UTC"
     told = f"{say_ratio(float(facts.breaching[since].mean()))} of the requests{when} are over {say_limits(facts.limits_ms)}, "

@@ -162,8 +162,9 @@ def _by_further_calls(case: Case, usual_tokens: float) -> float:
 
 
 def _per_request(rows: pl.DataFrame) -> tuple[float, float]:
-    """Mean output and reasoning tokens of a request."""
-    means = rows.select(pl.col("output_tokens", "reasoning_tokens").cast(pl.Float64).mean()).row(0)
+    """Mean output and reasoning tokens of a request; many senders tell of thought only where there was some."""
+    told = rows.filter(pl.col("output_tokens").is_not_null())
+    means = told.select(pl.col("output_tokens", "reasoning_tokens").fill_null(0).cast(pl.Float64).mean()).row(0)
     return float(means[0] or 0.0), float(means[1] or 0.0)
 
 

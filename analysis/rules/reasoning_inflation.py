@@ -31,6 +31,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import slope, slope_within
@@ -45,8 +46,9 @@ MIN_N: Final = 5
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return the longer reasoning with its bound, None when reasoning did not grow or does not explain the excess."""
-    told = [rows.filter(pl.col("reasoning_tokens").is_not_null() & (pl.col("output_tokens") > 0)) for rows in (case.slow, case.reference)]
-    if min(rows.height for rows in told) < MIN_N:
+    # Many senders tell of thought only where there was some.
+    told = [rows.filter(pl.col("output_tokens") > 0).with_columns(pl.col("reasoning_tokens").fill_null(0)) for rows in (case.slow, case.reference)]
+    if min(rows.height for rows in told) < MIN_N or case.slow["reasoning_tokens"].count() < MIN_N:
         return None
     (r1, n1), (r0, n0) = ((float(rows["reasoning_tokens"].to_numpy().mean()), float(rows["output_tokens"].to_numpy().mean())) for rows in told)
     rise = r1 / n1 - r0 / n0
@@ -87,10 +89,17 @@ def thought_part(case: Case) -> float:
     now, before = case.served
     if before is None:
         return 0.0
-    r1, r0, n1, n0 = (side.mean(name) for name in ("reasoning_tokens", "output_tokens") for side in (now, before))
-    if r1 is None or r0 is None or n1 is None or n0 is None or n1 <= n0 or r1 / n1 - r0 / n0 < MIN_SHARE_RISE:
+    (r1, n1), (r0, n0) = (_thought(side) for side in (now, before))
+    if min(n1, n0) <= 0.0 or n1 <= n0 or r1 / n1 - r0 / n0 < MIN_SHARE_RISE:
         return 0.0
     return min(1.0, (r1 - r0) / (n1 - n0))
+
+
+def _thought(calls: Calls) -> tuple[float, float]:
+    """Mean tokens of thought and of output of the calls that tell the latter, 0 and 0 below `MIN_CALLS` of them."""
+    told = calls.of("output_tokens")[known(calls.of("output_tokens"))]
+    thought = np.nan_to_num(calls.of("reasoning_tokens"))[known(calls.of("output_tokens"))]
+    return (float(thought.mean()), float(told.mean())) if len(told) >= MIN_CALLS else (0.0, 0.0)
 
 
 def _token_ms(case: Case, stage: str) -> float:

@@ -156,6 +156,16 @@ def test_what_was_over_the_limit_before_is_counted_by_each_requests_own_limit() 
     assert "are over 2.50 s to 10.0 s, each request to its own, 0 % in the baseline" in found.verdict.sentence
 
 
+def test_what_became_worse_within_the_target_and_is_over_is_counted_while_it_lasted() -> None:
+    # Four in a hundred hang for a third of the window; of all that came since the onset they are two in a hundred.
+    k = np.arange(3000)
+    slow = (k >= 1000) & (k < 2000) & (k % 25 == 7)
+    found = run(requests(3000, prefill_ms=100.0, ttft_ms=100.0, retrieval_ms=np.where(slow, 4000.0, 80.0), decode_ms=500.0))
+    assert (found.verdict.status, found.verdict.cause) == ("within_budget", "slow_dependency")
+    assert "worse than before: 4.1 % of the requests" in found.verdict.sentence
+    assert "they are well again" in found.verdict.sentence
+
+
 def test_of_requests_that_are_always_too_slow_the_stage_is_what_takes_the_time() -> None:
     wait = np.random.default_rng(4).uniform(200.0, 600.0, 200)
     found = run(requests(200, prefill_ms=wait, ttft_prefill_ms=wait, decode_ms=6000.0))

@@ -7,7 +7,7 @@ import pytest
 from analysis.rules.long_outputs import cliffs_delta, token_slope_ms
 from analysis.slo import Slo
 from tests.analysis.builders import calls_of, requests
-from tests.analysis.rules.cases import of, run
+from tests.analysis.rules.cases import of, run, the
 
 N = 500
 SLOW = np.arange(N) % 10 == 9
@@ -72,6 +72,12 @@ def test_who_waits_for_the_engine_that_others_keep_writing_on_need_not_get_a_lon
     # The same wait beside answers as long as ever has another cause.
     same = run(requests(N, **rows, decode_ms=1_000.0, output_tokens=100, tpot_ms=10.0), slo=Slo(ttft_ms=1_500.0))
     assert of(same, "long_outputs") is None
+
+
+def test_a_count_of_thought_that_one_request_sends_is_not_everybodys() -> None:
+    thought = [400 if n == int(np.flatnonzero(SLOW)[0]) else None for n in range(N)]
+    finding = the(run(answers(np.where(SLOW, 600, 100), reasoning_tokens=thought)), "long_outputs")
+    assert finding.evidence["share_of_excess"] == pytest.approx(1.0 - 400.0 / SLOW.sum() / 500.0, abs=0.01)
 
 
 def test_length_and_speed_are_told_apart() -> None:

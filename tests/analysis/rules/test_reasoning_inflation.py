@@ -50,6 +50,16 @@ def test_silent_when_the_answers_grew_and_not_the_thought() -> None:
     assert found.verdict.cause == "long_outputs"
 
 
+def test_who_tells_of_thought_only_where_there_was_some_had_none_before() -> None:
+    """One slow request in two thinks for 900 tokens; who does not think sends no count at all."""
+    deep = SLOW & (np.arange(N) % 2 == 0)
+    visible = np.where(SLOW & ~deep, 500.0, 50.0)
+    rows = thinking(np.where(deep, 900.0, 0.0), visible)
+    rows = rows.with_columns(reasoning_tokens=pl.when(pl.col("reasoning_tokens") > 0).then(pl.col("reasoning_tokens")))
+    finding = the(run(rows, slo=E2E), "reasoning_inflation")
+    assert (finding.evidence["reasoning_tokens_slow"], finding.evidence["reasoning_tokens_reference"]) == (pytest.approx(900.0 * deep.sum() / SLOW.sum()), 0.0)
+
+
 def test_silent_without_reasoning_counts() -> None:
     rows = thinking(np.where(SLOW, 500.0, 100.0), 50.0).with_columns(reasoning_tokens=pl.lit(None, pl.Int64))
     found = run(rows, slo=E2E)
