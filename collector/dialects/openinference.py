@@ -35,7 +35,9 @@ DIALECT = Dialect(
         Field("cache_write_tokens", "llm.token_count.prompt_details.cache_write", "int", rank=10),
         Field("total_tokens", "llm.token_count.total", "int", rank=10),
         Field("reasoning_tokens", "llm.token_count.completion_details.reasoning", "int", rank=10),
-        # Gemini's, where its answer is what came out (Google's ADK).
+        # OpenAI's and Gemini's, where their answers are what came out (Portkey, Google's ADK).
+        Field("cached_tokens", "output.value", "int", rank=20, path=("usage", "prompt_tokens_details", "cached_tokens")),
+        Field("reasoning_tokens", "output.value", "int", rank=20, path=("usage", "completion_tokens_details", "reasoning_tokens")),
         *(Field(column, "output.value", "int", rank=20, path=("usage_metadata", f"{name}_token_count"))
           for column, name in (("cached_tokens", "cached_content"), ("reasoning_tokens", "thoughts"))),
         *(Field("max_tokens", _PARAMETERS, "int", rank=10, path=(name,))

@@ -408,7 +408,7 @@ _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE",
 _NETWORK_KEYS = {"http.request.method", "http.method", "url.full", "http.url", "rpc.system", "rpc.system.name"}
 # The order in which rules are asked; within attributes, what names the operation before what hints at the protocol, a value before a presence.
 OURS, FOLDED, ENGINE, PHASE, ATTRIBUTE, NAME, WORD, WEAK, NETWORK, CONTAINER = 0, 10, 20, 30, 40, 60, 62, 65, 80, 85
-KIND_WORD = 55
+KIND_WORD, STRONG = 55, 5
 _KIND_WORDS = {
     "generation": "llm generation chat_model llm_call model_call", "tool": "tool tool_call mcp_tool_call function_call", "prompt": "prompt prompt_template",
     "guardrail": "guardrail guardrails moderation", "retrieval": "retriever retrieval embedding embeddings reranker rerank reranking",
@@ -418,6 +418,8 @@ _ORDER = {"guardrail": 0, "tool": 2, "generation": 4, "retrieval": 6, "post": 8,
 
 
 def _mark_rank(mark: Mark) -> int:
+    if mark.strong:
+        return STRONG
     if mark.client:
         return WORD - 1
     if mark.weak and mark.role == "llm":
@@ -469,7 +471,8 @@ def _marks(key: str) -> list[Mark]:
 def _name_says(name: str, scope: str) -> tuple[int, str, str] | None:
     for rule in (r for d in DIALECTS for r in d.names):
         if (not rule.scope or scope == rule.scope or scope.startswith(f"{rule.scope}.")) and re.fullmatch(rule.pattern, name):
-            return {"folded": FOLDED, "engine": ENGINE, "phase": PHASE, "write": ATTRIBUTE}.get(rule.role, NAME), rule.role, rule.stage
+            ranks = {"folded": FOLDED, "engine": ENGINE, "phase": PHASE, "write": ATTRIBUTE}
+            return STRONG if rule.strong else ranks.get(rule.role, NAME), rule.role, rule.stage
     if name == "raw_gen_ai_request" or re.fullmatch(r"\S+ \S+ (http|websocket) (send|receive)", name):
         return FOLDED, "folded", "other"
     if name in {"http.send", "http.headers", "http.receive"}:

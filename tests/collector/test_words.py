@@ -165,6 +165,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
          "attempt": 2},
         {"is": ("llm", "generation"), "input_tokens": 15, "cached_tokens": 5, "output_tokens": 2, "ttft_ns": 20_000_000, "attempts": 2, "streaming": True}),
     "somebody's own counts": ({}, {"input_tokens": 10, "output_tokens": 2, "attempt": 2}, {"input_tokens": None, "output_tokens": None, "attempts": None}),
+    "codex's request": ({"name": "codex.sampling", "scope": "codex_exec"}, {"codex.turn.phase": "sampling", "conversation.id": "c"},
+                        {"is": ("llm", "generation"), "session": "c", "streaming": True}),
+    "where codex notes an answer's end": (
+        {"name": "handle_responses", "scope": "codex_cli_rs"}, {"gen_ai.usage.output_tokens": 3}, {"is": ("container", "other")}),
+    "codex's list of tools": ({"name": "add_core_tool_sources", "scope": "codex_exec"}, {}, {"is": ("container", "other")}),
+    "guardrails ai's call": ({"scope": "guardrails-ai"}, {"type": "guardrails/guard/step/call", "guard.name": "g", "llm.invocation_parameters": "{}",
+                                                          "openinference.span.kind": "GUARDRAIL"}, {"is": ("llm", "generation")}),
+    "guardrails ai's check": ({"scope": "guardrails-ai"}, {"type": "guardrails/guard/step/validator"}, {"is": ("plain", "guardrail")}),
     "langfuse's handler of langchain": (
         {"scope": "langfuse-sdk"},
         {"langfuse.observation.type": "generation", "langfuse.observation.model.parameters": '{"max_output_tokens": 7}', "langfuse.observation.usage_details":
