@@ -176,11 +176,13 @@ class _Batch:
         if len(clients) < 2:
             return
         failed = _numpy(s, "status")[clients] == _ERROR
-        response, model = (np.where(s.column(c).is_valid().to_numpy(), _codes_at(clients, s.column(c)), _ABSENT) for c in ("response_id", "model"))
+        response = np.where(s.column("response_id").is_valid().to_numpy(), _codes_at(clients, s.column("response_id")), _ABSENT)
+        model = np.full(len(response), _ABSENT, dtype=np.int64)
+        model[clients] = doubles.models(s.column("model").take(pa.array(clients)))
         told = doubles.Told(
             process=_codes_at(clients, s.column("service"), s.column("instance")), scope=self._tellers(clients),
-            tokens=(self.ints("input_tokens"), self.ints("output_tokens")), response=response, model=model, trace=self.trace, parent=self.parent,
-            parent_id=_numpy(s, "parent_id"), start=self.start, end=self.end)
+            tokens=(self.ints("input_tokens"), self.ints("output_tokens")), uncached=self._uncached(), response=response, model=model, trace=self.trace,
+            parent=self.parent, parent_id=_numpy(s, "parent_id"), start=self.start, end=self.end)
         again = doubles.repeats(clients, told)
         if len(again):
             self.role = self.role.copy()
@@ -194,6 +196,11 @@ class _Batch:
         if (np.diff(self.trace) < 0).any():
             self._sort()
         self.spans = doubles.share(self.spans, self.parent, self.role, self.start, self.end)
+
+    def _uncached(self) -> Ints:
+        """Input tokens without those that were cached (-1 untold), or as they are where they do not hold them."""
+        tokens, cached = self.ints("input_tokens"), self.ints("cached_tokens")
+        return np.where((cached > 0) & (cached <= tokens), tokens - cached, tokens)
 
     def _tellers(self, rows: Ints) -> Ints:
         """A code per instrumentation that tells of these rows: their scopes, and wrappers of a client that use a framework's scope (Langfuse's)."""

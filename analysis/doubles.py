@@ -43,12 +43,13 @@ MIN_OVERLAP_BY_ID = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the spans of a batch tell, a row each: process and scope they come from (codes), tokens (input, output; -1 untold), response id and model (codes,
-    -1 untold), the trace, the row of the parent (-1 if it is not here), its id, start and end."""
+    """What the spans of a batch tell, a row each: process and scope they come from (codes), tokens (input, output; -1 untold), input tokens without those that
+    came from a cache, response id and model (codes, -1 untold), the trace, the row of the parent (-1 if it is not here), its id, start and end."""
 
     process: Ints
     scope: Ints
     tokens: tuple[Ints, Ints]
+    uncached: Ints
     response: Ints
     model: Ints
     trace: Ints
@@ -58,13 +59,31 @@ class Told:
     end: Ints
 
 
+def models(names: pa.ChunkedArray) -> Ints:
+    """A code per name of a model (-1 where there is none), one for all that differ in whose it is and in the version of its interface alone: instrumentations
+    of Bedrock's client call one model `us.anthropic.claude-3-haiku-20240307-v1:0` and `claude-3-haiku-20240307`."""
+    told = names.combine_chunks().dictionary_encode()
+    plain = pc.replace_substring_regex(told.dictionary, r"^(?:.*/)?(?:[a-z]+\.)*|-v\d+(?::\d+)?$", "").dictionary_encode()
+    codes: Ints = plain.indices.take(told.indices).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
+
+
 # Two rows that may tell of one call. What is nested already comes first, then what counts the same, what is in one trace, what began and ended nearer (ns).
 Pair: TypeAlias = tuple[int, bool, int, int, int]
 
 
 def pairs_by_tokens(rows: Ints, told: Told) -> list[Pair]:
-    """Rows that may be one call: same process, two scopes, equal token counts, the shorter in the longer or near to it. Rows count their tokens or failed."""
-    order = _in_order(rows, told, *told.tokens)
+    """Rows that may be one call: same process, two scopes, equal token counts, the shorter in the longer or near to it. Rows count their tokens or failed.
+    Some leave cached tokens out and tell nothing of them (Bedrock in JavaScript): then the others' without them are equal."""
+    rows = _of_several_scopes(rows, told)
+    found = _by_counts(rows, told, told.tokens)
+    if (told.uncached[rows] != told.tokens[0][rows]).any():
+        found += _by_counts(rows, told, (told.uncached, told.tokens[1]))
+    return found
+
+
+def _by_counts(rows: Ints, told: Told, counts: tuple[Ints, Ints]) -> list[Pair]:
+    order = _in_order(rows, told, *counts)
 
     def fit(one: Ints, other: Ints) -> Bools:
         shared: Bools = (_overlap(one, other, told) >= MIN_OVERLAP) | _within(one, other, told) | _near(one, other, told)
@@ -72,14 +91,14 @@ def pairs_by_tokens(rows: Ints, told: Told) -> list[Pair]:
         shared &= (told.trace[one] == told.trace[other]) | (told.parent[one] < 0) | (told.parent[other] < 0)
         return shared
 
-    return [pair for one, other in _close(order, told.start[order] + MAX_APART_NS, told, fit, *told.tokens) for pair in _pairs(0, one, other, told)]
+    return [pair for one, other in _close(order, told.start[order] + MAX_APART_NS, told, fit, *counts) for pair in _pairs(0, one, other, told)]
 
 
 def pairs_by_time(rows: Ints, told: Told) -> list[Pair]:
     """Rows of one process and two scopes that may be one call of which one does not count the tokens (a stream whose usage nobody asked for): they began and
     ended together, or one is just around the other; and one is a trace's root, or what is above one is above both (LangChain's graphs leave a client their
     own parent)."""
-    order, untold = _in_order(rows, told), told.tokens[1] < 0
+    order, untold = _in_order(_of_several_scopes(rows, told), told), told.tokens[1] < 0
     if not untold[order].any():
         return []
 
@@ -108,12 +127,17 @@ def nested_pairs(rows: Ints, role: Ints, told: Told) -> list[Pair]:
     return list(_pairs(-1, outer[fits], inner[fits], told))
 
 
-def _in_order(rows: Ints, told: Told, *keys: Ints) -> Ints:
-    """The rows of processes whose calls come from more than one scope (seldom any), by process, `keys` and start."""
+def _of_several_scopes(rows: Ints, told: Told) -> Ints:
+    """The rows of processes whose calls come from more than one scope (seldom any)."""
     scopes_of = int(told.scope[rows].max(initial=0)) + 1
     pair = pc.unique(pa.array(told.process[rows] * scopes_of + told.scope[rows])).to_numpy()
     places, scopes = np.unique(pair // scopes_of, return_counts=True)
-    rows = rows[np.isin(told.process[rows], places[scopes > 1])]
+    several: Ints = rows[np.isin(told.process[rows], places[scopes > 1])]
+    return several
+
+
+def _in_order(rows: Ints, told: Told, *keys: Ints) -> Ints:
+    """The rows by process, `keys` and start."""
     order: Ints = rows[np.lexsort((told.start[rows], *(key[rows] for key in keys), told.process[rows]))]
     return order
 
@@ -198,7 +222,9 @@ def groups_of(by_id: list[list[int]], pairs: list[Pair], told: Told) -> list[lis
 
 def _agree(one: int, other: int, told: Told) -> bool:
     """Whether two scopes' rows contradict each other nowhere. Of a model, one may tell the alias that was asked for: where both count, the counts say more."""
-    told_apart = (told.response, *told.tokens) if min(told.tokens[1][one], told.tokens[1][other]) >= 0 else (told.response, told.model, *told.tokens)
+    inputs = told.uncached if told.tokens[0][one] != told.tokens[0][other] else told.tokens[0]
+    told_apart = (told.response, inputs, told.tokens[1]) if min(told.tokens[1][one], told.tokens[1][other]) >= 0 else (
+        told.response, told.model, inputs, told.tokens[1])
     return bool(told.scope[one] != told.scope[other]) and all(-1 in (of[one], of[other]) or of[one] == of[other] for of in told_apart)
 
 
@@ -337,7 +363,15 @@ def share(spans: pa.Table, parent: Ints, role: Ints, start: Ints, end: Ints) -> 
     # From the longest inwards and back: through all the spans that tell of one call.
     pairs = sorted(zip(above.tolist(), inner.tolist(), strict=True), key=lambda pair: (start[pair[1]] - end[pair[1]], start[pair[1]], pair[1]))
     both = [*pairs, *((row, outer) for outer, row in reversed(pairs))]
-    return _first_tokens(handed_on(spans, both), both, start, end)
+    return _first_tokens(handed_on(_whole_inputs(spans, both), both), both, start, end)
+
+
+def _whole_inputs(spans: pa.Table, pairs: list[tuple[int, int]]) -> pa.Table:
+    """The spans, where the second row of a pair has the first one's input tokens if it leaves out the cached ones, of which the first one tells."""
+    giver, taker = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    tokens, cached = (spans.column(name).fill_null(-1).to_numpy() for name in ("input_tokens", "cached_tokens"))
+    apart = (cached[taker] < 0) & (cached[giver] > 0) & (tokens[taker] >= 0) & (tokens[taker] + cached[giver] == tokens[giver])
+    return replaced(spans, "input_tokens", dict(zip(taker[apart].tolist(), tokens[giver[apart]].tolist(), strict=True)))
 
 
 def _failed_inside(spans: pa.Table, inner: Ints, above: Ints) -> pa.Table:

@@ -35,8 +35,10 @@ DIALECT = Dialect(
         Field("cache_write_tokens", "llm.token_count.prompt_details.cache_write", "int", rank=10),
         Field("total_tokens", "llm.token_count.total", "int", rank=10),
         Field("reasoning_tokens", "llm.token_count.completion_details.reasoning", "int", rank=10),
-        # OpenAI's and Gemini's, where their answers are what came out (Portkey, Google's ADK).
+        # OpenAI's and Gemini's, and Bedrock's, where their answers are what came out (Portkey, Google's ADK, JavaScript).
         Field("cached_tokens", "output.value", "int", rank=20, path=("usage", "prompt_tokens_details", "cached_tokens")),
+        Field("cached_tokens", "output.value", "int", rank=21, path=("usage", "cacheReadInputTokens")),
+        Field("cache_write_tokens", "output.value", "int", rank=21, path=("usage", "cacheWriteInputTokens")),
         Field("reasoning_tokens", "output.value", "int", rank=20, path=("usage", "completion_tokens_details", "reasoning_tokens")),
         *(Field(column, "output.value", "int", rank=20, path=("usage_metadata", f"{name}_token_count"))
           for column, name in (("cached_tokens", "cached_content"), ("reasoning_tokens", "thoughts"))),
@@ -93,6 +95,7 @@ DIALECT = Dialect(
     hints=(("ttft", "openinference-instrumentation-openai for Python beside the framework's, which tells it of streams (LangChain's, OpenAI-Agents' and those"
                     " for JavaScript record none); for Anthropic its SDK's own spans (from version 2 on) or opentelemetry-instrumentation-genai-anthropic"),
            ("response_id", "openinference-instrumentation-openai beside the framework's, or pass traceparent on to the engine")),
+    cached_apart=("@arizeai/openinference-instrumentation-bedrock",),
     # LangChain's cache of answers costs nothing.
     stored_answers=((("output.value", (*_MESSAGE[:-1], "usage_metadata", "total_cost"), 0),),),
     text_keys=("input.value", "output.value", "llm.prompt_template.template", "llm.prompt_template.variables", "llm.prompts"),

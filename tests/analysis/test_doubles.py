@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from analysis import doubles
 from tests.analysis.test_assemble import assembled, root
 from tests.collector.oracle_build import ERROR, MS, SERVER, Made, chat
 
@@ -306,3 +308,12 @@ def test_a_wrapper_of_a_client_in_a_frameworks_scope_tells_of_the_frameworks_cal
     wrapper = replace(twin(5, 110, 790, scope="langfuse-sdk"), name="OpenAI-generation")
     assert counted(root(1000), handler, wrapper) == (1, 1)
     assert counted(root(1000), handler, replace(wrapper, name="ChatOpenAI")) == (2, 2)
+
+
+def test_a_model_is_one_whose_ever_it_is_and_by_whatever_version_of_its_interface() -> None:
+    names = ["us.anthropic.claude-3-haiku-20240307-v1:0", "claude-3-haiku-20240307", "openai/gpt-4.1", "gpt-4.1", "gpt-4.1-mini", "qwen2.5", None]
+    one, again, other, bare, mini, qwen, none = doubles.models(pa.chunked_array([names])).tolist()
+    assert one == again
+    assert other == bare
+    assert len({one, other, mini, qwen, none}) == 5
+    assert none == -1
