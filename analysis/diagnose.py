@@ -625,14 +625,17 @@ def _worse(facts: _Facts) -> bool:
     Without an onset, all of the window: who asks about the minutes behind a change finds none in them."""
     if facts.base is None:
         return False
-    since = facts.during
-    slow, n = int((facts.breaching & since).sum()), int(since.sum())
+    since = facts.ok["start_us"].to_numpy() >= to_us(facts.onset or _EPOCH)
     before = _over_before(facts, facts.base)
-    if slow < MIN_BREACHING or n < max(min_n(facts.slo.percentile), MIN_SINCE * len(since)) or _since_onset(facts).seconds < MIN_SINCE_S:
+    usual = max(wilson(int(before.sum()), len(before), Z_ONE_SIDED)[1], WORSE_PART * (1.0 - facts.slo.goodput_target))
+    if _since_onset(facts).seconds < MIN_SINCE_S:
         return False
-    least = wilson(slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0]
-    usual = wilson(int(before.sum()), len(before), Z_ONE_SIDED)[1]
-    return least > max(usual, WORSE_PART * (1.0 - facts.slo.goodput_target))
+    for some in (since, facts.during):  # while it lasted, where it is over
+        slow, n = int((facts.breaching & some).sum()), int(some.sum())
+        enough = slow >= MIN_BREACHING and n >= max(min_n(facts.slo.percentile), MIN_SINCE * len(some))
+        if enough and wilson(slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0] > usual:
+            return True
+    return False
 
 
 def _over_before(facts: _Facts, base: pl.DataFrame) -> BoolArray:

@@ -14,6 +14,7 @@ from analysis.overlap import Flow
 
 # Capacity that fell below this part of what it was is a change of the engine, not of the traffic; own default.
 SHRUNK: Final = 0.85
+OWN_FIGURE: Final = "the engine's own figure"
 # Tokens held are averaged this far around a sample; samples on either side, and usage from which it can be divided by; own defaults.
 AROUND_S: Final = 10.0
 LEAST_SAMPLES: Final = 3
@@ -67,7 +68,7 @@ def capacity_ratio(case: Case) -> tuple[float | None, str]:
     """
     told = case.gauge("kv_capacity", before=True), case.gauge("kv_capacity")
     if len(told[0]) and len(told[1]):
-        return float(np.median(told[1]) / np.median(told[0])), "the engine's own figure"
+        return float(np.median(told[1]) / np.median(told[0])), OWN_FIGURE
     sides = [calls for calls in (case.calls_before, case.calls) if calls is not None]
     usage, preempted = _series(case, "kv_cache_usage"), _series(case, "preemptions").filter(pl.col("value") > 0)
     if usage.is_empty() or case.calls_before is None:

@@ -36,7 +36,7 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import hit_ratio
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.kv import SHRUNK, Pressure, pressure
+from analysis.kv import OWN_FIGURE, SHRUNK, Pressure, pressure
 from analysis.prefill import spread
 
 RULE: Final = "kv_pressure"
@@ -60,6 +60,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     grown = case.demand
     # A cache that became too small shows first in what it no longer keeps: prompts are computed again before anything is preempted.
     full = rose >= MIN_PREEMPTED and (found.usage >= KV_FULL or shrunk)
+    # Where answers are short beside prompts, who finds no room waits for it, and nobody is preempted.
+    full = full or (shrunk and found.capacity_source == OWN_FIGURE and found.usage >= KV_FULL > (found.usage_before or 0.0))
     if not full and not (shrunk and grown is not None and grown.lost_ratio >= MIN_LOST):
         return RuledOut(what=RULE, figure=f"KV usage P95 is {say_ratio(found.usage)}, {found.preempted:.2f} preemptions a request")
     if grown is not None and grown.growth >= GREW and not shrunk:
@@ -84,7 +86,8 @@ def _diagnosis(case: Case, found: Pressure, claims: dict[str, float], shrunk: bo
     saved = sum(np.minimum(case.spent(name), ms) for name, ms in claims.items())
     smaller = f"; its capacity is {say_ratio(found.capacity_ratio)} of what it was" if shrunk and found.capacity_ratio is not None else ""
     again = f"; {say_ratio(lost)} more input is computed because the cache lost it" if lost >= MIN_LOST else ""
-    suffers = "and running requests are preempted" if found.preempted >= MIN_PREEMPTED else "and prompts fall out of it"
+    suffers = "and running requests are preempted" if found.preempted >= MIN_PREEMPTED else (
+        "and prompts fall out of it" if lost >= MIN_LOST else "and requests wait for room in it")
     fix = bound_fix(
         case, "kv", "Give the KV cache more room",
         "vLLM: --gpu-memory-utilization 0.95, --kv-cache-dtype fp8, a lower --max-model-len or --max-num-seqs; SGLang: --mem-fraction-static; "

@@ -33,6 +33,7 @@ from analysis.case import ENGINE_STAGES, Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
 from analysis.fleet import MIN_ENGINES, Replica, replicas, share_on
+from analysis.rules.cold_start import log_pace
 
 RULE: Final = "straggler_replica"
 MIN_Z: Final = 4.0
@@ -54,11 +55,23 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if load > MORE_LOAD and slower < load:
         return RuledOut(what=RULE, figure=f"{printable(worst.name)} takes {slower:.2f} times its peers' time, but has {load:.2f} times an even load")
     on_slow, on_all = share_on(case.slow_calls, worst.name), share_on(case.calls, worst.name)
-    part = max(0.0, (on_slow - on_all) / (1.0 - on_all)) if on_all < 1.0 else 0.0
+    lost = _lost_on(case, worst.name)
+    part = max(0.0, (max(on_slow, lost) - on_all) / (1.0 - on_all)) if on_all < 1.0 else 0.0
     claims = {stage: part * case.excess_ms(stage) for stage in ENGINE_STAGES}
     if not enough(case, claims):
         return None
     return too_few_breaches(case) or _diagnosis(case, worst, slower, z, on_slow, on_all, claims, now)
+
+
+def _lost_on(case: Case, name: str) -> float:
+    """Return the share of the time of slow requests' calls beyond what their tokens usually take that went by on one replica.
+
+    An agent that makes several calls meets a slow replica in one of them: the others, quick as ever, say nothing of it.
+    """
+    slow = case.calls.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy()
+    beyond = np.where(slow, np.nan_to_num(case.calls.of("e2e_ms") * np.maximum(0.0, 1.0 - np.exp(-log_pace(case.calls)))), 0.0)
+    mine = (case.calls.frame["engine_instance"] == name).fill_null(value=False).to_numpy()
+    return float(beyond[mine].sum() / beyond.sum()) if beyond.sum() > 0.0 else 0.0
 
 
 def _slowest(now: list[Replica], before: dict[str, Replica]) -> tuple[Replica, float, float]:

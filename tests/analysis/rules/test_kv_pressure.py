@@ -55,6 +55,13 @@ def test_fires_on_a_smaller_cache_that_loses_prompts_before_it_preempts() -> Non
     assert (kept.verdict.cause, of(kept, "kv_pressure")) == ("prefix_cache_lost", None)
 
 
+@pytest.mark.parametrize(("capacity", "fires"), [(20_000.0, True), (40_000.0, False)])
+def test_who_finds_no_room_in_a_smaller_cache_waits_and_nobody_is_preempted(capacity: float, fires: bool) -> None:
+    found = run(waiting(), slo=E2E, gauges=gauges((0.6, 0.97), (0.0, 0.0), (40_000.0, capacity)))
+    assert (of(found, "kv_pressure") is not None) is fires
+    assert ("requests wait for room in it" in found.verdict.sentence) is fires
+
+
 def test_silent_when_more_requests_filled_the_cache() -> None:
     start = np.r_[np.arange(300), 300.0 + np.arange(300) / 3.0]
     found = run(waiting(start), slo=E2E, gauges=gauges((0.5, 0.99), (0.0, 0.6), (40_000.0, 40_000.0)))

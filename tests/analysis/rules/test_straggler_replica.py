@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from analysis.slo import Slo
+from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.fleet import LATE, N, fleet
 
@@ -29,6 +31,23 @@ def test_who_waits_before_a_slow_replica_waits_for_its_work() -> None:
     frame, calls = fleet(REPLICA, queue_ms=np.where(slow, 9_000.0, 5.0), token_ms=np.where(slow, 40.0, 10.0))
     found = run(frame, calls=[calls], slo=E2E)
     assert (found.verdict.stage, found.verdict.cause) == ("decode", "straggler_replica")
+
+
+def test_an_agent_that_calls_a_slow_replica_among_quick_ones_lost_its_time_there() -> None:
+    """Three calls a request, to three of four replicas in turn; since the onset those to one of them wait 4 s and take three times as long."""
+    n = np.arange(N)
+    engines = [(n + k) % 4 for k in range(3)]
+    slow = [LATE & (engine == 2) for engine in engines]
+    waits, writes = [np.where(one, 4_000.0, 5.0) for one in slow], [np.where(one, 3_000.0, 1_000.0) for one in slow]
+    frame = requests(N, queue_ms=sum(waits), prefill_ms=300.0, decode_ms=sum(writes), output_tokens=300, input_tokens=1_500, llm_calls=3)
+    calls = [calls_of(
+        frame, engine_instance=[f"gpu-{k}" for k in engines[i]], span_id=list(range(10_000 * i + 1, 10_000 * i + N + 1)), queue_ms=waits[i], prefill_ms=100.0,
+        decode_ms=writes[i], duration_ms=waits[i] + writes[i] + 100.0, ttft_ms=waits[i] + 100.0, output_tokens=100, input_tokens=500) for i in range(3)]
+    found = run(frame, calls=calls, slo=Slo(e2e_ms=5_000.0))
+    finding = the(found, "straggler_replica")
+    assert (found.verdict.cause, finding.evidence["instance"]) == ("straggler_replica", "gpu-2")
+    assert finding.evidence["share_of_slow"] == pytest.approx(1 / 3, abs=0.02)
+    assert finding.evidence["share_of_excess"] == pytest.approx(1.0, abs=0.05)
 
 
 def test_silent_when_all_replicas_became_slower() -> None:
