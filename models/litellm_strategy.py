@@ -67,17 +67,24 @@ class LengthRouting(CustomRoutingStrategyBase):  # type: ignore[misc, unused-ign
 def _row(model: str, messages: Any, given: dict[str, Any]) -> dict[str, Any]:
     """Return what is known of a request before it is sent; `metadata.route` and `metadata.session` name these."""
     metadata = given.get("metadata") or {}
-    texts = [str(one.get("content") or "") for one in messages or [] if isinstance(one, dict)]
+    texts = [_text(one.get("content")) for one in messages or [] if isinstance(one, dict)]
     row = {
         "model": model,
         "route": metadata.get("route"),
         "session": metadata.get("session"),
         "input_tokens": sum(map(len, texts)) // _CHARACTERS_PER_TOKEN,
-        "max_tokens": given.get("max_tokens"),
+        "max_tokens": given.get("max_tokens") or given.get("max_completion_tokens"),
         "temperature": given.get("temperature"),
         "stream": given.get("stream"),
     }
     return row | ({"prompt": texts[-1]} if texts else {})
+
+
+def _text(content: Any) -> str:
+    """Return the text of a message; of one in parts, without images and files, whose bytes are no words."""
+    if isinstance(content, list):
+        return "\n".join(one["text"] for one in content if isinstance(one, dict) and isinstance(one.get("text"), str))
+    return str(content or "")
 
 
 class _Finished(CustomLogger):  # type: ignore[misc, unused-ignore]

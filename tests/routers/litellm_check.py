@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import litellm
 
-from models.litellm_strategy import LengthRouting
+from models.litellm_strategy import LengthRouting, _row
 
 # What the backends generate, by the route that the test names in the prompt.
 LENGTHS = {"long": 400, "short": 20}
@@ -92,7 +92,16 @@ async def check(artifact: Path) -> list[str]:
         wrong.append("the predictor was not told what the requests generated")
     for server in servers:
         server.shutdown()
-    return wrong
+    return wrong + check_rows()
+
+
+def check_rows() -> list[str]:
+    """Return what is wrong with what the predictor is told of a request."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 1_000_000}}
+    parts = [{"role": "system", "content": None}, {"role": "user", "content": [image, {"type": "text", "text": "what is this"}]}]
+    row = _row("chat", parts, {"max_completion_tokens": 99})
+    told = {name: row[name] for name in ("input_tokens", "max_tokens", "prompt")}
+    return [] if told == {"input_tokens": 3, "max_tokens": 99, "prompt": "what is this"} else [f"a message with an image is told as {str(told)[:200]}"]
 
 
 if __name__ == "__main__":
