@@ -757,12 +757,18 @@ def _without_prose(words: pa.Array) -> pa.Array:
 
 
 def _failed(raw: RawSpans, grouped: Grouped, status: Any) -> Any:
-    """The status with an error wherever an attribute says that the span failed (Langfuse's level), or an exception of a sender that cannot (LangSmith)."""
+    """The status with an error wherever an attribute says that the span failed (Langfuse's level), or an exception of a sender that cannot (LangSmith), and
+    without the one that was put on what answered beside what failed (OpenInference's processor for the Vercel AI SDK)."""
     dialects = stages.dialects()
     telling = np.array([(of := stages.dialect_of_scope(s.scope_name)) >= 0 and dialects[of].exceptions_fail for s in raw.sources], dtype=bool)
     if telling.any():
         raised = raw.events.owner[_named(raw.events.name, ["exception"])]
         status[raised[telling[raw.source[raised]]]] = _ERROR
+    answered = [at for dialect in dialects for key in dialect.answers if (at := grouped.positions(key)) is not None]
+    if answered:
+        rows = np.concatenate([grouped.owner[at] for at in answered])
+        rows = rows[status[rows] == _ERROR]
+        status[rows[~np.isin(rows, raw.events.owner[_named(raw.events.name, ["exception"])])]] = 0
     for dialect in dialects:
         for key, values in dialect.failures:
             at = grouped.positions(key)

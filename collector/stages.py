@@ -143,7 +143,8 @@ def fold(key: str) -> str:
 def _spelled() -> dict[str, str]:
     """Spelling -> known attribute key; a key is its own spelling before it is another's."""
     keys = [f.key for d in dialects() for f in d.fields] + [m.key for d in dialects() for m in d.marks]
-    keys += [key for d in dialects() for key, _ in d.failures] + [key for d in dialects() for stored in d.stored_answers for key, *_ in stored]
+    keys += [key for d in dialects() for key in (*d.answers, *(key for key, _ in d.failures))]
+    keys += [key for d in dialects() for stored in d.stored_answers for key, *_ in stored]
     out = {fold(key): key for key in reversed([*keys, *_VALUE_KEYS, *_NETWORK_KEYS])}
     return out | {key: key for key in keys}
 

@@ -111,9 +111,9 @@ class Dialect:
     it) is this dialect's, whatever its keys say. A span event named in `chunk_events` is one chunk of a stream (`*` at the end stands for the
     rest of the name), one in `attempt_events` an attempt's start, from the last of which on an attribute counts the first token; an attribute in `failures`
     with one of its values (the first of an array) says that the span failed, whatever its status, and so does an exception of a span under `scopes` if
-    `exceptions_fail`. Attributes that hold all that one of `stored_answers` lists (a value at a path of the key's document, or the text itself at none;
-    None: any but an empty one, ...: nothing) say that a model call's answer came out of a cache of answers. `hints` says, per canonical column that senders
-    of this dialect may leave out, what to switch on.
+    `exceptions_fail`. A span with one of `answers` has not failed, whatever its status, if it holds no exception. Attributes that hold all that one of
+    `stored_answers` lists (a value at a path of the key's document, or the text itself at none; None: any but an empty one, ...: nothing) say that a model
+    call's answer came out of a cache of answers. `hints` says, per canonical column that senders of this dialect may leave out, what to switch on.
     Under the scopes of `cached_apart` input tokens leave out the cached ones.
     Spans with a (scope, name) in `wrappers` come from an instrumentation of a client that shares its scope with a framework's; spans under the scopes of
     `names_tasks` that end in `.task` are named after the task's description."""
@@ -130,6 +130,7 @@ class Dialect:
     event_fields: tuple[EventField, ...] = ()
     failures: tuple[tuple[str, frozenset[str]], ...] = ()
     exceptions_fail: bool = False
+    answers: tuple[str, ...] = ()
     stored_answers: tuple[tuple[tuple[str, tuple[str, ...], object], ...], ...] = ()
     hints: tuple[tuple[str, str], ...] = ()
     text_keys: tuple[str, ...] = ()

@@ -50,6 +50,8 @@ DIALECT = Dialect(
              frozenset({"ai.embed", "ai.embed.doEmbed", "ai.embedMany", "ai.embedMany.doEmbed", "ai.rerank", "ai.rerank.doRerank"})),
     ),
     first_token_events=("ai.stream.firstChunk",),
+    answers=("ai.response.finishReason",),
+    failures=(("ai.response.finishReason", frozenset({"error"})),),
     event_fields=(EventField("ttft_ns", "ai.stream.firstChunk", "ai.response.msToFirstChunk", "millis"),),
     hints=(
         ("session", "experimental_telemetry: { metadata: { sessionId } }"), ("tenant", "experimental_telemetry: { metadata: { tenant } }"),
