@@ -131,7 +131,7 @@ def from_llm_calls(calls: pl.DataFrame | pa.Table, prompts: pl.DataFrame | None 
     `prompts` is the export of that name: what was measured of the prompts of some spans. A span with several has each message under a key of its
     own; the last one is what was asked.
 
-    Calls without an output token count, failed calls among them, teach nothing about length and are left out.
+    Failed calls teach nothing about length and are left out.
 
     Raises:
         SourceError: the table lacks start, input_tokens or output_tokens.
@@ -147,7 +147,7 @@ def from_llm_calls(calls: pl.DataFrame | pa.Table, prompts: pl.DataFrame | None 
 def from_table(table: pl.DataFrame, origin: str) -> pl.DataFrame:
     """Return `table`, in any layout of `LAYOUTS`, in the columns `COLUMNS`; `origin` names it in errors.
 
-    Rows of failed calls (`error` set) and rows without a time or output tokens are left out.
+    Rows of failed calls (`error` set) are left out; those without a time or output tokens by `models.dataset`, which counts them.
 
     Raises:
         SourceError: no layout fits, an unknown column looks like a misspelt one, or a value does not fit its column.
@@ -162,7 +162,7 @@ def from_table(table: pl.DataFrame, origin: str) -> pl.DataFrame:
     present = set(table.columns)
     table = table.rename({old: new for old, new in layout.renamed.items() if old in present and new not in present})
     table = _units(layout, table)
-    return _cast(table, origin).filter(pl.col("time").is_not_null() & pl.col("output_tokens").is_not_null())
+    return _cast(table, origin)
 
 
 def _recognise(columns: Sequence[str], origin: str) -> Layout:

@@ -76,6 +76,13 @@ def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:
     assert first == second
 
 
+def test_requests_of_a_file_without_an_output_count_as_left_out(tmp_path: Path) -> None:
+    odd = synthetic.trace().with_row_index("row").with_columns(output_tokens=pl.when(pl.col("row") % 3 > 0).then("output_tokens")).drop("row")
+    odd.write_parquet(tmp_path / "r.parquet")
+    report = train_to_folder(load_traces([(tmp_path / "r.parquet", None)]), tmp_path / "a", settings=SETTINGS)
+    assert (report.rows["left out"], sum(report.rows.values())) == (500, 1_500)
+
+
 def test_the_report_prints_no_escape_sequences_of_a_route(small_report: TrainReport) -> None:
     (first, *others) = small_report.test.routes
     named = replace(small_report, test=replace(small_report.test, routes=(replace(first, route="a\n\x1b[31mb"), *others)))
