@@ -72,7 +72,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case, RULE, "network", claims,
         Action(
             "platform", f"Route calls{f' from {here}' if here else ''} back to the former region.",
-            f"Route {f'to {there}' if there else 'as now'} again.", _fix(case, here, usual)),
+            f"Route {f'to {there}' if there else 'as now'} again.", _fix(case, here, usual, gaps.before_ms if gaps else None)),
         headline=f"{said}, and the network takes {say_ms(now)} of a slow request, {say_ms(usual)} of a {case.tail.reference} one"
         + ("" if pair else "; cloud.region is not recorded on both sides"),
         because=said,
@@ -82,12 +82,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         weight=0.97 if pair is not None else 0.85)
 
 
-def _fix(case: Case, here: str | None, usual_ms: float) -> Fix:
+def _fix(case: Case, here: str | None, usual_ms: float, way_ms: float | None) -> Fix:
+    calls = np.maximum(case.reference["llm_calls"].fill_null(1).to_numpy().mean(), 1.0)
     return bound_fix(
         case, "co_location", f"Call a deployment in {here or 'the region of the callers'}",
         f"Route {here or 'the callers'} to a deployment of {'its' if here else 'their'} own region (a changed route, DNS entry or VPN is a detour as well); "
         "until then keep connections open, so that the distance is paid once per call.",
-        "the network takes what it took before", np.maximum(case.spent("network") - usual_ms, 0.0))
+        "the network takes what it took before", np.maximum(case.spent("network") - usual_ms, 0.0),
+        parameters={"network_ms": round(float(usual_ms / calls if way_ms is None else max(way_ms, 0.0)), 3)})
 
 
 def _recorded(tree: Tree) -> bool:

@@ -54,7 +54,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         case, "response_cache", "Cache answers to equal questions",
         "An exact cache keyed by model, prompt and parameters with a lifetime that fits the data; a semantic cache (similarity above 0.95) finds more and "
         "must be tested for wrong hits.",
-        f"a hit takes {HIT_MS:.0f} ms and its answer is still right", np.where(hit, np.maximum(np.minimum(saved, case.values) - HIT_MS, 0.0), 0.0))
+        f"a hit takes {HIT_MS:.0f} ms and its answer is still right", np.where(hit, np.maximum(np.minimum(saved, case.values) - HIT_MS, 0.0), 0.0),
+        parameters={"hit_ratio": round(float(hit.mean()), 3), "hit_ms": HIT_MS})
     return named(
         case, RULE, "post", {}, Action("app", fix.title, "Empty the cache.", fix),
         headline=f"{say_ratio(share)} of the model calls repeat a prompt of this window", because="equal prompts are answered again",

@@ -82,7 +82,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         f"Time out the first token at {say_ms(2.0 * limit)} and send the call to a second provider or region; ask for reserved capacity; respect "
         "Retry-After. The P99 to plan for is that timeout plus the second provider's.",
         "the second provider's first token comes as the first one's did before", np.maximum(case.spent(stage) - limit, 0.0),
-        cost={"failed_over_ratio": float((case.spent(stage) > 2.0 * limit).mean())})
+        cost={"failed_over_ratio": float((case.spent(stage) > 2.0 * limit).mean())}, parameters={"after_ms": round(2.0 * limit, 3)})
     return named(
         case, RULE, stage, claims,
         Action("provider", "Route part of the traffic to another provider, region or model deployment.", "Route back when first tokens come as before.", fix),

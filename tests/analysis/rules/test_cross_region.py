@@ -2,6 +2,7 @@
 
 import numpy as np
 import polars as pl
+import pytest
 
 from tests.analysis.builders import calls_of, requests, spans_of
 from tests.analysis.rules.cases import E2E, causes, of, run, the
@@ -23,6 +24,9 @@ def test_fires_with_both_regions() -> None:
     finding = the(found, "cross_region")
     assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("network", "cross_region", ["cross_region"])
     assert (finding.evidence["region"], finding.evidence["peer_region"]) == ("eu-west-1", "us-east-1")
+    assert finding.fix is not None
+    # As the network took before, a call.
+    assert finding.fix.parameters == {"network_ms": pytest.approx(finding.evidence["network_ms_reference"], abs=1e-3)}
 
 
 def test_silent_without_regions_or_where_they_always_differed() -> None:
@@ -46,3 +50,5 @@ def test_without_regions_a_constant_gap_is_distance_and_a_varying_one_or_one_reg
         if finding is not None:
             assert found.verdict.cause == "cross_region"
             assert (finding.evidence["region"], finding.evidence["gap_ms_now"]) == (None, 2_000.0)
+            assert finding.fix is not None
+            assert finding.fix.parameters == {"network_ms": 5.0}

@@ -22,6 +22,8 @@ def test_listed_with_the_repeated_share() -> None:
     assert found.verdict.cause != "no_response_cache"
     # 100 distinct prompts of 400.
     assert (finding.evidence["repeated_ratio"], finding.evidence["distinct"]) == (pytest.approx(0.75), 100)
+    assert finding.fix is not None
+    assert finding.fix.parameters == {"hit_ratio": 0.75, "hit_ms": 50.0}
 
 
 def test_silent_on_distinct_prompts() -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from analysis.finding import say_ms
 from analysis.slo import Slo
 from tests.analysis.rules.cases import causes, of, run, the
 from tests.analysis.rules.hosted import LATE, N, hosted
@@ -20,6 +21,9 @@ def test_fires_on_first_tokens_that_are_late_for_minutes() -> None:
     assert finding.evidence["dispersion"] > 5.0
     assert finding.evidence["share_of_excess"] > 0.8
     assert found.verdict.owner == "provider"
+    assert finding.fix is not None
+    assert set(finding.fix.parameters) == {"after_ms"}
+    assert f"Time out the first token at {say_ms(float(finding.fix.parameters['after_ms']))}" in finding.fix.detail
 
 
 def test_silent_when_the_prompts_are_longer() -> None:

@@ -30,6 +30,8 @@ def test_fires_on_longer_thought_with_exact_numbers(stage: str) -> None:
     assert finding.fix is not None
     assert finding.fix.predicted is not None
     assert finding.fix.predicted.after == pytest.approx(1_620.0, abs=10.0)
+    # What is left of all thought where none takes more than 100 tokens.
+    assert finding.fix.parameters == {"factor": pytest.approx(100.0 / (100.0 + 400.0 * SLOW.mean()), abs=1e-3)}
 
 
 def test_who_waits_for_the_engine_that_others_keep_thinking_on_need_not_think_more_himself() -> None:

@@ -31,6 +31,7 @@ def test_fires_with_sum_less_longest() -> None:
     assert finding.fix is not None
     assert finding.fix.predicted is not None
     assert finding.fix.predicted.after == pytest.approx(EACH_MS + 600.0)
+    assert finding.fix.parameters == {"stage": "retrieval"}
 
 
 def test_silent_when_they_ran_in_a_row_before() -> None:
