@@ -28,7 +28,7 @@ SLOWER: Final = 1.1
 
 class OwnLoad(NamedTuple):
     """Medians now over before of the time per token, of the first token and, where nobody saw that, of the whole call (at equal length): of all calls, and of
-    those at equal load (None unknown)."""
+    those at equal load (None unknown). `crowded` is the share of slow requests' calls that began among more calls than all but a twentieth did before."""
 
     pace: float
     pace_equal: float | None
@@ -36,6 +36,7 @@ class OwnLoad(NamedTuple):
     first_equal: float | None
     whole: float = 1.0
     whole_equal: float | None = None
+    crowded: float = 0.0
 
     @property
     def paced(self) -> bool:
@@ -61,7 +62,13 @@ def own_load(case: Case) -> OwnLoad | None:
     paces = [_pairs(side, side.running, np.where(side.of("output_tokens") >= MIN_TOKENS, side.token_ms, np.nan)) for side in sides]
     firsts = [_pairs(side, side.in_flight, side.of("ttft_ms")) for side in sides]
     wholes = _wholes(*sides)
-    return OwnLoad(_ratio(paces), at_equal_load(paces), _ratio(firsts), at_equal_load(firsts), _ratio(wholes), at_equal_load(wholes))
+    return OwnLoad(
+        _ratio(paces), at_equal_load(paces), _ratio(firsts), at_equal_load(firsts), _ratio(wholes), at_equal_load(wholes), _crowded(case, case.calls_before))
+
+
+def _crowded(case: Case, before: Calls) -> float:
+    slow = case.calls.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy()
+    return float((case.calls.in_flight[slow] > np.percentile(before.in_flight, 95.0)).mean()) if slow.any() and len(before) else 0.0
 
 
 def _wholes(before: Calls, now: Calls) -> list[tuple[FloatArray, FloatArray]]:

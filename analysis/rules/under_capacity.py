@@ -78,6 +78,8 @@ MIN_ARRIVAL_RISE: Final = 1.2
 # Seen from a client: a first token or a token that takes so many times as long at equal load is held up by something else than one's own load; own default,
 # above what longer prompts alone do to first tokens.
 MUCH_SLOWER: Final = 2.0
+# Seen from a client: where most slow calls began in such a crowd, the crowd held them up, though most calls, made at other moments, are as quick as ever.
+CROWDED: Final = 0.5
 # KV usage (0..1) from which blocks are the limit: common alert level, a prior that is not learned on this engine.
 KV_FULL: Final = 0.9
 # Capacity kept free, share 0..1: published advice is 20-30 %.
@@ -221,8 +223,8 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
     other = _not_more_requests(case, found)
     if other is not None:
         return other
-    added = {"first_token": case.excess_ms("first_token") if load.waits and load.first >= SLOWER else 0.0,
-             "generation": case.excess_ms("generation") if load.answers and load.whole >= SLOWER else 0.0,
+    added = {"first_token": case.excess_ms("first_token") if load.waits and (load.first >= SLOWER or load.crowded >= CROWDED) else 0.0,
+             "generation": case.excess_ms("generation") if load.answers and (load.whole >= SLOWER or load.crowded >= CROWDED) else 0.0,
              "decode": _shared(case) * parts["speed"] if parts is not None and load.paced and load.pace >= SLOWER else 0.0}
     claims = {stage: found.arrivals * ms for stage, ms in added.items()}
     said = f"requests come {found.arrivals_ratio:.2f} times as often as before"

@@ -14,23 +14,27 @@ from tests.analysis.rules.cases import E2E, causes, of, run, the
 BEFORE, NOW = np.tile(np.arange(2, 10), 25), np.tile(np.arange(6, 16), 20)
 
 
-def groups(*, more: bool, token_ms: float = 4.0, first_ms: float = 50.0, apart_s: float = 0.0, host: float = 1.0, seen: bool = True) -> pl.DataFrame:
+def groups(*, more: bool, token_ms: float = 4.0, first_ms: float = 50.0, apart_s: float = 0.0, host: float = 1.0, seen: bool = True,
+           queue_ms: float = 0.0) -> pl.DataFrame:
     """Each token takes 2 ms for each call of its group, and since the onset `token_ms` / 4 times as long; groups are larger where `more` come.
 
     A first token takes 50 ms, and `first_ms` since the onset. Calls of a group begin `apart_s` apart: each meets those before it.
     Since the onset a slow host takes every eighth call, and `host` times as long for a token. Answers have 100 tokens, or 50 to 150 and no
-    first token that was `seen`.
+    first token that was `seen`. Who comes behind twelve others of its group waits `queue_ms` for each of them beyond those.
     """
     sizes = np.r_[BEFORE, NOW if more else BEFORE]
     group = np.repeat(np.arange(len(sizes)), sizes)
     pace = np.repeat(2.0 * sizes, sizes) * np.where(group >= len(BEFORE), token_ms / 4.0, 1.0)
     pace *= np.where((group >= len(BEFORE)) & (np.arange(len(group)) % 8 == 0), host, 1.0)
-    decode, first = 99.0 * pace, np.where(group >= len(BEFORE), first_ms, 50.0)
-    start = group * 4.0 + np.concatenate([np.arange(size) for size in sizes]) * apart_s
+    place = np.concatenate([np.arange(size) for size in sizes])
+    decode, first = 99.0 * pace, np.where(group >= len(BEFORE), first_ms, 50.0) + queue_ms * np.maximum(place - 11, 0)
+    start = group * 4.0 + place * apart_s
     if not seen:
         tokens = 50 + np.arange(len(group)) * 37 % 101
         return requests(len(group), start_s=start, generation_ms=first + (tokens - 1) * pace, input_tokens=200, output_tokens=tokens)
-    return requests(len(group), start_s=start, first_token_ms=first, decode_ms=decode, ttft_ms=first, tpot_ms=pace, input_tokens=200, output_tokens=100)
+    return requests(
+        len(group), start_s=start, first_token_ms=first, ttft_first_token_ms=first, decode_ms=decode, ttft_ms=first, tpot_ms=pace, input_tokens=200,
+        output_tokens=100)
 
 
 def test_more_calls_of_ones_own_fill_a_far_side_that_is_as_fast_as_ever_at_equal_load() -> None:
@@ -52,6 +56,16 @@ def test_a_far_side_that_is_slower_at_equal_load_is_not_filled_by_its_caller() -
 def test_a_far_side_whose_first_tokens_are_far_later_at_equal_load_is_not_as_fast_as_ever() -> None:
     assert causes(run(groups(more=True, first_ms=75.0, apart_s=1e-3), slo=E2E)) == ["under_capacity"]
     assert "under_capacity" not in causes(run(groups(more=True, first_ms=250.0, apart_s=1e-3), slo=E2E))
+
+
+def test_a_crowd_in_which_few_wait_leaves_most_calls_as_quick_as_ever() -> None:
+    """Of 105 calls six come behind twelve others and more, as none did before: the median does not move."""
+    found = run(groups(more=True, apart_s=1e-3, queue_ms=400.0), slo=Slo(ttft_ms=300.0))
+    finding = the(found, "under_capacity")
+    assert (found.verdict.stage, found.verdict.cause) == ("first_token", "under_capacity")
+    assert finding.evidence["first"] == pytest.approx(1.0, abs=0.05)
+    assert finding.evidence["crowded"] == pytest.approx(1.0, abs=0.02)
+    assert of(found, "provider_queueing") is None
 
 
 def test_a_slow_host_is_no_load_that_all_who_are_there_would_feel() -> None:
