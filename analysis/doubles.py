@@ -32,7 +32,7 @@ CLOCK_STEP_NS = 2_000_000
 MOMENT_NS = 1_000_000
 # Of two processes' clocks: 5 % of what is compared, and this.
 CLOCK_SLACK_NS = 5_000_000
-_SERVER, _ERROR = 2, 2
+_SERVER, _CLIENT, _ERROR = 2, 3, 2
 _BETWEEN = 6  # spans between a client's call and what its gateway tells of it: HTTP's and the server's, which two instrumentations may tell of
 _MAX_DEPTH = 10_000  # chains of parents are cut here, against cycles
 # Calls that begin after one with equal token counts, among which its double is looked for: of more at once nothing tells whose it is.
@@ -363,7 +363,7 @@ def share(spans: pa.Table, parent: Ints, role: Ints, start: Ints, end: Ints) -> 
     # From the longest inwards and back: through all the spans that tell of one call.
     pairs = sorted(zip(above.tolist(), inner.tolist(), strict=True), key=lambda pair: (start[pair[1]] - end[pair[1]], start[pair[1]], pair[1]))
     both = [*pairs, *((row, outer) for outer, row in reversed(pairs))]
-    return _first_tokens(handed_on(_whole_inputs(spans, both), both), both, start, end)
+    return _first_tokens(handed_on(_whole_inputs(spans, both), both), spans.column("streaming"), both, start, end)
 
 
 def _whole_inputs(spans: pa.Table, pairs: list[tuple[int, int]]) -> pa.Table:
@@ -403,18 +403,21 @@ def _filled(spans: pa.Table, name: str, pairs: list[tuple[int, int]]) -> pa.Tabl
     return replaced(spans, name, told)
 
 
-def _first_tokens(spans: pa.Table, pairs: list[tuple[int, int]], start: Ints, end: Ints) -> pa.Table:
-    """As `_filled`, for the moment of the first token: it runs from each span's own start, and lies within both."""
+def _first_tokens(spans: pa.Table, streaming: pa.ChunkedArray, pairs: list[tuple[int, int]], start: Ints, end: Ints) -> pa.Table:
+    """As `_filled`, for the moment of the first token: it runs from each span's own start, and lies within both, or just after the taker. What its client
+    says was not streamed has none, whatever an agent makes of the answer (Strands)."""
     ttft, source = spans.column("ttft_ns"), spans.column("ttft_source")
+    whole = set(np.flatnonzero(pc.fill_null(pc.invert(streaming), False).to_numpy() & (spans.column("kind").to_numpy() == _CLIENT)).tolist())
     told: dict[int, int] = {}
     sources: dict[int, int] = {}
     for giver, taker in pairs:
         value = told.get(giver, ttft[giver].as_py())
-        if value is None or taker in told or ttft[taker].is_valid:
+        if value is None or taker in told or taker in whole or ttft[taker].is_valid:
             continue
         own = int(start[giver] + value - start[taker])
-        if 0 <= own <= end[taker] - start[taker]:
-            told[taker], sources[taker] = own, sources.get(giver, source[giver].as_py())
+        lasts = int(end[taker] - start[taker])
+        if 0 <= own <= lasts + CLOCK_SLACK_NS:  # a tool's call comes as a whole, and may be read when its span has ended
+            told[taker], sources[taker] = min(own, lasts), sources.get(giver, source[giver].as_py())
     return replaced(replaced(spans, "ttft_ns", told), "ttft_source", sources)
 
 

@@ -831,8 +831,8 @@ def _without_choice(ids: pa.StringArray) -> pa.StringArray:
 def _without_publisher(models: pa.StringArray) -> pa.StringArray:
     """Names of models without where Google keeps them: `projects/p/locations/l/publishers/google/models/gemini` (Vertex AI), `models/gemini`."""
     ends, data = packing.text_buffers(models)
-    first, second = (data[np.minimum(ends[:-1] + i, len(data) - 1)] for i in range(2))
-    asked = np.flatnonzero((ends[1:] > ends[:-1]) & ((first == ord("p")) & (second == ord("r")) | (first == ord("m")) & (second == ord("o"))))
+    first, third = (data[np.minimum(ends[:-1] + i, len(data) - 1)] for i in (0, 2))
+    asked = np.flatnonzero((ends[1:] > ends[:-1]) & ((first == ord("p")) & (third == ord("o")) | (first == ord("m")) & (third == ord("d"))))
     if not len(asked):
         return models
     return _replaced(models, asked, pc.replace_substring_regex(models.take(pa.array(asked)), r"^(?:pro.+/publishers/[^/]+/)?models/(.+)$", r"\1"))

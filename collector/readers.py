@@ -106,12 +106,12 @@ def flag(value: object) -> bool | None:
 
 
 def streams(value: object) -> bool | None:
-    """Whether an operation's name says that it streams (`ai.streamText.doStream`) or generates at once (`ai.generateText.doGenerate`); what is put
-    together from chunks (LangChain's `AIMessageChunk`) was streamed."""
+    """Whether an operation's name says that it streams (`ai.streamText.doStream`, `ConverseStream`) or answers at once (`ai.generateText.doGenerate`, Bedrock's
+    `Converse`); what is put together from chunks (LangChain's `AIMessageChunk`) was streamed."""
     if not isinstance(value, str):
         return None
     lower = value.lower()
-    return True if "stream" in lower or lower.endswith("chunk") else False if "generate" in lower else None
+    return True if "stream" in lower or lower.endswith("chunk") else False if "generate" in lower or lower in ("converse", "invokemodel") else None
 
 
 def ended(value: object) -> str | None:

@@ -60,6 +60,8 @@ DIALECT = Dialect(
         Field("streaming", "gen_ai.request.stream", "bool"),
         Field("streaming", "gen_ai.is_streaming", "bool", rank=1),
         Field("streaming", "llm.is_streaming", "bool", rank=2),
+        # Of AWS's clients: Bedrock's operations.
+        Field("streaming", "rpc.method", "streams", rank=12, beside="gen_ai.request.model"),
         # Who tells a first token has streamed (AWS Strands).
         Field("streaming", "gen_ai.server.time_to_first_token", "present", rank=13),
         Field("ttft_ns", "gen_ai.response.time_to_first_chunk", "seconds"),

@@ -4,7 +4,7 @@ Source: payloads of litellm 1.106.2 `callbacks=["otel"]`, of the SDK and of the 
 each other, or events of the proxy's SERVER span, and the model asked for is a model group. v1 names an operation as LiteLLM's
 function (`CallTypes`), with an `a` before asynchronous ones, and the key of an answer out of its cache in the call's hidden parameters (of a streamed answer
 they are empty, or tell of no headers and no time of its own). The attempts of a call that it tells of in spans share a call id. The proxy's metrics are by
-the same version's names (and the older ones of its documentation), untested against a real page: what it says of the models behind it stands apart from what
+a page of the same version (and the older names of its documentation): what it says of the models behind it stands apart from what
 engines say of themselves.
 """
 

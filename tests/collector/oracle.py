@@ -193,7 +193,7 @@ def _moment(value: AnyValue) -> int | None:
 
 def _streams(value: AnyValue) -> bool | None:
     lower = value.string_value.lower()
-    return True if "stream" in lower else False if "generate" in lower else None
+    return True if "stream" in lower else False if lower in ("converse", "invokemodel") or "generate" in lower else None
 
 
 def _document(text: str) -> Any:

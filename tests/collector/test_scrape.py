@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram, Info, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as open_metrics
@@ -119,6 +120,23 @@ def test_a_page_becomes_the_otlp_metrics_that_a_collector_would_send() -> None:
     summary = by_name["python_gc"].summary.data_points[0]
     assert (summary.count, summary.sum, summary.quantile_values[0].value) == (4, 3.0, 0.1)
     assert prometheus.service_of(families) == "vllm"
+
+
+def test_a_page_of_litellms_proxy_says_what_it_served() -> None:
+    # A page of litellm[proxy] 1.106.2: four calls of gpt-4o, one answer out of its cache, a refusal, and one of `bad` that was sent again.
+    text = zstandard.ZstdDecompressor().decompress((Path(__file__).parent / "data" / "litellm-proxy.prom.zst").read_bytes()).decode()
+    body = prometheus.request(prometheus.parse(text), service="litellm", instance="gateway", time_ns=1)
+    told: dict[str, float] = {}
+    for row in decode_points(body, Rules()).rows:
+        if row["indicator"]:
+            told[row["indicator"]] = told.get(row["indicator"], 0.0) + (row["count"] if row["count"] is not None else row["value"])
+    counts = {name: value for name, value in told.items() if name not in ("remaining_requests", "remaining_tokens")}
+    assert counts == {
+        "gateway_requests": 7, "gateway_failures": 1, "gateway_e2e": 6, "gateway_queue": 6, "gateway_calls": 6, "gateway_call_failures": 2,
+        "gateway_call_e2e": 5, "gateway_call_ttft": 1, "gateway_overhead": 5, "gateway_running": 1, "normalized_tpot": 6, "deployment_state": 1,
+        "gateway_input_tokens": 1200, "gateway_output_tokens": 62, "gateway_cached_tokens": 160, "gateway_reasoning_tokens": 12,
+        "response_cache_hits": 1, "response_cache_misses": 1}
+    assert 0 < told["remaining_requests"] < 600
 
 
 def test_openmetrics_is_read_as_well_and_created_times_are_no_values() -> None:
