@@ -62,7 +62,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     added = {stage: beyond * case.spent(stage)[case.tail.tail_index] for stage in STAGES}
     alone = made_slow(case, sum(added.values(), np.zeros(len(slow))))
     looping = float(slow[over].mean() - usual.mean()) if over.any() else 0.0
-    if looping < min(MIN_MORE, max(1.0, float(usual.mean()))) or (over.mean() < MIN_LOOPING and alone < MIN_DOMINATED):
+    # Without a baseline, who has twice as much to do as is typical is no news.
+    twice = case.baseline is not None and over.any() and slow[over].mean() >= 2.0 * max(1.0, float(np.median(usual)))
+    if (looping < MIN_MORE and not twice) or (over.mean() < MIN_LOOPING and alone < MIN_DOMINATED):
         return RuledOut(what=RULE, figure=f"{slow.mean():.1f} steps in slow and {usual.mean():.1f} in {case.tail.reference} requests") if more > 0.0 else None
     busier = knock_on(case, "repeats")
     claims = {stage: float(ms.mean()) + busier.get(stage, 0.0) for stage, ms in added.items()}

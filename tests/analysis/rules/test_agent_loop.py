@@ -39,12 +39,12 @@ def test_silent_when_the_same_steps_are_slower() -> None:
     assert of(found, "agent_loop") is None
 
 
-@pytest.mark.parametrize(("calls", "named"), [(2, ["agent_loop"]), (1, [])])
-def test_an_answer_that_is_asked_for_again_doubles_the_steps(calls: int, named: list[str]) -> None:
-    """Answers that did not validate are asked for once more; or the one call takes as long."""
-    steps = np.where(LOOPS, calls, 1)
-    took = np.where(LOOPS, 4_000.0, 2_000.0)
-    found = run(requests(N, generation_ms=took, llm_calls=steps), slo=E2E)
+@pytest.mark.parametrize(("calls", "since", "named"), [(2, 300, ["agent_loop"]), (1, 300, []), (2, 0, [])])
+def test_an_answer_that_is_asked_for_again_doubles_the_steps(calls: int, since: int, named: list[str]) -> None:
+    """Answers that did not validate are asked for once more; or the one call takes as long; or it was so from the beginning on. One in fifty was before."""
+    slow = (np.arange(N) >= since) & (np.arange(N) % 4 == 0)
+    steps = np.where(slow, calls, np.where(np.arange(N) % 50 == 1, 2, 1))
+    found = run(requests(N, generation_ms=np.where(slow, 4_000.0, 2_000.0), llm_calls=steps), slo=E2E)
     assert [cause for cause in causes(found) if cause == "agent_loop"] == named
 
 
