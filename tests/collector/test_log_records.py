@@ -59,6 +59,18 @@ def test_what_the_span_says_itself_stands(pipeline: Pipeline) -> None:
     assert one(pipeline, REASON) == "stop"
 
 
+def test_the_reason_is_read_from_the_messages_of_an_event_that_says_it_there_alone() -> None:
+    # Of a stream, opentelemetry-instrumentation-openai-v2 2.4b0 under the experimental conventions.
+    request = ExportLogsServiceRequest()
+    record = request.resource_logs.add().scope_logs.add().log_records.add(
+        event_name="gen_ai.client.inference.operation.details", trace_id=trace_id(1), span_id=CALL, time_unix_nano=T0_NS)
+    message = KeyValueList(values=attributes({"role": "assistant", "finish_reason": "max_tokens"}))
+    messages = ArrayValue(values=[AnyValue(kvlist_value=KeyValueList(values=attributes({"role": "tool"}))), AnyValue(kvlist_value=message)])
+    record.attributes.append(KeyValue(key="gen_ai.output.messages", value=AnyValue(array_value=messages)))
+    [note] = log_records.told(request.SerializeToString())[1]
+    assert (note.span_id, note.time_ns, note.finish_reason) == (2, T0_NS, "length")
+
+
 def test_of_several_answers_the_first_counts(pipeline: Pipeline) -> None:
     pipeline.writer.submit(TRACES, body(chat(1))).result(120)
     take(pipeline, said(reason="content_filter", at_ns=T0_NS + 5))
