@@ -70,6 +70,28 @@ class QuietProbes:
             await self._app(scope, receive, send)
 
 
+class OwnAddresses:
+    """Sends whoever asks for a page by another spelling of its name to its address, filters kept.
+
+    The first page's own name is one: Streamlit knows it at `/` alone, and would say over it that there is no such page.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        address = _ADDRESS_OF.get(scope["path"].strip("/").lower()) if scope["type"] == "http" else None
+        if address is None or scope["path"] == address:
+            await self._app(scope, receive, send)
+            return
+        query = scope["query_string"]
+        location = scope.get("root_path", "").encode() + address.encode() + (b"?" + query if query else b"")
+        await send({"type": "http.response.start", "status": 307, "headers": [(b"location", location), (b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+
+_ADDRESS_OF = {name: "/" if place is nav.PLACES[0] else f"/{place.name}" for place in nav.PLACES
+               for name in (place.name, place.title.lower(), place.title.lower().replace(" ", "-"))}
 _PAGES = frozenset(f"/{place.name}" for place in nav.PLACES)
 _ADDRESSES = _PAGES | {"/"}
 _FIGURES = frozenset(f"/{place.name}" for place in nav.PLACES if place.charts)
@@ -77,5 +99,5 @@ _ASSETS = Assets()
 
 app = st.App(
     Path(__file__).with_name("app.py"), lifespan=_lifespan, on_script_error=_on_script_error,
-    middleware=[Middleware(GZipMiddleware, minimum_size=1024, compresslevel=5), Middleware(QuietProbes), Middleware(FirstAnswer),
+    middleware=[Middleware(GZipMiddleware, minimum_size=1024, compresslevel=5), Middleware(QuietProbes), Middleware(OwnAddresses), Middleware(FirstAnswer),
                 Middleware(ServeAssets, assets=_ASSETS, pages=_ADDRESSES, figures=_FIGURES)])

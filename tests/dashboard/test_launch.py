@@ -1,14 +1,16 @@
 """How the dashboard's process is started: on loopback, silent towards the world, and with a sentence when it cannot."""
 
+import asyncio
 import os
 import signal
 import socket
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from dashboard import launch
+from dashboard import launch, nav
 from tests.conftest import ROOT
 
 
@@ -68,3 +70,25 @@ def test_a_dashboard_that_is_ended_from_outside_leaves_its_port() -> None:
     finally:
         started.kill()
         started.communicate()
+
+
+def test_a_page_is_found_under_its_name_however_it_is_spelled() -> None:
+    from dashboard.asgi import OwnAddresses
+
+    def asked(path: str, query: bytes = b"") -> str:
+        sent: list[Any] = []
+
+        async def behind(scope: Any, receive: Any, send: Any) -> None:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        async def keep(message: Any) -> None:
+            sent.append(message)
+
+        asyncio.run(OwnAddresses(behind)({"type": "http", "path": path, "query_string": query}, None, keep))  # type: ignore[arg-type]
+        return dict(sent[0]["headers"])[b"location"].decode() if sent[0]["status"] == 307 else path
+
+    assert asked("/verdict", b"since=6h&route=%2Fask") == "/?since=6h&route=%2Fask"
+    assert [asked(path) for path in ("/Budget", "/budget/", "/data-health", "/Data%20health", "/what-if", "//traces")] == [
+        "/budget", "/budget", "/health", "/Data%20health", "/whatif", "/traces"]
+    for kept in ("/", "/_stcore/health", "/nowhere", "/static/budget", *(f"/{place.name}" for place in nav.PLACES[1:])):
+        assert asked(kept) == kept
