@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -12,7 +13,16 @@ HEAD_TIMEOUT_S = 20.0
 # What is read at once of a body that the application has asked for; and before that, so that hundreds of senders who are refused from the head on have not
 # put their bodies here meanwhile.
 _READ_BYTES, _FIRST_BYTES = 262_144, 16_384
-_buffer = memoryview(bytearray(_READ_BYTES))  # of all connections: the event loop fills it and hands it over before it turns to the next
+
+
+class _Room(threading.local):
+    """Where an event loop reads, for all of its connections: it hands over what it has read before it turns to the next. Each has a thread of its own."""
+
+    def __init__(self) -> None:
+        self.whole = memoryview(bytearray(_READ_BYTES))
+
+
+_room = _Room()
 
 
 class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
@@ -35,10 +45,10 @@ class GuardedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return _buffer if self._in_body else _buffer[:_FIRST_BYTES]
+        return _room.whole if self._in_body else _room.whole[:_FIRST_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.data_received(_buffer[:nbytes])  # type: ignore[arg-type]  # httptools reads any buffer
+        self.data_received(_room.whole[:nbytes])  # type: ignore[arg-type]  # httptools reads any buffer
 
     def data_received(self, data: bytes) -> None:
         was_in_head = self._in_head

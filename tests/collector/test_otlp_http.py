@@ -8,6 +8,7 @@ import logging
 import socket
 import threading
 import time
+import types
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -502,6 +503,16 @@ def test_the_body_of_a_refused_request_stays_with_its_sender_until_the_answer(co
         assert len(connections) == 1
     assert collector.post("traces", large).status_code == 200  # whoever is not refused from the head on is read whole
     assert max(held) > 16_384
+
+
+def test_event_loops_of_one_process_do_not_read_into_the_same_place() -> None:
+    read = http_protocol.GuardedProtocol.get_buffer
+    connection = types.SimpleNamespace(_in_body=True)
+    here = read(connection, -1)  # type: ignore[arg-type]
+    with ThreadPoolExecutor(1) as other:
+        there = other.submit(read, connection, -1).result()  # type: ignore[arg-type]
+    assert read(connection, -1) is here  # type: ignore[arg-type]
+    assert there.obj is not here.obj
 
 
 def test_bodies_that_arrive_at_once_are_bounded_together(start_collector: Callable[..., Collector]) -> None:
