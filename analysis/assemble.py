@@ -195,7 +195,7 @@ class _Batch:
         doubles.nest(doubles.groups_of(by_id, pairs, told), told)
         if (np.diff(self.trace) < 0).any():
             self._sort()
-        self.spans = doubles.share(self.spans, self.parent, self.role, self.start, self.end)
+        self.spans = doubles.share(self.spans, self.parent, self.role, self.start, self.end, _domains(self.spans))
 
     def _uncached(self) -> Ints:
         """Input tokens without those that were cached (-1 untold), or as they are where they do not hold them."""
@@ -372,15 +372,18 @@ class _Batch:
         for by_id in (True, False):
             for row in [row for row in rows if self.role[self.parent[row]] != cp.LLM]:
                 above, slack = int(self.parent[row]), self._slack(row)
+                off = doubles.into(row, above, self.start, self.end)
+                off = off if abs(off) > slack else 0  # by another clock: where it would be in what it is in
+                start, end = self.start[row] + off, self.end[row] + off
                 if by_id:
                     ids = {int(answer[a]) for a in inside[row]} - {_ABSENT}
                     begun = [c for one in ids for c in told.get((above, one), [])[:_MOST_AT_ONCE]]
                 else:
-                    last = bisect.bisect_right(starts.get(above, ()), self.start[row] + slack)
+                    last = bisect.bisect_right(starts.get(above, ()), start + slack)
                     begun = beside.get(above, [])[max(0, last - _MOST_AT_ONCE) : last]
-                begun = [c for c in begun if process[c] != process[row] and self.start[c] - slack <= self.start[row] <= self.end[c]]
+                begun = [c for c in begun if process[c] != process[row] and ((by_id and off) or self.start[c] - slack <= start <= self.end[c])]
                 free = [c for c in begun if c not in taken]
-                found = begun if by_id else [c for c in free if self.end[row] <= self.end[c] + slack] or [c for c in free if failed[c]]
+                found = begun if by_id else [c for c in free if end <= self.end[c] + slack] or [c for c in free if failed[c]]
                 if len(found) == 1 and not is_below(found[0], row, self.parent):
                     self.parent[row] = found[0]
                     taken.add(found[0])

@@ -39,6 +39,8 @@ _MAX_DEPTH = 10_000  # chains of parents are cut here, against cycles
 _MOST_ALIKE = 256
 # Of calls with one response id: a stored answer that is given again later is another call.
 MIN_OVERLAP_BY_ID = 0.5
+# By how much the clocks of two processes may differ where an id tells that they speak of one call; own default.
+MAX_SKEW_NS = 10_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +271,7 @@ def groups_by_id(rows: Ints, told: Told) -> list[list[int]]:
     rows = rows[~np.isin(told.response[rows], _of_many(rows, told))]
     order = rows[np.lexsort((told.start[rows], told.response[rows]))]
     one, other = order[:-1], order[1:]
-    same = (told.response[one] == told.response[other]) & (_overlap(one, other, told) >= MIN_OVERLAP_BY_ID)
+    same = (told.response[one] == told.response[other]) & ((_overlap(one, other, told) >= MIN_OVERLAP_BY_ID) | _off(one, other, told))
     groups: list[list[int]] = []
     for first, second in zip(one[same].tolist(), other[same].tolist(), strict=True):
         if groups and groups[-1][-1] == first:
@@ -277,6 +279,15 @@ def groups_by_id(rows: Ints, told: Told) -> list[list[int]]:
         else:
             groups.append([first, second])
     return groups
+
+
+def _off(one: Ints, other: Ints, told: Told) -> Bools:
+    """Whether two rows with one response id, which only two processes tell of, each once, last about as long: only their clocks differ."""
+    took = [told.end[rows] - told.start[rows] for rows in (one, other)]
+    two = np.bincount(told.response[np.union1d(one, other)], minlength=1)[told.response[one]] == 2 if len(one) else np.zeros(0, dtype=bool)
+    off: Bools = two & (told.process[one] != told.process[other]) & (np.abs(told.start[other] - told.start[one]) <= MAX_SKEW_NS)
+    off &= np.minimum(*took) >= MIN_OVERLAP_BY_ID * np.maximum(*took)
+    return off
 
 
 def _of_many(rows: Ints, told: Told) -> Ints:
@@ -335,11 +346,11 @@ SHARED = ("response_id", "finish_reason", "model", "provider", "input_tokens", "
           "error_type")
 
 
-def share(spans: pa.Table, parent: Ints, role: Ints, start: Ints, end: Ints) -> pa.Table:
+def share(spans: pa.Table, parent: Ints, role: Ints, start: Ints, end: Ints, clock: Ints) -> pa.Table:
     """The spans, where a model call and the only one inside it (that did not fail, if one did not), which takes at least half of its time or has its
     response id, each have what only the other one told; also where a server is between them that was sent the call.
 
-    A gateway's span counts the tokens and its client's saw the first one; or the other way round.
+    A gateway's span counts the tokens and its client's saw the first one; or the other way round. `clock` is a code per process.
     """
     inner = np.flatnonzero((role == cp.LLM) & (parent >= 0))
     above = parent[inner]
@@ -363,7 +374,7 @@ def share(spans: pa.Table, parent: Ints, role: Ints, start: Ints, end: Ints) -> 
     # From the longest inwards and back: through all the spans that tell of one call.
     pairs = sorted(zip(above.tolist(), inner.tolist(), strict=True), key=lambda pair: (start[pair[1]] - end[pair[1]], start[pair[1]], pair[1]))
     both = [*pairs, *((row, outer) for outer, row in reversed(pairs))]
-    return _first_tokens(handed_on(_whole_inputs(spans, both), both), spans.column("streaming"), both, start, end)
+    return _first_tokens(handed_on(_whole_inputs(spans, both), both), spans.column("streaming"), both, start, end, clock)
 
 
 def _whole_inputs(spans: pa.Table, pairs: list[tuple[int, int]]) -> pa.Table:
@@ -403,9 +414,9 @@ def _filled(spans: pa.Table, name: str, pairs: list[tuple[int, int]]) -> pa.Tabl
     return replaced(spans, name, told)
 
 
-def _first_tokens(spans: pa.Table, streaming: pa.ChunkedArray, pairs: list[tuple[int, int]], start: Ints, end: Ints) -> pa.Table:
+def _first_tokens(spans: pa.Table, streaming: pa.ChunkedArray, pairs: list[tuple[int, int]], start: Ints, end: Ints, clock: Ints) -> pa.Table:
     """As `_filled`, for the moment of the first token: it runs from each span's own start, and lies within both, or just after the taker. What its client
-    says was not streamed has none, whatever an agent makes of the answer (Strands)."""
+    says was not streamed has none, whatever an agent makes of the answer (Strands). Of two clocks, the shorter span is moved into the longer one."""
     ttft, source = spans.column("ttft_ns"), spans.column("ttft_source")
     whole = set(np.flatnonzero(pc.fill_null(pc.invert(streaming), False).to_numpy() & (spans.column("kind").to_numpy() == _CLIENT)).tolist())
     told: dict[int, int] = {}
@@ -414,11 +425,18 @@ def _first_tokens(spans: pa.Table, streaming: pa.ChunkedArray, pairs: list[tuple
         value = told.get(giver, ttft[giver].as_py())
         if value is None or taker in told or taker in whole or ttft[taker].is_valid:
             continue
-        own = int(start[giver] + value - start[taker])
-        lasts = int(end[taker] - start[taker])
+        own, lasts = int(start[giver] + value - start[taker]), int(end[taker] - start[taker])
+        if clock[giver] != clock[taker]:
+            off = into(giver, taker, start, end) if end[giver] - start[giver] <= lasts else -into(taker, giver, start, end)
+            own = min(max(own + off, 0), lasts) if off else own
         if 0 <= own <= lasts + CLOCK_SLACK_NS:  # a tool's call comes as a whole, and may be read when its span has ended
             told[taker], sources[taker] = min(own, lasts), sources.get(giver, source[giver].as_py())
     return replaced(replaced(spans, "ttft_ns", told), "ttft_source", sources)
+
+
+def into(row: int, outer: int, start: Ints, end: Ints) -> int:
+    """The smallest offset (ns) that puts a row into another one, which lasts as long or longer; to its start if it does not."""
+    return int(max(start[outer] - start[row], min(0, end[outer] - end[row])))
 
 
 def replaced(spans: pa.Table, name: str, values: dict[int, Any]) -> pa.Table:

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import re
 
-from collector.stages import derived, dialects
+from collector.stages import derived, dialects, fold
 
 KEEP, STRIP_QUERY, REDACT, DROP, MEASURE = range(5)
 
@@ -54,23 +54,35 @@ _SECRETS = re.compile(
 # ...unless it is a number or a name about such text.
 _NOT_TEXT = re.compile(
     r"(?:^|_)(?:tokens?|count|length|size|type|kind|hash|id|ids|name|names|mime_type|format|role|version|ms|s|chunks?|ratio|price|cost|effort|limit|remaining|reset)$")
+# What the text of messages, prompts and answers is spread under, a key each.
+_TEXT_TREES = ("gen_ai.prompt.", "gen_ai.completion.", "llm.input_messages.", "llm.output_messages.", "mlflow.span")
 _SEGMENTS = re.compile(r"[._\-/:\[\] ]+|(?<=[a-z])(?=[A-Z])")
 
 
 @derived
 def action(key: str) -> int:
     """What happens to the text under an attribute key: KEEP (up to MAX_UNKNOWN_TEXT), STRIP_QUERY, REDACT (length and hash) or DROP."""
-    if key in _URL_KEYS:
+    spelled = _spelled(key)
+    if spelled in _folded(_URL_KEYS):
         return STRIP_QUERY
-    known = key in _text_keys() or key.startswith(("gen_ai.prompt.", "gen_ai.completion.", "llm.input_messages.", "llm.output_messages.", "mlflow.span"))
-    if known or _SECRETS.search(key):
+    if spelled in _text_keys() or spelled.startswith(tuple(_folded(_TEXT_TREES))) or _SECRETS.search(key):
         return DROP
     words = _words(key)
     # `parameters.city.value` (google-genai's functions) is what `parameters` are.
     said = words and (words[-1] in _TEXT_ENDS or any(w in _TEXT_WORDS for w in words) or (words[-1] in _VALUES and not _TEXT_ENDS.isdisjoint(words)))
-    if key in _TEXT_KEYS or key.startswith(_TEXT_STARTS) or (said and not _NOT_TEXT.search(words[-1])):
+    if spelled in _folded(_TEXT_KEYS) or spelled.startswith(tuple(_folded(_TEXT_STARTS))) or (said and not _NOT_TEXT.search(words[-1])):
         return REDACT
     return KEEP
+
+
+def _spelled(key: str) -> str:
+    """A key in one spelling: exporters turn dots into underscores or colons, and write it in capitals."""
+    return fold(key).lower()
+
+
+@functools.cache
+def _folded(keys: frozenset[str] | tuple[str, ...]) -> frozenset[str]:
+    return frozenset(map(_spelled, keys))
 
 
 def _words(key: str) -> list[str]:
@@ -82,7 +94,7 @@ def _words(key: str) -> list[str]:
 def is_user(key: str) -> bool:
     """Whether an attribute names a person: a known user id, or one of a sender whose vocabulary is not known (`metadata.userId`)."""
     words = _words(key)
-    if key in _user_keys() or key in _PERSONAL or words[-1:] in (["user"], ["userid"], ["username"], ["email"], ["phone"]):
+    if _spelled(key) in _user_keys() | _folded(_PERSONAL) or words[-1:] in (["user"], ["userid"], ["username"], ["email"], ["phone"]):
         return True
     if (words[-1:] == ["number"] and "phone" in words) or (words[-1:] == ["address"] and "email" in words):
         return True
@@ -94,7 +106,7 @@ _PEOPLE = frozenset({"user", "enduser", "patient", "customer", "person"})
 
 @derived
 def _user_keys() -> frozenset[str]:
-    return frozenset(f.key for dialect in dialects() for f in dialect.fields if f.column == "user_hash")
+    return frozenset(_spelled(f.key) for dialect in dialects() for f in dialect.fields if f.column == "user_hash")
 
 
 # A key inside a JSON text or a printed Python dict, escaped or not, that has a text, list or object as its value.
@@ -109,7 +121,7 @@ def holds_text(blob: str) -> bool:
 
 @derived
 def _text_keys() -> frozenset[str]:
-    return frozenset(key for dialect in dialects() for key in dialect.text_keys)
+    return frozenset(_spelled(key) for dialect in dialects() for key in dialect.text_keys)
 
 
 # Letters of scripts that put no spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese.

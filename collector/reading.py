@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from collector.quiet import LOOK_BACK_NS
 from collector.recent import arranged
 from collector.response_ids import ResponseIds
-from collector.stages import MODEL_ROLES
+from collector.stages import MODEL_ROLES, derived, wrappers
 from collector.store import sql
 
 # A call's partners may have partners of their own (a request whose calls are all reported twice, one trace each).
@@ -46,6 +46,13 @@ class Known:
     unread: Sequence[Unread]
     doubled: pa.Table
     response_ids: ResponseIds
+
+
+@derived
+def _wrapped() -> pa.Table:
+    """What wrappers of a client tell under a framework's scope."""
+    names = wrappers()
+    return pa.table({"scope_name": pa.array([scope for scope, _ in names], pa.string()), "span_name": pa.array([name for _, name in names], pa.string())})
 
 
 def doubled_sources(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
@@ -117,6 +124,7 @@ def _with_notes(cursor: duckdb.DuckDBPyConnection, spans: pa.Table, wanted: pa.T
 def _asked(cursor: duckdb.DuckDBPyConnection, query: str, params: dict[str, int], *, wanted: pa.Table | None = None, fresh: pa.Table | None = None,
            mine: pa.Table | None = None, doubled: pa.Table | None = None) -> pa.Table:
     """The rows of one of our queries, which reads the tables from this frame: to register each as a view takes 1 ms."""
+    wrapped = _wrapped()  # noqa: F841 - read by the query
     return cursor.sql(sql(query), params=params).to_arrow_table()
 
 

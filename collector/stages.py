@@ -141,11 +141,13 @@ def fold(key: str) -> str:
 
 @derived
 def _spelled() -> dict[str, str]:
-    """Spelling -> known attribute key; a key is its own spelling before it is another's."""
+    """Spelling -> known attribute key; a key is its own spelling before it is another's (what tells of stored answers is another's first)."""
     keys = [f.key for d in dialects() for f in d.fields] + [m.key for d in dialects() for m in d.marks]
+    keys += [f.key for d in dialects() for f in d.event_fields]
+    keys += [beside for d in dialects() for beside in (*(f.beside for f in d.fields), *(m.beside for m in d.marks)) if beside]
     keys += [key for d in dialects() for key in (*d.answers, *(key for key, _ in d.failures))]
-    keys += [key for d in dialects() for stored in d.stored_answers for key, *_ in stored]
-    out = {fold(key): key for key in reversed([*keys, *_VALUE_KEYS, *_NETWORK_KEYS])}
+    stored = [key for d in dialects() for one in d.stored_answers for key, *_ in one]
+    out = {fold(key): key for key in reversed([*keys, *stored, *_VALUE_KEYS, *_NETWORK_KEYS])}
     return out | {key: key for key in keys}
 
 

@@ -165,6 +165,7 @@ def test_every_query_prepares_against_the_current_schema(con: duckdb.DuckDBPyCon
     text = path.read_text()
     needed = {name: f"create temp table {name} (trace_hi ubigint, trace_lo ubigint)" for name in ("wanted", "fresh")}
     needed["doubled"] = "create temp table doubled (source_id ubigint, service varchar, place varchar, scope_name varchar)"
+    needed["wrapped"] = "create temp table wrapped (scope_name varchar, span_name varchar)"
     needed["mine"] = "create temp table mine (seq bigint, response_id varchar)"
     for name, ddl in needed.items():
         if re.search(rf"\b{name}\b", text):

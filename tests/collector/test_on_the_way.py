@@ -1,0 +1,120 @@
+"""What is told of a recording does not change by what happens to spans on their way here: a sender or a collector in between that speaks JSON, puts values into
+strings, writes keys with underscores, sends traces in pieces minutes apart and some of them again, and processes whose clocks differ by seconds."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import zstandard
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+
+from collector import otlp_json
+from collector.writer import TRACES
+from tests.collector.oracle_store import Held, held, pipeline
+from tests.collector.test_instrumentations import FIELDS, FOLDERS, SENDERS
+from tests.collector.test_order import Sent, body
+
+# `host.name` and its kin are looked at as they are.
+_KEPT = ("service.", "telemetry.")
+_SKEW_NS = 3_000_000_000
+
+
+@functools.cache
+def spans(name: str) -> tuple[Sent, ...]:
+    bodies = [zstandard.ZstdDecompressor().decompress(path.read_bytes()) for path in sorted((SENDERS / name).glob("*.traces.pb.zst"))]
+    return tuple((by_resource.resource, by_scope.scope, span) for one in bodies for by_resource in ExportTraceServiceRequest.FromString(one).resource_spans
+                 for by_scope in by_resource.scope_spans for span in by_scope.spans)
+
+
+def service(sent: Sent) -> str:
+    return next((kv.value.string_value for kv in sent[0].attributes if kv.key == "service.name"), "")
+
+
+SEVERAL = [name for name in FOLDERS if len({service(sent) for sent in spans(name)}) > 1]
+
+
+def taken_in(bodies: Iterable[bytes]) -> Held:
+    """The views after these bodies, assembled after each."""
+    with pipeline() as one:
+        for sent in bodies:
+            one.writer.submit(TRACES, sent).result()
+            one.drain()
+        return held(one)
+
+
+def told(of: Held) -> list[list[str]]:
+    """Calls and requests as text, without salted hashes."""
+    return [sorted(repr({key: value for key, value in row.items() if key != "user_hash"}) for row in rows) for rows in (of.calls, of.requests)]
+
+
+@functools.cache
+def as_sent(name: str) -> Held:
+    return taken_in([body(list(spans(name)))])
+
+
+def in_strings(attributes: Iterable[KeyValue]) -> None:
+    for kv in attributes:
+        kind = kv.value.WhichOneof("value")
+        if kind in ("int_value", "double_value", "bool_value", "array_value"):
+            value = MessageToDict(kv.value)
+            [said] = value.values()
+            items = [next(iter(item.values()), None) for item in said.get("values", [])] if isinstance(said, dict) else said
+            kv.value.string_value = items if isinstance(items, str) else json.dumps(items)
+        if not kv.key.startswith(_KEPT):
+            kv.key = kv.key.replace(".", "_")
+
+
+def rewritten(sent: bytes) -> bytes:
+    """A body with keys and values as above, after a way as OTLP/JSON: protobuf's own, but for ids, which are in hex."""
+    request = ExportTraceServiceRequest.FromString(sent)
+    for by_resource in request.resource_spans:
+        in_strings(by_resource.resource.attributes)
+        for told_of in by_resource.scope_spans[0].spans:
+            in_strings(told_of.attributes)
+            for event in told_of.events:
+                in_strings(event.attributes)
+    document: dict[str, Any] = MessageToDict(request)
+    for span in (s for by_resource in document["resourceSpans"] for by_scope in by_resource["scopeSpans"] for s in by_scope["spans"]):
+        for ids in (span, *span.get("links", ())):
+            ids |= {key: base64.b64decode(ids[key]).hex() for key in ("traceId", "spanId", "parentSpanId") if key in ids}
+    return otlp_json.to_protobuf("traces", json.dumps(document).encode())
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_json_in_pieces_with_values_in_strings_and_underscores_in_keys(name: str) -> None:
+    sent = list(spans(name))
+    random.Random(7).shuffle(sent)
+    size = -(-len(sent) // 2)
+    found = taken_in(rewritten(body(part)) for part in (sent[:size], sent[size:], sent[::3]))
+    assert told(found) == told(as_sent(name))
+    assert "SECRET" not in repr(found)
+
+
+@pytest.mark.parametrize("which", [min, max], ids=lambda which: str(which.__name__))
+@pytest.mark.parametrize("name", SEVERAL)
+def test_clocks_that_differ_by_seconds(name: str, which: Callable[[set[str]], str]) -> None:
+    ahead = which({service(one) for one in spans(name)})
+    request = ExportTraceServiceRequest.FromString(body(list(spans(name))))
+    for by_resource, sent in zip(request.resource_spans, spans(name), strict=True):
+        for span in by_resource.scope_spans[0].spans if service(sent) == ahead else ():
+            span.start_time_unix_nano += _SKEW_NS
+            span.end_time_unix_nano += _SKEW_NS
+            for event in span.events:
+                event.time_unix_nano += _SKEW_NS
+    found, true = taken_in([request.SerializeToString()]), as_sent(name)
+    # When its first token came is as far off as the clocks cannot tell, whether one came is not.
+    wanted = [[{field: call[field] for field in FIELDS} | {"first": call["ttft_ms"] is None} for call in by_id(of)] for of in (found, true)]
+    assert wanted[0] == wanted[1]
+    assert len(found.requests) == len(true.requests)
+
+
+def by_id(of: Held) -> list[dict[str, Any]]:
+    return sorted(of.calls, key=lambda call: str(call["span_id"]))
