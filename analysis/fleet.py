@@ -9,6 +9,7 @@ import numpy as np
 from analysis.budget import BoolArray, FloatArray
 from analysis.calls import Calls, known
 from analysis.demand import token_costs
+from analysis.speed import MIN_TOKENS, beyond_load
 
 # Fewest calls of an engine to have a pace of its own, and fewest engines to have peers; usual least group, and one against two.
 MIN_CALLS: Final = 20
@@ -82,6 +83,17 @@ def gini(shares: list[float]) -> float:
     ordered = np.sort(np.asarray(shares, dtype=np.float64))
     k, total = len(ordered), float(ordered.sum())
     return float((2.0 * np.arange(1, k + 1) - k - 1.0) @ ordered / (k * total)) if k and total > 0.0 else 0.0
+
+
+def lag_at_equal_batch(calls: Calls, engine: str) -> float | None:
+    """Return how many times its peers' time a token takes on one engine in batches of equal size; None where that cannot be told (see `beyond_load`).
+
+    A larger batch is slower on any host: an engine that is sent more than the others lags behind them for that reason.
+    """
+    mine = (calls.frame["engine_instance"] == engine).fill_null(value=False).to_numpy()
+    told = calls.has_engine & known(calls.running, calls.token_ms) & (calls.of("output_tokens") >= MIN_TOKENS)
+    told &= np.isin(calls.codes("model"), calls.codes("model")[mine & told])
+    return beyond_load([(calls.running[side & told], calls.token_ms[side & told]) for side in (~mine, mine)])
 
 
 def share_on(calls: Calls, engine: str) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from analysis.budget import FloatArray
 from analysis.calls import Calls, known
 from analysis.overlap import Flow
-from analysis.speed import MIN_TOKENS, at_equal_load
+from analysis.speed import MIN_TOKENS, at_equal_load, beyond_load
 from analysis.whole_calls import untimed, whole_calls
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 # At equal load below this ratio nothing became slower; own default, between 0.9 to 1.18 where simulated engines were fuller and 1.3 to 9 where a provider,
 # a proxy or a clock held calls up.
 SAME: Final = 1.2
+# Nor where what is slower at equal load is less than this part of how much slower all is, on the log scale: the load explains the most of it then; own default.
+REST: Final = 0.5
+# Calls made this much more often are more load; own default, as in `under_capacity`.
+MORE: Final = 1.15
 # And above this ratio over all calls everybody is slower, not some; own default.
 SLOWER: Final = 1.1
 
@@ -41,17 +45,21 @@ class OwnLoad(NamedTuple):
     @property
     def paced(self) -> bool:
         """Whether tokens come as they did at equal load."""
-        return self.pace_equal is not None and self.pace_equal < SAME
+        return _as_before(self.pace, self.pace_equal)
 
     @property
     def waits(self) -> bool:
         """Whether first tokens come as they did at equal load."""
-        return self.first_equal is not None and self.first_equal < SAME
+        return _as_before(self.first, self.first_equal)
 
     @property
     def answers(self) -> bool:
         """Whether whole calls take what they took at equal load."""
-        return self.whole_equal is not None and self.whole_equal < SAME
+        return _as_before(self.whole, self.whole_equal)
+
+
+def _as_before(of_all: float, equal: float | None) -> bool:
+    return equal is not None and equal < max(SAME, of_all**REST)
 
 
 def own_load(case: Case) -> OwnLoad | None:
@@ -62,8 +70,15 @@ def own_load(case: Case) -> OwnLoad | None:
     paces = [_pairs(side, side.running, np.where(side.of("output_tokens") >= MIN_TOKENS, side.token_ms, np.nan)) for side in sides]
     firsts = [_pairs(side, side.in_flight, side.of("ttft_ms")) for side in sides]
     wholes = _wholes(*sides)
+    rates = [len(side) / max(float(np.ptp(side.of("start_s"))), 1e-3) if len(side) else 0.0 for side in sides]
+    more = rates[1] >= MORE * rates[0]
     return OwnLoad(
-        _ratio(paces), at_equal_load(paces), _ratio(firsts), at_equal_load(firsts), _ratio(wholes), at_equal_load(wholes), _crowded(case, case.calls_before))
+        _ratio(paces), _equal(paces, more), _ratio(firsts), _equal(firsts, more), _ratio(wholes), _equal(wholes, more), _crowded(case, case.calls_before))
+
+
+def _equal(sides: list[tuple[FloatArray, FloatArray]], more: bool) -> float | None:
+    """Ratio at equal load; see `beyond_load`. Where no `more` calls are made, they overlap because they are slow, and their number follows what they take."""
+    return beyond_load(sides) if more else at_equal_load(sides)
 
 
 def _crowded(case: Case, before: Calls) -> float:

@@ -13,6 +13,7 @@ import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
+from analysis.demand import slope_within
 
 if TYPE_CHECKING:
     from analysis.case import Case
@@ -197,3 +198,17 @@ def at_equal_load(sides: list[tuple[FloatArray, FloatArray]], q: float = 0.5) ->
                 ratios.append(now / usual)
                 weights.append(min(len(group) for group in groups))
     return float(np.average(ratios, weights=weights)) if ratios else None
+
+
+def beyond_load(sides: list[tuple[FloatArray, FloatArray]]) -> float | None:
+    """Return the ratio at equal load; where the second side's loads are all above the first's, its line over load led back to the first's median.
+
+    What is slow by itself is so on the whole line; a fuller batch comes down to what the first side takes. `sides` as in `at_equal_load`. None where either has
+    too few calls, or where loads that overlap share too few.
+    """
+    shared = at_equal_load(sides)
+    (load0, value0), (load1, value1) = sides
+    if shared is not None or min(len(load0), len(load1)) < MIN_CALLS or float(np.median(load1)) <= float(np.percentile(load0, 98.0)):
+        return shared
+    added = slope_within([sides[1]]) * float(np.median(load1) - np.median(load0))
+    return max(0.0, float(np.median(value1)) - added) / max(float(np.median(value0)), 1e-3)

@@ -41,13 +41,15 @@ class Tree:
         return values
 
 
-def siblings(tree: Tree, stages: tuple[str, ...]) -> pl.DataFrame:
+def siblings(tree: Tree, stages: tuple[str, ...], *, inside: bool = False) -> pl.DataFrame:
     """Return groups of two and more siblings of one stage and operation under one parent: per group its sum, longest and span of time, in ms.
 
     One row per group: trace_key, stage, operation (service and name), n, sum_ms, longest_ms, whole_ms (first start to last end), overlap_ms, and
-    `waits` (a declared dependency of one on another).
+    `waits` (a declared dependency of one on another). What lies `inside` a span of the same stage (a chain of retrievers) counts only if asked for: it may be
+    how one call is made.
     """
-    chosen = tree.frame.filter(pl.col("stage").is_in(stages) & pl.col("parent_key").is_not_null() & (pl.col("parent_stage") != pl.col("stage")).fill_null(True))
+    chosen = tree.frame.filter(
+        pl.col("stage").is_in(stages) & pl.col("parent_key").is_not_null() & ((pl.col("parent_stage") != pl.col("stage")).fill_null(True) | inside))
     grouped = chosen.with_columns(operation=pl.col("service") + "/" + pl.col("name").str.replace(r"[ :/].*$", "")).group_by(
         "trace_key", "parent_key", "stage", "operation", maintain_order=True).agg(
             n=pl.len(), sum_ms=pl.col("duration_ms").sum(), longest_ms=pl.col("duration_ms").max(),

@@ -3,7 +3,7 @@
 Detects
     Shares of engine work that became uneven (Gini above 0.2 and above the baseline's; a lower one where the waits of the
     busiest replica stand out), and a replica with more than its share whose requests wait longer or decode slower, at the
-    same pace per batch size as its peers.
+    same pace per batch size as its peers. Where the shares were as uneven before, waits that stand out on it alone.
 
 Why it hurts
     A fleet is as fast as the replica a request lands on: with affinity or hashing gone wrong one queues while three idle.
@@ -34,7 +34,7 @@ from analysis.calls import Calls
 from analysis.case import ENGINE_STAGES, Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
-from analysis.fleet import MIN_ENGINES, Replica, gini, replicas, share_on
+from analysis.fleet import MIN_ENGINES, Replica, gini, lag_at_equal_batch, replicas, share_on
 
 RULE: Final = "hot_replica"
 MIN_GINI: Final = 0.2
@@ -68,7 +68,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     spread = uneven >= MIN_GINI * (len(now) - 1) / len(now) and over >= MIN_OVER and (not before or uneven - was >= MIN_RISE)
     # Near full load a little more than its share is too much: then the waits say so, if the share is more than chance.
     more = over >= NEAR_OVER and deviations(hot, now) >= MIN_DEVIATIONS and (not before or uneven - was >= NEAR_RISE)
-    queues = waits_stand_out(hot, now) and (more or (deviations(hot, now) >= LIKELY and _always_longest(case.calls, hot, now)))
+    queues = waits_stand_out(hot, now) and (
+        more or _too_much(case.calls, hot, now) or (deviations(hot, now) >= LIKELY and _always_longest(case.calls, hot, now)))
     if not spread and not queues:
         return RuledOut(what=RULE, figure=f"the busiest of {len(now)} replicas has {say_ratio(hot.share)} of the work (Gini {uneven:.2f}, {was:.2f} before)")
     on_slow, on_all = share_on(case.slow_calls, hot.name), share_on(case.calls, hot.name)
@@ -101,6 +102,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
                 {"instance": printable(one.name), "n": one.calls, "load_share": one.share, "wait_ms": one.mean_wait_ms, "pace": float(np.exp(one.pace))}
                 for one in now]},
         weight=0.95, service=name, among=case.tail.tail_index[mine[case.tail.tail_index]])
+
+
+def _too_much(calls: Calls, hot: Replica, every: list[Replica]) -> bool:
+    """Say whether a replica that is as fast as its peers in batches like theirs clearly gets more than they do, since whenever: who waits there need not."""
+    if hot.share * len(every) < MIN_OVER or deviations(hot, every) < MIN_DEVIATIONS:
+        return False
+    lag = lag_at_equal_batch(calls, hot.name)
+    return lag is not None and lag < AS_FAST
 
 
 def _always_longest(calls: Calls, hot: Replica, every: list[Replica]) -> bool:

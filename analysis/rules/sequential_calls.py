@@ -47,13 +47,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     stage = case.worst(*STAGES)
     if case.tail.share(stage) < 0.25:
         return None
-    now = _groups(case.slow_tree, stage)
+    told = case.tree_before is not None and len(case.tree_before) > 0
+    now = _groups(case.slow_tree, stage, inside=told)
     if now.is_empty():
         return None
     operation = now.group_by("operation").agg(pl.col("gain_ms").sum()).sort("gain_ms", "operation", descending=[True, False])["operation"][0]
     now = now.filter(pl.col("operation") == operation)
     row_now = float(now["in_row"].to_numpy().mean())
-    before = _groups(case.tree_before, stage).filter(pl.col("operation") == operation) if case.tree_before is not None else None
+    before = _groups(case.tree_before, stage, inside=told).filter(pl.col("operation") == operation) if case.tree_before is not None else None
     row_before = float(before["in_row"].to_numpy().mean()) if before is not None and before.height else None
     # Where a baseline shows that they were not before, half of the slow requests will do: not all of them need to be slow for this.
     if row_now < (MOST_TRACES if row_before is None else MOST_SLOW) or (row_before is not None and row_before > 1.0 - MOST_TRACES):
@@ -66,7 +67,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     few = too_few_breaches(case)
     if few is not None:
         return few
-    every = _groups(case.tree, stage).filter((pl.col("operation") == operation) & pl.col("in_row"))
+    every = _groups(case.tree, stage, inside=told).filter((pl.col("operation") == operation) & pl.col("in_row"))
     name = printable(operation.partition("/")[2])
     n = float(now["n"].to_numpy().mean())
     fix = bound_fix(
@@ -87,11 +88,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         weight=0.97 if row_before is not None else 0.8, service=printable(operation.partition("/")[0]))
 
 
-def _groups(tree: Tree | None, stage: str) -> pl.DataFrame:
-    """Groups of siblings with `in_row` (no overlap worth the name, no pause) and what running side by side would gain."""
+def _groups(tree: Tree | None, stage: str, *, inside: bool) -> pl.DataFrame:
+    """Groups of siblings with `in_row` (no overlap worth the name, no pause) and what running side by side would gain.
+
+    Those `inside` of a span of the same stage (a chain of retrievers) count where a baseline tells whether they ran side by side before."""
     if tree is None or not len(tree):
         return pl.DataFrame(schema={"operation": pl.String, "in_row": pl.Boolean, "gain_ms": pl.Float64})
-    groups = siblings(tree, (stage,)).filter(~pl.col("waits"))
+    groups = siblings(tree, (stage,), inside=inside).filter(~pl.col("waits"))
     shorter = pl.col("sum_ms") - pl.col("longest_ms")
     pause = (pl.col("whole_ms") - pl.col("sum_ms")) / (pl.col("n") - 1)
     return groups.with_columns(

@@ -5,8 +5,9 @@ import polars as pl
 import pytest
 
 from analysis.calls import Calls
+from analysis.own_load import OwnLoad
 from analysis.slo import Slo
-from analysis.speed import at_equal_load
+from analysis.speed import at_equal_load, beyond_load
 from tests.analysis.builders import requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 
@@ -101,3 +102,20 @@ def test_what_took_no_time_has_no_ratio() -> None:
 @pytest.mark.parametrize(("token_ms", "more", "named"), [(4.0, True, "under_capacity"), (8.0, False, "token_rate_sag")])
 def test_calls_without_a_first_token_tell_ones_own_load_as_well(token_ms: float, more: bool, named: str) -> None:
     assert causes(run(groups(more=more, token_ms=token_ms, seen=False), slo=E2E))[0] == named
+
+
+def test_loads_without_anything_in_common_are_compared_over_what_each_call_more_adds() -> None:
+    before, now = np.repeat(np.arange(1.0, 9.0), 20), np.repeat(np.arange(15.0, 25.0), 20)
+    # 5 ms and 10 ms more for each call beside, and the same of a far side that takes twice as long on all of its line, or as long whatever the load.
+    line = 5.0 + 10.0 * now
+    assert beyond_load([(before, 5.0 + 10.0 * before), (now, line)]) == pytest.approx(1.0, abs=0.01)
+    assert beyond_load([(before, 5.0 + 10.0 * before), (now, 2.0 * line)]) == pytest.approx(2.0, abs=0.01)
+    assert beyond_load([(before, np.full(len(before), 50.0)), (now, np.full(len(now), 150.0))]) == pytest.approx(3.0)
+    assert beyond_load([(before, before), (now[:5], now[:5])]) is None
+
+
+def test_what_load_explains_the_most_of_is_load() -> None:
+    load = OwnLoad(pace=1.0, pace_equal=None, first=3.2, first_equal=1.3)
+    assert load.waits
+    assert not load._replace(first=1.4).waits
+    assert not load.paced

@@ -1,9 +1,11 @@
 """hot_replica: fires when one replica gets most of the work and its requests wait, is silent when the load is even."""
 
 import numpy as np
+import polars as pl
 import pytest
 
-from analysis.fleet import gini
+from analysis.calls import Calls
+from analysis.fleet import gini, lag_at_equal_batch
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.fleet import LATE, N, fleet
 
@@ -49,10 +51,26 @@ def test_silent_when_the_load_is_even() -> None:
     assert of(found, "hot_replica") is None
 
 
-def test_silent_when_it_was_as_uneven_before() -> None:
+@pytest.mark.parametrize(("only_there", "fires"), [(True, True), (False, False)])
+def test_a_load_that_was_as_uneven_before_is_named_where_its_requests_alone_wait(only_there: bool, fires: bool) -> None:
+    """Routing since long ago gives one replica too much, and something filled it: who waits there need not. Where all wait, all are full."""
     uneven = np.where(np.arange(N) % 3 != 0, 1, EVEN)
-    frame, calls = fleet(uneven, queue_ms=np.where(LATE & (uneven == 1), 5_000.0, 5.0))
-    assert of(run(frame, calls=[calls], slo=E2E), "hot_replica") is None
+    frame, calls = fleet(uneven, queue_ms=np.where(LATE & ((uneven == 1) | (not only_there)), 5_000.0, 5.0))
+    assert (of(run(frame, calls=[calls], slo=E2E), "hot_replica") is not None) is fires
+
+
+@pytest.mark.parametrize("host", [1.0, 2.0])
+def test_a_full_batch_is_no_slow_host(host: float) -> None:
+    """A token takes a millisecond for each call of the batch: two to four on three engines, 15 to 25 on the fourth, whose `host` takes times as long."""
+    hot = np.arange(400) % 4 == 0
+    running = np.where(hot, 15.0 + np.arange(400) % 11, 2.0 + np.arange(400) % 3)
+    calls = Calls(pl.DataFrame({
+        "engine_instance": [f"gpu-{k % 4}" for k in range(400)], "model": "m", "output_tokens": 101.0, "queue_ms": 0.0, "prefill_ms": 50.0, "tpot_ms": None,
+        "decode_ms": 100.0 * running * np.where(hot, host, 1.0)}))
+    calls.__dict__["running"] = running  # else read from when calls began and ended
+    lag = lag_at_equal_batch(calls, "gpu-0")
+    assert lag is not None
+    assert (lag < 1.25) is (host == 1.0)
 
 
 def test_gini_of_known_shares() -> None:

@@ -1,8 +1,10 @@
 """model_changed: fires when another model answers more slowly, silent when it is as fast or was there before."""
 
 import numpy as np
+import polars as pl
 import pytest
 
+from tests.analysis.builders import calls_of
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.hosted import LATE, N, hosted
 
@@ -31,3 +33,12 @@ def test_what_only_some_of_its_calls_wait_is_the_providers() -> None:
     waits = LATE & ((np.arange(N) // 60) % 2 == 0)
     rows = hosted(token_ms=np.where(LATE, 20.0, 10.0), first_ms=np.where(waits, 1_900.0, 400.0), model=["m-2026-10" if late else "m-2026-04" for late in LATE])
     assert sorted(causes(run(rows, slo=E2E))) == ["model_changed", "provider_queueing"]
+
+
+def test_quick_checks_beside_each_call_take_no_part_of_its_time() -> None:
+    """Each request asks a small model first, for 50 ms: half of the slow calls are that model's, and none of the wait."""
+    rows = hosted(token_ms=np.where(LATE, 30.0, 10.0), model=["m-2026-10" if late else "m-2026-04" for late in LATE])
+    checks = calls_of(rows, model="guard", duration_ms=50.0, output_tokens=5).with_columns(span_id=pl.col("span_id") + 10_000)
+    finding = the(run(rows, calls=[pl.concat([calls_of(rows), checks], how="diagonal_relaxed")], slo=E2E), "model_changed")
+    assert finding.evidence["share_of_slow"] == pytest.approx(3_370 / 3_420, abs=0.01)
+    assert finding.evidence["share_of_excess"] > 0.9

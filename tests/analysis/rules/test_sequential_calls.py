@@ -53,3 +53,11 @@ def test_without_spans_the_stage_is_named_and_not_the_structure() -> None:
 def test_silent_where_they_have_no_parent_that_could_run_them_together() -> None:
     frame, spans = searches(LATE, parent_id=0)
     assert causes(run(frame, spans=spans, slo=E2E)) == ["slow_dependency"]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_searches_inside_of_a_chain_that_is_retrieval_itself_count_where_they_ran_side_by_side_before(before: bool) -> None:
+    frame, spans = searches(LATE if before else np.ones(N, dtype=bool), parent_id=9)
+    chain = spans_of(frame, "RetrievalChain", "retrieval", 0.0, np.where(LATE, 3 * EACH_MS, EACH_MS), span_id=9)
+    found = run(frame, spans=[chain, *spans], slo=E2E)
+    assert (of(found, "sequential_calls") is not None) is before
