@@ -14,9 +14,9 @@ from pathlib import Path
 
 from collector.config import PrivacySettings
 from collector.errors import ConfigError
-from collector.prompt_shape import SHAPE, hashed_words, shape, words_of
+from collector.prompt_shape import SHAPE, shape, words_of
 from collector.readers import document
-from collector.verbosity import TABLE_SIZE, Table, read_table, score, table_id
+from collector.verbosity import TABLE_SIZE, Table, hashed, read_table, score, table_id
 
 # The file of an artifact that holds the table.
 TABLE_FILE = "ngram_ridge.f16"
@@ -85,7 +85,7 @@ def line_of(text: str, table: Table | None = None, name: str = "") -> str:
         return ""
     words = words_of(prompt)
     counts = shape(prompt, words)
-    scored = "-" if table is None else f"{score(table, hashed_words(words), counts):.4f}@{name}"
+    scored = "-" if table is None else f"{score(table, hashed(words), counts):.4f}@{name}"
     return f"[prompt: {scored} {' '.join(f'{count:.6g}' for count in counts)}]"
 
 

@@ -1,4 +1,4 @@
-"""What may be kept of a prompt without keeping its text? Counts of its shape, and hashed words for the verbosity score.
+"""What may be kept of a prompt without keeping its text? Counts of its shape.
 
 Pure functions of a text, standard library alone: the collector calls them per distinct prompt at ingest (`[privacy]
 prompt_features`), training and routers on the prompts they are handed. Only numbers come out, by the names of `SHAPE`.
@@ -6,15 +6,12 @@ prompt_features`), training and routers on the prompts they are handed. Only num
 
 from __future__ import annotations
 
-import itertools
 import re
-import zlib
 
 # Counting stops here: what asks for a long answer stands in the first or last words, and a hostile prompt must not hold up ingest.
 MAX_CHARACTERS = 8_000
 # This many words from the start and as many from the end are looked at.
 _END_WORDS = 150
-BINS_BITS = 15
 
 _CUES = {
     "brief": "brief briefly short shortly concise concisely succinct succinctly single quick quickly tldr summarize summarise summary one",
@@ -50,7 +47,6 @@ _VERBS = (
     "discuss create generate write compose design i please"
 )
 _VERB_AT = {verb: float(position) for position, verb in enumerate(_VERBS.split())}
-VERBS = len(_VERB_AT)
 _SHAPE = ("characters", "words", "lines", "paragraphs", "sentences", "questions", "commas", "colons", "numbers", "capitals", "quotes", "brackets", "bullets",
           "code_marks", "urls", "non_ascii", "mean_word", "unique_share", "max_number", "first_verb", "ends_with_question", "wanted_words", "wanted_items",
           "input_marks", "you", "stop_share", "long_word_share", "first_sentence", "last_sentence", "names")
@@ -66,7 +62,7 @@ _TOKENS_OF = {"word": 1.0, "character": 0.2, "sentence": 20.0, "paragraph": 100.
 
 
 def words_of(prompt: str) -> list[str]:
-    """The words at both ends of a prompt in lower case; what `shape` and `hashed_words` are handed."""
+    """The words at both ends of a prompt in lower case; what `shape` and `collector.verbosity.hashed` are handed."""
     words = _WORD.findall(prompt[:MAX_CHARACTERS].lower())
     return words if len(words) <= 2 * _END_WORDS else words[:_END_WORDS] + words[-_END_WORDS:]
 
@@ -125,10 +121,3 @@ def _wanted(text: str) -> tuple[float, float]:
         else:
             words = max(words, float(number) * each)
     return words, items
-
-
-def hashed_words(words: list[str]) -> list[int]:
-    """The distinct bins (below 2**BINS_BITS) of words and neighbouring pairs, ascending: input of the verbosity score, never stored."""
-    mask, crc = (1 << BINS_BITS) - 1, zlib.crc32
-    grams = [*words, *map(" ".join, itertools.pairwise(words)), *(f"^{word}" for word in words[:2])]
-    return sorted({crc(gram.encode("utf-8", "surrogatepass")) & mask for gram in grams})

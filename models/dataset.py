@@ -15,7 +15,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from collector.prompt_features import Measured, read_line
-from collector.prompt_shape import hashed_words, shape, words_of
+from collector.prompt_shape import shape, words_of
+from collector.verbosity import hashed
 from models.censored import completed
 from models.errors import SourceError, TooFewRowsError
 from models.replay import Record
@@ -57,7 +58,7 @@ class Dataset:
     `outputs` is what was generated, `completed` what would have been without a token limit (`models.censored`).
     `limits` is max_tokens; for an answer that was cut, the length at which it was. `dropped` rows lacked a time or
     output tokens, or were older than the newest `max_rows`. `truncated_ratio` is the share of cut answers among those
-    that give a finish reason; None when none does. `prompts` are the hashed words and shape of each prompt, None without one. `scores` are the
+    that give a finish reason; None when none does. `prompts` are the bins and shape of each prompt, None without one. `scores` are the
     verbosity scores that the collector stored (NaN if none), `scored_by` the tables they are by; None among them for a prompt without a score.
     `digest` is a hash of all of it.
     """
@@ -142,7 +143,7 @@ def _prompts(texts: Sequence[str | None], measured: Sequence[Measured | None]) -
     for text in dict.fromkeys(texts):
         if text is not None:
             words = words_of(text)
-            known[text] = (tuple(hashed_words(words)), shape(text, words))
+            known[text] = (hashed(words), shape(text, words))
     return [None if text is None else known[text] for text in texts]
 
 

@@ -72,7 +72,7 @@ FEATURES: Final = (
     *_of_caller("prefix", "the same prompt prefix's"),
     *(Feature(name, "a count or share of the opted-in prompt") for name in SHAPE),
     Feature("verbosity", "log tokens above the usual that the opted-in prompt asks for"),
-    Feature("scored_log_tokens", "log(1 + output) that the model on the route (or else of less) usually gives a prompt of this verbosity"),
+    Feature("scored_log_tokens", "log(1 + output) that the model on the route (or else of less) usually gives a prompt of this verbosity and size"),
 )
 FEATURE_NAMES: Final = tuple(feature.name for feature in FEATURES)
 
@@ -109,18 +109,18 @@ def feature_values(request: Request, windows: Mapping[str, Window], arrivals: Ma
         *_caller_values(windows.get("prefix"), request, prior, arrivals.get("prefix")),
         *(request.shape or _NO_SHAPE),
         request.verbosity,
-        _scored(request.verbosity, windows),
+        _scored(request, windows),
     ]
 
 
-def _scored(verbosity: float, windows: Mapping[str, Window]) -> float:
-    """Return the answer that a prompt of this score usually gets; the score alone where nothing is known yet.
+def _scored(request: Request, windows: Mapping[str, Window]) -> float:
+    """Return the answer that a prompt of this score and size usually gets; the score alone where nothing is known yet.
 
     On AlpacaEval, prompts never seen, a line of each model's own took 0.9 % off the error where its median and the score had been added up.
     """
     lines = (window.line for name in ("route_model", "model", "route", "global") if (window := windows.get(name)) is not None)
     own = next((line for line in lines if line is not None), None)
-    return verbosity if own is None or math.isnan(verbosity) else own.at(verbosity)
+    return request.verbosity if own is None or math.isnan(request.verbosity) else own.at(request.verbosity, request.input_tokens)
 
 
 def usable_names(span_s: float, values: NDArray[np.float32], keys: Mapping[str, int]) -> tuple[str, ...]:

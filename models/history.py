@@ -97,38 +97,48 @@ _NORMAL: Final = NormalDist()
 
 # About this many of the newest scored outputs draw the line between score and answer.
 _LINE_OUTPUTS: Final = 500
-# As if that much of the squared spread of scores had been answered token for token: some 20 outputs of the usual spread.
-_LINE_PRIOR: Final = 4.0
-_LINE_SUMS: Final = 5
+# As if that much of the squared spread of scores had been answered token for token (some 20 outputs of the usual spread), and that much of the squared
+# spread of prompt sizes had changed nothing (some 40).
+_SCORE_PRIOR: Final = 4.0
+_SIZE_PRIOR: Final = 40.0
+_LINE_SUMS: Final = 9
 _LINE_DECIMALS: Final = 5
 
 
 class Line:
-    """How far one key's answers follow the verbosity score: a regression line of log(1 + output) on the score, older outputs fading.
+    """How far one key's answers follow the verbosity score and the size of the prompt: a regression of log(1 + output) on both, older outputs fading.
 
-    Models differ in it: some answer each prompt at much the same length. `sums` are the weight, the means of score and answer, and the sums of
-    squares and of products around them (Welford, 1962; West, 1979).
+    Models differ in both: some answer each prompt at much the same length, some are short with long prompts. `sums` are the weight, the means of
+    score, log(1 + prompt tokens) and answer, and the sums of squares and of products around them: score by score, score by size, size by size, score
+    by answer and size by answer (Welford, 1962; West, 1979).
     """
 
     __slots__ = ("sums",)
 
-    def __init__(self, sums: Iterable[float] = (0.0, 0.0, 0.0, 0.0, 0.0)) -> None:
+    def __init__(self, sums: Iterable[float] = (0.0,) * _LINE_SUMS) -> None:
         self.sums = tuple(map(float, sums))
 
-    def add(self, verbosity: float, log_tokens: float) -> None:
-        """Take in one more answer to a prompt of this score."""
+    def add(self, verbosity: float, input_tokens: float, log_tokens: float) -> None:
+        """Take in one more answer to a prompt of this score and size; a size of NaN says nothing."""
         fade = 1.0 - 1.0 / _LINE_OUTPUTS
-        weight, of_scores, of_answers, squares, products = self.sums
+        weight, scores, sizes, answers, of_score, of_both, of_size, by_score, by_size = self.sums
+        score_off, size_off, answer_off = verbosity - scores, _log_off(input_tokens, sizes), log_tokens - answers
         weight = fade * weight + 1.0
-        score_off, answer_off = verbosity - of_scores, log_tokens - of_answers
         left = 1.0 - 1.0 / weight
-        self.sums = (weight, of_scores + score_off / weight, of_answers + answer_off / weight,
-                     fade * squares + left * score_off**2, fade * products + left * score_off * answer_off)  # fmt: skip
+        self.sums = (weight, scores + score_off / weight, sizes + size_off / weight, answers + answer_off / weight,
+                     fade * of_score + left * score_off**2, fade * of_both + left * score_off * size_off, fade * of_size + left * size_off**2,
+                     fade * by_score + left * score_off * answer_off, fade * by_size + left * size_off * answer_off)  # fmt: skip
 
-    def at(self, verbosity: float) -> float:
-        """Return log(1 + output) that the line gives a prompt of this score; with few outputs it rises by one with the score."""
-        _, of_scores, of_answers, squares, products = self.sums
-        return of_answers + (products + _LINE_PRIOR) / (squares + _LINE_PRIOR) * (verbosity - of_scores)
+    def at(self, verbosity: float, input_tokens: float = MISSING) -> float:
+        """Return log(1 + output) for a prompt of this score and size; with few outputs it rises by one with the score and not with the size."""
+        _, scores, sizes, answers, of_score, of_both, of_size, by_score, by_size = self.sums
+        of_score, of_size, by_score = of_score + _SCORE_PRIOR, of_size + _SIZE_PRIOR, by_score + _SCORE_PRIOR
+        tokens = (by_score * of_size - by_size * of_both) * (verbosity - scores) + (by_size * of_score - by_score * of_both) * _log_off(input_tokens, sizes)
+        return answers + tokens / (of_score * of_size - of_both**2)
+
+
+def _log_off(input_tokens: float, mean: float) -> float:
+    return 0.0 if math.isnan(input_tokens) else math.log1p(input_tokens) - mean
 
 
 class Window:
@@ -163,7 +173,7 @@ class Window:
         self.last_input_tokens = input_tokens
         if not math.isnan(verbosity):
             self.line = self.line or Line()
-            self.line.add(verbosity, math.log1p(output_tokens))
+            self.line.add(verbosity, input_tokens, math.log1p(output_tokens))
 
     @property
     def before_last(self) -> float:
@@ -341,8 +351,11 @@ def _line(values: Any) -> Line | None:
     if not isinstance(values, list):
         raise ValueError(f"its line is {type(values).__name__}, wanted a list of {_LINE_SUMS} numbers")
     line = Line(values)
-    if len(line.sums) != _LINE_SUMS or not all(map(math.isfinite, line.sums)) or line.sums[0] <= 0 or line.sums[3] < 0:
-        raise ValueError("its line is not five finite numbers, a positive weight first")
+    if len(line.sums) != _LINE_SUMS or not all(map(math.isfinite, line.sums)) or line.sums[0] <= 0:
+        raise ValueError(f"its line is not {_LINE_SUMS} finite numbers, a positive weight first")
+    of_score, of_both, of_size = line.sums[4:7]
+    if min(of_score, of_size) < 0 or of_both**2 >= (of_score + _SCORE_PRIOR) * (of_size + _SIZE_PRIOR):
+        raise ValueError("the squares of its line cannot be such")
     return line
 
 

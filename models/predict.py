@@ -18,8 +18,8 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as onnx_errors
 
-from collector.prompt_shape import SHAPE, hashed_words, shape, words_of
-from collector.verbosity import TABLE_SIZE, read_table, score
+from collector.prompt_shape import SHAPE, shape, words_of
+from collector.verbosity import TABLE_SIZE, hashed, read_table, score
 from models.artifact import CONFORMAL, GOLDEN, HISTORY, MANIFEST, QUANTILES, VERBOSITY, Artifact, load_artifact, model_file
 from models.conformal import Calibration
 from models.drift import Drift
@@ -181,7 +181,7 @@ class Predictor:
             return request
         words = words_of(prompt)
         counts = shape(prompt, words)
-        verbosity = MISSING if self._table is None else score(self._table, hashed_words(words), counts)
+        verbosity = MISSING if self._table is None else score(self._table, hashed(words), counts)
         return request._replace(shape=counts, verbosity=verbosity)
 
     def _skill(self, request: Request) -> Skill:

@@ -1,11 +1,13 @@
 """Numbers about a prompt: exact on a small one, bounded on a hostile one, and nothing that could be read back."""
 
 import math
+import zlib
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.prompt_shape import BINS_BITS, MAX_CHARACTERS, SHAPE, hashed_words, shape, words_of
+from collector.prompt_shape import MAX_CHARACTERS, SHAPE, shape, words_of
+from collector.verbosity import KINDS, hashed
 
 PROMPT = 'Please write a 300-word story about "Ada", with 3 examples:\n- one\n- two\n\nCould you explain why?'
 
@@ -37,18 +39,35 @@ def test_any_text_gives_one_finite_number_per_name(prompt: str) -> None:
     values = shape(prompt, words)
     assert len(values) == len(SHAPE)
     assert all(math.isfinite(value) for value in values)
-    bins = hashed_words(words)
-    assert bins == sorted(set(bins))
-    assert all(0 <= number < 1 << BINS_BITS for number in bins)
+    bins = hashed(words)
+    for kind, low, high in zip(bins, KINDS[:-1], KINDS[1:], strict=True):
+        assert all(low <= number < high for number in kind)
+    assert all(kind == tuple(sorted(set(kind))) for kind in bins[:2])
+    assert bool(words) == bool(bins[0]) == bool(bins[1])
 
 
 def test_only_both_ends_of_a_long_prompt_are_looked_at() -> None:
     middle = " ".join(f"w{number}" for number in range(1_000))
     assert len(words_of(middle)) == 300
     assert numbers("x" * (MAX_CHARACTERS + 5))["shape_characters"] == MAX_CHARACTERS + 5
-    assert len(hashed_words(words_of("word " * 100_000))) <= 5
+    single, placed, letters = hashed(words_of("word " * 100_000))
+    assert (len(single), len(placed), len(letters)) == (2, 9, 117)
 
 
 def test_bins_do_not_change_between_runs_and_machines() -> None:
-    # CRC-32 of "hello", "world" and "hello world", as any table of test values has them.
-    assert {0x3610A686 & 0x7FFF, 0x3A771143 & 0x7FFF, 0x0D4A1185 & 0x7FFF} < set(hashed_words(["hello", "world"]))
+    # CRC-32 of "hello", "world" and "helloworld", as any table of test values has them.
+    single, placed, letters = hashed(["hello", "world"])
+    assert set(single) == {0x3610A686 & 0x7FFF, 0x3A771143 & 0x7FFF, 0xF9EB20AD & 0x7FFF}
+    assert placed == tuple(sorted(zlib.crc32(data) & 0x3FFF | 0x8000 for data in (b"\1hello", b"\2world")))
+    # The four bytes as a number, lowest first, times 2**32 over the golden ratio.
+    grams = (" hel", "hell", "ello", "llo ", "lo w", "o wo", " wor", "worl", "orld")
+    assert letters == tuple((int.from_bytes(gram.encode(), "little") * 2_654_435_761 % 2**32 >> 18) + 0xC000 for gram in grams)
+
+
+def test_a_word_counts_where_it_stands_the_more_the_earlier() -> None:
+    def placed(text: str) -> set[int]:
+        return set(hashed(text.split())[1])
+
+    assert placed("list ten lakes") != placed("ten list lakes")
+    assert placed("a b c d e list") == placed("a c b d list e")
+    assert hashed(["x"] * 40 + ["list"])[1] == hashed(["x"] * 45 + ["list"])[1]

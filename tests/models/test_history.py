@@ -142,7 +142,8 @@ def test_few_outputs_bound_p99_beyond_the_longest(count: int) -> None:
 @pytest.mark.parametrize(
     "entry",
     [{}, {"level": "no such", "key": [], "outputs": []}, {"level": "global", "key": 5}, {"level": "global", "key": [], "outputs": [1, 2.5]}, 7,
-     *({"level": "global", "key": [], "outputs": [1], "line": line} for line in ([1.0], 3, "12345", [math.nan] * 5, [0.0] * 5, [1, 0, 0, -1, 0]))],
+     *({"level": "global", "key": [], "outputs": [1], "line": line} for line in (
+         [1.0], 3, "123456789", [math.nan] * 9, [0.0] * 9, [1, 0, 0, 0, -1, 0, 0, 0, 0], [1, 0, 0, 0, 1, 9e9, 1, 0, 0], [1, 0, 0, 1, 0]))],
 )  # fmt: skip
 def test_an_unreadable_stored_entry_is_refused(entry: object) -> None:
     with pytest.raises(ArtifactError, match="history entry 0 is not readable"):
@@ -155,20 +156,29 @@ def test_an_unreadable_payload_is_refused(payload: dict[str, object]) -> None:
         History.from_payload(payload)
 
 
-def test_a_line_is_the_weighted_regression_of_answers_on_scores() -> None:
+def test_a_line_is_the_weighted_ridge_regression_of_answers_on_scores_and_sizes() -> None:
     dice = np.random.default_rng(0)
     scores = dice.normal(0.3, 0.5, 1_500)
-    answers = 5.0 + 0.2 * scores + dice.normal(0.0, 0.3, 1_500)
+    tokens = dice.integers(5, 2_000, 1_500)
+    answers = 5.0 + 0.2 * scores - 0.3 * np.log1p(tokens) + dice.normal(0.0, 0.3, 1_500)
     line = Line()
-    for own, answer in zip(scores, answers, strict=True):
-        line.add(own, answer)
+    for own, size, answer in zip(scores, tokens, answers, strict=True):
+        line.add(own, size, answer)
     weights = (1 - 1 / 500) ** np.arange(1_499, -1, -1)
-    slope, base = np.polyfit(scores, answers, 1, w=weights**0.5)
-    off = scores - np.average(scores, weights=weights)
-    held = (slope * (weights * off**2).sum() + 4.0) / ((weights * off**2).sum() + 4.0)
-    middle = np.average(scores, weights=weights)
-    assert line.at(1.0) == pytest.approx(base + slope * middle + held * (1.0 - middle), rel=1e-9)
-    assert abs(line.at(1.0) - line.at(0.0) - slope) < 0.05
+    inputs = np.column_stack([scores, np.log1p(tokens)])
+    middle, base = np.average(inputs, axis=0, weights=weights), np.average(answers, weights=weights)
+    off = inputs - middle
+    found = np.linalg.solve((weights * off.T) @ off + np.diag([4.0, 40.0]), (weights * off.T) @ (answers - base) + np.array([4.0, 0.0]))
+    assert line.at(1.0, 99) == pytest.approx(base + found @ (np.array([1.0, math.log(100)]) - middle), rel=1e-9)
+    assert line.at(1.0) == pytest.approx(base + found[0] * (1.0 - middle[0]), rel=1e-9)
+    assert abs(line.at(0.0, 99) - line.at(0.0, 9) + 0.3 * math.log(10)) < 0.15
+
+
+def test_a_line_without_sizes_follows_the_score_alone() -> None:
+    line = Line()
+    for number in range(100):
+        line.add(number / 50, math.nan, 4.0 + number / 50)
+    assert line.at(1.0, 30_000) == line.at(1.0) == pytest.approx(5.0)
 
 
 def test_lines_are_learned_where_scores_are_given_and_go_with_the_artifact() -> None:

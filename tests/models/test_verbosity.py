@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 import xgboost
 
-from collector.prompt_shape import hashed_words, shape, words_of
-from collector.verbosity import TABLE_SIZE, read_table, score, table_id
+from collector.prompt_shape import shape, words_of
+from collector.verbosity import BINS, TABLE_SIZE, hashed, read_table, score, table_id
 from models import verbosity
 from models.errors import ArtifactError
 from models.predict import Predictor
@@ -39,7 +39,7 @@ def prompts(rows: int, seed: int = 3) -> tuple[list[str], list[float]]:
 
 
 def read(texts: list[str]) -> list[Prompt | None]:
-    return [(tuple(hashed_words(words_of(text))), shape(text, words_of(text))) for text in texts]
+    return [(hashed(words_of(text)), shape(text, words_of(text))) for text in texts]
 
 
 def test_the_word_that_asks_for_more_raises_the_score() -> None:
@@ -57,7 +57,7 @@ def test_shapes_alone_teach_a_table_where_no_words_were_kept() -> None:
     prompts: list[Prompt | None] = [((), counts) for counts in (shape(text, words_of(text)) for text in texts)]
     table = learn(prompts, lengths, ["g"] * 400)
     assert table is not None
-    assert not table[: 1 << 15].any()
+    assert not table[:BINS].any()
     assert np.corrcoef(out_of_fold(prompts, lengths, ["g"] * 400), lengths)[0, 1] > 0.9
     # Weights of words count for nothing, so a router that has the text gives the same score.
     assert scored(table, read(texts[:50])) == pytest.approx(scored(table, prompts[:50]), abs=1e-6)
@@ -118,13 +118,32 @@ def test_prompts_bring_skill_where_metadata_has_none(worded: TrainReport) -> Non
 
 def test_a_word_that_stands_in_every_prompt_says_nothing() -> None:
     texts, lengths = prompts(300)
-    known: list[Prompt | None] = [(tuple(hashed_words(words_of(f"please {text}"))), shape(text, words_of(text))) for text in texts]
+    known: list[Prompt | None] = [(hashed(words_of(f"please {text}")), shape(text, words_of(text))) for text in texts]
     table = learn(known, np.log1p(lengths), [None] * len(texts))
     assert table is not None
-    every = set.intersection(*(set(prompt[0]) for prompt in known if prompt is not None))
-    assert every
-    assert not table[sorted(every)].any()
-    assert table[sorted(set(hashed_words(["saga"])) - every)].max() > 0.1
+    every = [set.intersection(*(set(prompt[0][kind]) for prompt in known if prompt is not None)) for kind in range(3)]
+    assert all(every)
+    assert not table[sorted(set.union(*every))].any()
+    assert table[list(hashed(["saga"])[0])].max() > 0.1
+
+
+def test_a_few_runaway_answers_do_not_decide() -> None:
+    """One answer in fifty has no end, and one is empty: what is usual among the others stands."""
+    dice = np.random.default_rng(0)
+    lengths = dice.normal(5.0, 0.5, 1_000)
+    broken = lengths.copy()
+    broken[::50], broken[1::50] = 14.0, 0.0
+    plain, robust = (verbosity._above(own, ["g"] * 1_000) for own in (lengths, broken))
+    whole = np.delete(np.arange(1_000), [*range(0, 1_000, 50), *range(1, 1_000, 50)])
+    assert np.corrcoef(plain, lengths)[0, 1] > 0.99
+    assert np.std(plain) == pytest.approx(np.std(lengths), rel=0.02)
+    assert np.corrcoef(robust[whole], lengths[whole])[0, 1] > 0.99
+    assert np.abs(robust).max() < 4.0 < np.abs(broken - broken.mean()).max()
+
+
+def test_what_is_usual_is_each_groups_own() -> None:
+    above = verbosity._above(np.array([1.0, 2.0, 3.0, 7.0, 8.0, 9.0, 4.0]), ["a", "a", "a", "b", "b", "b", "alone"])
+    np.testing.assert_allclose(above, [-1, 0, 1, -1, 0, 1, 0], atol=1e-9)
 
 
 def test_the_weights_are_those_of_a_ridge_regression() -> None:
@@ -138,9 +157,9 @@ def test_the_weights_are_those_of_a_ridge_regression() -> None:
 def test_the_number_of_threads_changes_no_byte_of_a_score() -> None:
     script = """
 import hashlib, numpy as np
-from tests.models.test_verbosity import prompts, hashed_words, shape, words_of, out_of_fold
+from tests.models.test_verbosity import prompts, hashed, shape, words_of, out_of_fold
 texts, lengths = prompts(900)
-known = [(tuple(hashed_words(words_of(text))), shape(text * (1 + number % 7), words_of(text))) for number, text in enumerate(texts)]
+known = [(hashed(words_of(text)), shape(text * (1 + number % 7), words_of(text))) for number, text in enumerate(texts)]
 print(hashlib.sha256(out_of_fold(known, np.log1p(lengths), [None] * len(texts)).tobytes()).hexdigest())
 """
     digests = {
@@ -173,5 +192,5 @@ def test_a_table_of_another_size_is_refused(worded: TrainReport, tmp_path: Path)
     folder = Path(shutil.copytree(worded.folder, tmp_path / "a"))
     (folder / "ngram_ridge.f16").write_bytes(b"\0" * 10)
     rewrite(folder, keep)
-    with pytest.raises(ArtifactError, match=r"ngram_ridge\.f16 is 10 bytes, wanted 68,730"):
+    with pytest.raises(ArtifactError, match=r"ngram_ridge\.f16 is 10 bytes, wanted 134,202"):
         Predictor.load(folder)
