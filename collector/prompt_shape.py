@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 
-# Counting stops here: what asks for a long answer stands in the first or last words, and a hostile prompt must not hold up ingest.
-MAX_CHARACTERS = 8_000
+# Of a longer prompt half of this is looked at from either end: what asks for a long answer stands in the first or last words, and a hostile prompt must not
+# hold up ingest.
+MAX_CHARACTERS = 4_000
 # This many words from the start and as many from the end are looked at.
 _END_WORDS = 150
 
@@ -63,7 +64,7 @@ _TOKENS_OF = {"word": 1.0, "character": 0.2, "sentence": 20.0, "paragraph": 100.
 
 def words_of(prompt: str) -> list[str]:
     """The words at both ends of a prompt in lower case; what `shape` and `collector.verbosity.hashed` are handed."""
-    words = _WORD.findall(prompt[:MAX_CHARACTERS].lower())
+    words = _WORD.findall(_ends(prompt).lower())
     return words if len(words) <= 2 * _END_WORDS else words[:_END_WORDS] + words[-_END_WORDS:]
 
 
@@ -72,7 +73,7 @@ def shape(prompt: str, words: list[str]) -> tuple[float, ...]:
 
     The largest number in a prompt is kept to one digit: it may be somebody's.
     """
-    text = prompt[:MAX_CHARACTERS]
+    text = _ends(prompt)
     count = text.count
     numbers = [int(word) for word in words if word.isdecimal() and len(word) <= 6]
     wanted_words, wanted_items = _wanted(text) if numbers else (0.0, 0.0)
@@ -96,6 +97,11 @@ def shape(prompt: str, words: list[str]) -> tuple[float, ...]:
         count("###") + count("Input") + count("Context"), words.count("you") + words.count("your"), stops / size, longs / size, opening, closing,
         len(_NAME.findall(text)), *cues,
     )))  # fmt: skip
+
+
+def _ends(prompt: str) -> str:
+    half = MAX_CHARACTERS // 2
+    return prompt if len(prompt) <= MAX_CHARACTERS else f"{prompt[:half]}\n{prompt[-half:]}"
 
 
 def _one_digit(numbers: list[int]) -> float:

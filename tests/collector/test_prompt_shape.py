@@ -49,7 +49,12 @@ def test_any_text_gives_one_finite_number_per_name(prompt: str) -> None:
 def test_only_both_ends_of_a_long_prompt_are_looked_at() -> None:
     middle = " ".join(f"w{number}" for number in range(1_000))
     assert len(words_of(middle)) == 300
-    assert numbers("x" * (MAX_CHARACTERS + 5))["shape_characters"] == MAX_CHARACTERS + 5
+    long = "Read this: " + "filler, " * 100_000 + "and write an essay on it?"
+    seen = numbers(long)
+    assert (seen["shape_characters"], seen["shape_ends_with_question"], seen["cue_long_form"]) == (len(long), 1, 1)
+    assert words_of(long)[:2] == ["read", "this"]
+    assert words_of(long)[-2:] == ["on", "it"]
+    assert seen["shape_commas"] <= MAX_CHARACTERS / len("filler, ")
     single, placed, letters = hashed(words_of("word " * 100_000))
     assert (len(single), len(placed), len(letters)) == (2, 9, 117)
 
