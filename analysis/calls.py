@@ -14,6 +14,8 @@ from analysis.overlap import Flow, IntArray
 
 # Fewest calls behind a mean or a median of one side; the usual least group for means.
 MIN_CALLS: Final = 30
+# Models that together write this part of all tokens or less answer nobody: they check, route and classify beside those that do; own default.
+LEAST_WRITTEN: Final = 0.1
 
 
 class Calls:
@@ -133,6 +135,14 @@ class Calls:
     def running(self) -> FloatArray:
         """Mean number of calls in the same engine's batch while this one decoded, itself included; NaN where times are unknown."""
         return self._while_decoding(lambda chosen: Flow(self.scheduled_s[chosen], self.last_s[chosen], self.last_s[chosen] - self.scheduled_s[chosen]))
+
+    @functools.cached_property
+    def writers(self) -> BoolArray:
+        """Which calls go to models that write: not to those that together write hardly anything (`LEAST_WRITTEN`)."""
+        written = self.frame.group_by("model").agg(pl.col("output_tokens").sum()).sort("output_tokens", "model")
+        below = pl.col("output_tokens").cum_sum() <= LEAST_WRITTEN * pl.col("output_tokens").sum()
+        aside = written.filter(below & (pl.col("output_tokens").sum() > 0))["model"]
+        return ~self.frame["model"].is_in(aside.implode(), nulls_equal=True).to_numpy()
 
     @functools.cached_property
     def in_flight(self) -> FloatArray:

@@ -36,7 +36,7 @@ def outside(case: Case, *, alone: bool = False) -> Outside | None:
         return None
     sides = []
     for calls in (case.calls, before):
-        some = calls.where(~calls.has_engine & (calls.of("error") == 0.0))
+        some = calls.where(~calls.has_engine & (calls.of("error") == 0.0) & calls.writers)
         if len(some) < MIN_CALLS:
             return None
         sides.append(some)

@@ -101,7 +101,7 @@ def _wholes(before: Calls, now: Calls) -> list[tuple[FloatArray, FloatArray]]:
 
 
 def _pairs(calls: Calls, load: FloatArray, value: FloatArray) -> tuple[FloatArray, FloatArray]:
-    chosen = known(load, value) & ~calls.has_engine
+    chosen = known(load, value) & ~calls.has_engine & calls.writers
     return load[chosen], value[chosen]
 
 

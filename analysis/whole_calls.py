@@ -40,8 +40,8 @@ def whole_calls(before: Calls, now: Calls) -> Whole | None:
 
 
 def untimed(calls: Calls) -> BoolArray:
-    """Return which calls were answered, by somebody whose inside and first token nobody saw, with a count of what was written."""
-    answered = ~calls.has_engine & (calls.of("error") == 0.0) & (calls.of("output_tokens") > 0.0)
+    """Return which calls were answered, by a model that writes, whose inside and first token nobody saw, with a count of it."""
+    answered = ~calls.has_engine & (calls.of("error") == 0.0) & (calls.of("output_tokens") > 0.0) & calls.writers
     mask: BoolArray = answered & ~known(calls.of("ttft_ms")) & known(calls.of("e2e_ms"))
     return mask
 

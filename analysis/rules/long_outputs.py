@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.calls import MIN_CALLS, known
+from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, enough, named
 from analysis.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_ms, say_ratio
@@ -123,13 +123,14 @@ def _longest_grew(case: Case, token_ms: float) -> float:
 
 
 def _visible(case: Case) -> float:
-    """Return what part of the added tokens is answer: the rest is reasoning, or comes from further calls."""
+    """Return what part of the added tokens is answer: the rest is reasoning, or comes from further calls or from attempts that were given up."""
     (n1, r1), (n0, r0) = (_per_request(rows) for rows in (case.slow, case.reference))
     more = n1 - n0
     if more <= 0.0:
         return 1.0
     thought = max(0.0, r1 - r0)
-    return min(1.0, max(0.0, 1.0 - (thought + max(0.0, _by_further_calls(case, n0))) / more))
+    further = max(0.0, _by_further_calls(case, n0), _given_up(case.slow_calls, case.slow) - _given_up(case.usual_calls, case.reference))
+    return min(1.0, max(0.0, 1.0 - (thought + further) / more))
 
 
 def _fuller(case: Case) -> bool:
@@ -159,6 +160,11 @@ def _by_further_calls(case: Case, usual_tokens: float) -> float:
     both = now.join(before, on="model", how="full", coalesce=True, nulls_equal=True, suffix="_before")
     tokens = pl.coalesce("tokens_before", pl.min_horizontal("tokens", pl.lit(usual_tokens)))
     return float(both.select(((pl.col("calls").fill_null(0.0) - pl.col("calls_before").fill_null(0.0)) * tokens).sum()).item())
+
+
+def _given_up(calls: Calls, rows: pl.DataFrame) -> float:
+    """Return the output tokens a request of failed calls: an engine writes on for who gave up, and the next attempt writes the answer again."""
+    return float(np.nansum(calls.of("output_tokens")[calls.of("error") == 1.0])) / max(rows.height, 1)
 
 
 def _per_request(rows: pl.DataFrame) -> tuple[float, float]:

@@ -57,10 +57,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not len(slow) or not len(now):
         return None
     usual = _held(case.calls_before, token_ms) if case.calls_before is not None else None
-    before = float(usual.mean()) if usual is not None and len(usual) else 0.0
+    before = _share(case.calls_before, usual) if case.calls_before is not None and usual is not None else 0.0
     then = f", {say_ratio(before)} of all before" if usual is not None else ""
-    share = float(slow.mean())
-    if share < MIN_HELD or float(now.mean()) - before < MIN_RISE:
+    share, of_all = _share(case.slow_calls, slow), _share(case.calls, now)
+    if share < MIN_HELD or of_all - before < MIN_RISE:
         return RuledOut(what=RULE, figure=f"{say_ratio(share)} of the slow calls have their first token near the end{then}")
     claims = {stage: share * case.excess_ms(stage) for stage in STAGES}
     if not enough(case, claims):
@@ -87,9 +87,20 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         headline=f"{say_ratio(share)} of the slow calls show their first token only near the end{then}{seen}",
         because=f"the stream is held back{seen}",
         evidence={
-            "held_ratio_slow": share, "held_ratio_now": float(now.mean()), "held_ratio_before": before, "first_token_client_ms": first,
+            "held_ratio_slow": share, "held_ratio_now": of_all, "held_ratio_before": before, "first_token_client_ms": first,
             "first_token_engine_ms": wrote},
         weight=0.97, among=np.flatnonzero(case.breaching & hit))
+
+
+def _share(calls: Calls, held: BoolArray) -> float:
+    """Return the share of held ones (shape of `calls`, or empty) among the calls that could be: with a long answer and a first token."""
+    could = _long(calls) & known(calls.of("ttft_client_ms"))
+    return float(held[could].mean()) if len(held) and could.any() else 0.0
+
+
+def _long(calls: Calls) -> BoolArray:
+    mask: BoolArray = np.nan_to_num(calls.of("output_tokens")) >= LONG
+    return mask
 
 
 def usual_token_ms(case: Case) -> float:
@@ -109,5 +120,5 @@ def _held(calls: Calls, token_ms: float) -> BoolArray:
     decode = calls.of("decode_ms")
     writing = np.where(np.isnan(decode), token_ms * tokens, decode) * (1.0 - thought)
     at_once = (whole - first < MOST_REST * writing) | (writing <= 0.0)
-    held: BoolArray = (tokens >= LONG) & known(first) & late & at_once
+    held: BoolArray = _long(calls) & known(first) & late & at_once
     return held if len(calls) >= MIN_CALLS or held.any() else np.zeros(0, dtype=np.bool_)

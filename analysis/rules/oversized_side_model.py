@@ -47,7 +47,8 @@ _SIDE: Final = r"(?i)(?:^|[^a-z])(?:guard(?:rail)?|moderat\w*|classif\w*|rout(?:
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return the side task's model with the gain of a small one, None when side tasks are short or as before."""
     new = _new_models(case.slow_tree, case.usual_tree)
-    now, before = _side_ms(case.slow_tree, case.slow, new), _side_ms(case.usual_tree, case.reference, [])
+    gone = _gone(case.slow_tree, case.usual_tree)
+    now, before = _side_ms(case.slow_tree, case.slow, new, moved=bool(gone)), _side_ms(case.usual_tree, case.reference, gone)
     if now is None:
         return None
     spent, operation, model, tokens = now
@@ -62,7 +63,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     few = too_few_breaches(case)
     if few is not None:
         return few
-    every = case.tree.per_request(_side_calls(case.tree, new), "duration_ms", case.rows["trace_key"])
+    every = case.tree.per_request(_side_calls(case.tree, new, moved=bool(gone)), "duration_ms", case.rows["trace_key"])
     name, what = printable(operation), printable(model)
     fix = bound_fix(
         case, "small_side_model", f"Let a small local model do {name}",
@@ -87,19 +88,29 @@ def _new_models(now: Tree, before: Tree) -> list[str]:
     return [model for model in written[1:] if model not in former]
 
 
-def _side_calls(tree: Tree, new: Collection[str]) -> pl.DataFrame:
-    """Model calls with a short output inside a guardrail, named after a side task (themselves or their parent), or to a `new` model."""
+def _gone(now: Tree, before: Tree) -> list[str]:
+    """Return the models that usual requests ask for short answers alone and slow ones ask no more: what they did is done by another."""
+    told = [tree.frame.filter((pl.col("role") == "llm") & pl.col("model").is_not_null()) for tree in (now, before)]
+    longest = told[1].group_by("model").agg(pl.col("output_tokens").max()).filter(pl.col("output_tokens") <= MOST_TOKENS)
+    return sorted(set(longest["model"].to_list()) - set(told[0]["model"].to_list()))
+
+
+def _side_calls(tree: Tree, new: Collection[str], *, moved: bool = False) -> pl.DataFrame:
+    """Model calls with a short output inside a guardrail, named after a side task (themselves or their parent), or to a `new` model.
+
+    Where such a task has `moved` to a model that writes answers as well, every short one is taken for it.
+    """
     frame = tree.frame
     name = pl.col("name").fill_null("") + " " + pl.col("parent_name").fill_null("") + " " + pl.col("model").fill_null("")
     short = pl.col("output_tokens").is_null() | (pl.col("output_tokens") <= MOST_TOKENS)
     side = (pl.col("parent_stage") == "guardrail") | (pl.col("stage") == "guardrail") | name.str.contains(_SIDE)
-    fresh = pl.col("model").is_in(list(new)) & pl.col("output_tokens").is_not_null()
+    fresh = (pl.col("model").is_in(list(new)) | moved) & pl.col("output_tokens").is_not_null()
     return frame.filter((pl.col("role") == "llm") & pl.col("model").is_not_null() & short & (side | fresh) & ~pl.col("root"))
 
 
-def _side_ms(tree: Tree, rows: pl.DataFrame, new: Collection[str]) -> tuple[float, str, str, float] | None:
+def _side_ms(tree: Tree, rows: pl.DataFrame, new: Collection[str], *, moved: bool = False) -> tuple[float, str, str, float] | None:
     """Mean time of side calls per request, the operation and model that take most, and their mean output tokens; None without any."""
-    calls = _side_calls(tree, new)
+    calls = _side_calls(tree, new, moved=moved)
     if calls.is_empty() or rows.is_empty():
         return None
     # A call beside the main one has the request for its parent, which is no name of what it does.

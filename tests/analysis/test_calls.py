@@ -27,3 +27,10 @@ def test_requests_of_a_conversation_come_together_however_many_calls_they_make()
     calls = pl.DataFrame({"session": ["a", "a", "a", "b", None, None], "trace_key": [1, 1, 2, 3, 4, 5]})
     assert come_together(calls) == (4 + 1 + 1 + 1) / (2 + 1 + 1 + 1)  # two requests, one, and two without a session
     assert come_together(calls.clear()) == 1.0
+
+
+def test_models_that_write_hardly_anything_answer_nobody() -> None:
+    frame = pl.DataFrame({"model": ["main", "guard", "main", "router", None], "output_tokens": [400, 6, 300, 20, 200]})
+    # 26 of 926 tokens; a call without a model is a model of its own.
+    assert Calls(frame).writers.tolist() == [True, False, True, False, True]
+    assert Calls(frame.with_columns(output_tokens=pl.lit(None, pl.Int64))).writers.all()

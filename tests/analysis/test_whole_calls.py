@@ -8,7 +8,7 @@ from analysis.calls import Calls
 from analysis.diagnose import Diagnosed
 from analysis.slo import Slo
 from analysis.whole_calls import untimed, whole_calls
-from tests.analysis.builders import requests
+from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules.cases import causes, of, run, the
 
 N = 600
@@ -20,7 +20,7 @@ SLO = Slo(e2e_ms=6_000.0)
 def calls(wait_ms: float, pace_ms: float, tokens: np.ndarray = TOKENS) -> Calls:
     unknown = [None] * len(tokens)
     return Calls(pl.DataFrame({
-        "start_s": np.arange(len(tokens)) * 1.0, "e2e_ms": wait_ms + pace_ms * tokens, "output_tokens": tokens, "error": np.zeros(len(tokens)),
+        "start_s": np.arange(len(tokens)) * 1.0, "e2e_ms": wait_ms + pace_ms * tokens, "output_tokens": tokens, "model": "m", "error": np.zeros(len(tokens)),
         "prefill_ms": unknown, "decode_ms": unknown, "ttft_ms": unknown}, schema_overrides=dict.fromkeys(("prefill_ms", "decode_ms", "ttft_ms"), pl.Float64)))
 
 
@@ -75,3 +75,14 @@ def test_longer_prompts_are_found_in_whole_calls() -> None:
     took = np.exp(np.random.default_rng(4).normal(0.0, 0.1, N)) * np.where(LATE, 3_000.0 + 20.0 * TOKENS, 500.0 + 10.0 * TOKENS)
     found = run(requests(N, start_s=np.arange(N) * 1.0, generation_ms=took, input_tokens=work, output_tokens=TOKENS), slo=SLO)
     assert (found.verdict.stage, found.verdict.cause) == ("generation", "prompt_bloat")
+
+
+def test_quick_checks_beside_the_answers_hold_no_end_of_the_line() -> None:
+    """Every answer waits 2 s more since the onset, a check of 6 tokens before it takes 80 ms as ever: with it the line would be steeper, not higher."""
+    noise = np.exp(np.random.default_rng(4).normal(0.0, 0.1, N))
+    took = noise * np.where(LATE, 2_500.0 + 10.0 * TOKENS, 500.0 + 10.0 * TOKENS)
+    frame = requests(N, start_s=np.arange(N) * 1.0, generation_ms=took, input_tokens=500, output_tokens=TOKENS)
+    checks = calls_of(frame, model="guard", duration_ms=80.0, output_tokens=6).with_columns(span_id=pl.col("span_id") + 10_000)
+    found = run(frame, calls=[pl.concat([calls_of(frame), checks], how="diagonal_relaxed")], slo=SLO)
+    assert found.verdict.cause == "provider_queueing"
+    assert of(found, "token_rate_sag") is None

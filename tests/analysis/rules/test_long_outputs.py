@@ -156,3 +156,13 @@ def test_a_cap_holds_for_each_call_of_a_request_with_several() -> None:
     assert finding.fix is not None
     assert (finding.fix.parameters, finding.fix.predicted.before) == ({"max_tokens": 304}, pytest.approx(10_200.0))  # type: ignore[union-attr]
     assert finding.fix.predicted.after == pytest.approx(10_200.0 - 10.0 * (750 - 304))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+def test_what_an_engine_wrote_for_attempts_that_were_given_up_is_no_longer_answer(given_up: bool) -> None:
+    """Slow requests write 600 tokens instead of 100 in two calls: the first of them, of 500, failed for its caller or did not."""
+    frame = answers(np.where(SLOW, 600, 100))
+    last = calls_of(frame, output_tokens=100)
+    first = calls_of(frame, output_tokens=500, error=given_up).with_columns(span_id=pl.col("span_id") + 10_000).filter(pl.Series(SLOW))
+    found = run(frame, calls=[pl.concat([last, first], how="diagonal_relaxed")])
+    assert (of(found, "long_outputs") is None) is given_up

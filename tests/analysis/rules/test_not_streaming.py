@@ -64,3 +64,13 @@ def test_without_an_engine_the_rest_tells_a_held_stream_from_a_late_one() -> Non
         calls = calls_of(frame, ttft_client_ms=first, ttft_engine_ms=None, prefill_ms=None, decode_ms=None)
         finding = of(run(frame, calls=[calls], slo=TTFT), "not_streaming")
         assert (finding is not None) == held
+
+
+def test_quick_checks_that_do_not_stream_are_no_part_of_what_could() -> None:
+    """Two checks a request, of 5 tokens each and without a first token: of the calls that could be held all were."""
+    frame, calls = answers(LATE)
+    checks = [calls_of(frame, model="guard", duration_ms=90.0, output_tokens=5, ttft_ns=None, engine_instance=None, queue_ns=None, prefill_ns=None,
+                       decode_ns=None).with_columns(span_id=pl.col("span_id") + k * 10_000) for k in (1, 2)]
+    finding = the(run(frame, calls=[pl.concat([calls, *checks], how="diagonal_relaxed")], slo=TTFT), "not_streaming")
+    assert (finding.evidence["held_ratio_slow"], finding.evidence["held_ratio_before"]) == (1.0, 0.0)
+    assert finding.evidence["share_of_excess"] == pytest.approx(1.0)

@@ -63,3 +63,13 @@ def test_fires_on_a_short_call_to_a_model_that_nobody_asked_before() -> None:
 def test_silent_on_another_model(twin: dict[str, Any]) -> None:
     frame, spans = routed(**twin)
     assert of(run(frame, spans=spans, slo=E2E), "oversized_side_model") is None
+
+
+@pytest.mark.parametrize(("small", "named"), [("guard-mini", True), ("qwen", False)])
+def test_a_side_task_that_moved_to_the_model_of_the_answers_is_known_by_the_small_one_that_is_gone(small: str, named: bool) -> None:
+    """A call for 6 tokens in front of each answer, which nothing names: 200 ms until the onset, 1.8 s and qwen's since. Twin: it was qwen's before."""
+    frame = requests(N, generation_ms=np.where(LATE, 1_800.0, 200.0), prefill_ms=200.0, decode_ms=np.where(LATE, 700.0, 400.0))
+    side = spans_of(frame, "chat", "generation", 0.0, np.where(LATE, 1_800.0, 200.0), span_id=2, role=ROLE["llm"],
+                    model=["qwen" if late else small for late in LATE], output_tokens=6)
+    main = spans_of(frame, "chat", "decode", 1_800.0, 600.0, span_id=3, role=ROLE["llm"], model="qwen", output_tokens=200)
+    assert (of(run(frame, spans=[side, main], slo=E2E), "oversized_side_model") is not None) is named
