@@ -58,9 +58,8 @@ def readiness(pipeline: Pipeline) -> tuple[bool, dict[str, Any]]:
         status = f"store refuses: {writer.refusal}"
     else:
         try:
-            cursor = pipeline.store.cursor()
-            cursor.execute("select 1").fetchall()
-            cursor.close()
+            with pipeline.store.asking() as cursor:
+                cursor.execute("select 1").fetchall()
         except duckdb.Error as error:
             status = f"store closed: {str(error).splitlines()[0]}"
     oldest = pipeline.quiet.oldest_s()

@@ -81,13 +81,12 @@ class Pipeline:
     def _recover(self) -> None:
         """Traces that were stored but not yet assembled when the process last ended."""
         through = int(self.store.meta("assembled_through") or 0)
-        cursor = self.store.cursor()
-        found = cursor.sql(
-            "select trace_hi, trace_lo, min(start_ns) as start_ns from ("
-            "select trace_hi, trace_lo, start_ns from spans where seq >= $first union all "
-            "select trace_hi, trace_lo, time_ns from span_notes where batch > $through) group by all",
-            params={"first": (through + 1) << BATCH_BITS, "through": through}).to_arrow_table()
-        cursor.close()
+        with self.store.asking() as cursor:
+            found = cursor.sql(
+                "select trace_hi, trace_lo, min(start_ns) as start_ns from ("
+                "select trace_hi, trace_lo, start_ns from spans where seq >= $first union all "
+                "select trace_hi, trace_lo, time_ns from span_notes where batch > $through) group by all",
+                params={"first": (through + 1) << BATCH_BITS, "through": through}).to_arrow_table()
         if found.num_rows:
             hi, lo, start = (found.column(c).to_numpy() for c in ("trace_hi", "trace_lo", "start_ns"))
             self.quiet.note(hi, lo, start, through + 1, time.monotonic())
@@ -136,12 +135,9 @@ class Pipeline:
         kept = np.fromiter((seen.new and seen.first_batch >= first for seen in taken.values()), np.bool_, len(taken))
         held = self._held([seen for seen, is_kept in zip(taken.values(), kept.tolist(), strict=True) if is_kept], traces.filter(pa.array(kept)))
         unread = _unread(traces, list(taken.values()), kept & (held is not None))
-        cursor = self.store.cursor()
-        try:
+        with self.store.asking() as cursor:
             known = Known(held, unread, self._doubled_sources(cursor), self._response_ids)
             made = self._assemble(quiet_spans(cursor, traces, known))
-        finally:
-            cursor.close()
         through = self.quiet.assembled_through(self.writer.last_batch, taken)
         floor = int(traces.column("start_ns").to_numpy().min()) - LOOK_BACK_NS
         last = self.writer.last_batch
@@ -205,7 +201,8 @@ def _unread(traces: pa.Table, seen: list[Seen], kept: Bools) -> list[Unread]:
 
 
 def _latest_start(store: Store) -> int:
-    found = store.cursor().execute("select max(start_ns) from spans").fetchall()[0][0]
+    with store.asking() as cursor:
+        found = cursor.execute("select max(start_ns) from spans").fetchall()[0][0]
     return 0 if found is None else int(found)
 
 

@@ -151,11 +151,8 @@ class Retention:
             yield first, last, spans, points
 
     def _ask(self, query: str, parameters: dict[str, int | float]) -> list[tuple[int, ...]]:
-        cursor = self._store.cursor()
-        try:
+        with self._store.asking() as cursor:
             return cursor.execute(query, parameters).fetchall()
-        finally:
-            cursor.close()
 
 
 def _delete(connection: duckdb.DuckDBPyConnection, first: int, last: int) -> None:
@@ -176,10 +173,7 @@ def checkpoint(connection: duckdb.DuckDBPyConnection) -> None:
 
 def used_bytes(store: Store) -> int:
     """What the store takes: blocks in use and the write-ahead log."""
-    cursor = store.cursor()
-    try:
+    with store.asking() as cursor:
         [(block_size, used_blocks)] = cursor.execute("select block_size, used_blocks from pragma_database_size()").fetchall()
-    finally:
-        cursor.close()
     log_file = store.path.with_name(store.path.name + ".wal")
     return int(block_size * used_blocks) + (log_file.stat().st_size if log_file.exists() else 0)

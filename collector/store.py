@@ -64,13 +64,28 @@ class Store:
         if not read_only:
             connection.execute("set checkpoint_threshold = $size", {"size": f"{_LATEST * self._long_log}B"})
         self._readers: set[duckdb.DuckDBPyConnection] = set()
+        self._asking = 0
         self._left = threading.Condition()
         self._closing = False
         self._alone = self._small = False
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """A connection of its own to the same database: snapshot reads beside the writer. Close it after use."""
-        return self.connection.cursor()
+        """A connection of its own to the same database: snapshot reads beside the writer. Close it after use; while it is open, so is the file."""
+        with self._left:
+            return self.connection.cursor()
+
+    @contextmanager
+    def asking(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor for a few short questions of the server's own: unlike those of `reading`, they are neither waited for nor interrupted at its end."""
+        with self._left:
+            cursor = self.cursor()
+            self._asking += 1
+        try:
+            yield cursor
+        finally:
+            cursor.close()
+            with self._left:
+                self._asking -= 1
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -138,7 +153,8 @@ class Store:
 
     def meta(self, key: str) -> str | None:
         """One value of the store's own notes."""
-        row = self.cursor().execute("select value from meta where key = $key", {"key": key}).fetchone()
+        with self.asking() as cursor:
+            row = cursor.execute("select value from meta where key = $key", {"key": key}).fetchone()
         return None if row is None else str(row[0])
 
     def close(self) -> None:
@@ -163,6 +179,23 @@ class Store:
                         cursor.interrupt()
                 self._left.wait(0.05)
 
+    def renew(self) -> bool:
+        """Open the file anew if nobody asks anything: DuckDB keeps notes on what it has written, 10 to 20 bytes a span, until it is closed (2.0.0).
+
+        False: somebody asks; try again later. After a checkpoint this takes some tenths of a second, for which whoever comes to read waits.
+
+        Raises:
+            StoreError: it cannot be opened any more; `reopen` it later.
+        """
+        with self._left:
+            if self._readers or self._asking or self._closing or self._reopened is None:
+                return False
+            was_small = self._small
+            self.reopen()
+            if was_small:
+                self.settle()
+            return True
+
     def reopen(self) -> None:
         """Open the file anew: DuckDB gives a database up when a checkpoint fails, such as on a full disk. Every cursor of before is dead.
 
@@ -171,10 +204,11 @@ class Store:
         """
         if self._reopened is None:
             raise StoreError(f"{self.path} was opened by its connection and cannot be opened anew")
-        with suppress(duckdb.Error):
-            self.connection.close()
-        self.connection = self._reopened().connection
-        self._alone = self._small = False
+        with self._left:
+            with suppress(duckdb.Error):
+                self.connection.close()
+            self.connection = self._reopened().connection
+            self._alone = self._small = False
 
     def announce(self, url: str) -> None:
         """Leave the server's address beside the file, for whoever finds it locked."""

@@ -166,6 +166,24 @@ def test_duckdb_takes_one_thread_and_little_memory_until_somebody_reads(tmp_path
     store.close()
 
 
+def test_a_file_is_opened_anew_when_nobody_asks_anything(tmp_path: Path) -> None:
+    """What a connection made for itself tells whether it is still the one that it was."""
+    store = open_store(tmp_path / "t.db", create=True, memory_limit="200MB")
+    store.connection.execute("create temp table mine as select 1")
+    for held in (store.reading, store.asking):
+        with held():
+            assert not store.renew()
+        store.connection.execute("from mine")
+    store.settle()
+    assert store.renew()
+    with pytest.raises(duckdb.CatalogException):
+        store.connection.execute("from mine")
+    assert store.connection.execute("select current_setting('threads')::integer, current_setting('memory_limit')").fetchall() == [(1, "61.0 MiB")]
+    store.end_reading()
+    assert not store.renew(), "it is closing"
+    store.close()
+
+
 @pytest.mark.parametrize("block_size", [65_536, 262_144])
 def test_what_one_checkpoint_wrote_no_later_one_writes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_size: int) -> None:
     """Also in a file of an earlier build, which keeps the blocks that it was made with."""

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from analysis.assemble import assemble
 from collector import writer as writer_module
 from collector.config import CollectorSettings, PrivacySettings
-from collector.errors import BadPayload, QueueFull, StoreUnavailable
+from collector.errors import BadPayload, QueueFull, StoreLocked, StoreUnavailable
 from collector.normalize import Rules
 from collector.pipeline import Pipeline
 from collector.quiet import QuietTraces
@@ -220,6 +220,36 @@ def test_a_long_log_moves_into_the_file_after_the_answers(pipeline: Pipeline, mo
 
 
 # --- jobs ---
+
+
+def test_a_file_that_is_opened_anew_between_commits_holds_all_that_was_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "RENEW_ROWS", 10)
+    renewals: list[bool] = []
+    with opened(tmp_path / "t.db") as pipeline:
+        renew = pipeline.store.renew
+        monkeypatch.setattr(pipeline.store, "renew", lambda: renewals.append(renew()) or renewals[-1])
+        monkeypatch.setattr(pipeline.store, "_long_log", 1)
+        for i in range(1, 31):
+            assert pipeline.writer.submit(TRACES, plain_body()).result(WAIT_S) == Stored(1, 0)
+            assert one(pipeline, "select count(*) from spans") == i
+    assert sum(renewals) in (2, 3), "every 10 spans, or a little later where a question was under way"
+
+
+def test_a_file_that_cannot_be_opened_anew_refuses_senders_until_it_can(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "RENEW_ROWS", 1)
+    store, reopened = pipeline.store, pipeline.store._reopened
+
+    def taken() -> Store:
+        raise StoreLocked("another process has it")
+
+    monkeypatch.setattr(store, "_long_log", 1)
+    monkeypatch.setattr(store, "_reopened", taken)
+    pipeline.writer.submit(TRACES, plain_body()).result(WAIT_S)
+    assert isinstance(pipeline.writer.submit(TRACES, plain_body()).exception(WAIT_S), StoreUnavailable)
+    monkeypatch.setattr(store, "_reopened", reopened)
+    assert isinstance(pipeline.writer.submit(TRACES, plain_body()).exception(WAIT_S), StoreUnavailable | None)
+    pipeline.writer.submit(TRACES, plain_body()).result(WAIT_S)
+    assert one(pipeline, "select count(*) from spans") >= 2
 
 
 def test_a_job_runs_in_one_transaction_and_answers_after_its_commit(pipeline: Pipeline) -> None:
