@@ -12,6 +12,7 @@ import numpy as np
 
 from analysis.budget import FloatArray
 from analysis.calls import Calls, known
+from analysis.demand import slope_within
 from analysis.overlap import Flow
 from analysis.speed import MIN_TOKENS, at_equal_load, beyond_load
 from analysis.whole_calls import untimed, whole_calls
@@ -77,8 +78,18 @@ def own_load(case: Case) -> OwnLoad | None:
 
 
 def _equal(sides: list[tuple[FloatArray, FloatArray]], more: bool) -> float | None:
-    """Ratio at equal load; see `beyond_load`. Where no `more` calls are made, they overlap because they are slow, and their number follows what they take."""
-    return beyond_load(sides) if more else at_equal_load(sides)
+    """Ratio at equal load, also of loads that have nothing in common where `more` calls are made: over the line of those now, or over that of both.
+
+    The line of the calls now is flat where all seats are taken, that of both where few were. Where no more are made, calls overlap because they are slow, and
+    their number follows what they take.
+    """
+    shared = at_equal_load(sides)
+    led_back = beyond_load(sides) if more and shared is None else None
+    if led_back is None:
+        return shared
+    (load0, value0), (load1, value1) = sides
+    usual = float(np.median(value0)) + slope_within(sides) * float(np.median(load1) - np.median(load0))
+    return min(led_back, float(np.median(value1)) / max(usual, 1e-3))
 
 
 def _crowded(case: Case, before: Calls) -> float:

@@ -19,6 +19,9 @@ WIDE_POINTS: Final = 5.0
 # for means.
 MIN_HEALTHY: Final = 30
 RESAMPLES: Final = 400
+# Without a baseline, the percentile of the waits in an engine's queue that stands for not waiting; own default.
+QUEUE: Final = "queue"
+UNWAITED: Final = 10.0
 # A mean over more requests than this gains nothing that a person would see, and the bootstrap stays fast at a million
 # rows.
 _MOST_RESAMPLED: Final = 2000
@@ -131,7 +134,8 @@ def attribute_slow(
 
     `judged` is how many requests the slow ones are among. With a baseline the reference is its slowest len(slow)/judged, so that what is
     always slow does not count as a change, whatever share of requests is slow. Without one it is the typical requests, or those within the
-    limit where the typical one breaks it. `ordered` are the values in order, where the caller has sorted them; `noise` is `noise_z` against
+    limit where the typical one breaks it; but in a queue nobody needs to wait, so there it is what the least waiting ones had. `ordered` are the
+    values in order, where the caller has sorted them; `noise` is `noise_z` against
     this baseline, where the caller knows it.
     """
     share = 100.0 * len(slow) / max(judged, 1)
@@ -146,6 +150,8 @@ def attribute_slow(
     elif _mostly(values > limit_ms) and int((values <= limit_ms).sum()) >= MIN_HEALTHY:
         index = np.flatnonzero(values <= limit_ms)
         reference, means = "healthy", _means(times, index)
+    if reference != "baseline" and QUEUE in times.ms:
+        means = means | {QUEUE: min(means[QUEUE], float(np.percentile(times.ms[QUEUE], UNWAITED)))}
     stages = list(dict.fromkeys([*tail, *means]))
     filled = [{stage: part.get(stage, 0.0) for stage in stages} for part in (typical, tail, means)]
     excess = {stage: filled[1][stage] - filled[2][stage] for stage in stages}

@@ -2,7 +2,8 @@
 
 Detects
     Calls to a model of somebody else (no engine telemetry) whose time to first token rose at equal prompt length for most
-    calls, or for most calls of some minutes, while tokens then come as fast as before; 429 answers support it.
+    calls, or for most calls of some minutes, while tokens then come as fast as before; 429 answers support it. Without a
+    baseline, late first tokens that neither prompts, nor the caller's own load, nor rare spikes explain.
 
 Why it hurts
     The depth of a provider's queue is invisible and follows its load, not yours: your prompts, caps and retries do not
@@ -29,7 +30,9 @@ Source
 from typing import Final
 
 import numpy as np
+import polars as pl
 
+from analysis.calls import known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
@@ -40,6 +43,8 @@ RULE: Final = "provider_queueing"
 STAGES: Final = ("first_token", "generation")
 MIN_RATIO: Final = 1.3
 MIN_CLUSTER: Final = 3.0
+# Rank correlation of first tokens with the caller's own calls in flight from which they follow these; own default.
+FOLLOWS: Final = 0.5
 # Late: over the P95 of before.
 LATE: Final = 95.0
 
@@ -50,6 +55,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if case.tail.share(stage) < 0.25 or case.slow_calls.has_engine.mean() > 0.5 if len(case.slow_calls) else True:
         return None
     found = outside(case)
+    if found is None and case.calls_before is None:
+        return _by_exclusion(case)
     if found is None:
         return NotEnoughData("a rise of the provider's first token can only be told against a baseline: widen the window to before the onset")
     now, before = float(np.median(found.now_ms)), float(np.median(found.before_ms))
@@ -99,3 +106,39 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         weight=0.85, amplifier=(grown is not None and grown.growth > MOST_EACH * grown.arrivals_ratio)
         or (load is not None and (load.waits if found.first_token else load.answers)),
         why_no_service="the wait is the provider's")
+
+
+def _by_exclusion(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Without a baseline: first tokens that are late at equal prompts, not now and then alone, whatever the caller has out at that moment."""
+    found = outside(case, alone=True)
+    lacking = NotEnoughData("a rise of the provider's first token can only be told against a baseline: widen the window to before the onset")
+    if found is None or not found.first_token or case.tail.share("first_token") < 0.25:
+        return lacking
+    usual, spiky = float(np.median(found.now_ms)), spikes(found)
+    chosen = ~case.calls.has_engine & known(case.calls.of("ttft_ms")) & case.calls.writers
+    follows = pl.DataFrame({"load": case.calls.in_flight[chosen], "first": case.calls.of("ttft_ms")[chosen]}).select(
+        pl.corr("load", "first", method="spearman")).item()
+    if follows is not None and follows > FOLLOWS:
+        return RuledOut(what=RULE, figure=f"first tokens follow the number of your own calls in flight (rank correlation {follows:.2f})")
+    slow = np.isin(found.keys.view(np.uint64), case.slow["trace_key"].to_numpy().astype(np.uint64)) & ~spiky
+    late_ms = float(found.now_ms[slow].mean()) if slow.any() else 0.0
+    claims = {"first_token": min(case.excess_ms("first_token"), max(0.0, late_ms - usual) * float(slow.sum()) / max(len(case.slow), 1))}
+    if not enough(case, claims):
+        return lacking
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    limit = case.tail.reference_ms.get("first_token", 0.0)
+    fix = bound_fix(
+        case, "second_provider", "Fail over to a second provider",
+        f"Time out the first token at {say_ms(2.0 * limit)} and send the call to a second provider or region; ask for reserved capacity.",
+        "the second provider's first token comes as the usual one does", np.maximum(case.spent("first_token") - limit, 0.0),
+        cost={"failed_over_ratio": float((case.spent("first_token") > 2.0 * limit).mean())}, parameters={"after_ms": round(2.0 * limit, 3)})
+    return named(
+        case, RULE, "first_token", claims,
+        Action("provider", "Route part of the traffic to another provider, region or model deployment.", "Route back when first tokens come early again.", fix),
+        headline=f"first tokens take {say_ms(late_ms)} in slow requests and {say_ms(usual)} at the median, at equal prompts and whatever is in flight; what "
+        "they took before is not recorded",
+        because=f"first tokens of slow requests take {say_ms(late_ms)} instead of {say_ms(usual)}, which neither their prompts nor your own load explain",
+        evidence={"first_token_ms_late": late_ms, "first_token_ms_usual": usual, "load_correlation": follows, "spike_ratio": float(spiky.mean())},
+        weight=0.6, why_no_service="the wait is the provider's")

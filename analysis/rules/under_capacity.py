@@ -72,6 +72,8 @@ NEAR_LOWEST: Final = 0.05
 MIN_OFFERED_RATIO: Final = 1.1
 # The growth must last this many median service times, else it is a burst that the engine absorbs; own default.
 MIN_SERVICE_TIMES: Final = 5.0
+# Where most wait for this part of a service time in three quarters of the period, it is no burst that passes; own default.
+STANDING: Final = 0.1
 # Time per token this much slower at an arrival rate that did not rise is a slower engine, not more work; own defaults.
 MAX_SLOWDOWN: Final = 1.5
 MIN_ARRIVAL_RISE: Final = 1.2
@@ -288,7 +290,8 @@ def wait_growth(rows: pl.DataFrame, service_ms: float, every: int = 1) -> Load |
     ratio = 1.0 + rise_ms / 1000.0 / (t1 - t0) if t1 > t0 else 1.0
     long_ms = MIN_SERVICE_TIMES * service_ms
     growing = rise_ms >= long_ms and 1000.0 * (t1 - t0) >= long_ms  # however slowly: what is offered and served evens out below capacity
-    standing = float(np.percentile(wait_ms, 25.0)) > service_ms > 0.0
+    quarters = sorted(float(np.median(part)) for part in np.array_split(wait_ms, 4))
+    standing = service_ms > 0.0 and (float(np.percentile(wait_ms, 25.0)) > service_ms or quarters[1] > STANDING * service_ms)
     return Load(growing, standing, t0, t1, float(waits[i]), float(waits[j]), ratio, *rates)
 
 

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from analysis.calls import Calls
-from analysis.own_load import OwnLoad
+from analysis.own_load import OwnLoad, _equal
 from analysis.slo import Slo
 from analysis.speed import at_equal_load, beyond_load
 from tests.analysis.builders import requests
@@ -119,3 +119,14 @@ def test_what_load_explains_the_most_of_is_load() -> None:
     assert load.waits
     assert not load._replace(first=1.4).waits
     assert not load.paced
+
+
+def test_where_all_seats_are_taken_the_line_of_both_sides_tells_what_more_calls_add() -> None:
+    before, now = np.repeat(np.arange(1.0, 9.0), 20), np.repeat(np.arange(30.0, 40.0), 20)
+    # Ten more a call until twenty run at a time: then the others wait, and it stays at 205.
+    sides = [(before, 5.0 + 10.0 * before), (now, np.full(len(now), 205.0))]
+    full = _equal(sides, more=True)
+    assert full is not None
+    assert full == pytest.approx(205.0 / (50.0 + 29.9 * 3.37), rel=0.02)
+    assert beyond_load(sides) == pytest.approx(4.1, rel=0.02)
+    assert _equal(sides, more=False) is None

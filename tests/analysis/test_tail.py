@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from analysis.budget import StageTimes
-from analysis.tail import attribute, band, share_interval
+from analysis.tail import attribute, attribute_slow, band, share_interval
 
 
 def stages(**ms: np.ndarray) -> StageTimes:
@@ -92,3 +92,14 @@ def test_interval_of_a_share_is_seeded_and_holds_the_share() -> None:
     assert low < tail.share("queue") < high
     assert (low, high) == share_interval(tail, times, "queue", np.random.default_rng(2))
     assert share_interval(tail, times, "tool", rng) is None
+
+
+def test_without_a_baseline_a_wait_that_all_have_is_part_of_the_excess() -> None:
+    """A fifth waits 100 ms, the others 4 s; a slow tenth writes for 3 s longer."""
+    queue, decode = np.where(np.arange(1000) % 5 == 1, 100.0, 4_000.0), np.where(np.arange(1000) % 10 == 0, 5_000.0, 2_000.0)
+    times, slow = stages(queue=queue, decode=decode), np.flatnonzero(np.arange(1000) % 10 == 0)
+    tail = attribute_slow(times.total_ms, times, slow, 1000, limit_ms=8_000.0)
+    assert tail.reference == "typical"
+    assert tail.excess_ms == pytest.approx({"queue": 3_900.0, "decode": 3_000.0}, rel=0.01)
+    against = attribute_slow(times.total_ms, times, slow, 1000, limit_ms=8_000.0, baseline=(times.total_ms, times))
+    assert against.excess_ms["queue"] == pytest.approx(0.0)

@@ -43,3 +43,15 @@ def test_a_baseline_is_asked_for() -> None:
     found = run(hosted(np.where(np.arange(N) % 10 == 0, 4_000.0, 400.0)), slo=TTFT)
     assert found.baseline is None
     assert "baseline" in found.skipped["provider_queueing"]
+
+
+@pytest.mark.parametrize("mine", [False, True])
+def test_without_a_baseline_what_neither_prompts_nor_ones_own_load_explain_is_the_providers(mine: bool) -> None:
+    """Half of the first tokens take 400 ms and half 1.4 s, by chance, or where eight calls are out at a time instead of one."""
+    late = (np.arange(N) // 8) % 2 == 0 if mine else np.random.default_rng(3).random(N) < 0.5
+    starts = np.where(late, np.arange(N) // 8 * 4.0, np.arange(N) * 0.5) if mine else np.arange(N) * 0.5
+    found = run(hosted(np.where(late, 1_400.0, 400.0), start_s=starts), slo=TTFT)
+    assert found.baseline is None
+    assert (of(found, "provider_queueing") is None) is mine
+    if not mine:
+        assert (found.verdict.stage, found.verdict.cause) == ("first_token", "provider_queueing")

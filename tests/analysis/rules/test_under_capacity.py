@@ -197,3 +197,13 @@ def test_more_requests_fill_batches_where_nobody_waits() -> None:
 def test_silent_when_each_batch_is_slower_than_it_was() -> None:
     """The machine needs 1.4 times as long for the same batch: as many requests as before are slow too."""
     assert of(run(crowd(1.2, pace=1.4), slo=Slo(e2e_ms=1_600.0)), "under_capacity") is None
+
+
+@pytest.mark.parametrize("lasts", [True, False])
+def test_a_wait_of_a_part_of_the_service_time_is_an_overload_where_most_have_it_all_the_time(lasts: bool) -> None:
+    """Answers take 400 ms in the engine and wait 160 to 240 ms before it, in all of the window or in its first third."""
+    waits = 160.0 + np.random.default_rng(1).uniform(0.0, 80.0, 600)
+    rows = requests(600, start_s=np.arange(600.0), queue_ms=np.where(lasts | (np.arange(600) < 200), waits, 2.0), prefill_ms=100.0, decode_ms=300.0)
+    load = growth(rows)
+    assert not load.growing
+    assert load.standing is lasts
