@@ -49,7 +49,7 @@ MOST_AT_ONCE: Final = 20_000
 FRESH_S: Final = 60.0
 # From so many requests on, a server that is asked the same again within moments (a page that follows the clock, a poll) tells the causes that it found then,
 # where they are about the same breach: they are two thirds of a report of 20,000 requests, half a second, and change no faster.
-LEAST_LATELY: Final = 5_000
+LEAST_LATELY: Final = 2_000
 # Such causes are at most so old, and sought anew in the background after so long, as long as somebody asks.
 MOST_LATELY_S: Final = 30.0
 FRESH_LATELY_S: Final = 5.0
