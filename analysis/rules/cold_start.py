@@ -49,6 +49,8 @@ STEP_S: Final = 30.0
 MOST_COLD_S: Final = 600.0
 # Part of the slow requests that cold instances served from which a slow replica is one of them; own default.
 MOSTLY: Final = 0.5
+# Part of an instance's first lag (of its log) that may be left in the last fifth of its cold calls; own default.
+WARMER: Final = 0.5
 # Standard score from which an instance clearly gets faster with its age; own default, as where a straggler lags.
 MIN_Z: Final = 4.0
 
@@ -127,8 +129,8 @@ def _young(now: Calls, before: Calls, column: str) -> tuple[BoolArray, BoolArray
 def _begun_again(now: Calls, before: Calls, column: str, old: list[str], pace: FloatArray, pace_before: FloatArray) -> dict[str, BoolArray]:
     """Return the calls that instances of before served cold after they began anew, by name.
 
-    All of such an instance's calls are slow at once and get faster with its age, while others keep their pace: a straggler stays slow, and who is
-    overloaded becomes slow by and by.
+    All of such an instance's calls are slow at once and get faster with its age, half of the way back at least, while others keep their pace: a straggler
+    stays slow, and who is overloaded becomes slow by and by.
     """
     start, ends = now.of("start_s"), float(now.of("start_s").max())
     mine = {name: (now.frame[column] == name).fill_null(False).to_numpy() for name in old}
@@ -148,7 +150,7 @@ def _begun_again(now: Calls, before: Calls, column: str, old: list[str], pace: F
             continue
         born = float(at[first].min())
         cold = (at >= born) & (at < born + _cold_s(at[at >= born] - born, ratios[at >= born]))
-        if _gets_faster(at[cold], ratios[cold]):
+        if _gets_faster(at[cold], ratios[cold]) and _on_the_way(at[cold], ratios[cold]):
             out[name] = mine[name] & (start >= at[cold].min()) & (start <= at[cold].max())
     return out if calm else {}
 
@@ -164,6 +166,12 @@ def _gets_faster(at: FloatArray, slower: FloatArray) -> bool:
     third = at[np.argsort(at)][[n // 3, n - 1 - n // 3]]
     fell = float(np.median(slower[at <= third[0]]) - np.median(slower[at >= third[1]]))
     return bool(z <= -MIN_Z and fell >= np.log(STILL_COLD))
+
+
+def _on_the_way(at: FloatArray, slower: FloatArray) -> bool:
+    """Say whether an instance came half of the way (of the log) back to its former pace: a straggler whose batch empties a little did not."""
+    fifths = np.array_split(slower[np.argsort(at, kind="stable")], 5)
+    return bool(np.median(fifths[-1]) <= WARMER * np.median(fifths[0]))
 
 
 def _cold_s(age_s: FloatArray, slower: FloatArray) -> float:

@@ -111,3 +111,12 @@ def test_an_engine_that_tells_of_calls_given_up_is_no_new_instance_of_the_applic
         span_id=pl.col("span_id") + 1_000_000, engine_span_id=pl.col("span_id") + 1_000_000, instance=pl.col("engine_instance"), on_path=pl.lit(False))
     found = run(frame, calls=[pl.concat([calls, halves], how="diagonal_relaxed")], slo=E2E)
     assert of(found, "cold_start") is None
+
+
+@pytest.mark.parametrize(("end_ms", "cause"), [(40.0, "straggler_replica"), (14.0, "cold_start")])
+def test_a_straggler_that_gets_a_little_faster_as_its_batch_empties_did_not_begin_again(end_ms: float, cause: str) -> None:
+    """65 ms a token at first, and by the window's end 40, which is nowhere near the others' 10, or 14."""
+    n = np.arange(N)
+    slow = 65.0 * (end_ms / 65.0) ** ((n - 600) / 600.0)
+    frame, calls = fleet(n % 3, token_ms=np.where((n % 3 == 2) & LATE, slow, 10.0))
+    assert run(frame, calls=[calls], slo=TIGHT).verdict.cause == cause
