@@ -34,10 +34,14 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, Fix, NotEnoughData, RuledOut, printable, say_ms
 from analysis.gaps import engine_gaps, load_correlation
+from analysis.outside import outside
 from analysis.tree import Tree
 
 RULE: Final = "cross_region"
 MIN_GAP_MS: Final = 20.0
+# From a client alone: percentile of the calls that nothing else holds up, and the part of what most calls take longer that these must; own defaults.
+QUICK: Final = 10.0
+ALIKE: Final = 0.5
 CONSTANT: Final = 0.25
 # Rank correlation with the calls in flight from which a gap is a queue's; as in `gateway_queue`.
 MOST_CORRELATION: Final = 0.3
@@ -47,7 +51,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the distance with its gain, None when network time did not grow or regions were crossed before."""
     claims = {"network": case.excess_ms("network")}
     if case.tail.share("network") < 0.25 or not enough(case, claims):
-        return None
+        return _from_outside(case)
     pair = _regions(case.slow_tree)
     before = _regions(case.tree_before) if case.tree_before is not None else None
     gaps = engine_gaps(case)
@@ -80,6 +84,41 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "region": here, "peer_region": there, "network_ms_slow": now, "network_ms_reference": usual, "gap_ms_now": gaps.median_ms if gaps else None,
             "gap_ms_before": gaps.before_ms if gaps else None, "gap_spread": gaps.spread if gaps else None},
         weight=0.97 if pair is not None else 0.85)
+
+
+def _from_outside(case: Case) -> Diagnosis | NotEnoughData | None:
+    """Where no engine tells, the way is part of the first token: calls cross regions that they did not before, and the quickest take as much longer as most do.
+
+    A queue spares some.
+    """
+    stage = case.worst("first_token", "generation")
+    if case.tree_before is None or case.tail.share(stage) < 0.25:
+        return None
+    pair = _regions(case.slow_tree) or _moved(case.slow_tree, case.tree_before)
+    found = outside(case) if pair is not None and _regions(case.tree_before) != pair else None
+    if pair is None or found is None:
+        return None
+    quick, most = (float(np.percentile(found.now_ms, q) - np.percentile(found.before_ms, q)) for q in (QUICK, 50.0))
+    claims = {stage: min(case.excess_ms(stage), quick * case.slow["llm_calls"].fill_null(1).to_numpy().mean())}
+    if quick < max(MIN_GAP_MS, ALIKE * most) or not enough(case, claims):
+        return None
+    here, there = (printable(name, 30) for name in pair)
+    said = f"calls go from {here} to {there}"
+    return too_few_breaches(case) or named(
+        case, RULE, stage, claims,
+        Action("platform", f"Route calls from {here} back to the former region.", f"Route to {there} again.", bound_fix(
+            case, "co_location", f"Call a deployment in {here}", f"Route {here} to a deployment of its own region; until then keep connections open, so that "
+            "the distance is paid once per call.", "first tokens come as they did from there", np.minimum(case.spent(stage), quick))),
+        headline=f"{said}, and {'first tokens' if found.first_token else 'whole calls'} take {say_ms(most)} longer, the quickest {say_ms(quick)}",
+        because=said, evidence={"region": here, "peer_region": there, "added_ms_quick": quick, "added_ms_median": most}, weight=0.9)
+
+
+def _moved(now: Tree, before: Tree) -> tuple[str, str] | None:
+    """The former and today's region of most model calls where their own spans tell it and it is another; None where it is the same or untold."""
+    told = [tree.frame.filter((pl.col("role") == "llm") & pl.col("region").is_not_null())["region"].mode().sort() for tree in (before, now)]
+    if not all(map(len, told)) or told[0][0] == told[1][0]:
+        return None
+    return str(told[0][0]), str(told[1][0])
 
 
 def _fix(case: Case, here: str | None, usual_ms: float, way_ms: float | None) -> Fix:

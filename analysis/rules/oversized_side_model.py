@@ -33,7 +33,7 @@ import polars as pl
 
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, printable, say_ms, say_ratio
+from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
 from analysis.tree import Tree
 
 RULE: Final = "oversized_side_model"
@@ -44,7 +44,7 @@ SMALL_MS: Final = 5.0
 _SIDE: Final = r"(?i)(?:^|[^a-z])(?:guard(?:rail)?|moderat\w*|classif\w*|rout(?:er|ing)|intent|safety|pii|toxicity|jailbreak)(?:$|[^a-z])"
 
 
-def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the side task's model with the gain of a small one, None when side tasks are short or as before."""
     new = _new_models(case.slow_tree, case.usual_tree)
     gone = _gone(case.slow_tree, case.usual_tree)
@@ -52,6 +52,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     if now is None:
         return None
     spent, operation, model, tokens = now
+    if before is not None and before[2] == model and case.tail.reference == "baseline":
+        return RuledOut(what=RULE, figure=f"{printable(model)} was asked before as well, and took {say_ms(before[0])} of a request")
     usual = before[0] if before is not None else 0.0
     whole = float((case.tail.tail_ms and sum(case.tail.tail_ms.values())) or 0.0)
     if whole <= 0.0 or spent < MIN_OF_REQUEST * whole or spent - usual <= 0.0:

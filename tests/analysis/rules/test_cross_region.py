@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from collector.stages import ROLE
 from tests.analysis.builders import calls_of, requests, spans_of
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 
@@ -52,3 +53,20 @@ def test_without_regions_a_constant_gap_is_distance_and_a_varying_one_or_one_reg
             assert (finding.evidence["region"], finding.evidence["gap_ms_now"]) == (None, 2_000.0)
             assert finding.fix is not None
             assert finding.fix.parameters == {"network_ms": 5.0}
+
+
+@pytest.mark.parametrize(("told", "share", "named"), [("peer", 1.0, True), ("own", 1.0, True), ("peer", 0.6, False), ("none", 1.0, False)])
+def test_from_a_client_alone_first_tokens_are_all_as_much_later_where_calls_came_to_cross_regions(told: str, share: float, named: bool) -> None:
+    """Each first token, or most of them, 2.5 s later than before, and calls that tell where they go, by their peer's region or by their own."""
+    hit = LATE & (np.random.default_rng(1).random(N) < share)
+    frame = requests(N, first_token_ms=np.where(hit, 2_800.0, 300.0), ttft_ms=np.where(hit, 2_800.0, 300.0), decode_ms=500.0, input_tokens=500)
+    spans = []
+    for keep, region in ((~LATE, "eu-west-1"), (LATE, "us-east-1")):
+        attributes = {"peer": {"cloud.region": "eu-west-1", "server.region": region}, "own": {"cloud.region": region}, "none": {}}[told]
+        spans.append(spans_of(frame, "chat m", "first_token", 1.0, 2_000.0, role=ROLE["llm"], model="m", attributes=attributes, keep=keep))
+    found = run(frame, spans=spans, slo=E2E)
+    assert found.verdict.cause == ("cross_region" if named else "provider_queueing")
+    finding = of(found, "cross_region")
+    if finding is not None:
+        assert (finding.evidence["region"], finding.evidence["peer_region"]) == ("eu-west-1", "us-east-1")
+        assert finding.evidence["added_ms_quick"] == pytest.approx(2_500.0)

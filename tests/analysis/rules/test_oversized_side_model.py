@@ -69,7 +69,13 @@ def test_silent_on_another_model(twin: dict[str, Any]) -> None:
 def test_a_side_task_that_moved_to_the_model_of_the_answers_is_known_by_the_small_one_that_is_gone(small: str, named: bool) -> None:
     """A call for 6 tokens in front of each answer, which nothing names: 200 ms until the onset, 1.8 s and qwen's since. Twin: it was qwen's before."""
     frame = requests(N, generation_ms=np.where(LATE, 1_800.0, 200.0), prefill_ms=200.0, decode_ms=np.where(LATE, 700.0, 400.0))
-    side = spans_of(frame, "chat", "generation", 0.0, np.where(LATE, 1_800.0, 200.0), span_id=2, role=ROLE["llm"],
-                    model=["qwen" if late else small for late in LATE], output_tokens=6)
+    side = [spans_of(frame, "chat", "generation", 0.0, took, span_id=2, role=ROLE["llm"], model=model, output_tokens=6, keep=keep)
+            for took, model, keep in ((200.0, small, ~LATE), (1_800.0, "qwen", LATE))]
     main = spans_of(frame, "chat", "decode", 1_800.0, 600.0, span_id=3, role=ROLE["llm"], model="qwen", output_tokens=200)
-    assert (of(run(frame, spans=[side, main], slo=E2E), "oversized_side_model") is not None) is named
+    assert (of(run(frame, spans=[*side, main], slo=E2E), "oversized_side_model") is not None) is named
+
+
+def test_a_small_model_that_takes_longer_than_before_is_no_larger_one() -> None:
+    frame = requests(N, guardrail_ms=np.where(LATE, 2_000.0, 12.0), prefill_ms=200.0, decode_ms=400.0)
+    check = spans_of(frame, "chat guard", "guardrail", 0.0, np.where(LATE, 2_000.0, 12.0), span_id=2, role=ROLE["llm"], model="guard-mini", output_tokens=6)
+    assert causes(run(frame, spans=[check], slo=E2E)) == ["slow_dependency"]
