@@ -23,6 +23,8 @@ MIN_SLOWER: Final = 1.1
 # this many times more than the other; own defaults.
 MIN_QUICK: Final = 1.2
 MOST_UNLIKE: Final = 1.5
+# New input tokens a call beyond those of before, over these, from which no call is as quick as it could be; own default.
+MOST_MORE: Final = 0.2
 
 
 class Clocks(NamedTuple):
@@ -64,8 +66,12 @@ def clocks(case: Case) -> Clocks:
 
 
 def _quick(case: Case) -> float:
-    """How many times longer the engines take even for the quickest calls to the same models; 1 where they do not, or read and write unlike."""
-    if case.calls_before is None:
+    """How many times longer the engines take even for the quickest calls to the same models; 1 where they do not, or read and write unlike.
+
+    Nor where calls have clearly more to read: a token of a longer prompt attends to more, and hardly an answer is written without prompts being read beside it.
+    """
+    work = case.demand
+    if case.calls_before is None or (work is not None and work.longer_ratio + work.lost_ratio > MOST_MORE):
         return 1.0
     before, now = case.calls_before, case.calls_inside
     models = set(before.names("model")) & set(now.names("model"))

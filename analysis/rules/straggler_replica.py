@@ -38,8 +38,7 @@ from analysis.rules.cold_start import log_pace
 RULE: Final = "straggler_replica"
 MIN_Z: Final = 4.0
 MIN_SLOWER: Final = 1.25
-# A replica with this many times an even share of the work is slower because of it, unless it is slower by more than that, in batches of the
-# size that its peers have as well; own default.
+# A replica with this many times an even share of the work is slower because of it, unless it is slower by more than that; own default.
 MORE_LOAD: Final = 1.2
 
 
@@ -53,9 +52,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if slower < MIN_SLOWER or z < MIN_Z:
         return RuledOut(what=RULE, figure=f"the slowest of {len(now)} replicas takes {slower:.2f} times its peers' time for the same work")
     load = worst.share * len(now)
-    equal = lag_at_equal_batch(case.calls, worst.name) if load > MORE_LOAD else None
-    if load > MORE_LOAD and (slower < load or (equal is not None and equal < MIN_SLOWER)):
+    equal = lag_at_equal_batch(case.calls, worst.name)
+    if load > MORE_LOAD and slower < load:
         return RuledOut(what=RULE, figure=f"{printable(worst.name)} takes {slower:.2f} times its peers' time, but has {load:.2f} times an even load")
+    if equal is not None and equal < MIN_SLOWER:
+        return RuledOut(what=RULE, figure=f"{printable(worst.name)} takes {slower:.2f} times its peers' time, but {equal:.2f} times in batches like theirs")
     on_slow, on_all = share_on(case.slow_calls, worst.name), share_on(case.calls, worst.name)
     lost = _lost_on(case, worst.name)
     part = max(0.0, (max(on_slow, lost) - on_all) / (1.0 - on_all)) if on_all < 1.0 else 0.0

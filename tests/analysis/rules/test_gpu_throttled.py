@@ -76,3 +76,10 @@ def test_an_idle_sample_of_a_clock_is_no_limit() -> None:
     gauges = clocks(1.98e9, 1.98e9)
     gauges["gpu_clock"][max(gauges["gpu_clock"])] = 0.3e9
     assert of(run(engine(token_ms=SLOWER), slo=E2E, gauges=gauges), "gpu_throttled") is None
+
+
+def test_prompts_that_grew_leave_no_call_as_quick_as_it_could_be() -> None:
+    """Reading and writing take 1.6 times as long, and half of the former prompts were in the cache, or as much as now."""
+    for before, named in ((2_000, False), (0, True)):
+        rows = engine(token_ms=np.where(LATE, 16.0, 10.0), read_ms=np.where(LATE, 0.08, 0.05), cached=np.where(LATE, 0, before))
+        assert (of(run(rows, slo=TIGHT), "gpu_throttled") is not None) is named

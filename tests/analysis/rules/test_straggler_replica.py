@@ -66,3 +66,19 @@ def test_silent_on_a_replica_that_was_as_slow_before() -> None:
 def test_engines_without_names_are_not_compared() -> None:
     frame, calls = fleet(REPLICA, token_ms=np.where(LATE & (REPLICA == 2), 40.0, 10.0))
     assert of(run(frame, calls=[calls.drop("engine_instance")], slo=E2E), "straggler_replica") is None
+
+
+@pytest.mark.parametrize(("host", "named"), [(1.0, False), (4.0, True)])
+def test_a_replica_whose_calls_come_in_bunches_is_slower_by_its_batch_alone(host: float, named: bool) -> None:
+    """Two replicas with as many calls: one gets them apart, the other 2 to 10 at a time, and a token takes 5 ms for each call of the batch."""
+    sizes = np.tile(np.arange(2, 11), 12)
+    bunch = np.repeat(np.arange(len(sizes)), sizes)
+    n, batch = len(bunch), np.repeat(sizes, sizes).astype(np.float64)
+    start = np.r_[np.arange(n) * 2.0, bunch * 12.0, n * 2.0 + np.arange(n) * 2.0, n * 2.0 + bunch * 12.0]
+    replica = np.tile(np.repeat([0, 1], n), 2)
+    late = np.arange(4 * n) >= 2 * n
+    pace = 5.0 * np.where(late & (replica == 1), np.tile(batch, 4) * host, 1.0)
+    order = np.argsort(start, kind="stable")
+    frame = requests(4 * n, start_s=start[order], queue_ms=1.0, prefill_ms=20.0, decode_ms=100.0 * pace[order], output_tokens=101, input_tokens=500)
+    calls = calls_of(frame, engine_instance=[f"gpu-{k}" for k in replica[order]])
+    assert (of(run(frame, calls=[calls], slo=E2E), "straggler_replica") is not None) is named
