@@ -17,6 +17,7 @@ import onnx
 import onnxmltools
 import polars as pl
 import xgboost
+from numpy.typing import NDArray
 
 from analysis.finding import printable, say_ratio
 from collector.verbosity import table_id
@@ -302,6 +303,7 @@ def _learn(data: Dataset, walked: Replay, settings: TrainSettings, tell: Progres
     choice, recipe, early = trees.search(
         [(_columns(own, walked.features), rising(own)) for own in choices],
         targets,
+        _clusters(data),
         data.split,
         max_trees=settings.max_trees,
         eta=settings.learning_rate,
@@ -313,6 +315,12 @@ def _learn(data: Dataset, walked: Replay, settings: TrainSettings, tell: Progres
     inputs = _columns(names, walked.features)
     judged = trees.fit(inputs[:train], targets[:train], recipe, eta=settings.learning_rate, seed=settings.seed)
     return _Learned(names, inputs, targets, recipe, early, judged)
+
+
+def _clusters(data: Dataset) -> NDArray[np.int64]:
+    """Return a number for each request, the same for those of one prompt, shape (rows,)."""
+    first: dict[Any, int] = {}
+    return np.array([row if prompt is None else first.setdefault(prompt, row) for row, prompt in enumerate(data.prompts)], dtype=np.int64)
 
 
 def _judge(data: Dataset, walked: Replay, learned: _Learned, settings: TrainSettings) -> _Judged:

@@ -51,13 +51,22 @@ class Boosters:
 
 
 def search(
-    choices: Sequence[tuple[Matrix, tuple[int, ...]]], targets: Floats, split: Split, *, max_trees: int, eta: float, seed: int, tell: Callable[[float], None]
+    choices: Sequence[tuple[Matrix, tuple[int, ...]]],
+    targets: Floats,
+    clusters: NDArray[np.int64],
+    split: Split,
+    *,
+    max_trees: int,
+    eta: float,
+    seed: int,
+    tell: Callable[[float], None],
 ) -> tuple[int, Recipe, Boosters]:
     """Return which of several inputs and which recipe did best on the rows [fit, train) of the split.
 
-    A choice is a matrix, shape (rows, columns), and `Recipe.rising` of its columns. With the best come the boosters that have not learned
-    from these rows. The median is judged by its error in tokens, as it is afterwards, and the recipe has as many more trees of it as there are more
-    rows to learn from. `tell` gets the finished share, 0..1.
+    A choice is a matrix, shape (rows, columns), and `Recipe.rising` of its columns; the last is the plainest, and stands unless another is better by more
+    than a standard error (Breiman and others, 1984), rows of one of the `clusters`, shape (rows,), erring together. With the best come the boosters that
+    have not learned from these rows. The median is judged by its error in tokens, as it is afterwards, and the recipe has as many more trees of it as
+    there are more rows to learn from. `tell` gets the finished share, 0..1.
     """
     both = slice(split.fit), slice(split.fit, split.train)
     data = [[xgboost.DMatrix(inputs[rows], targets[rows], nthread=1) for rows in both] for inputs, _ in choices]
@@ -82,7 +91,7 @@ def search(
         return found
 
     medians = [stopped("p50", *one) for one in tries]
-    best = min(range(len(tries)), key=lambda number: medians[number].best_score)
+    best = _plainest(medians, [choice for choice, _, _ in tries], [newest for _, newest in data], clusters[split.fit : split.train])
     boosters = {}
     for name in QUANTILES:
         found = medians[best] if name == "p50" else stopped(name, *tries[best])
@@ -102,6 +111,25 @@ def fit(inputs: Matrix, targets: Floats, recipe: Recipe, *, eta: float, seed: in
 def fit_median(inputs: Matrix, targets: Floats, recipe: Recipe, *, eta: float, seed: int) -> xgboost.Booster:
     """Return the booster of the median alone."""
     return xgboost.train(_parameters("p50", recipe.depth, recipe.rising, eta, seed), xgboost.DMatrix(inputs, targets, nthread=1), recipe.trees["p50"])
+
+
+def _plainest(medians: Sequence[xgboost.Booster], choice_of: Sequence[int], newest: Sequence[xgboost.DMatrix], clusters: NDArray[np.int64]) -> int:
+    """Return which booster to take: the best of the last choice, or of another one that is better by more than a standard error."""
+    best = {choice: min((booster.best_score, number) for number, booster in enumerate(medians) if choice_of[number] == choice)[1] for choice in choice_of}
+    errors = {choice: _errors(medians[number], newest[choice]) for choice, number in best.items()}
+    *others, taken = best
+    _, cluster = np.unique(clusters, return_inverse=True)
+    for other in others:
+        less = errors[taken] - errors[other]
+        spread = np.bincount(cluster, less - less.mean())
+        if less.mean() > math.sqrt(float(np.square(spread).sum())) / len(less):
+            taken = other
+    return best[taken]
+
+
+def _errors(booster: xgboost.Booster, data: xgboost.DMatrix) -> Floats:
+    found = booster.predict(data, iteration_range=(0, booster.best_iteration + 1))
+    return np.asarray(np.abs(np.expm1(found) - np.expm1(data.get_label())), dtype=np.float64)
 
 
 def _error_tokens(log_tokens: NDArray[np.float32], data: xgboost.DMatrix) -> tuple[str, float]:

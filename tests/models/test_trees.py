@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 import xgboost
 
 from models import trees
@@ -31,9 +32,32 @@ def test_the_median_stops_where_the_error_in_tokens_is_least_and_grows_with_the_
     targets = np.where(long, np.log1p(dice.uniform(1_000, 9_000, 2_000)), 1.0 + inputs[:, 0])
     most = 39  # fewer than the rounds that early stopping waits
     stops = _stops(inputs, targets, split, most)
-    choice, recipe, early = trees.search([(inputs, (0,) * 4)], targets, split, max_trees=most, eta=0.1, seed=0, tell=lambda _: None)
+    choice, recipe, early = trees.search([(inputs, (0,) * 4)], targets, np.arange(2_000), split, max_trees=most, eta=0.1, seed=0, tell=lambda _: None)
     depth, count = stops["tokens"]
     assert (choice, recipe.depth) == (0, depth)
     assert early.by_quantile["p50"].num_boosted_rounds() == count
     assert recipe.trees["p50"] == min(math.ceil(count * split.train / split.fit), most)
     assert stops["log"] != stops["tokens"]
+
+
+def test_columns_that_tell_something_of_every_request_are_taken() -> None:
+    dice = np.random.default_rng(3)
+    inputs = dice.random((3_000, 2), dtype=np.float32)
+    targets = 5.0 + inputs[:, 1] + 0.3 * inputs[:, 0] + dice.normal(0.0, 0.3, 3_000)
+    choices = [(inputs, (0, 0)), (np.ascontiguousarray(inputs[:, 1:]), (0,))]
+    found, _, _ = trees.search(choices, targets, np.arange(3_000), Split.of(3_000, 0.1), max_trees=30, eta=0.1, seed=0, tell=lambda _: None)
+    assert found == 0
+
+
+def test_rows_of_one_prompt_err_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other choice is better by 2 tokens in the mean, but only with one prompt: the plainest stands. Were they single requests, it would not."""
+    errors = {"other": np.repeat([10.0, 41.0, 41.0, 41.0], 25), "plain": np.repeat([22.0, 40.0, 40.0, 40.0], 25)}
+    monkeypatch.setattr(trees, "_errors", lambda _, name: errors[name])
+
+    class Judged:
+        def __init__(self, best_score: float) -> None:
+            self.best_score = best_score
+
+    medians = [Judged(33.4), Judged(33.3), Judged(35.5), Judged(36.0)]
+    for clusters, taken in ((np.repeat(np.arange(4), 25), 2), (np.arange(100), 1)):
+        assert trees._plainest(medians, [0, 0, 1, 1], ["other", "plain"], clusters) == taken  # type: ignore[arg-type, list-item]
