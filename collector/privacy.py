@@ -67,7 +67,7 @@ def action(key: str) -> int:
         return STRIP_QUERY
     if spelled in _text_keys() or spelled.startswith(tuple(_folded(_TEXT_TREES))) or _SECRETS.search(key):
         return DROP
-    words = _words(key)
+    words = _words(re.sub(r"(?:[._\-\[\]]+\d+)+\]?$", "", key))  # `argument.0` is an argument
     # `parameters.city.value` (google-genai's functions) is what `parameters` are.
     said = words and (words[-1] in _TEXT_ENDS or any(w in _TEXT_WORDS for w in words) or (words[-1] in _VALUES and not _TEXT_ENDS.isdisjoint(words)))
     if spelled in _folded(_TEXT_KEYS) or spelled.startswith(tuple(_folded(_TEXT_STARTS))) or (said and not _NOT_TEXT.search(words[-1])):

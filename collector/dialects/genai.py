@@ -91,7 +91,7 @@ DIALECT = Dialect(
     ),
     marks=(
         Mark("gen_ai.operation.name", "llm", "generation", GENERATION),
-        Mark("llm.request.type", "llm", "generation", frozenset({"chat", "completion"})),
+        Mark("llm.request.type", "llm", "generation", frozenset({"chat", "completion", "response"})),
         # What Mistral's own SDK calls its requests, once one is answered.
         Mark("mistral_ai.operation.id", "llm", "generation", frozenset({
             "chat_completion_v1_chat_completions_post", "stream_chat", "agents_completion_v1_agents_completions_post", "stream_agents",
@@ -113,7 +113,9 @@ DIALECT = Dialect(
     # OpenLIT 1.33 tells of a call that failed by the span's name alone.
     # What agent frameworks have around the calls of a turn: AWS Strands, Semantic Kernel.
     # LangGraph's own steps (before 0.3) carry the names of nodes, as `ChannelWrite<...,tools>`.
+    # Of Splunk's LangChain, LangGraph's router between the model and its tools calls none.
     names=(SpanName("(?:Channel(?:Write|Read)|Branch)<.*>", "container", "other"),
+           SpanName("step tools_condition", "container", "other", "opentelemetry.util.genai"),
            SpanName("execute_event_loop_cycle", "container", "other", "strands"),
            SpanName("AutoFunctionInvocationLoop", "container", "other", "semantic_kernel"),
            SpanName(r"\w+\.(?:chat\.completions?|messages|responses|chat|completions)(?:\.(?:create|stream))?", "llm", "generation", "openlit")),

@@ -25,6 +25,7 @@ DIALECT = Dialect(
         # Before they followed the conventions, its instrumentations numbered the choices.
         Field("finish_reason", "gen_ai.completion.0.finish_reason", rank=13),
         Field("finish_reason", "llm.completions.0.finish_reason", rank=14),
+        Field("finish_reason", "gen_ai.completion.1.finish_reason", rank=15),  # Netra's, whose numbers begin there
     ),
     marks=(
         Mark(_KIND, "plain", "tool", frozenset({"tool"})),

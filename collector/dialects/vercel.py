@@ -28,6 +28,10 @@ DIALECT = Dialect(
         Field("cached_tokens", "ai.usage.cachedInputTokens", "int", rank=10),
         Field("cached_tokens", "ai.usage.inputTokenDetails.cacheReadTokens", "int", rank=11),
         Field("cache_write_tokens", "ai.usage.inputTokenDetails.cacheWriteTokens", "int", rank=10),
+        # Before version 5 its providers' own words alone.
+        *(Field(column, "ai.response.providerMetadata", "int", rank=13, path=path) for column, path in (
+            ("cached_tokens", ("openai", "cachedPromptTokens")), ("cached_tokens", ("anthropic", "cacheReadInputTokens")),
+            ("cache_write_tokens", ("anthropic", "cacheCreationInputTokens")), ("reasoning_tokens", ("openai", "reasoningTokens")))),
         Field("reasoning_tokens", "ai.usage.reasoningTokens", "int", rank=10),
         Field("reasoning_tokens", "ai.usage.outputTokenDetails.reasoningTokens", "int", rank=11),
         Field("max_tokens", "ai.settings.maxOutputTokens", "int", rank=10),

@@ -516,3 +516,10 @@ def test_a_sentence_stays_only_where_a_name_belongs() -> None:
         text = " ".join(str(part.to_pylist()) if isinstance(part, pa.Table) else str(part) for part in kept)
         left = {places[int(number)] for number in re.findall(r"(?i)zquixo(\d+)", text)}
         assert {place.rpartition(" ")[2] for place in left} == NAMES[signal]
+
+
+@pytest.mark.parametrize(("key", "action"), [
+    ("agent.generate.argument.0", privacy.REDACT), ("agent.generate.argument[0]", privacy.REDACT), ("ai_value", privacy.REDACT), ("AI.VALUE", privacy.REDACT),
+    ("url_full", privacy.STRIP_QUERY), ("gen_ai_prompt_0_content", privacy.DROP), ("latency.p99", privacy.KEEP), ("shard.0", privacy.KEEP)])
+def test_text_is_known_under_any_spelling_and_number_of_its_key(key: str, action: int) -> None:
+    assert privacy.action(key) == action
