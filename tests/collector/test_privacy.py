@@ -519,7 +519,8 @@ def test_a_sentence_stays_only_where_a_name_belongs() -> None:
 
 
 @pytest.mark.parametrize(("key", "action"), [
-    ("agent.generate.argument.0", privacy.REDACT), ("agent.generate.argument[0]", privacy.REDACT), ("ai_value", privacy.REDACT), ("AI.VALUE", privacy.REDACT),
+    ("agent.generate.argument.0", privacy.REDACT), ("agent.generate.argument[0]", privacy.REDACT),
+    ("ai_value", privacy.action("ai.value")), ("AI.VALUE", privacy.action("ai.value")),
     ("url_full", privacy.STRIP_QUERY), ("gen_ai_prompt_0_content", privacy.DROP), ("latency.p99", privacy.KEEP), ("shard.0", privacy.KEEP)])
 def test_text_is_known_under_any_spelling_and_number_of_its_key(key: str, action: int) -> None:
     assert privacy.action(key) == action
