@@ -39,6 +39,8 @@ from analysis.tree import Tree
 RULE: Final = "oversized_side_model"
 MOST_TOKENS: Final = 20
 MIN_OF_REQUEST: Final = 0.1
+# Part of the former requests from which a model was asked for a side task before; own default.
+MOSTLY: Final = 0.5
 # What a small classifier on a CPU takes, with room: published 1-3 ms.
 SMALL_MS: Final = 5.0
 _SIDE: Final = r"(?i)(?:^|[^a-z])(?:guard(?:rail)?|moderat\w*|classif\w*|rout(?:er|ing)|intent|safety|pii|toxicity|jailbreak)(?:$|[^a-z])"
@@ -52,7 +54,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if now is None:
         return None
     spent, operation, model, tokens = now
-    if before is not None and before[2] == model and case.tail.reference == "baseline":
+    if before is not None and case.tail.reference == "baseline" and _asked(case.usual_tree, gone, model) >= MOSTLY:
         return RuledOut(what=RULE, figure=f"{printable(model)} was asked before as well, and took {say_ms(before[0])} of a request")
     usual = before[0] if before is not None else 0.0
     whole = float((case.tail.tail_ms and sum(case.tail.tail_ms.values())) or 0.0)
@@ -108,6 +110,12 @@ def _side_calls(tree: Tree, new: Collection[str], *, moved: bool = False) -> pl.
     side = (pl.col("parent_stage") == "guardrail") | (pl.col("stage") == "guardrail") | name.str.contains(_SIDE)
     fresh = (pl.col("model").is_in(list(new)) | moved) & pl.col("output_tokens").is_not_null()
     return frame.filter((pl.col("role") == "llm") & pl.col("model").is_not_null() & short & (side | fresh) & ~pl.col("root"))
+
+
+def _asked(tree: Tree, new: Collection[str], model: str) -> float:
+    """Share of the requests that ask this model for a side task: the baseline's slowest may hold the first of what came."""
+    calls = _side_calls(tree, new).filter(pl.col("model") == model)
+    return calls["trace_key"].n_unique() / max(tree.requests, 1)
 
 
 def _side_ms(tree: Tree, rows: pl.DataFrame, new: Collection[str], *, moved: bool = False) -> tuple[float, str, str, float] | None:
