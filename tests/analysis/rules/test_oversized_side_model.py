@@ -77,11 +77,11 @@ def test_a_side_task_that_moved_to_the_model_of_the_answers_is_known_by_the_smal
 
 def test_a_baseline_that_holds_the_first_of_what_came_asked_no_model_before() -> None:
     """The guard asks a model in a third of the former requests as well, those just before the onset was seen: the others have none."""
-    frame, _ = guarded()
+    frame, (guard, _) = guarded()
     asks = LATE | (np.arange(N) >= 140)
-    call = spans_of(frame, "guardrail.check", "guardrail", 1.0, np.where(LATE, 1_990.0, 10.0), span_id=3, role=ROLE["llm"], model="large-70b", output_tokens=6,
-                    keep=asks)
-    assert of(run(frame, spans=[call], slo=E2E), "oversized_side_model") is not None
+    call = spans_of(frame, "chat large-70b", "guardrail", 1.0, np.where(LATE, 1_990.0, 10.0), span_id=3, parent_id=2, role=ROLE["llm"], model="large-70b",
+                    output_tokens=6, keep=asks)
+    assert of(run(frame, spans=[guard, call], slo=E2E), "oversized_side_model") is not None
 
 
 def test_a_small_model_that_takes_longer_than_before_is_no_larger_one() -> None:
