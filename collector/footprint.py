@@ -22,7 +22,7 @@ class _NoPandas(MetaPathFinder):
 
 _ARENA_MAX = -8  # of glibc's mallopt: how many heaps its threads share; freed memory of one is no use to another
 _DONT_NEED = 4  # of madvise
-_EVERY_S = 2.0
+_EVERY_S = 1.0
 _last_s = 0.0
 
 

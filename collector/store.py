@@ -42,7 +42,7 @@ _CHECKPOINT_BLOCKS = 160
 _LATEST = 4
 # What DuckDB may hold of a file that is only written to: the rows that wait for a checkpoint (six times the log). What it is allowed beyond that it fills with
 # blocks of the file, although nobody asks for them. A commit that needs more spills (measured: a body of 160,000 spans).
-SETTLED_MEMORY = "64MB"
+SETTLED_MEMORY = "48MB"
 # A server that ends lets those who read finish for so long.
 _PATIENCE_S = 3.0
 # How long a closing store waits for those it has interrupted: between two questions they do not notice.
