@@ -110,7 +110,7 @@ def heat(found: Heatmap, theme: Theme, course: Series | None = None, box: Box | 
         "type": "heatmap", "x": times, "y": [i + 0.5 for i in range(len(found.counts))],
         "z": [[max(0.01, round(math.sqrt(n / most), 2)) if n else 0 for n in row] for row in shown], "customdata": shown,
         "hovertemplate": f"%{{x|%H:%M:%S}} UTC, {'about %{customdata:,.0f}' if found.stands_for else '%{customdata}'} requests<extra></extra>",
-        "colorscale": [list(stop) for stop in theme.heat], "zmin": 0, "zmax": 1, "showscale": False, "xgap": 1, "ygap": 1}]
+        "colorscale": [list(stop) for stop in theme.heat], "zmin": 0, "zmax": 1, "showscale": False}]
     for name, colour, dash, width in (("P50", theme.muted, "dot", 1.5), ("P95", theme.stage("queue"), "solid", 2.5)):
         if course is not None and any(getattr(point, name.lower()) is not None for point in course.points):
             data.append(_percentile_line(course, name, edges, colour, dash, width))
