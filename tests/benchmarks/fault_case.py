@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ from tests.benchmarks import fault_baselines
 from tests.benchmarks.fault_fixes import BestFix, best_fix
 
 OPPORTUNITIES: Final = ("no_response_cache", "one_model_for_all", "static_batching", "no_timeout_fallback")
+# An onset in the recording's books and the first request that it touched may be this far apart.
+_ONSET_SLACK_S: Final = 5.0
 # Seconds after the onset at which the report is asked for again, until it names the cause.
 DELAYS_S: Final = (15, 30, 45, 60, 90, 120, 180, 240)
 
@@ -77,6 +80,7 @@ class Result(msgspec.Struct):
     asked: str = "whole"
     best_fix: BestFix | None = None
     alone: list[float] = []
+    path: bool | None = None
 
     @property
     def healthy(self) -> bool:
@@ -140,6 +144,7 @@ def run(job: Job, options: Options) -> Result:
         report = _report(parameters, settings, db)
         clock.lap("report")
         baselines = fault_baselines.answers(db, report, truth["slo"])
+        path = _path(db, report, truth)
         predicted = _whatifs(db, truth) if options.whatif and truth["fixes"] else []
         clock.lap("whatif")
         best = best_fix(job, report, truth) if options.best_fix and truth["causes"] and not job.client_only else None
@@ -155,7 +160,7 @@ def run(job: Job, options: Options) -> Result:
         findings=[(f.rule, f.severity, f.confidence) for f in report.findings], sentence=verdict.sentence,
         reasons={k: v for k, v in report.reasons.items() if k.startswith("findings")},
         onset_error_s=(verdict.onset - onset).total_seconds() if verdict.onset and onset else None, delay_s=delay, baselines=baselines, whatifs=predicted,
-        seconds=clock.laps, asked=asked, best_fix=best, alone=truth.get("alone", []))
+        seconds=clock.laps, asked=asked, best_fix=best, alone=truth.get("alone", []), path=path)
 
 
 @contextlib.contextmanager
@@ -211,6 +216,28 @@ def _question(job: Job, truth: dict[str, Any]) -> tuple[str, dict[str, str | Non
 
 def _report(parameters: dict[str, str | None], settings: Settings, db: Path) -> Report:
     return from_json(ask.report(parameters, settings, db=db, url=None, output="json", width=100).encode())
+
+
+def _path(db: Path, report: Report, truth: dict[str, Any]) -> bool | None:
+    """Whether the chain from cause to requests is the injected one: the finding has a right stage, and each exemplar began after the onset and spent more in
+    that stage than half of the requests before. None where no right cause was named, or no request came before."""
+    found = next((one for one in report.findings if one.rule == report.verdict.cause), None)
+    if found is None or found.rule not in truth["causes"] or not truth["onset"]:
+        return None
+    if found.stage not in truth["stages"] or not found.exemplars:
+        return False
+    onset = datetime.fromisoformat(truth["onset"])
+    store = stores.open_store(db, create=False)
+    try:
+        with store.reading() as con:
+            requests = con.execute(f"select trace_id, start, {found.stage}_ms from v_requests where {found.stage}_ms is not null").fetchall()
+    finally:
+        store.close()
+    before = [ms for _, start, ms in requests if start < onset]
+    shown = [(start, ms) for trace, start, ms in requests if trace in found.exemplars]
+    if not before:
+        return None
+    return bool(shown) and all(start >= onset - timedelta(seconds=_ONSET_SLACK_S) and ms > statistics.median(before) for start, ms in shown)
 
 
 def _ranked(report: Report) -> list[str]:

@@ -62,6 +62,9 @@ def tables(results: Iterable[Result]) -> str:
             f"Cause top-1, mean over scenarios (full): {_macro([r for r in single if not r.client_only])}.",
             f"Healthy windows with an alarm: {share(healthy, lambda r: r.alarm)}. Left out because the fault harmed fewer than {LEAST_BREACH:.0%} of the "
             f"requests: {len(every) - len(cases)}.", ""]
+    told = [r for r in faults if r.path is not None]
+    out += ["Of right causes, the chain (stage, requests since the onset, their time in that stage) is the injected one: "
+            f"{share(told, lambda r: bool(r.path))}.", ""]
     out += ["| method | stage top-1 | cause top-1 |", "|---|---|---|"]
     full = [r for r in faults if not r.client_only]
     out.append(f"| this | {share(full, lambda r: r.stage_right(1))} | {share(full, lambda r: r.cause_right(1))} |")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +32,21 @@ def result(**changes: Any) -> Result:
 
 @pytest.mark.parametrize(("scenario", "stage"), [("slow_dependency", "retrieval"), ("under_capacity", "queue")])
 def test_a_fault_is_found_from_its_telemetry_alone(tmp_path: Path, scenario: str, stage: str) -> None:
-    found = run(Job(scenario=scenario, severity="easy", seed=102, duration_s=160.0), Options(keep=tmp_path))
+    job = Job(scenario=scenario, severity="easy", seed=102, duration_s=160.0)
+    found = run(job, Options(keep=tmp_path))
     assert found.breach is not None
     assert found.breach > 0.15
     assert (found.status, found.stage, found.cause) == ("over_budget", stage, scenario)
     assert found.cause_right(1)
     assert found.stage_right(1)
     assert {path.name for path in tmp_path.glob("*/*")} == {"case.db", "truth.json"}
+    assert found.path
+    kept = next(tmp_path.glob("*/truth.json"))
+    truth = json.loads(kept.read_bytes())
+    late = (datetime.fromisoformat(truth["end"]) - timedelta(seconds=10.0)).isoformat()
+    for changed in ({"onset": late}, {"stages": ["guardrail"]}):
+        kept.write_text(json.dumps(truth | changed))
+        assert run(job, Options(keep=tmp_path)).path is False
 
 
 def test_a_healthy_window_raises_no_alarm(tmp_path: Path) -> None:
