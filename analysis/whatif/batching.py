@@ -55,6 +55,7 @@ class Law(NamedTuple):
     step: float
     kv_token: float
     sequence: float
+    overlap: float
     knee: int
     knee_s: float
     speed: Array
@@ -428,7 +429,7 @@ def _start(r, t, law, s, fate):
     pace = law.speed[r]
     if law.cold > 0.0:
         pace *= 1.0 + law.cold * 2.0 ** (-(t - law.born[r]) / law.warm_s)
-    s.busy_until[r] = t + pace * (max(compute, memory) + host)
+    s.busy_until[r] = t + pace * (max(compute, memory) + law.overlap * min(compute, memory) + host)
 
 
 @inlined

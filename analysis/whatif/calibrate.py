@@ -29,7 +29,7 @@ from analysis.whatif.simplex import minimise
 # against another cost law the error falls until about a thousand in all.
 FIRST, ALTERNATIVE, LAST, POLISH, HOLDOUT, REFIT = 240, 70, 300, 80, 240, 80
 REFITS: Final = 8
-# Nelder and Mead over six coefficients need seven evaluations to begin with and some to move.
+# Nelder and Mead over seven coefficients need eight evaluations to begin with and some to move.
 LEAST_EVALUATIONS: Final = 30
 BLOCKS: Final = 12
 # An alternative setting must lower the error by this part to be believed over the default.
@@ -60,6 +60,10 @@ _INSIST: Final = 5.0
 # Pulls coefficients that the data does not settle towards those of the regression, too weakly to move the others: past capacity the replay alone
 # trades the step against the batch, and errs by a third on what fewer calls would meet.
 _PRIOR: Final = 0.02
+# The part of a step's lesser bound from which searches begin; own default.
+_PART: Final = 0.2
+# Coefficients that the regression tells, before that part.
+_TOLD: Final = 6
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,8 @@ def fit(
         # Costs that were fitted as if all replicas were alike have taken a part of a slow one's time: with its speed known it is told apart once more.
         if max(setup.speed) < UNEVEN * min(setup.speed):
             break
+    at = search.hidden(setup, at)
+    setup = replace(setup, speed=_speeds(part, setup, costs_of(at), ~cold))
     # Only then: a slow replica's calls look like those of large batches.
     if not known:
         setup, at = search.bent(setup, at)
@@ -161,11 +167,17 @@ def fit(
     return Engine(pool, setup, costs_of(at), tuple(others), identity, error, holdout, _gate(error, _E2E), _gate(error, _TTFT), time.perf_counter() - begun)
 
 
-def worth(pool: Pool, rows: Ints, setup: Setup, evaluations: int) -> float:
-    """Return the least error of a replay of the calls `rows` (a stretch of `STRETCH` of them) with these settings that so many evaluations find."""
+def trial(pool: Pool, rows: Ints) -> Callable[[Setup, int, FloatArray | None], tuple[FloatArray, float]]:
+    """Return what tries settings on the calls `rows` (a stretch of `STRETCH` of them): the coefficients and the least error of a replay that so many
+    evaluations find, from given coefficients on or from those that the recording suggests."""
     pool, rows = _stretch(pool, rows)
     search, replay = _Search(pool, rows), Replay(pool, rows)
-    return search.minimise(replay, setup, search.scaled(replay, setup, search.start), 0.4, evaluations)[1]
+
+    def tried(setup: Setup, evaluations: int, at: FloatArray | None) -> tuple[FloatArray, float]:
+        start, width = (search.scaled(replay, setup, search.start), 0.4) if at is None else (at, 0.3)
+        return search.minimise(replay, setup, start, width, evaluations)
+
+    return tried
 
 
 def errors(pool: Pool, run: Run, rows: Ints) -> dict[str, float]:
@@ -179,8 +191,8 @@ def errors(pool: Pool, run: Run, rows: Ints) -> dict[str, float]:
 
 
 def costs_of(at: FloatArray) -> Costs:
-    """The coefficients at a point of the search, whose axes are their logarithms."""
-    return Costs(*np.exp(np.clip(at, -40.0, 5.0)).tolist())
+    """The coefficients at a point of the search, whose axes are their logarithms, and the overlap as it is."""
+    return Costs(*np.exp(np.clip(at[:_TOLD], -40.0, 5.0)).tolist(), float(np.clip(at[_TOLD], 0.0, 1.0)))
 
 
 def _gate(error: dict[str, float], gates: tuple[tuple[str, float], ...]) -> str | None:
@@ -218,7 +230,7 @@ class _Search:
         centre = self._starts[-1]
 
         def value(point: FloatArray) -> float:
-            return replay.error(setup, costs_of(point)) + _PRIOR * float((((point - centre) / 2.0) ** 2).sum())
+            return replay.error(setup, costs_of(point)) + _PRIOR * float((((point - centre)[:_TOLD] / 2.0) ** 2).sum())
 
         return minimise(value, at, np.full(len(at), width), max(LEAST_EVALUATIONS, round(evaluations * self._effort)))
 
@@ -235,7 +247,7 @@ class _Search:
 
     def scaled(self, replay: Replay, setup: Setup, start: FloatArray) -> FloatArray:
         """The start with all step times multiplied by the factor that suits best: near capacity everything hangs on it."""
-        steps = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.0])
+        steps = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0])
         tried = [start + shift * steps for shift in np.linspace(-0.4, 0.4, 9)]
         return min(tried, key=lambda point: replay.error(setup, costs_of(point)))
 
@@ -253,6 +265,13 @@ class _Search:
                 setup, at, worth = other, near, found
         progress(0.5)
         return setup, at
+
+    def hidden(self, setup: Setup, at: FloatArray) -> FloatArray:
+        """The coefficients with more or with less of a step's lesser bound beside the greater, where others that suit it lower the error."""
+        other = at.copy()
+        other[_TOLD] = 0.0 if other[_TOLD] > _PART else 2.0 * _PART
+        tried = [self.minimise(self._replay, setup, start, 0.3, LAST) for start in (at, other)]
+        return min(tried, key=lambda one: one[1])[0]
 
     def bent(self, setup: Setup, at: FloatArray) -> tuple[Setup, FloatArray]:
         """The setup with a batch size above which steps take longer, where that lowers the error clearly."""
@@ -318,11 +337,12 @@ def _moments(pool: Pool) -> FloatArray:
     prefill = max(1e-8, float(np.quantile(reading / fresh, 0.3)))
     context = float(pool.calls.prompt_tokens.mean()) + 1.0
     batch = max(1.0, pool.most_running / 2.0)
-    return _log(Costs(prefill, 0.1 * prefill / context, step, 0.2 * step / (batch * context), 0.05 * step / batch, 0.3 * step))
+    return _log(Costs(prefill, 0.1 * prefill / context, step, 0.2 * step / (batch * context), 0.05 * step / batch, 0.3 * step, _PART))
 
 
 def _log(costs: Costs) -> FloatArray:
-    at: FloatArray = np.log(np.array([costs.prefill_token, costs.attention, costs.step, costs.kv_token, costs.sequence, costs.call]))
+    told = [costs.prefill_token, costs.attention, costs.step, costs.kv_token, costs.sequence, costs.call]
+    at: FloatArray = np.append(np.log(np.array(told)), costs.overlap)
     return at
 
 

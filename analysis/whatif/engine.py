@@ -5,9 +5,11 @@ calls are admitted first come first served while seats and KV blocks last; a dec
 computed anew later (the scheduler of vLLM V1; `prefill_first` is that of V0: whole prompts first, decoding stands still meanwhile).
 A step takes
 
-    max(prefill_token x (prompt tokens + batch) + attention x sum(chunk x context), step + kv_token x KV tokens) + sequence x batch
+    max(compute, memory) + overlap x min(compute, memory) + sequence x batch,
+    compute = prefill_token x (prompt tokens + batch) + attention x sum(chunk x context), memory = step + kv_token x KV tokens
 
-seconds: the compute bound and the memory bound of a roofline, and what the host spends per sequence. Above `knee` sequences it spends `knee_s` more (recorded
+seconds: the compute bound and the memory bound of a roofline, the part of the lesser one that does not hide behind the other (0: a perfect roofline, 1: one
+after the other), and what the host spends per sequence. Above `knee` sequences it spends `knee_s` more (recorded
 graphs end at a largest batch), and a new replica takes longer until it is warm.
 Times are seconds.
 """
@@ -81,7 +83,8 @@ class Setup:
 @dataclass(frozen=True, slots=True)
 class Costs:
     """Seconds: per prompt token (compute), per prompt token x token of context, per step, per KV token read, per sequence in the batch, and per
-    call before the first token (what the server's front end takes, which no step shows)."""
+    call before the first token (what the server's front end takes, which no step shows). `overlap` (0..1) is the part of the lesser of compute and memory that
+    a step takes beside the greater."""
 
     prefill_token: float
     attention: float
@@ -89,6 +92,7 @@ class Costs:
     kv_token: float
     sequence: float
     call: float = 0.0
+    overlap: float = 0.0
 
     def scaled(self, factor: float) -> Costs:
         """The same engine with every step taking `factor` times as long."""
@@ -137,7 +141,7 @@ def simulate(calls: Calls, setup: Setup, costs: Costs) -> Run:
                                    calls.pool_from, calls.pool_to, calls.weight, calls.gated)))
     law = Law(setup.prefill_first, max(1, setup.token_budget), min(max(1, setup.max_sequences), n), setup.kv_tokens, setup.block, setup.router,
               setup.gate_limit, setup.gate_rejects, float(setup.tokens_per_step), costs.prefill_token, costs.attention, costs.step, costs.kv_token,
-              costs.sequence, setup.knee, setup.knee_s, speed, born, setup.cold, setup.warm_s)
+              costs.sequence, float(costs.overlap), setup.knee, setup.knee_s, speed, born, setup.cold, setup.warm_s)
     times = np.full((4, n), np.nan)
     fate = Fate(times[0], times[1], times[2], times[3], np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=np.int64))
     run(asked, law, at_rest(asked, law), fate)

@@ -74,8 +74,8 @@ def run(calls: Calls, setup: Setup, costs: Costs) -> tuple[list[float], list[flo
         tokens = sum(chunk for _, chunk in chunks)
         work = sum(chunk * (s.prompt - s.to_read + chunk / 2) for s, chunk in chunks)
         context = sum(s.prompt for s in batch)
-        now += max(costs.prefill_token * (tokens + len(batch)) + costs.attention * work, costs.step + costs.kv_token * context) + costs.sequence * (
-            len(batch) + len(reading))
+        compute, memory = costs.prefill_token * (tokens + len(batch)) + costs.attention * work, costs.step + costs.kv_token * context
+        now += max(compute, memory) + costs.overlap * min(compute, memory) + costs.sequence * (len(batch) + len(reading))
         for sequence, chunk in chunks:
             sequence.read += chunk
         for sequence in batch:

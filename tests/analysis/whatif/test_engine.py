@@ -65,6 +65,14 @@ def test_turns_of_a_replica_that_is_never_there_go_to_all_of_the_others() -> Non
     assert np.bincount(done.replica, minlength=4).tolist() == [100, 100, 0, 100]
 
 
+def test_what_does_not_hide_behind_the_greater_bound_is_added() -> None:
+    done = simulate(one(300, 3), Setup(token_budget=200), replace(COSTS, overlap=0.5))
+    # Chunks as above beside a step of 8 ms; the two tokens behind them compute for 50 us each, and with 300 and 301 tokens of context.
+    first = 0.0102 + 0.5 * 0.008 + 0.00005 + 0.008 + 0.5 * 0.00525 + 0.00005
+    assert done.ttft_s[0] == pytest.approx(first)
+    assert done.e2e_s[0] == pytest.approx(first + 2 * (0.00805 + 0.5 * 5e-5) + 1e-7 * 601)
+
+
 def test_front_end_time_is_before_the_first_token() -> None:
     bare, with_call = simulate(one(300, 3), Setup(), COSTS), simulate(one(300, 3), Setup(), replace(COSTS, call=0.5))
     assert with_call.ttft_s[0] - bare.ttft_s[0] == pytest.approx(0.5)
@@ -77,8 +85,9 @@ def test_front_end_time_is_before_the_first_token() -> None:
 @pytest.mark.parametrize("rate", [2.0, 20.0])
 def test_it_agrees_with_the_obvious_engine(setup: Setup, rate: float) -> None:
     calls = arrivals(150, rate=rate)
-    first, end, preempted = run(calls, setup, COSTS)
-    done = simulate(calls, setup, COSTS)
+    costs = replace(COSTS, overlap=0.3)
+    first, end, preempted = run(calls, setup, costs)
+    done = simulate(calls, setup, costs)
     assert int(done.preempted.sum()) == preempted
     np.testing.assert_allclose(done.first_s, first, rtol=1e-9)
     np.testing.assert_allclose(done.end_s, end, rtol=1e-9)
