@@ -1,7 +1,8 @@
 """What did calls wait for? Reads off the recording whether seats or KV blocks were full while calls queued, and how many there are.
 
-A call that waits longer than a few steps waits for a seat when its replica runs as many sequences as ever whenever someone waits, for KV when the
-tokens held then are always about the same; otherwise only for its turn in the token budget.
+A call that waits longer than a few steps waits for KV where the engine tells its capacity and what is held leaves no room for the call's prompt; for a seat when
+its replica runs as many sequences as ever whenever someone waits, for KV when the tokens held then are always about the same; otherwise only for its turn in
+the token budget. Where KV is full, calls of like size make the sequences about as many at any time: they are no limit then.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _LEAST_WAITS: Final = 20
 _PART: Final = 0.75
 _NEAR_KV: Final = 0.85
 _NEAR_SEATS: Final = 0.9
+# As a part of a capacity that is told: what calls hold is known from their tokens, but for blocks that are not full.
+_NEAR_TOLD: Final = 0.95
 
 
 def with_limits(pool: Pool, setup: Setup) -> Setup:
@@ -33,11 +36,12 @@ def with_limits(pool: Pool, setup: Setup) -> Setup:
     if int(waits.sum()) < _LEAST_WAITS:
         return setup
     running, held = np.zeros(len(pool)), np.zeros(len(pool))
+    wanted = (pool.calls.prompt_tokens - pool.calls.cached_tokens).astype(np.float64)
     for r in np.unique(pool.calls.replica):
         mine = pool.calls.replica == r
         at = (pool.arrived_s + 0.5 * pool.queue_s)[mine]
         begin, end = (pool.arrived_s + pool.queue_s)[mine], pool.ended_s[mine]
-        fresh = (pool.calls.prompt_tokens - pool.calls.cached_tokens)[mine].astype(np.float64)
+        fresh = wanted[mine]
         output = pool.calls.output_tokens[mine].astype(np.float64)
         running[mine] = _inside(begin, end, np.ones(len(begin)), at)
         grown = ramp((pool.arrived_s + pool.ttft_s)[mine], end, output, at) - _since(end, output, at)
@@ -45,6 +49,8 @@ def with_limits(pool: Pool, setup: Setup) -> Setup:
     # The longest quarter, weighted by the time waited: many short turns in the budget must not hide a few long waits for a limit.
     waits &= pool.queue_s >= np.quantile(pool.queue_s[waits], 0.75)
     weight = pool.queue_s[waits] / pool.queue_s[waits].sum()
+    if pool.kv_tokens is not None and float(weight[(held + wanted)[waits] >= _NEAR_TOLD * pool.kv_tokens].sum()) >= _PART:
+        return setup
     seats = _weighted(running[waits], weight, 0.5)
     # Clocks and halved ways put an odd call into its neighbour's seat: a fiftieth of the calls may see more than there are.
     if seats >= _NEAR_SEATS * np.quantile(running, 0.98) and float(weight[np.abs(running[waits] - seats) <= max(1.0, 0.03 * seats)].sum()) >= _PART:

@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from analysis.whatif import chunked_prefill
 from analysis.whatif.calibrate import fit
-from analysis.whatif.engine import Setup
+from analysis.whatif.engine import Setup, simulate
 from analysis.whatif.limits import with_limits
 from analysis.whatif.pool import pools
 from tests.analysis.whatif.recording import COSTS, arrivals, recorded
@@ -127,3 +128,25 @@ def test_what_came_before_the_window_is_replayed_and_not_fitted() -> None:
     assert len(engine.pool) == 450
     assert engine.costs.step == pytest.approx(COSTS.step, rel=0.1)
     assert engine.identity_error["e2e_p95"] < 0.03
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.5])
+def test_what_does_not_hide_behind_the_greater_bound_is_found_and_smaller_chunks_pay_it(overlap: float) -> None:
+    """Steps that read and write take a part of the lesser bound beside the greater: four chunks for one pay it four times."""
+    came = arrivals(600, rate=3.0, seed=8, prompt_tokens=np.random.default_rng(8).integers(200, 4000, 600))
+    costs = replace(COSTS, overlap=overlap)
+    facts = recorded(came, Setup(token_budget=2048), costs)
+    answer = chunked_prefill.predict(facts, token_budget=512)
+    after = float(np.quantile(simulate(came, Setup(token_budget=512), costs).e2e_s, 0.95) * 1000.0)
+    assert answer.predicted is not None
+    assert answer.predicted.after == pytest.approx(after, rel=0.03)
+
+
+def test_a_full_cache_of_calls_alike_is_not_taken_for_seats() -> None:
+    """Prompts of one size fill the cache with as many sequences at any time."""
+    came = arrivals(500, rate=14.0, seed=3, prompt_tokens=np.full(500, 1000), output_tokens=np.full(500, 60))
+    told = pl.DataFrame({"time_us": [0], "instance": "gpu-0", "model": "m", "indicator": "kv_capacity", "value": 21_000.0})
+    [pool], _ = pools(recorded(came, Setup(kv_tokens=21_000), points=told))
+    assert float(np.quantile(pool.queue_s, 0.9)) > 1.0
+    assert with_limits(pool, pool.setup()) == pool.setup()
+    assert with_limits(replace(pool, kv_tokens=None), pool.setup()).max_sequences == pytest.approx(20, abs=1)
