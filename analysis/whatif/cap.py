@@ -66,8 +66,8 @@ def predict(facts: Facts, *, max_tokens: Annotated[int, Meta(ge=1, le=10_000_000
         return Change(replace(calls, output_tokens=np.minimum(calls.output_tokens, max_tokens)), engine.setup)
 
     def bound() -> Prediction:
-        _, e2e = facts.per_request(-output_saved_ms(facts, np.full(facts.calls.height, float(max_tokens))), np.zeros(facts.calls.height))
+        ttft, e2e = facts.per_request(-output_saved_ms(facts, np.full(facts.calls.height, float(max_tokens))), np.zeros(facts.calls.height))
         old = recorded(facts)
-        return predict_times(facts, fix, Times(old.ttft, old.e2e + e2e, old.tpot), method="exact")
+        return predict_times(facts, fix, Times(old.ttft + ttft, old.e2e + e2e, old.tpot), method="exact")
 
     return predict_simulated(facts, fix, change, bound=bound, cost=cost)

@@ -30,8 +30,11 @@ def predict(
     floor = network_ms or float(np.quantile(spent[spent > 0.0], 0.25))
     old = recorded(facts)
     saved = np.where(blind, np.nan, np.maximum(spent - floor, 0.0))
+    none_left = np.where(blind, np.nan, spent)
+    # Where the quickest quarter opens connections too, as much as all of the network's time may go.
+    most = [] if network_ms else [Times(old.ttft - np.minimum(none_left, before), old.e2e - none_left, old.tpot)]
     left_out = {"unseen": f"{int(blind.sum())} of {len(facts)} requests have a model call that lacks one of two spans and are left out of the figures after"}
     return predict_times(
         facts, fix, Times(old.ttft - np.minimum(saved, before), old.e2e - saved, old.tpot), method="exact", cost={"network_floor_ms": floor},
-        bound=not network_ms, reasons=left_out if blind.any() else {},
+        bound=not network_ms, draws=most, reasons=left_out if blind.any() else {},
     )

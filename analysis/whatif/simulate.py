@@ -40,6 +40,7 @@ from analysis.whatif.prediction import (
     refuse,
     set_headline,
 )
+from analysis.whatif.shorter import idle_ms
 
 # Shares of an interval's width, see docs/BENCHMARKS.md (what-ifs): of the hold-out error, of the logarithm of the effect, and at the least. Chosen so that
 # two engines of other laws, the nearer and the further one, lie inside about as far above 90 % as below.
@@ -50,8 +51,8 @@ LEAST: Final = {"e2e": 0.02, "ttft": 0.06, "tpot": 0.02}
 SHAKE: Final = 0.01
 # Log units of extra width where the engine was guessed from what its clients saw; as measured.
 UNSEEN: Final = {"e2e": 0.1, "tpot": 0.1, "ttft": 0.2}
-# What may be changed of an engine that nobody sees into: how many there are, and what is let through to them.
-_OUTSIDE: Final = ("replicas", "speed", "born_s", "gate_limit", "gate_rejects")
+# What may be changed of an engine that nobody sees into: how many there are, what is let through to them, and how many tokens a step yields.
+_OUTSIDE: Final = ("replicas", "speed", "born_s", "gate_limit", "gate_rejects", "tokens_per_step")
 # A request counts as touched when the fix moves its time by more than this part.
 TOUCHED: Final = 0.01
 
@@ -61,7 +62,7 @@ class Change:
     """What a fix makes of one pool. `cost` is by name.
 
     `removed` calls (see `without`) take no time any more. `spent_s` is what each call's simulated time stands for in the recording, where that is not the
-    call's own time (an attempt that stands for all attempts).
+    call's own time (an attempt that stands for all attempts). `answered` has the times of requests that need no engine any more, NaN for the others.
     """
 
     calls: Calls
@@ -69,6 +70,7 @@ class Change:
     costs: Callable[[Costs], Costs] = lambda costs: costs
     removed: Bools | None = None
     spent_s: FloatArray | None = None
+    answered: Times | None = None
     cost: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -138,7 +140,22 @@ def _bounded(facts: Facts, fix: Fix, bound: Callable[[], Prediction] | None, cos
     answer.cost |= dict(cost or {})
     answer.bound = True
     answer.reasons["simulated"] = f"not simulated, so this is a bound that leaves the load as it was: {why}"
+    _opened(facts, answer)
     return _with_engines(answer, engines)
+
+
+def _opened(facts: Facts, answer: Prediction) -> None:
+    """Let the intervals of a bound reach down to what is left where the fix frees the engine of all waiting: by as much as an idle one is quicker today."""
+    old, (first, whole) = recorded(facts), idle_ms(facts)
+    ttft, e2e = facts.per_request(whole, first)
+    idle = Times(np.maximum(old.ttft + ttft, 0.0), np.maximum(old.e2e + e2e, 0.0), old.tpot)
+    for effect in answer.effects:
+        if effect.interval is not None and effect.metric != "tpot":
+            share = min(1.0, _quantile(idle, effect.metric, effect.quantile) / _quantile(old, effect.metric, effect.quantile))
+            effect.interval = (effect.interval[0] * share, effect.interval[1])
+    chosen = next((e for e in answer.effects if e.metric == facts.metric and abs(e.quantile - facts.percentile / 100.0) < 1e-9), None)
+    if answer.predicted is not None and chosen is not None and chosen.interval is not None:
+        answer.predicted.interval = chosen.interval
 
 
 def _seen(facts: Facts, engines: list[Engine]) -> Times:
@@ -200,6 +217,9 @@ def _replayed(
     times = Times(np.maximum(old.ttft + ttft_delta, 0.0), np.maximum(old.e2e + e2e_delta, 0.0), tpot)
     for metric in METRICS:
         times.of(metric)[lost] = np.nan
+    for answered in (change.answered for change in changes or () if change.answered is not None):
+        own = ~np.isnan(answered.e2e) & ~np.isnan(old.e2e)
+        times = Times(*(np.where(own, answered.of(metric), times.of(metric)) for metric in METRICS))
     return times
 
 

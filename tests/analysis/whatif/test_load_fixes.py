@@ -6,7 +6,20 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.whatif import admission, cancellation, co_location, eject, max_sequences, replicas, retries, routing, speculation, tenant_quota, warm_pool
+from analysis.whatif import (
+    admission,
+    cancellation,
+    co_location,
+    eject,
+    max_sequences,
+    replicas,
+    response_cache,
+    retries,
+    routing,
+    speculation,
+    tenant_quota,
+    warm_pool,
+)
 from analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
 from analysis.whatif.calibrate import Engine
 from analysis.whatif.engine import Calls, Setup, simulate
@@ -270,3 +283,20 @@ def test_what_nobody_waits_for_is_cut() -> None:
     answer = cancellation.predict(facts)
     assert answer.cost["wasted_tokens_ratio_now"] > 0.03
     assert answer.predicted is not None
+
+
+def test_cached_answers_free_the_engine_for_the_others() -> None:
+    came = arrivals(500, rate=13.0, seed=4)
+    facts = recorded(came, Setup(max_sequences=24))
+    answer = response_cache.predict(facts, hit_ratio=0.3, hit_ms=40.0)
+    rng = np.random.default_rng(1)
+    truths = []
+    for _ in range(5):
+        hit = rng.random(500) < 0.3
+        after = simulate(replace(came, arrival_s=np.where(hit, np.inf, came.arrival_s)), Setup(max_sequences=24), COSTS).e2e_s
+        truths.append(float(np.quantile(np.where(hit, 0.04, after), 0.95) * 1000.0))
+    assert answer.predicted is not None
+    assert answer.method == "estimate"
+    assert answer.predicted.after == pytest.approx(np.mean(truths), rel=0.1)
+    assert answer.predicted.after < 0.7 * answer.predicted.before
+    assert answer.cost["cached_answers_ratio"] == 0.3

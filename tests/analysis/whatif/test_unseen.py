@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.whatif import cap, max_sequences, replicas, routing
+from analysis.whatif import cap, max_sequences, replicas, routing, speculation
 from analysis.whatif.batching import LEAST_LOAD
 from analysis.whatif.engine import Calls, Setup, simulate
 from analysis.whatif.facts import Facts
-from analysis.whatif.unseen import guess, pools
+from analysis.whatif.unseen import _beside, guess, pools
+from tests.analysis.whatif.builders import calls, facts_of
 from tests.analysis.whatif.recording import COSTS, arrivals, hosted, recorded
 
 CAME = arrivals(600, rate=14.0, seed=5)
@@ -59,3 +60,41 @@ def test_nothing_is_guessed_where_times_follow_no_load_of_the_clients_or_tell_no
     (pool,) = pools(hosted(CAME))
     assert guess(pool, np.arange(len(pool))) is None
     assert pools(recorded(CAME, TRUE, ttft_ms=None, ttft_engine_ms=None)) == []
+
+
+def test_seats_between_those_of_the_grid_are_found() -> None:
+    facts = seen_by_clients(arrivals(600, rate=9.0, seed=5), Setup(max_sequences=23))
+    (pool,) = pools(facts)
+    found = guess(pool, np.arange(len(pool)))
+    assert found is not None
+    assert found.replicas * found.max_sequences == pytest.approx(23, rel=0.1)
+
+
+def test_settings_beside_the_best_differ_in_one_thing() -> None:
+    now = Setup(replicas=2, max_sequences=16, kv_tokens=1 << 40)
+    beside = _beside(now, held=40_000.0)
+    assert {one.max_sequences for one in beside} >= {11, 14, 19, 22}
+    assert {one.token_budget for one in beside} == {1024, 2048, 4096}
+    assert {one.kv_tokens for one in beside if one.kv_tokens < 1 << 40} == {9_000, 13_000, 17_000}
+    assert all(one.replicas == 2 for one in beside)
+
+
+def test_drafts_are_simulated_behind_clients_too(facts: Facts) -> None:
+    answer = speculation.predict(facts, accepted_length=2.0, draft_cost_ratio=0.1)
+    after = float(np.quantile(simulate(CAME, replace(TRUE, tokens_per_step=2.0), replace(COSTS, step=1.1 * COSTS.step, kv_token=1.1 * COSTS.kv_token,
+                                                                                        sequence=1.1 * COSTS.sequence)).e2e_s, 0.95) * 1000.0)
+    assert not answer.bound
+    assert answer.predicted is not None
+    assert answer.predicted.after == pytest.approx(after, rel=0.1)
+
+
+def test_a_bound_reaches_down_to_an_engine_that_nobody_waits_for() -> None:
+    """A tenth of the calls met nobody; the others waited two seconds, which a cap may take away as well."""
+    n = 400
+    ttft = np.where(np.arange(n) % 8 == 0, 200.0, 2200.0)
+    answer = cap.predict(facts_of(calls(n, ttft_ms=ttft, e2e_ms=ttft + 1000.0, output_tokens=101), percentile=50.0), max_tokens=51)
+    assert answer.bound
+    assert answer.predicted is not None
+    assert answer.predicted.after == 2700.0
+    assert answer.predicted.interval[0] < 1000.0  # type: ignore[index]
+    assert answer.predicted.interval[1] == pytest.approx(2700.0, rel=0.02)  # type: ignore[index]
