@@ -192,7 +192,7 @@ def errors(pool: Pool, run: Run, rows: Ints) -> dict[str, float]:
 
 def costs_of(at: FloatArray) -> Costs:
     """The coefficients at a point of the search, whose axes are their logarithms, and the overlap as it is."""
-    return Costs(*np.exp(np.clip(at[:_TOLD], -40.0, 5.0)).tolist(), float(np.clip(at[_TOLD], 0.0, 1.0)))
+    return Costs(*np.append(np.exp(np.clip(at[:_TOLD], -40.0, 5.0)), np.clip(at[_TOLD], 0.0, 1.0)).tolist())
 
 
 def _gate(error: dict[str, float], gates: tuple[tuple[str, float], ...]) -> str | None:

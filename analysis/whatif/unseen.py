@@ -1,8 +1,8 @@
 """Which engine would answer as these clients saw it? Replicas and seats guessed from the clients' own first tokens and ends, where no engine tells.
 
 Whoever sends nearly all that an engine serves sees its load in his own calls: the number of equal replicas, each call on the emptiest one, whose replay gives
-the recorded times back best is taken, then what lies beside it (seats, a cache that fills, the tokens of a step) as long as that is nearer. Where an engine that never shares a step does nearly as well, the times do not follow the clients' own load (a
-provider's other customers, a network), and nothing is guessed.
+the recorded times back best is taken, then what lies beside it (seats, a cache that fills, the tokens of a step) as long as that is nearer. Where an engine
+that never shares a step does nearly as well, the times do not follow the clients' own load (a provider's other customers, a network), and nothing is guessed.
 """
 
 from __future__ import annotations
