@@ -1,8 +1,8 @@
 """What did calls wait for? Reads off the recording whether seats or KV blocks were full while calls queued, and how many there are.
 
-A call that waits longer than a few steps waits for KV where the engine tells its capacity and what is held leaves no room for the call's prompt; for a seat when
-its replica runs as many sequences as ever whenever someone waits, for KV when the tokens held then are always about the same; otherwise only for its turn in
-the token budget. Where KV is full, calls of like size make the sequences about as many at any time: they are no limit then.
+A call that waits longer than a few steps waits for KV where the engine tells its capacity and what is held leaves no room for the call's prompt; else for a
+seat when its replica runs as many sequences as ever whenever someone waits, for KV when the tokens held then are always about the same; otherwise only for its
+turn in the token budget. Where KV is full, calls of like size make the sequences about as many at any time: they are no limit then.
 """
 
 from __future__ import annotations
