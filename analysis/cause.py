@@ -44,7 +44,7 @@ def enough(case: Case, claims_ms: Mapping[str, float], least: float = MIN_PART) 
 
 def dominated(case: Case, stage: str) -> float:
     """Return the share of slow requests of which this stage's time over its reference mean is most of what they are over theirs; see `made_slow`."""
-    return made_slow(case, case.spent(stage)[case.tail.tail_index] - case.tail.reference_ms.get(stage, 0.0))
+    return made_slow(case, case.spent(stage)[case.tail.tail_index] - case.tail.usual_ms(stage))
 
 
 def made_slow(case: Case, added_ms: FloatArray) -> float:
@@ -52,7 +52,7 @@ def made_slow(case: Case, added_ms: FloatArray) -> float:
 
     0 where they are fewer than a cause needs.
     """
-    over = case.times.total_ms[case.tail.tail_index] - sum(case.tail.reference_ms.values())
+    over = case.times.total_ms[case.tail.tail_index] - sum(map(case.tail.usual_ms, case.tail.tail_ms))
     hits = added_ms > np.maximum(0.5 * over, 0.5 * case.tail.excess_total_ms)
     return float(hits.mean()) if int(hits.sum()) >= MIN_BREACHING else 0.0
 

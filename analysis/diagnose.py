@@ -46,6 +46,7 @@ from analysis.ranking import Ranked, run_rules, without
 from analysis.rules import rules
 from analysis.slo import Slo
 from analysis.tail import Tail, attribute, attribute_slow
+from analysis.unknown import without_before
 from analysis.window import RequestFrame
 
 Status = Literal["within_budget", "over_budget", "failing", "traffic_lost", "not_enough_data", "no_data"]
@@ -71,6 +72,11 @@ DEPENDENT: Final = 4
 # A breach whose onset was found this far away is the same one: a sample or some minutes more of data move the change point; own default.
 SAME_ONSET: Final = timedelta(minutes=5)
 _MOST_RULED_OUT: Final = 12
+# Limits and waste that harm nobody until the load rises: they may be there in all that is recorded.
+LIES_IN_WAIT: Final = frozenset({
+    "missing_cancellation", "under_capacity", "kv_pressure", "speculation_not_paying", "batch_past_knee", "client_throttled", "gateway_queue",
+    "serial_orchestrator"})
+BEFORE_ONSET: Final = "auto: before the onset"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -259,6 +265,12 @@ def diagnose(
         asked = _case(earlier, lookups, coverage)
         again = run_rules(asked, rules())
         facts, ranked, case = (earlier, again, asked) if again.causes else (facts, ranked, case)
+    alone = _by_itself(facts) if over and with_findings and not ranked.causes else None
+    if alone is not None:
+        asked = _case(alone, lookups, coverage)
+        again = run_rules(asked, {name: module for name, module in rules().items() if name in LIES_IN_WAIT})
+        if again.causes:
+            facts, ranked, case = alone, replace(again, ruled_out=[*again.ruled_out, *(out for out in ranked.ruled_out if out.what not in LIES_IN_WAIT)]), asked
     if over and case is not None:
         ranked = replace(ranked, causes=[*ranked.causes, *_beside(facts, ranked, lookups, baseline, budgets, coverage)])
         ranked = replace(ranked, causes=_with_remaining(facts, ranked, case))
@@ -442,7 +454,7 @@ def _facts(
     base, chosen = _baseline_rows(frame, ok, baseline, onset, metric, slo)
     until = None if onset is None and base is None else incident.end(frame, bad, onset or _EPOCH, allowed)
     # What came before the onset, or after all was well again, is no part of what went wrong.
-    tail, excess = _tails(values, times, limits_ms, _during(starts, onset, until), base, metric, slo)
+    tail, excess = _tails(values, times, limits_ms, _during(starts, onset, until), base, metric, slo, budgets)
     return _Facts(
         frame,
         slo,
@@ -473,7 +485,7 @@ def _during(starts: IntArray, onset: datetime | None, until: datetime | None) ->
 
 
 def _tails(
-    values: FloatArray, times: StageTimes, limits_ms: FloatArray | float, since: BoolArray, base: pl.DataFrame | None, metric: str, slo: Slo
+    values: FloatArray, times: StageTimes, limits_ms: FloatArray | float, since: BoolArray, base: pl.DataFrame | None, metric: str, slo: Slo, budgets: Budgets
 ) -> tuple[Tail, Tail]:
     """Return what the requests around the SLO percentile, and those over the limit since the onset, spent beyond the baseline's."""
     against = None if base is None else (base[f"{metric}_ms"].to_numpy(), stage_times(base, path_of(metric)))
@@ -485,7 +497,8 @@ def _tails(
     slow = np.flatnonzero((values > limits_ms) & since)
     if not len(slow):
         return tail, tail
-    return tail, attribute_slow(values, times, slow, int(since.sum()), limit_ms=limits_ms, baseline=against, ordered=ordered, noise=tail.noise_z)
+    return tail, attribute_slow(values, times, slow, int(since.sum()), limit_ms=limits_ms, baseline=against, ordered=ordered, noise=tail.noise_z,
+                                budgets=budgets)
 
 
 def _against_earlier(facts: _Facts) -> _Facts | None:
@@ -500,8 +513,20 @@ def _against_earlier(facts: _Facts) -> _Facts | None:
         return None
     end = from_us(int(rows["start_us"][-1]) + 1)
     baseline = msgspec.structs.replace(facts.baseline, choice=f"{facts.baseline.choice}, its first part", end=end, requests=rows.height)
-    tail, excess = _tails(facts.values, facts.times, facts.limits_ms, facts.during, rows, facts.metric, facts.slo)
+    tail, excess = _tails(facts.values, facts.times, facts.limits_ms, facts.during, rows, facts.metric, facts.slo, facts.budgets)
     return replace(facts, base=rows, baseline=baseline, tail=tail, excess=excess)
+
+
+def _by_itself(facts: _Facts) -> _Facts | None:
+    """Return the same question asked without a baseline, None where there is a true one.
+
+    A cause may lie in wait in all that is recorded until the load rises (calls that nobody cancels): then it is not new since the onset, and its structure
+    tells all the same.
+    """
+    if facts.base is None or facts.baseline is None or facts.baseline.choice.split(",")[0] != BEFORE_ONSET:
+        return None
+    tail, excess = _tails(facts.values, facts.times, facts.limits_ms, facts.during, None, facts.metric, facts.slo, facts.budgets)
+    return replace(facts, base=None, baseline=None, tail=tail, excess=excess)
 
 
 def _within_until(moment_us: int, starts: IntArray, slow: BoolArray, allowed: float) -> bool:
@@ -539,8 +564,7 @@ def _baseline_rows(
     rows, _ = incident.parted(ok, to_us(onset))
     if rows.height < needed:
         return None, None
-    choice = "auto: before the onset"
-    return rows, Baseline(choice=choice, start=frame.start, end=onset, requests=rows.height)
+    return rows, Baseline(choice=BEFORE_ONSET, start=frame.start, end=onset, requests=rows.height)
 
 
 def _named_baseline(chosen: Chosen | None) -> Baseline | None:
@@ -587,7 +611,7 @@ def _beside(
         judged_now = judged_metric(rest, frame.rows, facts.slo)
         other = _facts(frame, facts.slo, rest, good, judged_now, baseline, budgets, facts.left[kept], with_findings=True)
         if other.metric == metric:
-            named = {one.finding.rule for one in found}
+            named = {one.finding.rule for one in found}.union(*(one.brings for one in found))
             found += [one for one in run_rules(_case(other, lookups, coverage), rules()).causes if one.finding.rule not in named]
     return found[len(ranked.causes) :]
 
@@ -612,7 +636,7 @@ def _remaining(facts: _Facts, ranked: Ranked, case: Case) -> Diagnosis | None:
     n, n_slow = int(since.sum()), int(slow.sum())
     if n_slow < MIN_BREACHING or wilson(n_slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0] <= 1.0 - facts.slo.goodput_target:
         return None
-    _, excess = _tails(times.total_ms, times, facts.limits_ms, since, facts.base, facts.metric, facts.slo)
+    _, excess = _tails(times.total_ms, times, facts.limits_ms, since, facts.base, facts.metric, facts.slo, facts.budgets)
     source = facts.base if excess.reference == "baseline" else facts.ok
     rest = case.about(values=times.total_ms, times=times, breaching=slow, tail=excess, reference=source[excess.reference_index])
     told = {one.finding.rule for one in ranked.causes} | ranked.consequences
@@ -816,7 +840,8 @@ def _sentence(facts: _Facts, stage: str, main: Diagnosis | None, why_none: str |
     if main is None and why_none is not None:
         return f"{lead}: {where}."
     if main is None:
-        return f"{lead}: {where}; no cause that is known explains enough of it, so look at the slow requests of that stage."
+        unknown = " " + without_before(facts.ok[facts.excess.tail_index], facts.excess, stage) if facts.baseline is None else ""
+        return f"{lead}: {where}; no cause that is known explains enough of it, so look at the slow requests of that stage.{unknown}"
     return f"{lead}: {where}, because {main.because}. {_gain(main.finding, percentile)}"
 
 

@@ -39,14 +39,21 @@ def gap_ms(calls: Calls) -> FloatArray:
 
 
 def engine_gaps(case: Case) -> Gaps | None:
-    """Return the gaps of both sides; None without a baseline or below 30 calls with an engine's own time on either."""
-    if case.calls_before is None:
-        return None
-    now, before = gap_ms(case.calls), gap_ms(case.calls_before)
+    """Return the gaps of both sides; None below 30 calls with an engine's own time on either.
+
+    Without a baseline, what a gap may be is its part of the network's budget; None where that is kept.
+    """
+    now = gap_ms(case.calls)
+    before = now if case.calls_before is None else gap_ms(case.calls_before)
     if min(int(known(now).sum()), int(known(before).sum())) < MIN_CALLS:
         return None
     low, middle, high = (float(q) for q in np.nanpercentile(now, [25.0, 50.0, 75.0]))
     usual = float(np.nanmedian(before))
+    if case.calls_before is None:
+        spent, meant = case.tail.reference_ms.get("network", 0.0), case.tail.usual_ms("network")
+        if spent <= meant:
+            return None
+        usual *= meant / spent
     slow, calm = (gap_ms(calls) for calls in (case.slow_calls, case.usual_calls))
     ratio = float(np.nanmean(slow)) / max(float(np.nanmean(calm)), 0.5) if known(slow).any() and known(calm).any() else 1.0
     return Gaps(now, middle, usual, middle / max(usual, 0.5), (high - low) / max(middle, 0.5), ratio)

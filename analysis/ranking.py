@@ -108,7 +108,7 @@ def without(times: StageTimes, excess: Tail, causes: list[Diagnosis]) -> StageTi
     for stage, spent in times.ms.items():
         whole = excess.excess_ms.get(stage, 0.0)
         part = min(1.0, sum(max(0.0, one.claims_ms.get(stage, 0.0)) for one in causes) / whole) if whole > 0.0 else 0.0
-        kept[stage] = spent - part * np.maximum(0.0, spent - excess.reference_ms.get(stage, 0.0))
+        kept[stage] = spent - part * np.maximum(0.0, spent - excess.usual_ms(stage))
     total = times.total_ms - sum(spent - kept[stage] for stage, spent in times.ms.items())
     return replace(times, total_ms=total, ms=kept)
 

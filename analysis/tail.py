@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from analysis.budget import StageTimes
+from analysis.budget import GROUPS, Budgets, StageTimes
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.intp]
@@ -22,6 +22,7 @@ RESAMPLES: Final = 400
 # Without a baseline, the percentile of the waits in an engine's queue that stands for not waiting; own default.
 QUEUE: Final = "queue"
 UNWAITED: Final = 10.0
+MODEL: Final = "model"
 # A mean over more requests than this gains nothing that a person would see, and the bootstrap stays fast at a million
 # rows.
 _MOST_RESAMPLED: Final = 2000
@@ -34,8 +35,8 @@ class Tail:
     `gap_ms` = mean of the tail - mean of the typical requests = sum over stages of `tail_ms - typical_ms`, exactly.
     `excess_ms` is per stage `tail_ms - reference_ms` and sums to `excess_total_ms`; `reference` says against what:
     `baseline` (the same band of the baseline window), `typical`, or `healthy` (requests within the limit, used when
-    the typical request breaks it too). `noise_z` is the change of a stage's mean in baseline standard deviations,
-    with a baseline only.
+    the typical request breaks it too). Without a baseline what these spend beside the model counts as
+    usual only as far as its budget goes. `noise_z` is the change of a stage's mean in baseline standard deviations, with a baseline only.
     """
 
     percentile: float
@@ -54,6 +55,10 @@ class Tail:
     def reference_n(self) -> int:
         """Number of requests behind the reference means."""
         return len(self.reference_index)
+
+    def usual_ms(self, stage: str) -> float:
+        """Return what counts as usual of a stage's time in a slow request: the reference's mean, or its budget where that is over it (see `attribute_slow`)."""
+        return self.tail_ms.get(stage, 0.0) - self.excess_ms.get(stage, 0.0)
 
     def share(self, stage: str) -> float:
         """Return the part of the excess (0..1) that one stage explains; 0 when there is no excess."""
@@ -129,13 +134,15 @@ def attribute_slow(
     baseline: tuple[FloatArray, StageTimes] | None = None,
     ordered: FloatArray | None = None,
     noise: dict[str, float] | None = None,
+    budgets: Budgets | None = None,
 ) -> Tail:
     """Compare all slow requests (`slow`, indices, at least one) with as slow a part of the baseline: the excess that causes compete for.
 
     `judged` is how many requests the slow ones are among. With a baseline the reference is its slowest len(slow)/judged, so that what is
     always slow does not count as a change, whatever share of requests is slow. Without one it is the typical requests, or those within the
-    limit where the typical one breaks it; but in a queue nobody needs to wait, so there it is what the least waiting ones had. `ordered` are the
-    values in order, where the caller has sorted them; `noise` is `noise_z` against
+    limit where the typical one breaks it; but in a queue nobody needs to wait, so there it is what the least waiting ones had. And where nothing tells what
+    was before, a step beside the model that takes more than its part of the limit (`budgets`) in every request is as much in excess as one that does in
+    the slow ones alone. `ordered` are the values in order, where the caller has sorted them; `noise` is `noise_z` against
     this baseline, where the caller knows it.
     """
     share = 100.0 * len(slow) / max(judged, 1)
@@ -154,10 +161,27 @@ def attribute_slow(
         means = means | {QUEUE: min(means[QUEUE], float(np.percentile(times.ms[QUEUE], UNWAITED)))}
     stages = list(dict.fromkeys([*tail, *means]))
     filled = [{stage: part.get(stage, 0.0) for stage in stages} for part in (typical, tail, means)]
-    excess = {stage: filled[1][stage] - filled[2][stage] for stage in stages}
+    usual = filled[2] if reference == "baseline" or budgets is None else _as_budgeted(filled[2], budgets, times.take(slow))
+    excess = {stage: filled[1][stage] - usual[stage] for stage in stages}
     gap_ms = math.fsum(filled[1].values()) - math.fsum(filled[0].values())
     return Tail(
         100.0 - share / 2.0, slow, reference, filled[0], filled[1], filled[2], gap_ms, excess, math.fsum(excess.values()), noise, index)
+
+
+def _as_budgeted(means: dict[str, float], budgets: Budgets, slow: StageTimes) -> dict[str, float]:
+    """Return mean stage times with those beside the model cut to their budgets: a stage's own, and its group's in proportion."""
+    cut = dict(means)
+    for group, members in GROUPS.items():
+        stages = [stage for stage in members if stage in means]
+        if group == MODEL or not stages:
+            continue
+        for stage in stages:
+            own = budgets.mean_ms(stage, slow)
+            cut[stage] = means[stage] if own is None else min(means[stage], own)
+        limit, spent = budgets.mean_ms(group, slow), sum(cut[stage] for stage in stages)
+        if limit is not None and spent > limit:
+            cut.update({stage: cut[stage] * limit / spent for stage in stages})
+    return cut
 
 
 def share_interval(tail: Tail, times: StageTimes, stage: str, rng: np.random.Generator) -> tuple[float, float] | None:
@@ -169,8 +193,8 @@ def share_interval(tail: Tail, times: StageTimes, stage: str, rng: np.random.Gen
     if len(index) < 2 or stage not in times.ms:
         return None
     drawn = rng.integers(0, len(index), (RESAMPLES, len(index)))
-    part = times.ms[stage][index][drawn].mean(axis=1) - tail.reference_ms.get(stage, 0.0)
-    whole = times.total_ms[index][drawn].mean(axis=1) - math.fsum(tail.reference_ms.values())
+    part = times.ms[stage][index][drawn].mean(axis=1) - tail.usual_ms(stage)
+    whole = times.total_ms[index][drawn].mean(axis=1) - math.fsum(map(tail.usual_ms, tail.tail_ms))
     shares = np.clip(np.divide(part, whole, out=np.zeros(RESAMPLES), where=whole > 0.0), 0.0, 1.0)
     low, high = np.percentile(shares, [2.5, 97.5])
     return float(low), float(high)

@@ -30,6 +30,7 @@ import numpy as np
 import polars as pl
 
 from analysis.budget import FloatArray
+from analysis.calls import MIN_CALLS
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, made_slow, named
 from analysis.finding import MIN_DOMINATED, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
@@ -55,13 +56,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     slow, usual = _steps(case.slow, again), _steps(case.reference, again if case.baseline is None else None)
     if not len(slow) or not len(usual) or slow.mean() < MIN_STEPS:
         return None
-    cap = float(np.percentile(usual, 95.0))
-    over, more = slow > cap, float(slow.mean() - usual.mean())
+    ordinary, caps = _of_its_route(case, again) if case.baseline is None else (np.full(len(slow), usual.mean()), np.full(len(slow), np.percentile(usual, 95.0)))
+    cap = float(caps.max())
+    over, more = slow > caps, float((slow - ordinary).mean())
     # Of slow requests that loop, what their steps beyond the usual took; where others are slow for another reason, these are few.
-    beyond = np.where(over, (slow - usual.mean()) / np.maximum(slow, 1.0), 0.0)
+    beyond = np.where(over, (slow - ordinary) / np.maximum(slow, 1.0), 0.0)
     added = {stage: beyond * case.spent(stage)[case.tail.tail_index] for stage in STAGES}
     alone = made_slow(case, sum(added.values(), np.zeros(len(slow))))
-    looping = float(slow[over].mean() - usual.mean()) if over.any() else 0.0
+    looping = float((slow - ordinary)[over].mean()) if over.any() else 0.0
     # Without a baseline, who has twice as much to do as is typical is no news.
     twice = case.baseline is not None and over.any() and slow[over].mean() >= 2.0 * max(1.0, float(np.median(usual)))
     if (looping < MIN_MORE and not twice) or (over.mean() < MIN_LOOPING and alone < MIN_DOMINATED):
@@ -109,6 +111,24 @@ def _steps(rows: pl.DataFrame, again: pl.DataFrame | None) -> FloatArray:
         steps = steps - rows.select("trace_key").join(again, on="trace_key", how="left", maintain_order="left")["again"].fill_null(0)
     values: FloatArray = steps.to_numpy()
     return values
+
+
+def _of_its_route(case: Case, again: pl.DataFrame) -> tuple[FloatArray, FloatArray]:
+    """Return the mean and P95 of the steps that other requests of each slow request's route take; of the reference where a route has few others.
+
+    Without a baseline the typical request is of another route than the slow ones more often than not: an agent takes more steps than a search at any time.
+    """
+    usual = _steps(case.reference, again)
+    ordinary, caps = np.full(len(case.slow), usual.mean()), np.full(len(case.slow), np.percentile(usual, 95.0))
+    rest = np.setdiff1d(np.arange(case.rows.height), case.tail.tail_index)
+    routes, others = case.slow["route"].fill_null(""), case.rows[rest].with_columns(pl.col("route").fill_null(""))
+    steps = _steps(others, again)
+    for route in routes.unique().to_list():
+        theirs = steps[(others["route"] == route).to_numpy()]
+        if len(theirs) >= MIN_CALLS:
+            mine = (routes == route).to_numpy()
+            ordinary[mine], caps[mine] = theirs.mean(), np.percentile(theirs, 95.0)
+    return ordinary, caps
 
 
 def _equal_calls(case: Case) -> int:

@@ -57,14 +57,12 @@ MIN_Z: Final = 4.0
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the cold instances with the gain of warm ones, None without instances that began or where they are as fast as others."""
-    if case.calls_before is None:
-        return None
     least: float | None = None
     for column in ("engine_instance", "instance"):
         now, before = case.calls, case.calls_before
         if column == "instance":  # what an engine told of alone has no caller's instance, but its own
-            now, before = (side.where(side.of("engine_alone") != 1.0) for side in (now, before))
-        if min(len(before), len(now)) < MIN_CALLS:
+            now, before = now.where(now.of("engine_alone") != 1.0), None if before is None else before.where(before.of("engine_alone") != 1.0)
+        if min(len(now), len(now) if before is None else len(before)) < MIN_CALLS:
             continue
         found = _young(now, before, column)
         if found is None:
@@ -84,7 +82,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     return None if least is None else RuledOut(what=RULE, figure=f"instances that began take {least:.2f} times the usual time in their first minute")
 
 
-def _young(now: Calls, before: Calls, column: str) -> tuple[BoolArray, BoolArray, FloatArray, list[str]] | float | None:
+def _young(now: Calls, before: Calls | None, column: str) -> tuple[BoolArray, BoolArray, FloatArray, list[str]] | float | None:
     """Return which calls cold instances served and which are compared with them, the pace of all calls, and the cold instances' names.
 
     Cold is a new instance's first minute, and then on for as long as it takes half as long again as those that were there before (all other calls
@@ -92,17 +90,14 @@ def _young(now: Calls, before: Calls, column: str) -> tuple[BoolArray, BoolArray
     is cold, None without new or restarted instances or with too few calls.
     """
     start, names = now.of("start_s"), now.frame[column]
-    # What began in the baseline's last minute is new all the same: windows seldom end where things change.
-    seen = before.frame.drop_nulls(column).group_by(column).agg(pl.col("start_s").min())
-    recent = max(float(start.min()) - YOUNG_S, float(before.of("start_s").min()) + YOUNG_S)
-    old = set(seen.filter(pl.col("start_s") < recent)[column].to_list())
-    fresh = [name for name in now.names(column) if name not in old]
-    if not old:
-        return None
-    both = log_pace(Calls(pl.concat([before.frame, now.frame])))
-    pace, pace_before = both[len(before):], both[: len(before)]
-    again = _begun_again(now, before, column, sorted(old), pace, pace_before)
-    if not fresh and not again:
+    if before is None:
+        pace = log_pace(now)
+        again: dict[str, BoolArray] = {}
+        fresh = _warming(now, column, pace)
+        old = set(now.names(column)) - set(fresh)
+    else:
+        pace, old, fresh, again = _against(now, before, column)
+    if not old or not (fresh or again):
         return None
     settled = names.is_in(list(old - again.keys())).fill_null(False).to_numpy()
     enough_settled = int(settled.sum()) >= MIN_CALLS
@@ -124,6 +119,36 @@ def _young(now: Calls, before: Calls, column: str) -> tuple[BoolArray, BoolArray
         if (not warms_up and (ratio < MIN_RATIO or name in again)) or int(cold[name].sum()) < LEAST_YOUNG:
             del cold[name]
     return (np.logical_or.reduce(list(cold.values())), warm, pace, sorted(cold)) if cold else highest
+
+
+def _against(now: Calls, before: Calls, column: str) -> tuple[FloatArray, set[str], list[str], dict[str, BoolArray]]:
+    """Return the pace of the calls of now, which instances were there before and which are new, and what was served cold by those that began again."""
+    start = now.of("start_s")
+    # What began in the baseline's last minute is new all the same: windows seldom end where things change.
+    seen = before.frame.drop_nulls(column).group_by(column).agg(pl.col("start_s").min())
+    recent = max(float(start.min()) - YOUNG_S, float(before.of("start_s").min()) + YOUNG_S)
+    old = set(seen.filter(pl.col("start_s") < recent)[column].to_list())
+    fresh = [name for name in now.names(column) if name not in old]
+    both = log_pace(Calls(pl.concat([before.frame, now.frame])))
+    pace, pace_before = both[len(before):], both[: len(before)]
+    again = _begun_again(now, before, column, sorted(old), pace, pace_before)
+    return pace, old, fresh, again
+
+
+def _warming(calls: Calls, column: str, pace: FloatArray) -> list[str]:
+    """Return the instances that nothing older is known of and that start cold: slow against the others from their first call on, and most of the way to them
+    later. One that was there from the beginning may have begun with it."""
+    start, out = calls.of("start_s"), []
+    for name in calls.names(column):
+        mine = (calls.frame[column] == name).fill_null(False).to_numpy()
+        if min(int(mine.sum()), int((~mine).sum())) < MIN_CALLS:
+            continue
+        at, slower = start[mine], pace[mine] - float(np.median(pace[~mine]))
+        cold = at < at.min() + _cold_s(at - at.min(), slower)
+        first = slower[at < at.min() + YOUNG_S]
+        if len(first) >= LEAST_YOUNG and np.median(first) >= np.log(MIN_RATIO) and np.median(slower[~cold] if (~cold).any() else slower) < np.log(STILL_COLD):
+            out.append(name)
+    return out
 
 
 def _begun_again(now: Calls, before: Calls, column: str, old: list[str], pace: FloatArray, pace_before: FloatArray) -> dict[str, BoolArray]:

@@ -49,6 +49,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if grown <= 0.0 or case.excess_ms("network") < 0.2 * grown:
         return None
     shakes = [_handshake_ms(tree, rows) for tree, rows in ((case.slow_tree, case.slow), (case.usual_tree, case.reference))]
+    # Without a baseline nobody needs a handshake in every call: what typical requests spend on it counts as far as the network's budget goes.
+    if case.tail.reference != "baseline":
+        shakes[1] *= case.tail.usual_ms("network") / max(case.tail.reference_ms.get("network", 0.0), 1e-9)
     told = shakes[0] > shakes[1] and shakes[0] > 0.0
     gaps = engine_gaps(case)
     if told:
@@ -75,8 +78,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         "session resumption; cache name lookups.",
         "calls find an open connection as before", np.maximum(case.spent("network") - usual, 0.0),
         whatif="connection_pooling", parameters={"network_ms": round(usual, 3)})
+    former = "before" if case.baseline is not None else "within the network's budget"
     detail = f"lookup, connect and TLS take {say_ms(shakes[0])} of a slow request, {say_ms(shakes[1])} {case.when}" if told else (
-        f"the gap in front of the engine is {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} before, whatever the load" if gaps else "")
+        f"the gap in front of the engine is {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} {former}, whatever the load" if gaps else "")
     return named(
         case, RULE, "network", claims,
         Action("app", "Roll back the client change, or raise keep-alive and the pool size.", "Restore the former client settings.", fix),

@@ -60,7 +60,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         if gaps is None or not constant:
             return None
         if _recorded(case.slow_tree):
-            return RuledOut(what=RULE, figure=f"the gap is a constant {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} before, but within one region")
+            return RuledOut(what=RULE, figure=f"the gap is a constant {say_ms(gaps.median_ms)}, {say_ms(gaps.before_ms)} {case.when}, but within one region")
         if load_correlation(case.calls, gaps.now_ms) >= MOST_CORRELATION:
             return None
     elif before == pair or (gaps is not None and not constant):
@@ -70,7 +70,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return few
     usual, now = case.tail.reference_ms.get("network", 0.0), case.tail.tail_ms.get("network", 0.0)
     here, there = (printable(name, 30) for name in pair) if pair is not None else (None, None)
-    always = f"every call is {say_ms(gaps.median_ms)} under way, {say_ms(gaps.before_ms)} before, whatever the load" if gaps is not None else ""
+    former = "before" if case.baseline is not None else "within the network's budget"
+    always = f"every call is {say_ms(gaps.median_ms)} under way, {say_ms(gaps.before_ms)} {former}, whatever the load" if gaps is not None else ""
     said = f"calls go from {here} to {there}" if pair is not None else f"{always}, as by distance"
     return named(
         case, RULE, "network", claims,

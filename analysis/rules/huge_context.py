@@ -61,10 +61,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     typical, highest = (float(q) for q in np.nanpercentile(usual.new_tokens, [50.0, 99.0]))
     # Where all prompts grew, the longest of them are no huge ones: these stand apart from the others of their own time as well.
     today, whole = (float(np.nanpercentile(tokens, 100.0 * (1.0 - MOST_HUGE))) for tokens in (calls.new_tokens, calls.of("input_tokens")))
-    line = max(TIMES_USUAL * max(typical, 1.0), OVER_FORMER * max(highest, today) if usual is not calls else highest)
+    # Without a baseline the P99 may be a huge one itself: they are measured by those of which there may be no more.
+    line = max(TIMES_USUAL * max(typical, 1.0), OVER_FORMER * (max(highest, today) if usual is not calls else today))
     # A prompt of usual length that the cache lost is no huge one.
-    longest = max(float(np.nanpercentile(usual.of("input_tokens"), 99.0)), whole)
-    huge = (calls.new_tokens > line) & (calls.of("input_tokens") > (OVER_FORMER if usual is not calls else 1.0) * longest)
+    longest = max(float(np.nanpercentile(usual.of("input_tokens"), 99.0)), whole) if usual is not calls else whole
+    huge = (calls.new_tokens > line) & (calls.of("input_tokens") > OVER_FORMER * longest)
     if not huge.any() or huge.mean() > MOST_HUGE:
         return RuledOut(what=RULE, figure=f"{int(huge.sum())} prompts with more than {line:,.0f} new tokens")
     beside = _beside(calls, huge, token_costs(usual)[0])

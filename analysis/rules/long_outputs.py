@@ -19,8 +19,10 @@ Fix
     modelled; `truncated_ratio` says in how many requests it cuts an answer.
 
 False alarms
-    A long tail of lengths alone is no problem (every lognormal has one): only the share of the excess counts. A new
-    route with longer answers is a change of traffic: compare by route.
+    A long tail of lengths alone is no problem (every lognormal has one): only the share of the excess counts. Without a
+    baseline that is not enough either, since at any slow pace the longest answers are the slow ones: then answers have
+    to be cut by max_tokens, or to make a hump beside the others'; else the cap is listed as an opportunity. A new route
+    with longer answers is a change of traffic: compare by route.
 
 Source
     x_decode = n_out x TPOT, and at least a quarter of the excess from length: own default. The cap: a published rule of
@@ -37,6 +39,7 @@ from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, enough, named
 from analysis.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.goodput import Z_ONE_SIDED, wilson
 from analysis.latency import FloatArray
 from analysis.prefill import knock_on
 from analysis.rules.missing_cancellation import wasted
@@ -57,6 +60,13 @@ MIN_CLIFF: Final = 0.15
 MIN_GROWTH: Final = 1.2
 # So many times as many calls must run at a time for their pace to be the longer answers' doing; own default.
 MIN_FULLER: Final = 1.1
+# Without a baseline every long tail looks like this; two things tell answers of another kind from the tail that all lengths have. Part of the slow requests'
+# answers that max_tokens cut (they would have run on); own default.
+MIN_CUT: Final = 0.1
+# Upper over lower half of the lengths on the log scale (P95 - P50 over P50 - P5, within routes): 1 for a lognormal however wide; own default.
+MIN_LOPSIDED: Final = 1.5
+# Fewest requests of a route whose lengths have a P5 and a P95, as for the percentiles themselves.
+MIN_OF_ROUTE: Final = 72
 
 
 class Parts(NamedTuple):
@@ -98,7 +108,23 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if (own <= 0.0 and not lengthened) or not enough(case, claims):
         figure = f"{parts.tokens_tail:,.0f} output tokens in slow and {parts.tokens_reference:,.0f} in {case.tail.reference} requests"
         return RuledOut(what=RULE, figure=figure)
-    return _diagnosis(case, stage if own > 0.0 else max(claims, key=lambda name: claims[name]), stage, parts, delta, claims)
+    usual = case.tail.reference != "baseline" and not of_another_kind(case.rows, case.slow)
+    return _diagnosis(case, stage if own > 0.0 else max(claims, key=lambda name: claims[name]), stage, parts, delta, claims, usual)
+
+
+def of_another_kind(rows: pl.DataFrame, slow: pl.DataFrame) -> bool:
+    """Say whether long answers (columns route, output_tokens, truncated) are more than the tail that lengths have: cut off at the limit, or a hump.
+
+    Without it, a slow pace for all shows in the longest answers as well, and nobody knows which of the two is new."""
+    cut = slow["truncated"].drop_nulls()
+    if len(cut) and wilson(int(cut.sum()), len(cut), Z_ONE_SIDED)[0] > MIN_CUT:
+        return True
+    told = [np.log(group["output_tokens"].to_numpy()) for _, group in rows.filter(pl.col("output_tokens") > 0).group_by("route")]
+    around = [logs - np.median(logs) for logs in told if len(logs) >= MIN_OF_ROUTE]
+    if not around:
+        return False
+    low, high = np.percentile(np.concatenate(around), [5.0, 95.0])
+    return bool(high > -MIN_LOPSIDED * low)
 
 
 def _longest_grew(case: Case, token_ms: float) -> float:
@@ -220,7 +246,9 @@ def _tokens(rows: pl.DataFrame) -> FloatArray:
     return rows["output_tokens"].drop_nulls().cast(pl.Float64).to_numpy()
 
 
-def _diagnosis(case: Case, stage: str, written: str, parts: Parts, delta: float, claims: dict[str, float]) -> Diagnosis:
+def _diagnosis(
+    case: Case, stage: str, written: str, parts: Parts, delta: float, claims: dict[str, float], usual_tail: bool
+) -> Diagnosis:
     typical = float(np.median(_tokens(case.reference)))
     tokens = max(CAP_STEP, math.ceil(CAP_OVER_TYPICAL * typical / CAP_STEP) * CAP_STEP)
     usual = f"in {case.tail.reference} ones at {say_ms(parts.token_ms_reference)} a token"
@@ -248,7 +276,8 @@ def _diagnosis(case: Case, stage: str, written: str, parts: Parts, delta: float,
             "cliffs_delta": delta,
             "truncated_ratio_now": cut,
         },
-        why_no_service="the length of an answer is not one service's fault")
+        why_no_service="the length of an answer is not one service's fault",
+        opportunity=usual_tail)
 
 
 def _saved_by_calls(case: Case, tokens: int, token_ms: float) -> FloatArray:

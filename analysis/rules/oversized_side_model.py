@@ -56,7 +56,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     spent, operation, model, tokens = now
     if before is not None and case.tail.reference == "baseline" and _asked(case.usual_tree, gone, model) >= MOSTLY:
         return RuledOut(what=RULE, figure=f"{printable(model)} was asked before as well, and took {say_ms(before[0])} of a request")
-    usual = before[0] if before is not None else 0.0
+    usual = told = before[0] if before is not None else 0.0
+    if case.tail.reference != "baseline":  # what every request spends counts as usual as far as the budget of checks goes
+        usual *= min(1.0, case.tail.usual_ms("guardrail") / max(case.tail.reference_ms.get("guardrail", 0.0), 1e-9)) if before is not None else 1.0
     whole = float((case.tail.tail_ms and sum(case.tail.tail_ms.values())) or 0.0)
     if whole <= 0.0 or spent < MIN_OF_REQUEST * whole or spent - usual <= 0.0:
         return None
@@ -76,7 +78,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     return named(
         case, RULE, stage, claims,
         Action("app", f"Run {name} beside the main call, or only on routes that need it.", "Put it back in front.", fix),
-        headline=f"{name} asks {what} for {tokens:.0f} tokens and takes {say_ms(spent)} of a slow request ({say_ratio(spent / whole)}), {say_ms(usual)} of a "
+        headline=f"{name} asks {what} for {tokens:.0f} tokens and takes {say_ms(spent)} of a slow request ({say_ratio(spent / whole)}), {say_ms(told)} of a "
         f"{case.tail.reference} one",
         because=f"{name} asks {what} and takes {say_ms(spent)} for {tokens:.0f} tokens",
         evidence={"operation": name, "model": what, "output_tokens": tokens, "side_ms_slow": spent, "side_ms_reference": usual,

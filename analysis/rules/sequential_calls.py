@@ -24,6 +24,7 @@ Source
     2.8 s with two tools side by side, and 3 s to 0.9 s.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -40,6 +41,8 @@ STAGES: Final = ("retrieval", "tool")
 SIDE_BY_SIDE: Final = 0.2
 # Part of the slow requests that must have them in a row where the baseline had not; own default.
 MOST_SLOW: Final = 0.5
+# Part of the stage's excess that the row must explain for the stage to be slow because of it; own default.
+MOSTLY: Final = 0.5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -76,7 +79,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         f"row are {say_ms(float(now['longest_ms'].to_numpy().mean()))} side by side.",
         "none of them needs another one's answer, and more of them at a time are not slower",
         np.minimum(case.tree.per_request(every, "gain_ms", case.rows["trace_key"]), case.spent(stage)), parameters={"stage": stage})
-    return named(
+    found = named(
         case, RULE, stage, claims,
         Action("app", "Roll back the change that put them in a row, or call only the first one on interactive routes.", "Call all of them again.", fix),
         headline=f"{n:.1f} calls of {name} run one after the other in {say_ratio(row_now)} of the slow requests"
@@ -86,6 +89,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "operation": printable(operation), "calls": n, "in_row_now": row_now, "in_row_before": row_before, "sum_ms": float(now["sum_ms"].to_numpy().mean()),
             "longest_ms": float(now["longest_ms"].to_numpy().mean()), "gain_ms": float(gain.mean())},
         weight=0.97 if row_before is not None else 0.8, service=printable(operation.partition("/")[0]))
+    # A stage that takes long because its calls stand in a row has no slow dependency besides.
+    return replace(found, brings=frozenset({"slow_dependency"})) if claims[stage] > MOSTLY * case.excess_ms(stage) else found
 
 
 def _groups(tree: Tree | None, stage: str, *, inside: bool) -> pl.DataFrame:

@@ -53,7 +53,7 @@ _OWNER: Final[dict[str, Owner]] = {"network": "platform"}
 def diagnose(case: Case) -> list[Diagnosis] | NotEnoughData | None:
     """Return the slow stages with their gain, None when no such stage explains enough of the excess."""
     stages = [stage for stage in _ADVICE if enough(case, {stage: case.excess_ms(stage)}) or dominated(case, stage) >= MIN_DOMINATED]
-    stages = [stage for stage in stages if case.tail.reference == "baseline" or _over_budget(case, stage)]
+    stages = [stage for stage in stages if case.excess_ms(stage) > 0.0 and (case.tail.reference == "baseline" or _over_budget(case, stage))]
     if not stages:
         return None
     few = too_few_breaches(case)
@@ -66,6 +66,7 @@ def _diagnosis(case: Case, stage: str) -> Diagnosis:
     spender = case.lookups.spender(case.exemplars(stage), stage)
     limits_ms = case.stage_limits_ms(stage)
     tail_ms, usual_ms = case.tail.tail_ms.get(stage, 0.0), case.tail.reference_ms.get(stage, 0.0)
+    always, meant_ms = usual_ms > case.tail.usual_ms(stage), case.tail.usual_ms(stage)
     operation = f"{printable(spender[1])} in {printable(spender[0])}" if spender else "it"
     who = f"{stage} ({printable(spender[1])} in {printable(spender[0])})" if spender else stage
     return named(
@@ -73,8 +74,10 @@ def _diagnosis(case: Case, stage: str) -> Diagnosis:
         Action(
             _OWNER.get(stage, "app"), f"Set a timeout of {say_limits(limits_ms)} on {stage} and go on without its result.",
             "Remove the timeout again; nothing is stored.", _fix(case, stage, who, limits_ms)),
-        headline=f"{who} takes {say_ms(tail_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests",
-        because=f"{operation} takes {say_ms(tail_ms)} where {case.tail.reference} requests need {say_ms(usual_ms)}",
+        headline=f"{who} takes {say_ms(tail_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests"
+        + (f", where its budget is {say_ms(meant_ms)}" if always else ""),
+        because=f"{operation} takes {say_ms(tail_ms)} where " + (
+            f"its budget is {say_ms(meant_ms)}" if always else f"{case.tail.reference} requests need {say_ms(usual_ms)}"),
         evidence={
             "tail_ms": tail_ms,
             "reference_ms": usual_ms,

@@ -2,7 +2,7 @@
 
 Detects
     The accepted share of draft tokens (or the accepted length) fell, and time per token rose with it at a batch and prefill
-    load that do not explain it.
+    load that do not explain it. Without a baseline: fewer than 30 % of the drafts accepted while writing is what is slow.
 
 Why it hurts
     Every draft that is refused was computed and verified for nothing; with large batches the verification itself takes the
@@ -33,8 +33,9 @@ import numpy as np
 import polars as pl
 
 from analysis.budget import FloatArray
+from analysis.calls import known
 from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
+from analysis.cause import Action, bound_fix, enough, named, open_fix
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.speed import decode_parts, same_batch_pace, slowdown
 from analysis.whatif.speculation import recorded_length
@@ -47,12 +48,18 @@ MIN_DECODE: Final = 0.5
 SLOWER: Final = 1.3
 # Tokens a step from which a draft pays for itself: drafting and checking take some 15 % of a step, the default of the what-if.
 PAYS: Final = 1.15
+# Without a baseline: share of the draft tokens that is too few whatever drafting costs (published: 30 % accepted gave +20 % latency), and where only the
+# tokens a step are told, the drafts of which it is that share: three are the fewest that engines propose by default.
+TOO_FEW: Final = 0.3
+FEWEST_DRAFTED: Final = 3
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the speculation that does not pay, None without it, or where acceptance or pace stayed."""
     now, before = case.gauge("spec_accept_rate"), case.gauge("spec_accept_rate", before=True)
     lengths = case.gauge("spec_accept_length"), case.gauge("spec_accept_length", before=True)
+    if case.baseline is None:
+        return _alone(case, now, lengths[0])
     relative = len(now) < 2 or len(before) < 2
     if relative:
         now, before = lengths
@@ -86,6 +93,35 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "token_ms_slow": found.slow_ms, "token_ms_usual": found.usual_ms, "batch_ms": found.batch_ms, "prefill_ms": found.prefill_ms,
             "tokens_a_step": length or None, "deviation": float(np.std(now))},
         weight=0.97)
+
+
+def _alone(case: Case, rates: FloatArray, lengths: FloatArray) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Without a baseline: so few accepted drafts that no step can gain by them, where slow requests are slow in writing."""
+    relative = len(rates) < 2
+    told, line = (lengths, 1.0 + TOO_FEW * FEWEST_DRAFTED) if relative else (rates, TOO_FEW)
+    if len(told) < 2:
+        return None
+    rate = float(told.mean())
+    said = f"{rate:.2f} tokens come of a step" if relative else f"{say_ratio(rate)} of the draft tokens are accepted"
+    claims = {"decode": case.excess_ms("decode")}
+    if rate >= line:
+        return RuledOut(what=RULE, figure=said)
+    if not enough(case, claims, MIN_DECODE):
+        return None
+    pace = float(np.nanmedian(case.calls.token_ms)) if known(case.calls.token_ms).any() else 0.0
+    length = recorded_length(case.points.filter(pl.col("time_us") >= int(case.period.start.timestamp() * 1e6)))
+    fix = open_fix(
+        "speculation_off", "Compare speculation on and off",
+        "Run one replica without --speculative-config (SGLang: --speculative-algorithm), or with fewer draft tokens, and compare time per token on the same "
+        "traffic.", "drafts are refused as they are now", "what a step takes without drafting is not recorded")
+    return too_few_breaches(case) or named(
+        case, RULE, "decode", claims,
+        Action("platform", "Restart one replica without speculation.", "Restart with speculation.", fix),
+        headline=f"{said}, and a token takes {say_ms(pace)} at the median; what it took at another time is not recorded",
+        because=f"speculation does not pay: {said}",
+        evidence={"accept_now": rate, "unit": "tokens a step" if relative else "ratio", "samples_now": len(told), "token_ms": pace,
+                  "tokens_a_step": length or None, "deviation": float(np.std(told))},
+        weight=0.7)
 
 
 def _untold(case: Case) -> NotEnoughData | None:

@@ -71,6 +71,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     each = grown.growth / max(grown.calls_ratio, 1e-9) if grown is not None else 1.0
     odds = stall_odds(case.calls, np.where(case.calls.has_engine, np.nan, case.calls.asked_meanwhile), usual_ms)
     stalls = odds is not None and odds.clear
+    if stalls and odds is not None and case.baseline is None:  # whether the far side lost its pace is not known, that one's own prompts cost it is
+        return RuledOut(what=RULE, figure=f"tokens come slowly where other prompts of yours are sent meanwhile (odds ratio {odds.ratio:.1f})")
     load = case.own_load
     filled = load is not None and load.paced and not some  # as fast as ever with as many calls in flight
     few = too_few_breaches(case)

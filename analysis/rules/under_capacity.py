@@ -56,6 +56,11 @@ RULE: Final = "under_capacity"
 STAGE: Final = "queue"
 # Waits of the engines differ this much (shortest over longest median) where one of them is the problem, not the load; own default.
 UNEVEN: Final = 0.25
+# Running calls over the most that ever ran at a time (so many at least) from which an engine is full, and part of the waiting that must begin then;
+# own defaults.
+FULL: Final = 0.9
+LEAST_RUNNING: Final = 4.0
+MOSTLY_FULL: Final = 0.75
 # A tenant that brings more than this part of the added work is the cause (`noisy_tenant`); own default.
 MOST_BY_ONE: Final = 0.5
 # Requests that come this much more often are more load, not the swing of a minute or of a day; and they must be this part of the growth of
@@ -147,7 +152,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return _by_demand(case, load, found, usual_ms)
     gauges, slowdown = read_gauges(case.points, case.rows), _slowdown(case)
     became_slower = slowdown is not None and slowdown > MAX_SLOWDOWN
-    if not (load.growing or load.standing) or (became_slower and (load.arrival_rise or 1.0) < MIN_ARRIVAL_RISE):
+    # Bursts fill an engine as well: they have a rule of their own.
+    short = load.growing or load.standing or (burstiness(case) < MIN_BURSTS and found_full(case.slow_calls, case.calls))
+    if not short or (became_slower and (load.arrival_rise or 1.0) < MIN_ARRIVAL_RISE):
         return None
     if not enough(case, {STAGE: waiting}):
         return None
@@ -254,6 +261,26 @@ def _shared(case: Case) -> float:
         return 1.0
     usual, beside, slow = (float(np.median(side)) for side in sides)
     return min(1.0, max(0.0, beside - usual) / (slow - usual)) if slow > usual else 1.0
+
+
+def found_full(slow: Calls, calls: Calls) -> bool:
+    """Say whether slow calls waited because their engine was full when they came: most of their waiting is of calls that found nearly as many running as ever.
+
+    Waits that come and go with the arrivals of a minute stand in no quarter of a window, and are want of room all the same.
+    """
+    waits, met, most = [], [], []
+    for code in np.unique(calls.engine[calls.has_engine]):
+        beside, theirs = (side.where(side.has_engine & (side.engine == code)) for side in (calls, slow))
+        taken, ended = np.sort(beside.scheduled_s), np.sort(beside.last_s)
+        at, all_at = theirs.of("start_s"), beside.of("start_s")
+        running = [np.searchsorted(taken, t, side="right") - np.searchsorted(ended, t, side="right") for t in (at, all_at)]
+        waits.append(np.nan_to_num(theirs.of("queue_ms")))
+        met.append(running[0])
+        most.append(np.full(len(at), np.percentile(running[1], 99.0)) if len(all_at) else np.zeros(0))
+    if not waits:
+        return False
+    wait, full = np.concatenate(waits), np.concatenate(met) >= FULL * np.maximum(np.concatenate(most), LEAST_RUNNING)
+    return bool(wait.sum() > 0.0 and wait[full].sum() > MOSTLY_FULL * wait.sum())
 
 
 def one_engine_waits(calls: Calls) -> tuple[float, float] | None:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from analysis.budget import StageTimes
+from analysis.budget import StageTimes, budgets_for
+from analysis.slo import Slo
 from analysis.tail import attribute, attribute_slow, band, share_interval
 
 
@@ -103,3 +104,16 @@ def test_without_a_baseline_a_wait_that_all_have_is_part_of_the_excess() -> None
     assert tail.excess_ms == pytest.approx({"queue": 3_900.0, "decode": 3_000.0}, rel=0.01)
     against = attribute_slow(times.total_ms, times, slow, 1000, limit_ms=8_000.0, baseline=(times.total_ms, times))
     assert against.excess_ms["queue"] == pytest.approx(0.0)
+
+
+def test_without_a_baseline_steps_beside_the_model_count_as_usual_as_far_as_their_budget_goes() -> None:
+    """Of a 2,500 ms limit the network has 150, tools and what follows together 300; a model may take what it takes."""
+    times, slow = stages(network=np.full(100, 900.0), tool=np.full(100, 400.0), post=np.full(100, 200.0), decode=np.arange(100) * 30.0), np.arange(90, 100)
+    budgets = budgets_for(Slo(e2e_ms=2_500.0), "e2e", {"*": {"post": 100.0}})
+    tail = attribute_slow(times.total_ms, times, slow, 100, limit_ms=9_000.0, budgets=budgets)
+    assert {stage: tail.usual_ms(stage) for stage in ("network", "tool", "post")} == pytest.approx({"network": 150.0, "tool": 240.0, "post": 60.0})
+    assert tail.reference_ms["network"] == pytest.approx(900.0)
+    assert tail.excess_ms["decode"] == pytest.approx(tail.tail_ms["decode"] - tail.reference_ms["decode"])
+    assert sum(tail.excess_ms.values()) == pytest.approx(tail.excess_total_ms)
+    against = attribute_slow(times.total_ms, times, slow, 100, limit_ms=9_000.0, budgets=budgets, baseline=(times.total_ms, times))
+    assert against.excess_ms["network"] == pytest.approx(0.0)

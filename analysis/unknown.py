@@ -1,0 +1,36 @@
+"""What cannot be known where a stage is over its budget and nothing older is stored to compare with? Said beside the stage, so that no cause is made up."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from analysis.finding import say_ms
+from analysis.tail import Tail
+
+_WRITING: Final = ("decode", "generation")
+_READING: Final = ("prefill", "first_token")
+
+
+def without_before(slow: pl.DataFrame, tail: Tail, stage: str) -> str:
+    """Return what a baseline would tell of a stage, with figures of the slow requests (columns output_tokens, input_tokens, tpot_ms), and what to do."""
+    if stage in _WRITING:
+        told = _figures([("a token takes {}", slow["tpot_ms"], True), ("an answer has {} tokens", slow["output_tokens"], False)])
+        asked = "tokens came faster before, or answers were shorter"
+    elif stage in _READING:
+        told, asked = _figures([("a prompt has {} tokens", slow["input_tokens"], False)]), "prompts were shorter before, found in a cache, or read faster"
+    elif stage == "queue":
+        told, asked = "", "fewer requests came before, or each asked for less"
+    else:
+        told, asked = f" ({say_ms(tail.tail_ms.get(stage, 0.0))} now)", f"{stage} took less before"
+    return (f"Whether {asked}{told} cannot be known, for nothing older is stored: keep recording until a healthy stretch is, or name one as the baseline, and "
+            "compare model, version and settings with those of when it was fast.")
+
+
+def _figures(what: list[tuple[str, pl.Series, bool]]) -> str:
+    """Medians of what is known, in brackets; nothing where nothing is."""
+    known = [(text, values.drop_nulls().to_numpy(), is_time) for text, values, is_time in what]
+    said = [text.format(say_ms(float(np.median(values))) if is_time else f"{np.median(values):,.0f}") for text, values, is_time in known if len(values)]
+    return f" ({', '.join(said)} in slow requests now)" if said else ""
