@@ -25,7 +25,7 @@ def cause(rule: str, queue_ms: float, **more: Any) -> Diagnosis:
 def ranked(*found: Diagnosis, limit_ms: float = 1_000.0) -> tuple[list[str], list[str]]:
     """Rules that are named, and those that are ruled out, of ten requests that take 2 s where the reference takes 1 s."""
     times = StageTimes("e2e", np.full(10, 2_000.0), {"queue": np.full(10, 900.0), "decode": np.full(10, 1_100.0)})
-    tail = SimpleNamespace(excess_ms=EXCESS, excess_total_ms=1000.0, tail_index=np.arange(10), reference_ms={"queue": 100.0, "decode": 900.0})
+    tail = SimpleNamespace(excess_ms=EXCESS, excess_total_ms=1000.0, tail_index=np.arange(10), usual_ms=lambda stage: {"queue": 100.0, "decode": 900.0}[stage])
     case: Any = SimpleNamespace(
         tail=tail, times=times, limits_ms=limit_ms, excess_ms=lambda *stages: sum(EXCESS.get(stage, 0.0) for stage in stages))
     causes, followed, _ = rank(case, list(found))
