@@ -44,6 +44,8 @@ from analysis.tenants import Noisy, noisiest
 RULE: Final = "noisy_tenant"
 MIN_PART: Final = 0.5
 MIN_RISE: Final = 1.5
+# Share of all work that a tenant must have now for others to hear it: in a baseline of a minute one may have asked nothing by chance; own default.
+MIN_SHARE: Final = 0.1
 # Share of slow requests that must be other tenants' for it to be a neighbour's noise; own default.
 MIN_OTHERS: Final = 0.3
 # ...or this share, where the others' own calls are clearly slower than before: long requests are the first over a limit, whoever waits behind them.
@@ -64,7 +66,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     grown = case.demand
     # What one tenant adds counts by itself where the whole has at least not shrunk: how much the others ask for varies by chance.
     more = grown is not None and (grown.growth >= MIN_WORK or (grown.growth > 1.0 and found.added >= MIN_WORK - 1.0))
-    if grown is None or not more or found.part < MIN_PART or found.share_now < MIN_RISE * found.share_before:
+    if grown is None or not more or found.part < MIN_PART or found.share_now < max(MIN_SHARE, MIN_RISE * found.share_before):
         return RuledOut(what=RULE, figure=f"{printable(found.name)} brought most of the added work, {say_ratio(found.part)} of it")
     if not found.clear:
         return RuledOut(what=RULE, figure=f"{printable(found.name)} has {say_ratio(found.share_now)} of the work, {say_ratio(found.share_before)} before: "

@@ -400,6 +400,10 @@ def _diagnosis(case: Case, load: Load, gauges: Gauges, claims: dict[str, float],
     kv = f", KV cache at {say_ratio(gauges.kv_p95)}" if kv_bound and gauges.kv_p95 is not None else ""
     peak = f", {gauges.waiting_most:,.0f} waiting at the peak" if seen and gauges.waiting_most is not None else ""
     arrivals = more.get("arrivals_ratio")
+    full = case.baseline is None and not (load.growing or load.standing)
+    said = f"slow requests wait {say_ms(case.tail.tail_ms.get(STAGE, 0.0))}, and found their engine as full as it ever is" if full else (
+        f"load beyond capacity: {load.offered_rps:.1f} requests/s arrived, "
+        f"{load.admitted_rps:.1f} were admitted and the wait grew from {say_ms(load.wait_from_ms)} to {say_ms(load.wait_to_ms)}")
     times = float(arrivals) if isinstance(arrivals, float) and load.offered_ratio < MIN_OFFERED_RATIO else load.offered_ratio
     than = "often as before" if times != load.offered_ratio else "fast as the engine admits it"
     return named(
@@ -409,9 +413,9 @@ def _diagnosis(case: Case, load: Load, gauges: Gauges, claims: dict[str, float],
             f"Admit at most {(1.0 - SPARE) * load.admitted_rps:.1f} requests/s at the gateway and answer "
             "the rest with 429 and Retry-After; a refused request costs less than one that waits past its limit.",
             "Raise the admission limit again as replicas become ready.", _fix(case, load, gauges, kv_bound)),
-        headline=f"{'KV-bound: ' if kv_bound else ''}load beyond capacity: {load.offered_rps:.1f} requests/s arrived, "
-        f"{load.admitted_rps:.1f} were admitted and the wait grew from {say_ms(load.wait_from_ms)} to {say_ms(load.wait_to_ms)}{peak}{kv}",
-        because=f"work arrives {times:.{1 if times >= MIN_OFFERED_RATIO else 2}f} times as {than} and {limit}",
+        headline=f"{'KV-bound: ' if kv_bound else ''}{said}{peak}{kv}",
+        because="their engine is full when they come (whether more come than before, or each asks for more, only a baseline tells)" if full else
+        f"work arrives {times:.{1 if times >= MIN_OFFERED_RATIO else 2}f} times as {than} and {limit}",
         evidence={**load._asdict(), **gauges._asdict(), **more, "kv_bound": kv_bound},
         weight=weight,
         why_no_service="the queue is the engine's; its name is under evidence.instances where it is known")

@@ -1,5 +1,6 @@
 """What is named where the fault is there from the first request on and nothing older is stored: what the structure tells, and nothing that needs a before."""
 
+import heapq
 from typing import Any
 
 import numpy as np
@@ -153,3 +154,17 @@ def test_pace_that_follows_ones_own_prompts_is_not_the_providers() -> None:
     assert found.verdict.stage == "decode"
     assert of(found, "token_rate_sag") is None
     assert any("other prompts of yours" in out.figure for out in found.verdict.ruled_out if out.what == "token_rate_sag")
+
+
+def test_an_engine_that_is_full_now_and_then_is_told_without_a_before() -> None:
+    """First come, first served by eight places for 4.1 s each, of which arrivals at random take three quarters."""
+    start = np.cumsum(np.random.default_rng(4).exponential(4.1 / 8 / 0.75, 1_000))
+    free, wait = [0.0] * 8, np.zeros(1_000)
+    for k, at in enumerate(start):
+        begins = max(at, free[0])
+        wait[k] = 1_000.0 * (begins - at) + 1.0
+        heapq.heapreplace(free, begins + 4.1)
+    found = run(requests(1_000, start_s=start, queue_ms=wait, prefill_ms=100.0, decode_ms=4_000.0, output_tokens=100), slo=Slo(e2e_ms=5_000.0))
+    assert (found.verdict.stage, found.verdict.cause) == ("queue", "under_capacity")
+    assert "only a baseline tells" in found.verdict.sentence
+    assert "found their engine as full as it ever is" in the(found, "under_capacity").headline
