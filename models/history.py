@@ -90,8 +90,6 @@ def _caller_keys(request: Request) -> list[tuple[str, Key]]:
     return [(name, (key,)) for name, key in named if key is not None]
 
 
-# Each output counts this much of the one after it in `Window.recent`; 0.6 and 0.9 were as good on the Mooncake trace.
-_FADE: Final = 0.8
 _NORMAL: Final = NormalDist()
 
 
@@ -179,14 +177,6 @@ class Window:
     def before_last(self) -> float:
         """The output before the newest, NaN if there is none."""
         return self._arrived[-2] if len(self._arrived) > 1 else MISSING
-
-    def recent(self, prior: float) -> float:
-        """Return the mean of log(1 + output), newer ones counting more, drawn to `prior` by half an output's weight."""
-        total = weight = 0.0
-        for output_tokens in self._arrived:
-            total = _FADE * total + math.log1p(output_tokens)
-            weight = _FADE * weight + 1.0
-        return (total + 0.5 * prior) / (weight + 0.5)
 
     @property
     def last(self) -> int:

@@ -342,6 +342,6 @@ def _columns(artifact: Artifact) -> list[int]:
     unknown = [name for name in artifact.manifest["features"] if name not in FEATURE_NAMES]
     if unknown:
         raise ArtifactError(
-            f"{artifact.folder / MANIFEST} wants the features {unknown}, unknown to this build: upgrade overrun"
+            f"{artifact.folder / MANIFEST} wants the features {unknown}, unknown to this build: train it again, or upgrade overrun"
         )
     return [FEATURE_NAMES.index(name) for name in artifact.manifest["features"]]

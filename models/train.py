@@ -92,7 +92,7 @@ class TrainSettings:
     min_rows: int = 500
     max_rows: int = 200_000
     bucket_edges: tuple[float, float] = (64.0, 256.0)
-    max_trees: int = 100
+    max_rounds: int = 100
     learning_rate: float = 0.1
     learn_all: bool = True
 
@@ -305,7 +305,7 @@ def _learn(data: Dataset, walked: Replay, settings: TrainSettings, tell: Progres
         targets,
         _clusters(data),
         data.split,
-        max_trees=settings.max_trees,
+        max_rounds=settings.max_rounds,
         eta=settings.learning_rate,
         seed=settings.seed,
         tell=lambda share: tell("searching", 0.35 + 0.25 * share),
@@ -445,8 +445,8 @@ def _manifest(learned: _Learned, data: Dataset, test: Scorecard, settings: Train
     return {
         "target": "log1p(output_tokens)",
         "features": list(learned.names),
-        "quantiles": {name: {"level": QUANTILES[name], "trees": count} for name, count in learned.recipe.trees.items()},
-        "depth": learned.recipe.depth,
+        "quantiles": {name: {"level": QUANTILES[name], "rounds": count} for name, count in learned.recipe.rounds.items()},
+        "depth": trees.DEPTH,
         "routes": routes,
         "others": {"skill": test.others[0].skill, "skill_without_history": test.others[1].skill, "reason": test.others[0].reason},
         "bucket_edges": list(settings.bucket_edges),

@@ -30,7 +30,7 @@ def test_the_page_shows_them_and_loads_nothing(small_report: TrainReport) -> Non
 
 def test_a_route_named_by_a_stranger_is_escaped(tmp_path: Path) -> None:
     trace = synthetic.trace(600).with_columns(route=pl.lit("<script>alert(1)</script>"))
-    report = train_to_folder(trace, tmp_path / "a", settings=TrainSettings(max_trees=5))
+    report = train_to_folder(trace, tmp_path / "a", settings=TrainSettings(max_rounds=5))
     page = (report.folder / "card.html").read_text()
     assert "<script" not in page
     assert "&lt;script&gt;" in page

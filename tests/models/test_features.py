@@ -44,7 +44,6 @@ def test_metadata_and_history_arrive_under_their_names() -> None:
         "prefix": prefix,
     }
     values = values_by_name(request, windows, {"prefix": request.time_s - 9})
-    recent = (math.log(10) + 0.8 * math.log(2) + 0.5 * math.log(6)) / 2.3
     expected = {
         "log_input_tokens": math.log(100),
         "log_max_tokens": math.log(10),
@@ -64,7 +63,6 @@ def test_metadata_and_history_arrive_under_their_names() -> None:
         "session_log_last": math.log(10),
         "session_log_before": math.log(2),
         "session_log_median": math.log(6),
-        "session_log_recent": recent,
         "session_log_spread": math.log(9.2) - math.log(2.8),  # 8.2 and 1.8 tokens
         "prefix_log_last": math.log(5),
         "prefix_log_before": math.log(3),
@@ -101,6 +99,17 @@ def test_the_past_of_the_only_route_is_left_out() -> None:
     values = np.random.default_rng(0).random((50, len(FEATURES))).astype(np.float32)
     assert "route_log_median" not in usable_names(0.0, values, {"route": 1, "tenant": 2})
     assert {"tenant_log_median", "route_log_median"} <= set(usable_names(0.0, values, {"route": 2, "tenant": 2}))
+
+
+def test_prompts_of_one_size_speak_where_most_sizes_come_again() -> None:
+    values = np.random.default_rng(0).random((50, len(FEATURES))).astype(np.float32)
+    values[:26, FEATURE_NAMES.index("same_size_log_median")] = np.nan
+    values[:26, FEATURE_NAMES.index("prefix_log_last")] = np.nan
+    used = usable_names(0.0, values, {})
+    assert "same_size_log_median" not in used
+    assert "prefix_log_last" in used
+    values[25, FEATURE_NAMES.index("same_size_log_median")] = 4.0
+    assert "same_size_log_median" in usable_names(0.0, values, {})
 
 
 def test_a_caller_whose_first_request_still_runs_is_known_by_its_arrival() -> None:

@@ -199,12 +199,3 @@ def test_lines_are_learned_where_scores_are_given_and_go_with_the_artifact() -> 
     unscored = again.window("model", ("unscored",))
     assert unscored is not None
     assert unscored.line is None
-
-
-def test_newer_outputs_weigh_more_and_one_alone_is_drawn_to_the_prior() -> None:
-    window = Window(20, [99])
-    assert window.recent(0.0) == pytest.approx(math.log(100) / 1.5)
-    window.add(0)
-    # (log 100 * 0.8 + 0 + 0.5 * 3) / (0.8 + 1 + 0.5)
-    assert window.recent(3.0) == pytest.approx((math.log(100) * 0.8 + 1.5) / 2.3)
-    assert (window.last, window.before_last) == (0, 99)

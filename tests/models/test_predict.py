@@ -149,7 +149,7 @@ def test_a_bad_row_refuses_its_batch_and_a_bad_observation_is_not_recorded(predi
 
 def test_the_router_sees_what_training_saw(tmp_path: Path) -> None:
     """Replay the trace through a fresh router: its errors on the test slice are those that training reported."""
-    report = train_to_folder(synthetic.trace(), tmp_path / "a", settings=TrainSettings(max_trees=30, learn_all=False))
+    report = train_to_folder(synthetic.trace(), tmp_path / "a", settings=TrainSettings(max_rounds=30, learn_all=False))
     predictor = Predictor.load(report.folder)
     rows = [
         {name: value for name, value in row.items() if name != "output_tokens"} | {"truth": row["output_tokens"]}

@@ -24,7 +24,7 @@ from tests.collector.conftest import body, opened, span
 
 MARKER = "zebracrossing"
 CALLS = 700
-SETTINGS = TrainSettings(max_trees=30)
+SETTINGS = TrainSettings(max_rounds=30)
 
 
 def prompts() -> list[tuple[str, int]]:

@@ -107,7 +107,7 @@ def test_bad_requests_get_a_sentence_and_hurt_nobody(running: Running, method: s
 
 def test_a_newer_artifact_is_taken_over_and_a_broken_one_is_not(running: Running, folder: Path, tmp_path: Path) -> None:
     old = running.ask("GET", "/healthz").json()["version"]
-    newer = train_to_folder(synthetic.trace(900, seed=8), tmp_path / "a", settings=TrainSettings(max_trees=10))
+    newer = train_to_folder(synthetic.trace(900, seed=8), tmp_path / "a", settings=TrainSettings(max_rounds=10))
     golden = (newer.folder / "golden.jsonl").read_bytes()
     (newer.folder / "golden.jsonl").write_bytes(golden[:-1])
     shutil.rmtree(folder)
@@ -178,7 +178,7 @@ def test_a_new_artifact_hears_what_finished_after_its_training(small_report: Tra
             service.observe(json.dumps(row).encode())
     assert "not kept" not in repr(service._recent)
     assert service.reload() is False
-    newer = train_to_folder(synthetic.trace(1_500, seed=9), tmp_path / "b", settings=TrainSettings(max_trees=10))
+    newer = train_to_folder(synthetic.trace(1_500, seed=9), tmp_path / "b", settings=TrainSettings(max_rounds=10))
     shutil.rmtree(folder)
     newer.folder.rename(folder)
     assert service.reload() is True

@@ -15,7 +15,7 @@ from models.train import TrainReport, TrainSettings, rows_for_skill, train_to_fo
 from tests.models import synthetic
 from tests.models.conftest import DATA
 
-SETTINGS = TrainSettings(max_trees=20)
+SETTINGS = TrainSettings(max_rounds=20)
 
 
 def test_azure_with_routes_known_beats_the_route_median_by_far(azure_report: TrainReport) -> None:
@@ -147,7 +147,7 @@ def test_a_folder_with_other_things_is_refused(tmp_path: Path) -> None:
 
 def test_three_columns_are_enough(tmp_path: Path) -> None:
     trace = synthetic.trace().filter(pl.col("route") == "chat").select("time", "input_tokens", "output_tokens")
-    report = train_to_folder(pl.concat([trace, trace]), tmp_path / "a", settings=TrainSettings(max_trees=60))
+    report = train_to_folder(pl.concat([trace, trace]), tmp_path / "a", settings=TrainSettings(max_rounds=60))
     assert [(route.route, route.verdict.skill) for route in report.test.routes] == [(None, "good")]
     answer = Predictor.load(report.folder).predict({"input_tokens": 1_000})
     assert answer["source"] == "model"
@@ -219,7 +219,7 @@ def test_routes_too_small_to_be_judged_are_judged_together_and_speak_for_new_one
 
 def test_only_the_newest_rows_are_used_when_there_are_too_many(tmp_path: Path) -> None:
     trace = synthetic.trace(900)
-    report = train_to_folder(trace, tmp_path / "a", settings=TrainSettings(max_trees=20, max_rows=600))
+    report = train_to_folder(trace, tmp_path / "a", settings=TrainSettings(max_rounds=20, max_rows=600))
     assert (sum(report.rows.values()), report.rows["left out"]) == (900, 300)
     assert report.start == trace.get_column("time")[300]
 

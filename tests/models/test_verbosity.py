@@ -100,7 +100,7 @@ def worded(tmp_path_factory: pytest.TempPathFactory) -> TrainReport:
     frame = synthetic.trace(900).with_columns(
         route=pl.lit("chat"), session=pl.lit(None, dtype=pl.String), input_tokens=pl.lit(9), prompt=pl.Series(texts),
         output_tokens=pl.Series(lengths).cast(pl.Int64), finish_reason=pl.lit("stop"))  # fmt: skip
-    settings = TrainSettings(max_trees=40, learn_all=False)
+    settings = TrainSettings(max_rounds=40, learn_all=False)
     return train_to_folder(frame, tmp_path_factory.mktemp("worded") / "artifact", settings=settings)
 
 

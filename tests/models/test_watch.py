@@ -107,7 +107,7 @@ def test_traffic_that_moved_away_asks_for_training(small_report: TrainReport, tm
 
 def test_a_newer_artifact_is_taken_over_and_counts_anew(small_report: TrainReport, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(small_report.folder, tmp_path / "a"))
-    newer = train_to_folder(synthetic.trace(), tmp_path / "b", settings=TrainSettings(max_trees=10))
+    newer = train_to_folder(synthetic.trace(), tmp_path / "b", settings=TrainSettings(max_rounds=10))
     assert newer.version != small_report.version
     watch = Watch(folder, assemble)
     with watching(tmp_path / "t.db", watch) as pipeline:

@@ -16,4 +16,4 @@ def write(folder: Path) -> None:
     trace = synthetic.trace(ROWS).with_columns(
         route=pl.Series(["long" if one else "short" for one in long]), model=pl.lit("chat"), session=pl.lit(None, dtype=pl.String),
         output_tokens=pl.Series([(400 if one else 20) + number % 5 for number, one in enumerate(long)]), finish_reason=pl.lit("stop"))  # fmt: skip
-    train_to_folder(trace, folder, settings=TrainSettings(max_trees=10, learn_all=False))
+    train_to_folder(trace, folder, settings=TrainSettings(max_rounds=10, learn_all=False))
