@@ -14,6 +14,8 @@ from analysis.overlap import Flow
 
 # Values most of which lie within this part of their median are one value; own default.
 SAME: Final = 0.1
+# Part of the network's time that must be the way to the engine where only its budget says that it is too long; own default.
+MOSTLY: Final = 0.5
 
 
 class Gaps(NamedTuple):
@@ -51,7 +53,8 @@ def engine_gaps(case: Case) -> Gaps | None:
     usual = float(np.nanmedian(before))
     if case.calls_before is None:
         spent, meant = case.tail.reference_ms.get("network", 0.0), case.tail.usual_ms("network")
-        if spent <= meant:
+        theirs = float(np.nansum(gap_ms(case.usual_calls))) / max(case.tail.reference_n, 1)
+        if spent <= meant or theirs < MOSTLY * spent:  # another call's way is not the engine's
             return None
         usual *= meant / spent
     slow, calm = (gap_ms(calls) for calls in (case.slow_calls, case.usual_calls))
