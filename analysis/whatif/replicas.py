@@ -1,6 +1,7 @@
 """What if there were another number of equal replicas? Simulated with a router that gives each call to the replica with the fewest calls.
 
-New replicas are as quick as the median of those seen. They start with empty prefix caches and must be warm; neither is in the figure.
+New replicas are as quick as the median of those seen. Where only clients are seen, the interval covers one replica more or less than they suggest. New ones
+start with empty prefix caches and must be warm; neither is in the figure.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta
@@ -32,11 +34,17 @@ def predict(
     """Return the answer with `cost.replicas_factor`, replicas over those seen."""
     fix = Fix("replicas", f"Run {replicas} replicas", "they are equal, and any of them can serve any call", {"replicas": replicas, "router": router})
 
-    def change(engine: Engine) -> Change:
+    def change(engine: Engine, apart: int = 0) -> Change:
         rule = LEAST_LOAD if router == "least_load" else ROUND_ROBIN
-        setup = replace(engine.setup, replicas=replicas, router=rule, speed=engine.setup.speed[:replicas], born_s=())
-        return Change(engine.pool.calls, setup, cost={"replicas_factor": replicas / engine.setup.replicas})
+        now = engine.setup.replicas
+        # Behind clients one replica more or less replays about as well: then as many are the more, or the less, for the fix.
+        told = now + apart if engine.unseen and now + apart >= 1 else now
+        many = max(1, round(replicas * now / told))
+        setup = replace(engine.setup, replicas=many, router=rule, speed=engine.setup.speed[:many], born_s=())
+        return Change(engine.pool.calls, setup, cost={"replicas_factor": replicas / now})
 
     seen = max((engine.setup.replicas for engine in facts.engines[0]), default=replicas)
     doublings = abs(math.log2(replicas / seen))
-    return predict_simulated(facts, fix, change, worse={metric: wide * doublings for metric, wide in PER_DOUBLING.items()})
+    guessed = any(engine.unseen for engine in facts.engines[0])
+    return predict_simulated(facts, fix, change, worse={metric: wide * doublings for metric, wide in PER_DOUBLING.items()},
+                             also=[partial(change, apart=apart) for apart in (-1, 1)] if guessed else [])

@@ -98,3 +98,11 @@ def test_a_bound_reaches_down_to_an_engine_that_nobody_waits_for() -> None:
     assert answer.predicted.after == 2700.0
     assert answer.predicted.interval[0] < 1000.0  # type: ignore[index]
     assert answer.predicted.interval[1] == pytest.approx(2700.0, rel=0.02)  # type: ignore[index]
+
+
+def test_how_many_replicas_there_are_is_guessed_to_one_more_or_less(facts: Facts) -> None:
+    """Two were guessed: were there one, two for it would be as many more as four for two."""
+    two, four = (replicas.predict(facts, replicas=many).predicted for many in (2, 4))
+    assert two is not None
+    assert four is not None
+    assert two.interval[0] < four.after < 0.95 * two.after  # type: ignore[index]
