@@ -60,6 +60,11 @@ class Tail:
         """Return what counts as usual of a stage's time in a slow request: the reference's mean, or its budget where that is over it (see `attribute_slow`)."""
         return self.tail_ms.get(stage, 0.0) - self.excess_ms.get(stage, 0.0)
 
+    def kept_part(self, stage: str) -> float:
+        """Return which part (0..1) of the reference's time in a stage counts as usual; 1 where it takes none."""
+        spent = self.reference_ms.get(stage, 0.0)
+        return min(1.0, max(0.0, self.usual_ms(stage) / spent)) if spent > 0.0 else 1.0
+
     def share(self, stage: str) -> float:
         """Return the part of the excess (0..1) that one stage explains; 0 when there is no excess."""
         if self.excess_total_ms <= 0.0:

@@ -51,7 +51,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     shakes = [_handshake_ms(tree, rows) for tree, rows in ((case.slow_tree, case.slow), (case.usual_tree, case.reference))]
     # Without a baseline nobody needs a handshake in every call: what typical requests spend on it counts as far as the network's budget goes.
     if case.tail.reference != "baseline":
-        shakes[1] *= case.tail.usual_ms("network") / max(case.tail.reference_ms.get("network", 0.0), 1e-9)
+        shakes[1] *= case.tail.kept_part("network")
     told = shakes[0] > shakes[1] and shakes[0] > 0.0
     gaps = engine_gaps(case)
     if told:

@@ -58,7 +58,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return RuledOut(what=RULE, figure=f"{printable(model)} was asked before as well, and took {say_ms(before[0])} of a request")
     usual = told = before[0] if before is not None else 0.0
     if case.tail.reference != "baseline":  # what every request spends counts as usual as far as the budget of checks goes
-        usual *= min(1.0, case.tail.usual_ms("guardrail") / max(case.tail.reference_ms.get("guardrail", 0.0), 1e-9)) if before is not None else 1.0
+        usual *= case.tail.kept_part("guardrail")
     whole = float((case.tail.tail_ms and sum(case.tail.tail_ms.values())) or 0.0)
     if whole <= 0.0 or spent < MIN_OF_REQUEST * whole or spent - usual <= 0.0:
         return None

@@ -101,6 +101,16 @@ def test_a_check_by_a_large_model_in_every_request_is_named() -> None:
     assert "1.59 s of a typical one" in the(found, "oversized_side_model").headline
 
 
+def test_a_check_that_is_no_stage_of_its_own_takes_what_it_takes_in_typical_requests_as_well() -> None:
+    """A small model checks every prompt for 400 ms, as part of the first token; slow requests wait for something else."""
+    frame = requests(N, first_token_ms=np.where(SLOW, 1_500.0, 900.0), decode_ms=1_200.0)
+    check = spans_of(frame, "chat guard-mini", "first_token", 0.0, 400.0, span_id=2, role=ROLE["llm"], model="guard-mini", output_tokens=6)
+    main = spans_of(frame, "chat large", "first_token", 400.0, 1_700.0, span_id=3, role=ROLE["llm"], model="large", output_tokens=80)
+    found = run(frame, spans=[check, main], slo=E2E)
+    assert found.verdict.status == "over_budget"
+    assert of(found, "oversized_side_model") is None
+
+
 @pytest.mark.parametrize(("gauge", "few", "many"), [("spec_accept_rate", 0.1, 0.5), ("spec_accept_length", 1.4, 2.8)])
 def test_drafts_of_which_hardly_any_is_accepted_are_named(gauge: str, few: float, many: float) -> None:
     for told, named in ((few, ["speculation_not_paying"]), (many, [])):
