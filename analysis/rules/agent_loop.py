@@ -117,7 +117,9 @@ def _of_its_route(case: Case, again: pl.DataFrame) -> tuple[FloatArray, FloatArr
     """Return the mean and P95 of the steps that other requests of each slow request's route take; of the reference where a route has few others.
 
     Without a baseline the typical request is of another route than the slow ones more often than not: an agent takes more steps than a search at any time.
+    Where a tool is called again with equal arguments many of the route may loop, not the slow ones alone: then twice its median is beyond the usual.
     """
+    repeats = _equal_calls(case) >= MIN_EQUAL
     usual = _steps(case.reference, again)
     ordinary, caps = np.full(len(case.slow), usual.mean()), np.full(len(case.slow), np.percentile(usual, 95.0))
     rest = np.setdiff1d(np.arange(case.rows.height), case.tail.tail_index)
@@ -127,7 +129,8 @@ def _of_its_route(case: Case, again: pl.DataFrame) -> tuple[FloatArray, FloatArr
         theirs = steps[(others["route"] == route).to_numpy()]
         if len(theirs) >= MIN_CALLS:
             mine = (routes == route).to_numpy()
-            ordinary[mine], caps[mine] = theirs.mean(), np.percentile(theirs, 95.0)
+            usually, most = (np.median(theirs), 2.0 * np.median(theirs)) if repeats else (theirs.mean(), np.percentile(theirs, 95.0))
+            ordinary[mine], caps[mine] = usually, min(most, float(np.percentile(theirs, 95.0)))
     return ordinary, caps
 
 

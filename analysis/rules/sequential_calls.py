@@ -88,7 +88,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         evidence={
             "operation": printable(operation), "calls": n, "in_row_now": row_now, "in_row_before": row_before, "sum_ms": float(now["sum_ms"].to_numpy().mean()),
             "longest_ms": float(now["longest_ms"].to_numpy().mean()), "gain_ms": float(gain.mean())},
-        weight=0.97 if row_before is not None else 0.8, service=printable(operation.partition("/")[0]))
+        weight=0.97 if row_before is not None else 0.9, service=printable(operation.partition("/")[0]))
     # A stage that takes long because its calls stand in a row has no slow dependency besides.
     return replace(found, brings=frozenset({"slow_dependency"})) if claims[stage] > MOSTLY * case.excess_ms(stage) else found
 

@@ -70,6 +70,19 @@ def test_an_agent_takes_more_steps_than_a_search_at_any_time(loops: bool) -> Non
     assert ("agent_loop" in causes(found)) is loops
 
 
+@pytest.mark.parametrize("equal", [True, False])
+def test_where_a_tool_is_called_again_with_equal_arguments_many_of_a_route_may_loop(equal: bool) -> None:
+    """A quarter of the agents take 12 steps instead of 4; the slower third of these is over the limit."""
+    loops = EACH % 4 == 0
+    steps = np.where(loops, 12, 4)
+    frame = requests(N, route="/agent", tool_ms=steps * 50.0, generation_ms=steps * np.where(EACH % 3 == 0, 160.0, 100.0), llm_calls=steps, tool_calls=0)
+    again = "[text: 9 characters, 1f]" if equal else None
+    spans = [spans_of(frame, "execute_tool search", "tool", 10.0 * k, 5.0, span_id=10 + k, keep=loops, attributes={
+        "gen_ai.tool.name": "search", "gen_ai.tool.call.arguments": again or f"[text: 9 characters, {k}f]"}) for k in range(9)]
+    found = run(frame, spans=spans, slo=Slo(e2e_ms=2_250.0))
+    assert (found.baseline, "agent_loop" in causes(found)) == (None, equal)
+
+
 def test_handshakes_of_every_call_are_named() -> None:
     frame = requests(N, network_ms=1_500.0, first_token_ms=300.0, decode_ms=np.where(SLOW, 1_100.0, 500.0))
     found = run(frame, spans=[spans_of(frame, "http.tls", "network", 1.0, 1_400.0)], slo=E2E)
@@ -88,8 +101,12 @@ def test_a_constant_gap_beyond_the_budget_of_the_network_is_distance(gap_ms: flo
 def test_searches_in_a_row_are_the_reason_why_searching_takes_long() -> None:
     frame = requests(N, retrieval_ms=np.where(SLOW, 2_400.0, 1_800.0), prefill_ms=200.0, decode_ms=400.0)
     each = np.where(SLOW, 800.0, 600.0)
-    found = run(frame, spans=[spans_of(frame, "qdrant.query", "retrieval", k * (each + 1.0), each, span_id=10 + k) for k in range(3)], slo=E2E)
+    spans = [spans_of(frame, "qdrant.query", "retrieval", k * (each + 1.0), each, span_id=10 + k) for k in range(3)]
+    found = run(frame, spans=spans, slo=E2E)
     assert (found.verdict.cause, causes(found)) == ("sequential_calls", ["sequential_calls"])
+    # The same with a search for the ranking behind them: what it takes is not the row's, most is.
+    behind = frame.with_columns(retrieval_ns=pl.col("retrieval_ns") + 200_000_000, e2e_ns=pl.col("e2e_ns") + 200_000_000)
+    assert causes(run(behind, spans=spans, slo=Slo(e2e_ms=2_700.0))) == ["sequential_calls"]
 
 
 def test_a_check_by_a_large_model_in_every_request_is_named() -> None:
