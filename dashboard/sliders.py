@@ -15,7 +15,7 @@ _MS: Final = ("50", "100", "150", "200", "300", "500", "750", "1000", "1500", "2
 _FACTORS: Final = ("0.1", "0.25", "0.4", "0.5", "0.6", "0.65", "0.7", "0.8", "0.9", "1", "1.1", "1.2", "1.3", "1.5", "2", "3", "4", "8")
 _RATIOS: Final = tuple(f"{step / 20:g}" for step in range(21))
 _COUNTS: Final = (*(str(n) for n in range(1, 17)), "20", "24", "32", "48", "64", "96", "128", "192", "256", "384", "512", "1024")
-_WORDS: Final = {"router": ("least_load", "round_robin"), "until": ("end", "first_token"), "enabled": ("true", "false")}
+_WORDS: Final = {"router": ("as_now", "least_load", "round_robin"), "until": ("end", "first_token"), "enabled": ("true", "false")}
 # Where nothing in the report suggests a value.
 _BEGIN: Final = {"max_tokens": "512", "max_input_tokens": "4096", "token_budget": "2048", "tokens": "256", "delay_ms": "2000", "timeout_ms": "10000",
                  "fallback_ms": "1000", "sequences": "64", "replicas": "2", "hit_ratio": "0.6", "factor": "1.3", "time_factor": "0.6", "step_factor": "0.65"}

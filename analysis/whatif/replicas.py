@@ -1,7 +1,7 @@
-"""What if there were another number of equal replicas? Simulated with a router that gives each call to the replica with the fewest calls.
+"""What if there were another number of equal replicas? Simulated with the router that the recording shows, or another one.
 
-New replicas are as quick as the median of those seen. Where only clients are seen, the interval covers one replica more or less than they suggest. New ones
-start with empty prefix caches and must be warm; neither is in the figure.
+Calls go round where they went round, else each to the replica with the fewest calls. New replicas are as quick as the median of those seen. Where only clients
+are seen, the interval covers one replica more or less than they suggest. New ones start with empty prefix caches and must be warm; neither is in the figure.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ def predict(
     facts: Facts,
     *,
     replicas: Annotated[int, Meta(ge=1, le=256, description="how many equal replicas there are in all")],
-    router: Annotated[Literal["least_load", "round_robin"], Meta(description="how calls are shared out: fewest calls, or in turn")] = "least_load",
+    router: Annotated[
+        Literal["as_now", "least_load", "round_robin"], Meta(description="how calls are shared out: as now where that is seen, fewest calls, or in turn")
+    ] = "as_now",
 ) -> Prediction:
     """Return the answer with `cost.replicas_factor`, replicas over those seen."""
     fix = Fix("replicas", f"Run {replicas} replicas", "they are equal, and any of them can serve any call", {"replicas": replicas, "router": router})
 
     def change(engine: Engine, apart: int = 0) -> Change:
-        rule = LEAST_LOAD if router == "least_load" else ROUND_ROBIN
+        in_turn = router == "round_robin" or (router == "as_now" and engine.pool.router == ROUND_ROBIN)
+        rule = ROUND_ROBIN if in_turn else LEAST_LOAD
         now = engine.setup.replicas
         # Behind clients one replica more or less replays about as well: then as many are the more, or the less, for the fix.
         told = now + apart if engine.unseen and now + apart >= 1 else now

@@ -300,3 +300,13 @@ def test_cached_answers_free_the_engine_for_the_others() -> None:
     assert answer.predicted.after == pytest.approx(np.mean(truths), rel=0.1)
     assert answer.predicted.after < 0.7 * answer.predicted.before
     assert answer.cost["cached_answers_ratio"] == 0.3
+
+
+def test_more_replicas_share_calls_out_as_those_that_are_there_do() -> None:
+    came, now = replace(arrivals(500, rate=14.0, seed=8), replica=np.full(500, -1)), Setup(replicas=2, router=ROUND_ROBIN, speed=(1.0, 2.0))
+    facts = recorded(came, now)
+    facts.effort = 0.3
+    as_now, in_turn, fewest = (replicas.predict(facts, replicas=3, router=router).predicted for router in ("as_now", "round_robin", "least_load"))
+    assert as_now is not None
+    assert as_now.after == in_turn.after  # type: ignore[union-attr]
+    assert as_now.after > 1.05 * fewest.after  # type: ignore[union-attr]
