@@ -29,7 +29,7 @@ GOLDEN: Final = "golden.jsonl"
 # The quantiles of an answer, ascending; an artifact holds a model for each.
 QUANTILES: Final = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99}
 # The promise to routers, and the bound on what a damaged or hostile folder can make a router read.
-MAX_BYTES: Final = 2 * 1024 * 1024
+MAX_BYTES: Final = 2_000_000
 _RETRAIN: Final = "train the artifact again with `overrun train`, or copy the folder again"
 _WANTED_KEYS: Final = {"schema", "version", "features", "quantiles", "routes", "bucket_edges", "files"}
 

@@ -40,8 +40,8 @@ def to_flat(model: bytes, names: tuple[str, ...]) -> dict[str, Any]:
         leaf = [child < 0 for child in tree["left_children"]]
         flat["roots"].append(first)
         flat["feature"] += [LEAF if end else at for end, at in zip(leaf, tree["split_indices"], strict=True)]
-        # As float32: that is what XGBoost compares and adds.
-        flat["value"] += [float(np.float32(value)) for value in tree["split_conditions"]]
+        # As float32: that is what XGBoost compares and adds. What is only added needs no more digits than tell it from its neighbours.
+        flat["value"] += [float(str(np.float32(value))) if end else float(np.float32(value)) for end, value in zip(leaf, tree["split_conditions"], strict=True)]
         for side, children in (("left", "left_children"), ("right", "right_children")):
             flat[side] += [0 if end else first + at for end, at in zip(leaf, tree[children], strict=True)]
         flat["missing_left"] += [int(value) for value in tree["default_left"]]

@@ -192,7 +192,7 @@ def test_a_history_without_outputs_is_refused(folder: Path) -> None:
 def test_an_oversized_file_is_not_even_read(folder: Path) -> None:
     with (folder / MANIFEST).open("r+b") as file:
         file.truncate(MAX_BYTES + 1)
-    with pytest.raises(ArtifactError, match="wanted at most 2,097,152"):
+    with pytest.raises(ArtifactError, match="wanted at most 2,000,000"):
         load_artifact(folder)
 
 
@@ -237,7 +237,7 @@ def test_a_folder_with_other_things_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_more_than_the_promised_size_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="wanted at most 2,097,152"):
+    with pytest.raises(ArtifactError, match="wanted at most 2,000,000"):
         write_artifact(tmp_path / "a", MANIFEST_BODY, good_files() | {"big": bytes(MAX_BYTES)}, check=load_artifact)
     assert not (tmp_path / "a").exists()
 

@@ -54,6 +54,10 @@ def test_the_three_formats_agree_on_ten_thousand_rows() -> None:
     assert flat["features"] == ["a", "b", "c", "d"]
     np.testing.assert_allclose(session.run(None, {"features": unseen})[0][:, 0], expected, atol=1e-4)
     np.testing.assert_allclose([walk(flat, row) for row in unseen], expected, atol=1e-4)
+    # Thresholds are compared, so they keep all digits of a float32; what a leaf adds has as few as tell it from its neighbours.
+    leaves = [value for feature, value in zip(flat["feature"], flat["value"], strict=True) if feature < 0]
+    assert max(len(repr(value)) for value in leaves) < len("-0.0123456789012")
+    assert all(np.float64(np.float32(value)) == value for feature, value in zip(flat["feature"], flat["value"], strict=True) if feature >= 0)
 
 
 def test_a_value_on_a_threshold_goes_the_same_way_in_all_formats() -> None:
