@@ -46,7 +46,7 @@ from analysis.ranking import Ranked, run_rules, without
 from analysis.rules import rules
 from analysis.slo import Slo
 from analysis.tail import Tail, attribute, attribute_slow
-from analysis.unknown import without_before
+from analysis.unknown import FIGURES, without_before
 from analysis.window import RequestFrame
 
 Status = Literal["within_budget", "over_budget", "failing", "traffic_lost", "not_enough_data", "no_data"]
@@ -432,7 +432,7 @@ def _facts(
 ) -> _Facts:
     metric = metric or next(iter(slo.limits()))
     limit_ms = slo.limits()[metric]
-    wanted = frame.rows.columns if with_findings else _numbers(metric)
+    wanted = frame.rows.columns if with_findings else sorted({*_numbers(metric), *FIGURES})
     budgets = budgets_for(slo, metric, configured)
     if budgets.own:
         wanted = sorted({*wanted, "route", "model"})

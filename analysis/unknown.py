@@ -10,12 +10,14 @@ import polars as pl
 from analysis.finding import say_ms
 from analysis.tail import Tail
 
+# The columns of requests whose figures are told.
+FIGURES: Final = ("input_tokens", "output_tokens", "tpot_ms")
 _WRITING: Final = ("decode", "generation")
 _READING: Final = ("prefill", "first_token")
 
 
 def without_before(slow: pl.DataFrame, tail: Tail, stage: str) -> str:
-    """Return what a baseline would tell of a stage, with figures of the slow requests (columns output_tokens, input_tokens, tpot_ms), and what to do."""
+    """Return what a baseline would tell of a stage, with figures of the slow requests (columns `FIGURES`), and what to do."""
     if stage in _WRITING:
         told = _figures([("a token takes {}", slow["tpot_ms"], True), ("an answer has {} tokens", slow["output_tokens"], False)])
         asked = "tokens came faster before, or answers were shorter"

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import duckdb
+import numpy as np
 import pytest
 
 from analysis import causes
@@ -20,7 +21,7 @@ from analysis.report import Report, build, seeking
 from analysis.slo import Slo, parse_slo
 from analysis.text import render
 from analysis.window import Window, count, load
-from tests.analysis.builders import T0, at, insert, store, vllm_gauges, vllm_spans
+from tests.analysis.builders import T0, at, insert, requests, store, vllm_gauges, vllm_spans
 
 SLO = parse_slo("ttft:1000 e2el:5000")
 WINDOW = Window(start=T0, end=at(150))
@@ -60,6 +61,16 @@ def test_a_large_window_of_a_file_has_exact_numbers_and_the_causes_of_a_sample(
     assert found.findings[0].evidence["offered_rps"] == pytest.approx(whole.findings[0].evidence["offered_rps"], rel=0.1)
     predicted = [one.findings[0].fix.predicted.before for one in (found, whole)]  # type: ignore[union-attr]
     assert predicted[0] == pytest.approx(predicted[1], rel=0.05)
+
+
+@pytest.mark.parametrize("stage", ["decode", "prefill", "queue", "guardrail"])
+def test_a_large_window_with_nothing_before_it_says_what_cannot_be_known(stage: str, large: None) -> None:
+    con = store()
+    times = {"decode_ms": 300.0} | {f"{stage}_ms": np.random.default_rng(1).uniform(4_000.0, 9_000.0, 1_500)}
+    insert(con, requests(1_500, every_s=0.1, **times))
+    found = build(con.cursor(), WINDOW, parse_slo("e2el:5000"))
+    assert (found.verdict.status, found.verdict.stage) == ("over_budget", stage)
+    assert ("cannot be known" in found.verdict.sentence) == (found.verdict.cause is None)
 
 
 def test_a_sample_is_chosen_by_trace(overloaded: duckdb.DuckDBPyConnection) -> None:

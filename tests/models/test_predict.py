@@ -147,8 +147,12 @@ def test_a_bad_row_refuses_its_batch_and_a_bad_observation_is_not_recorded(predi
     assert predictor.predict({"route": "session"})["skill"] == "none"
 
 
-def test_the_router_sees_what_training_saw(tmp_path: Path) -> None:
-    """Replay the trace through a fresh router: its errors on the test slice are those that training reported."""
+def test_the_router_sees_what_training_saw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replay the trace through a fresh router: its errors on the test slice are those that training reported.
+
+    Bounds that cross the median change it, and the router calibrates them by other answers than training did: neither does here.
+    """
+    monkeypatch.setattr(Calibration, "offsets", lambda *_: dict.fromkeys(("p10", "p90", "p99"), 0.0))
     report = train_to_folder(synthetic.trace(), tmp_path / "a", settings=TrainSettings(max_rounds=30, learn_all=False))
     predictor = Predictor.load(report.folder)
     rows = [
