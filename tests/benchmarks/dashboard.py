@@ -69,6 +69,8 @@ def main() -> None:
             fill(chosen.db or Path(folder) / "overrun.db", chosen.requests)
         if chosen.db is not None:
             shutil.copy(chosen.db, Path(folder) / "overrun.db")
+        with duckdb.connect(str(Path(folder) / "overrun.db"), read_only=True) as store:
+            held = store.sql("SELECT count(*) FROM requests").fetchall()[0][0]
         server = ServerProcess(Path(folder) / "overrun.db")
         port = launch.pick_port(0)
         shown = launch.run(server.http, port)
@@ -76,7 +78,7 @@ def main() -> None:
             base = launch.wait_ready(shown, port)
             time.sleep(5)  # the pages are imported while nobody waits
             large = send_large_trace(server.http)
-            print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {chosen.requests:,} requests; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+            print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {held:,} requests; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
             print("| page | first paint | sentence | main content | all there | rerun, new: idle, drawn | rerun, cached | HTTP kB | socket kB | "
                   "CPU, first / new / cached |")
             print("|---" * 10 + "|")
