@@ -23,6 +23,8 @@ AMPLIFIER_WEIGHT: Final = 0.5
 MIN_RESCUED: Final = 0.5
 # What brings another cause along explains its time as well: it comes first where it explains nearly as much (this part of the other's); own default.
 NEARLY: Final = 0.8
+# Of the time that a cause of few requests claims, the part that must be left when the ones before it have taken theirs; own default.
+MIN_LEFT: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,10 @@ def rank(case: Case, found: list[Diagnosis], told: Collection[str] = ()) -> tupl
             consequences.add(one.finding.rule)
             together += part  # the chain explains it, by its first link
             continue
-        # What made requests slow alone in a stage of which a cause is named was that cause.
+        # What made requests slow alone was a cause of the same stage that is named, or several that leave next to nothing of it.
         named = any(cause.finding.stage == one.finding.stage for cause in causes)
-        if causes and part < one.least and (one.dominates < MIN_DOMINATED or named or part <= 0.0):
+        told_already = named or part * total <= MIN_LEFT * sum(max(0.0, ms) for ms in one.claims_ms.values())
+        if causes and part < one.least and (one.dominates < MIN_DOMINATED or told_already):
             figure = f"of the {say_ms(sum(one.claims_ms.values()))} that it could explain, {say_ratio(part)} of the excess is not explained by "
             followed.append(RuledOut(what=one.finding.rule, figure=figure + causes[0].finding.rule))
             continue

@@ -67,6 +67,14 @@ def test_a_cause_that_struck_few_requests_hard_is_listed_unless_its_stage_has_on
     assert ranked(cause("first", 700.0), few)[0] == named
 
 
+@pytest.mark.parametrize(("left_ms", "named"), [(50.0, ["first"]), (150.0, ["first", "few"])])
+def test_a_cause_that_struck_few_requests_is_not_listed_where_others_took_nearly_all_that_it_claims(left_ms: float, named: list[str]) -> None:
+    few = cause("few", 0.0, dominates=0.2, least=0.2, weight=0.1)
+    few.finding.stage = "decode"
+    few = replace(few, claims_ms={"queue": 1_000.0 - left_ms, "decode": left_ms})
+    assert ranked(cause("first", 800.0), few)[0] == named
+
+
 def test_what_one_replica_lacks_beside_its_peers_is_not_what_all_of_them_share() -> None:
     # Longer prompts could explain all of the queue; 300 of it the slow replica adds to what its peers' requests wait.
     assert ranked(cause("prompts", 800.0), cause("replica", 300.0, apart=True)) == (["prompts", "replica"], [])
