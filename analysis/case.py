@@ -198,13 +198,16 @@ class Case:
 
     def gauge(self, indicator: str, *, before: bool = False) -> FloatArray:
         """Return the samples of an engine indicator in the judged period or in the baseline, all instances, in order of time."""
+        values: FloatArray = self.sampled(indicator, before=before)["value"].to_numpy()
+        return values
+
+    def sampled(self, indicator: str, *, before: bool = False) -> pl.DataFrame:
+        """Return the rows of `points` that hold an engine indicator in the judged period or in the baseline; none where there is no baseline."""
         period = self.baseline if before else self.period
         if period is None:
-            return np.empty(0)
+            return self.points.clear()
         low, high = (int(moment.timestamp() * 1e6) for moment in (period.start, period.end))
-        chosen = self.points.filter((pl.col("indicator") == indicator) & pl.col("time_us").is_between(low, high, closed="left"))
-        values: FloatArray = chosen["value"].to_numpy()
-        return values
+        return self.points.filter((pl.col("indicator") == indicator) & pl.col("time_us").is_between(low, high, closed="left"))
 
     def excess_ms(self, *stages: str) -> float:
         """Return how much longer these stages take in a slow request than in a reference one, never below 0."""

@@ -66,9 +66,9 @@ def capacity_ratio(case: Case) -> tuple[float | None, str]:
     held are those of finished calls (input and half of the output while they ran): near the end, where calls still run, there is no telling.
     Prompts that share their head share its blocks: capacity counts as smaller only if it is, both with what was in the cache and without it.
     """
-    told = case.gauge("kv_capacity", before=True), case.gauge("kv_capacity")
-    if len(told[0]) and len(told[1]):
-        return float(np.median(told[1]) / np.median(told[0])), OWN_FIGURE
+    told = _told(case)
+    if told is not None:
+        return told, OWN_FIGURE
     sides = [calls for calls in (case.calls_before, case.calls) if calls is not None]
     usage, preempted = _series(case, "kv_cache_usage"), _series(case, "preemptions").filter(pl.col("value") > 0)
     if usage.is_empty() or case.calls_before is None:
@@ -78,6 +78,30 @@ def capacity_ratio(case: Case) -> tuple[float | None, str]:
     ratios = [_full_at(*held, usage, since) for held in _held(sides)]
     known_ratios = [ratio for ratio in ratios if ratio is not None]
     return (max(known_ratios), "tokens held over KV usage") if len(known_ratios) == len(ratios) else (None, "unknown")
+
+
+def _told(case: Case) -> float | None:
+    """Return the capacity that engines tell now over the most that they told before, engine by engine where they are the same; None untold.
+
+    A cache that shrank while it had room to spare shrank before the onset: the batch grows over minutes until the smaller one is full.
+    """
+    now, before = ({name: part["value"].to_numpy() for (name,), part in case.sampled("kv_capacity", before=side).sort("time_us").group_by("instance")}
+                   for side in (False, True))
+    if not now or not before:
+        return None
+    same = [name for name in now if name in before]
+    if same:
+        had, has = sum(_most(before[name]) for name in same), sum(float(np.median(now[name])) for name in same)
+    else:  # engines that others replaced
+        had, has = (float(np.median(np.concatenate(list(side.values())))) for side in (before, now))
+    return has / had if had > 0.0 else None
+
+
+def _most(values: FloatArray) -> float:
+    """Return the largest median of three samples in a row, so that one alone says nothing; the median of fewer."""
+    if len(values) <= LEAST_SAMPLES:
+        return float(np.median(values))
+    return float(np.median(np.lib.stride_tricks.sliding_window_view(values, LEAST_SAMPLES), axis=1).max())
 
 
 def _full_at(start: FloatArray, end: FloatArray, held: FloatArray, usage: pl.DataFrame, since_s: float) -> float | None:

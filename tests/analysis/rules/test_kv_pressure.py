@@ -37,6 +37,14 @@ def test_fires_when_the_engine_says_that_its_cache_shrank() -> None:
     assert finding.fix.predicted.after < 2_500.0 < finding.fix.predicted.before
 
 
+@pytest.mark.parametrize(("odd_s", "ratio"), [((0.0, 15.0, 30.0, 45.0), 0.5), ((15.0,), 1.0)])
+def test_a_cache_that_shrank_while_it_had_room_to_spare_shrank_before_the_onset(odd_s: tuple[float, ...], ratio: float) -> None:
+    """Twice the capacity in the first minute; a single sample says nothing."""
+    told = gauges((0.5, 0.99), (0.0, 0.2), (20_000.0, 20_000.0))
+    told["kv_capacity"] |= dict.fromkeys(odd_s, 40_000.0)
+    assert the(run(waiting(), slo=E2E, gauges=told), "kv_pressure").evidence["capacity_ratio"] == ratio
+
+
 def test_capacity_is_told_from_the_tokens_held_where_the_engine_does_not() -> None:
     finding = the(run(waiting(), slo=E2E, gauges=gauges((0.5, 1.0), (0.0, 0.2))), "kv_pressure")
     # The same calls hold the same tokens at twice the usage: half the capacity.
