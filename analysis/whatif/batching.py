@@ -19,11 +19,15 @@ RECORDED, ROUND_ROBIN, LEAST_LOAD = range(3)
 
 # Places in `State.counts`.
 INSIDE, LATER, HELD_HEAD, HELD_TAIL, ADMITTED = range(5)
+# Where a call is: not there yet, waiting for the answer before it, at the engine or its gate, ended or turned away.
+NOWHERE, HELD_UP, PRESENT, DONE = range(4)
 _NO_END: Final = 1 << 60
+# Earlier calls of a conversation among which the last one on a replica is looked for.
+_GENERATIONS: Final = 64
 
 
 class Asked(NamedTuple):
-    """What arrives, as in `engine.Calls`; `order` has the rows of the calls that wait for no other, by time."""
+    """What arrives, as in `engine.Calls`; `order` has the rows of the calls that wait for no other of their request, by time."""
 
     order: Array
     arrival: Array
@@ -36,6 +40,11 @@ class Asked(NamedTuple):
     pool_to: Array
     weight: Array
     gated: Array
+    follows: Array
+    lag: Array
+    head: Array
+    reach: Array
+    usual: Array
 
 
 class Law(NamedTuple):
@@ -45,6 +54,7 @@ class Law(NamedTuple):
     token_budget: int
     seats: int
     kv_tokens: int
+    cache_tokens: int
     block: int
     router: int
     gate_limit: int
@@ -72,11 +82,16 @@ class State(NamedTuple):
     behind: Array  # who waits behind this call
     left: Array  # prompt tokens still to read
     to_come: Array  # output tokens still to come
+    hit: Array  # prompt tokens that it found
     need: Array  # KV tokens held when the prompt is read (shared ones not counted)
     context: Array  # context length when the prompt is read
     joined: Array  # the step in which it began to decode, and that of its end
     end_step: Array
     number: Array  # its place in the order of admission
+    status: Array  # one of NOWHERE, HELD_UP, PRESENT, DONE
+    kept: Array  # tokens of its conversation that its replica holds after its end, and its neighbours in the order of their last use
+    older: Array
+    newer: Array
 
     head: Array  # the waiting line
     tail: Array
@@ -88,6 +103,9 @@ class State(NamedTuple):
     next_end: Array
     kv_mem: Array  # KV tokens held, and read in a step
     kv_read: Array
+    kv_kept: Array  # KV tokens kept for conversations that nobody runs, and the one used longest ago and last
+    oldest: Array
+    newest: Array
     busy_until: Array
     decodes: Array  # whether the running step decodes
     load: Array
@@ -108,6 +126,7 @@ class Fate(NamedTuple):
     ended: Array
     replica: Array
     preempted: Array
+    found: Array
 
 
 def at_rest(asked: Asked, law: Law) -> State:
@@ -122,11 +141,13 @@ def at_rest(asked: Asked, law: Law) -> State:
 
     places = (replicas, law.seats)
     return State(
-        child=per_call(-1), sibling=per_call(-1), behind=per_call(-1), left=per_call(), to_come=asked.outputs.copy(), need=per_call(), context=per_call(),
-        joined=per_call(), end_step=per_call(), number=per_call(),
+        child=per_call(-1), sibling=per_call(-1), behind=per_call(-1), left=per_call(), hit=per_call(), to_come=asked.outputs.copy(), need=per_call(),
+        context=per_call(),
+        joined=per_call(), end_step=per_call(), number=per_call(), status=per_call(), kept=np.zeros(n), older=per_call(-1), newer=per_call(-1),
         head=per_replica(-1), tail=per_replica(-1), reading=np.empty(places, dtype=np.int64), reading_n=per_replica(),
         decoding=np.empty(places, dtype=np.int64), decoding_n=per_replica(), steps=per_replica(), next_end=per_replica(_NO_END),
-        kv_mem=np.zeros(replicas), kv_read=np.zeros(replicas), busy_until=np.full(replicas, np.inf), decodes=np.zeros(replicas, dtype=np.bool_),
+        kv_mem=np.zeros(replicas), kv_read=np.zeros(replicas), kv_kept=np.zeros(replicas), oldest=per_replica(-1), newest=per_replica(-1),
+        busy_until=np.full(replicas, np.inf), decodes=np.zeros(replicas, dtype=np.bool_),
         load=np.zeros(replicas), turn=per_replica(),
         later=np.empty(n), later_row=per_call(), held=per_call(), counts=np.zeros(5, dtype=np.int64))
 
@@ -160,7 +181,7 @@ def run(asked, law, s, fate):
             _read(r, t, asked, law, s, fate)
             s.busy_until[r] = np.inf
         _preempt(r, asked, law, s, fate)
-        _start(r, t, law, s, fate)
+        _start(r, t, asked, law, s, fate)
 
 
 @inlined
@@ -241,7 +262,14 @@ def _route(i, t, asked, law, s):
 
 @inlined
 def _arrive(i, t, asked, law, s, fate):
-    """Put a call into the line of a replica; returns that one, or -1 where the gate holds it back or turns it away."""
+    """Put a call into the line of a replica; returns that one, or -1 where the answer before it is not there yet, or the gate holds it or turns it away."""
+    before = asked.follows[i]
+    if s.status[i] == NOWHERE and asked.after[i] < 0 and before >= 0 and (s.status[before] == HELD_UP or s.status[before] == PRESENT):
+        s.status[i] = HELD_UP
+        s.sibling[i] = s.child[before]
+        s.child[before] = i
+        return -1
+    s.status[i] = PRESENT
     if np.isnan(fate.arrived[i]):
         fate.arrived[i] = t
     if asked.gated[i] and law.gate_limit > 0:
@@ -249,13 +277,16 @@ def _arrive(i, t, asked, law, s, fate):
             if not law.gate_rejects:
                 s.held[s.counts[HELD_TAIL]] = i
                 s.counts[HELD_TAIL] += 1
+            else:
+                s.status[i] = DONE
+                _release(i, t, False, asked, s)
             return -1
         s.counts[INSIDE] += 1
     r = _route(i, t, asked, law, s)
     fate.replica[i] = r
     s.load[r] += asked.weight[i]
-    s.left[i] = max(1, asked.prompt[i] - asked.cached[i])
-    s.need[i], s.context[i] = s.left[i], asked.prompt[i]
+    s.context[i] = asked.prompt[i]
+    _place(i, asked.cached[i], asked, s)
     s.behind[i] = -1
     if s.head[r] < 0:
         s.head[r] = i
@@ -272,6 +303,8 @@ def _decoded(r, t, asked, law, s, fate):
     s.steps[r] += 1
     s.kv_mem[r] += grown
     s.kv_read[r] += grown
+    if law.cache_tokens > 0 and s.kv_kept[r] + s.kv_mem[r] > law.cache_tokens:
+        _evict(r, law.cache_tokens - s.kv_mem[r], s.kept, s.older, s.newer, s.oldest, s.newest, s.kv_kept)
     if s.steps[r] < s.next_end[r]:
         return
     kept, soonest = 0, _NO_END
@@ -321,15 +354,95 @@ def _leave(i, r, t, asked, law, s, fate):
     """A call has its last token: the next one may pass the gate, and those that wait for its end are on their way."""
     fate.ended[i] = t
     s.load[r] -= asked.weight[i]
+    s.status[i] = DONE
+    if law.cache_tokens > 0 and asked.head[i] >= 0:
+        _keep(i, r, max(0.0, float(asked.prompt[i] + asked.outputs[i] - asked.head[i])), s.kept, s.older, s.newer, s.oldest, s.newest, s.kv_kept)
+        if s.kv_kept[r] + s.kv_mem[r] > law.cache_tokens:
+            _evict(r, law.cache_tokens - s.kv_mem[r], s.kept, s.older, s.newer, s.oldest, s.newest, s.kv_kept)
     if asked.gated[i] and law.gate_limit > 0:
         s.counts[INSIDE] -= 1
         if s.counts[HELD_HEAD] < s.counts[HELD_TAIL]:
             s.counts[LATER] = _push(s.later, s.later_row, s.counts[LATER], t, s.held[s.counts[HELD_HEAD]])
             s.counts[HELD_HEAD] += 1
+    _release(i, t, True, asked, s)
+
+
+@inlined
+def _release(i, t, answered, asked, s):
+    """Send on their way those that waited for the end of a call; the others of its own request only where it was answered."""
     c = s.child[i]
     while c >= 0:
-        s.counts[LATER] = _push(s.later, s.later_row, s.counts[LATER], t + asked.arrival[c], c)
+        if answered or asked.after[c] < 0:
+            s.counts[LATER] = _push(s.later, s.later_row, s.counts[LATER], t + (asked.arrival[c] if asked.after[c] >= 0 else asked.lag[c]), c)
         c = s.sibling[c]
+
+
+@inlined
+def _place(i, cached, asked, s):
+    """What a call has to read, and the KV that it takes for itself: all but the head of its prompt, which others hold as well."""
+    s.hit[i] = cached
+    s.left[i] = max(1, asked.prompt[i] - cached)
+    s.need[i] = max(1, asked.prompt[i] - (cached if asked.head[i] < 0 else min(cached, asked.head[i])))
+
+
+@inlined
+def _look_up(i, r, asked, s, fate):
+    """How much of its prompt a call finds on its replica: what the last call of its conversation there left, as far as it is still kept. Returns that one."""
+    j = asked.follows[i]
+    for _ in range(_GENERATIONS):
+        if j < 0 or (fate.replica[j] == r and s.kept[j] > 0.0):
+            break
+        j = asked.follows[j]
+    if j >= 0 and (fate.replica[j] != r or s.kept[j] <= 0.0):
+        j = -1
+    fate.found[i] = 0 if j < 0 else min(asked.reach[i], int(s.kept[j]))
+    if asked.usual[i] >= 0:
+        least = min(asked.cached[i], asked.head[i])
+        _place(i, min(max(asked.cached[i] + fate.found[i] - asked.usual[i], least), asked.prompt[i] - 1), asked, s)
+    return j if fate.found[i] > 0 else -1
+
+
+@lean
+def _keep(i, r, tokens, kept, older, newer, oldest, newest, kv_kept):
+    """Put what a call leaves of its conversation behind all that its replica keeps."""
+    if tokens <= 0.0:
+        return
+    kept[i] = tokens
+    kv_kept[r] += tokens
+    older[i], newer[i] = newest[r], -1
+    if newest[r] >= 0:
+        newer[newest[r]] = i
+    else:
+        oldest[r] = i
+    newest[r] = i
+
+
+@lean
+def _forget(j, r, kept, older, newer, oldest, newest, kv_kept):
+    """Take what a call left out of what its replica keeps."""
+    kv_kept[r] -= kept[j]
+    kept[j] = 0.0
+    if older[j] >= 0:
+        newer[older[j]] = newer[j]
+    else:
+        oldest[r] = newer[j]
+    if newer[j] >= 0:
+        older[newer[j]] = older[j]
+    else:
+        newest[r] = older[j]
+
+
+@lean
+def _evict(r, room, kept, older, newer, oldest, newest, kv_kept):
+    """Let go of what was used longest ago, its end first, until the rest fits into `room` tokens."""
+    while kv_kept[r] > room and oldest[r] >= 0:
+        j = oldest[r]
+        over = kv_kept[r] - room
+        if over < kept[j]:
+            kept[j] -= over
+            kv_kept[r] -= over
+        else:
+            _forget(j, r, kept, older, newer, oldest, newest, kv_kept)
 
 
 @inlined
@@ -344,8 +457,7 @@ def _preempt(r, asked, law, s, fate):
             i = _drop_reading(r, reading, s)
         else:
             i = _drop_decoding(r, decoding, law, s)
-        s.need[i] = s.context[i] - asked.cached[i]
-        s.left[i] = max(1, s.need[i])
+        s.left[i] = max(1, s.context[i] - s.hit[i])
         fate.preempted[i] += 1
         s.behind[i] = s.head[r]
         s.head[r] = i
@@ -383,6 +495,7 @@ def _drop_decoding(r, where, law, s):
     s.kv_read[r] -= s.context[i] + written
     s.to_come[i] = max(1, s.to_come[i] - int(written))
     s.context[i] += int(written)
+    s.need[i] += int(written)
     soonest = _NO_END
     for k in range(s.decoding_n[r]):
         soonest = min(soonest, s.end_step[s.decoding[r, k]])
@@ -391,7 +504,7 @@ def _drop_decoding(r, where, law, s):
 
 
 @inlined
-def _start(r, t, law, s, fate):
+def _start(r, t, asked, law, s, fate):
     """Begin the next step of a replica, if there is anything to do: prompts go on, calls are admitted, and the costs say when it ends."""
     batch = s.decoding_n[r]
     budget = law.token_budget if law.prefill_first else law.token_budget - batch
@@ -408,11 +521,16 @@ def _start(r, t, law, s, fate):
     while s.head[r] >= 0 and budget > 0 and s.decoding_n[r] + s.reading_n[r] < law.seats:
         i = s.head[r]
         taken = s.decoding_n[r] + s.reading_n[r]
+        source = _look_up(i, r, asked, s, fate) if law.cache_tokens > 0 and fate.preempted[i] == 0 else -1
         if s.kv_mem[r] + s.need[i] + (taken + 1) * law.block * 0.5 > law.kv_tokens and taken > 0:
             break
         if law.prefill_first and tokens > 0 and s.left[i] > budget:
             break
+        if source >= 0:
+            _forget(source, r, s.kept, s.older, s.newer, s.oldest, s.newest, s.kv_kept)
         _admit(i, r, t, s, fate)
+        if law.cache_tokens > 0 and s.kv_kept[r] + s.kv_mem[r] > law.cache_tokens:
+            _evict(r, law.cache_tokens - s.kv_mem[r], s.kept, s.older, s.newer, s.oldest, s.newest, s.kv_kept)
         chunk = s.left[i] if law.prefill_first else min(s.left[i], budget)
         work += _attended(i, chunk, s)
         s.left[i] -= chunk

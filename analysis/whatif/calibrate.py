@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from analysis.latency import FloatArray
+from analysis.whatif.conversations import remembered
 from analysis.whatif.engine import Bools, Costs, Ints, Run, Setup, simulate
 from analysis.whatif.facts import SEED
 from analysis.whatif.limits import with_limits
@@ -162,6 +163,8 @@ def fit(
     for k in range(refits):
         others.append(costs_of(search.minimise(Replay(part, _resampled(part, inside, rng)), setup, at, 0.15, REFIT)[0]))
         progress(0.7 + 0.3 * (k + 1) / refits)
+    calls, setup = remembered(pool.meant().calls, setup, costs_of(at))
+    pool = replace(pool, calls=calls)
     identity = simulate(pool.calls, setup, costs_of(at))
     error = errors(pool, identity, every)
     return Engine(pool, setup, costs_of(at), tuple(others), identity, error, holdout, _gate(error, _E2E), _gate(error, _TTFT), time.perf_counter() - begun)

@@ -3,7 +3,6 @@
 Without engine data it is exact arithmetic on each call's own speed, a bound on the remaining time from above.
 """
 
-from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -12,6 +11,7 @@ from msgspec import Meta
 from analysis.budget import FloatArray, StageTimes
 from analysis.finding import Predicted
 from analysis.whatif.calibrate import Engine
+from analysis.whatif.conversations import answered
 from analysis.whatif.effect import effect
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
@@ -63,7 +63,7 @@ def predict(facts: Facts, *, max_tokens: Annotated[int, Meta(ge=1, le=10_000_000
 
     def change(engine: Engine) -> Change:
         calls = engine.pool.calls
-        return Change(replace(calls, output_tokens=np.minimum(calls.output_tokens, max_tokens)), engine.setup)
+        return Change(answered(calls, np.minimum(calls.output_tokens, max_tokens)), engine.setup)
 
     def bound() -> Prediction:
         ttft, e2e = facts.per_request(-output_saved_ms(facts, np.full(facts.calls.height, float(max_tokens))), np.zeros(facts.calls.height))

@@ -1,7 +1,7 @@
 """What if no prompt were longer than a limit? Longer ones are trimmed to it; simulated, because everyone's batches get shorter.
 
 Trimming takes content away: summarise instead where it matters, and add the summariser's own call. Sending long ones to a lane of their own
-is `routing`. What is trimmed stands behind what the prefix cache holds, and shorter prompts push out less of it (`reuse`); the interval also covers a cache
+is `routing`. What is trimmed stands behind what the prefix cache holds, and shorter prompts push out less of it; the interval also covers a cache
 that finds as much as it did, trimming that takes the oldest turns, behind which nothing is found any more, and, where nobody knows how much the cache
 holds, one that keeps all of the shorter prompts.
 """
@@ -17,11 +17,11 @@ import numpy as np
 from msgspec import Meta
 
 from analysis.whatif.calibrate import Engine
-from analysis.whatif.engine import Ints
+from analysis.whatif.conversations import shortened
+from analysis.whatif.engine import Calls, Ints, Setup
 from analysis.whatif.facts import Facts
 from analysis.whatif.pool import UNLIMITED_KV
 from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
-from analysis.whatif.reuse import reuses, trimmed
 from analysis.whatif.shorter import input_saved_ms
 from analysis.whatif.simulate import Change, predict_simulated
 
@@ -35,12 +35,15 @@ def predict(facts: Facts, *, max_input_tokens: Annotated[int, Meta(ge=1, le=10_0
     cost = {"trimmed_ratio": float((own > max_input_tokens).mean()) if len(own) else 0.0,
             "input_saved_ratio": float(np.maximum(own - max_input_tokens, 0.0).sum() / max(1.0, float(own.sum())))}
 
-    def change(engine: Engine, hits: Callable[[Engine, Ints], Ints | None] = _comes_back) -> Change:
+    def change(engine: Engine, hits: Callable[[Calls, Setup], Ints | None] | None = None) -> Change:
         calls = engine.pool.calls
-        prompt = np.minimum(calls.prompt_tokens, max_input_tokens)
         # The head of a prompt is what is cached; trimming takes from what comes behind it.
-        found = hits(engine, prompt)
-        return Change(replace(calls, prompt_tokens=prompt, cached_tokens=np.minimum(calls.cached_tokens, prompt - 1) if found is None else found), engine.setup)
+        shorter = shortened(calls, np.minimum(calls.prompt_tokens, max_input_tokens))
+        found = None if hits is None else hits(shorter, engine.setup)
+        if found is None:
+            return Change(shorter, engine.setup)
+        trimmed = shorter.prompt_tokens < calls.prompt_tokens
+        return Change(replace(shorter, cached_tokens=np.where(trimmed, found, shorter.cached_tokens)), replace(engine.setup, cache_tokens=0))
 
     def bound() -> Prediction:
         fresh = np.minimum(tokens, max_input_tokens) - np.nan_to_num(facts.call("cached_tokens"))
@@ -49,35 +52,22 @@ def predict(facts: Facts, *, max_input_tokens: Annotated[int, Meta(ge=1, le=10_0
         old = recorded(facts)
         return predict_times(facts, fix, Times(old.ttft + ttft, old.e2e + e2e, old.tpot), method="exact")
 
-    return predict_simulated(facts, fix, change, bound=bound, cost=cost, also=[
-        partial(change, hits=hits) for hits in (_as_they_were, _head_alone, all_found)])
+    return predict_simulated(facts, fix, change, bound=bound, cost=cost, also=[partial(change, hits=hits) for hits in (_as_they_were, _head_alone, all_found)])
 
 
-def _comes_back(engine: Engine, prompt: Ints) -> Ints | None:
-    return trimmed(engine.pool, engine.setup.kv_tokens, prompt)
-
-
-def _as_they_were(engine: Engine, prompt: Ints) -> None:
+def _as_they_were(calls: Calls, setup: Setup) -> Ints:
     """Recorded hits, as far as they lie in what is kept."""
+    return calls.cached_tokens
 
 
-def all_found(engine: Engine, prompt: Ints) -> Ints | None:
+def _head_alone(calls: Calls, setup: Setup) -> Ints:
+    """A prompt whose old turns go differs from the one before it behind the head that all have."""
+    return np.where(calls.head >= 0, np.minimum(calls.cached_tokens, calls.head), calls.cached_tokens)
+
+
+def all_found(calls: Calls, setup: Setup) -> Ints | None:
     """Return the cached tokens of each call were shorter prompts all kept by a cache of unknown size: each turn finds what the one before it left.
 
-    None where the size is known, or no prompt becomes shorter.
+    None where the size is known.
     """
-    calls = engine.pool.calls
-    shorter = replace(calls, prompt_tokens=prompt, cached_tokens=np.minimum(calls.cached_tokens, prompt - 1))
-    untold = engine.setup.kv_tokens >= UNLIMITED_KV and bool((prompt < calls.prompt_tokens).any())
-    reuse = reuses(replace(engine.pool, calls=shorter)) if untold else None
-    if reuse is None:
-        return None
-    left = np.where(reuse.left > 0.0, reuse.head + reuse.left, 0.0)
-    return np.maximum(shorter.cached_tokens, np.minimum(left, prompt - 1)).astype(np.int64)
-
-
-def _head_alone(engine: Engine, prompt: Ints) -> Ints:
-    """A prompt whose old turns go differs from the one before it behind the head that all have."""
-    calls, reuse = engine.pool.calls, reuses(engine.pool)
-    head = calls.cached_tokens if reuse is None else np.minimum(calls.cached_tokens, reuse.head)
-    return np.minimum(np.where(prompt < calls.prompt_tokens, head, calls.cached_tokens), prompt - 1)
+    return None if setup.kv_tokens < UNLIMITED_KV else np.maximum(calls.cached_tokens, np.where(calls.reach > 0, calls.head + calls.reach, 0))

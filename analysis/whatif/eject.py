@@ -44,7 +44,7 @@ def predict(
         fix = replace(fix, title=title, parameters={"instance": name, "replaced": replaced})
 
     def change(engine: Engine, replaced: bool = replaced) -> Change:
-        if engine is not slow:
+        if engine.pool.rows is not slow.pool.rows:
             return Change(engine.pool.calls, engine.setup)
         calls, setup = engine.pool.calls, engine.setup
         speed, born = np.array(setup.speed), np.array(setup.born_s or (-np.inf,) * setup.replicas)

@@ -10,7 +10,8 @@ A step takes
 
 seconds: the compute bound and the memory bound of a roofline, the part of the lesser one that does not hide behind the other (0: a perfect roofline, 1: one
 after the other), and what the host spends per sequence. Above `knee` sequences it spends `knee_s` more (recorded
-graphs end at a largest batch), and a new replica takes longer until it is warm.
+graphs end at a largest batch), and a new replica takes longer until it is warm. What a call leaves of its conversation stays in its replica's cache until the
+room is needed, what was used longest ago and its end first; the next turn there need not read it again, and waits for its answer.
 Times are seconds.
 """
 
@@ -38,6 +39,11 @@ class Calls:
     `arrival_s`: when it reaches the engine; for a call with `after` >= 0 (row of the call it waits for) it is instead the gap between that
     call's end and its own arrival. `prompt_tokens` holds `cached_tokens`. `replica` is where it ran (-1: unknown), `pool_from`/`pool_to` the
     replicas that may serve it, `weight` its share of a replica's load as the router sees it, `gated` whether it stands under the gate.
+
+    `follows` is the row of the call before it in its conversation (-1: none), which it does not overtake: it comes `lag_s` after that one's end at the
+    earliest. `head` are the tokens of its prompt that other conversations share (-1: it belongs to none, and all that it finds is shared), `reach` those behind
+    them that it finds where its replica still holds what that call left. `usual` is how many of these a cache like the recording's holds: what is found
+    changes from `cached_tokens` by as much as that changes (-1: not).
     """
 
     arrival_s: Floats
@@ -50,14 +56,26 @@ class Calls:
     pool_to: Ints
     weight: Floats
     gated: Bools
+    follows: Ints
+    lag_s: Floats
+    head: Ints
+    reach: Ints
+    usual: Ints
 
     def __len__(self) -> int:
         return len(self.arrival_s)
 
 
+def apart(n: int) -> dict[str, Any]:
+    """Return the fields of `n` calls that belong to no conversation."""
+    none = np.full(n, -1, dtype=np.int64)
+    return {"follows": none, "lag_s": np.zeros(n), "head": none, "reach": np.zeros(n, dtype=np.int64), "usual": none}
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The engine's settings. `kv_tokens` is per replica; `tokens_per_step` > 1 with speculative decoding; `gate_limit` calls in flight at most
+    """The engine's settings. `kv_tokens` is per replica, and so is `cache_tokens`, what running calls and conversations that come back may hold together (0:
+    calls find in the cache what they found); `tokens_per_step` > 1 with speculative decoding; `gate_limit` calls in flight at most
     (0: no gate), others wait before the engine or, with `gate_rejects`, are turned away. `speed` multiplies a replica's step times. A decoding step of more
     than `knee` sequences takes `knee_s` longer. A replica born at `born_s` (-inf: long ago) takes 1 + `cold` times as long then; `cold` halves every `warm_s`.
     """
@@ -67,6 +85,7 @@ class Setup:
     token_budget: int = 2048
     max_sequences: int = 256
     kv_tokens: int = 1 << 40
+    cache_tokens: int = 0
     block: int = 16
     router: int = RECORDED
     gate_limit: int = 0
@@ -104,7 +123,8 @@ class Costs:
 class Run:
     """What became of each call, seconds on the clock of the arrivals; NaN where it never came to that (turned away, or waiting for such a call).
 
-    `arrived_s` at the engine, `scheduled_s` first admitted, `first_s` first token, `end_s` last token.
+    `arrived_s` at the engine, `scheduled_s` first admitted, `first_s` first token, `end_s` last token. `found` are the tokens of its conversation that a call
+    would find in a cache of `cache_tokens`.
     """
 
     arrived_s: Floats
@@ -113,6 +133,7 @@ class Run:
     end_s: Floats
     replica: Ints
     preempted: Ints
+    found: Ints
 
     @property
     def ttft_s(self) -> Floats:
@@ -137,18 +158,19 @@ def simulate(calls: Calls, setup: Setup, costs: Costs) -> Run:
     speed[: len(given)] = given
     born = np.full(setup.replicas, -np.inf)
     born[: len(setup.born_s)] = setup.born_s[: setup.replicas]
+    told = (calls.weight, calls.gated, calls.follows, calls.lag_s, calls.head, calls.reach, calls.usual)
     asked = Asked(*map(read_only, (order, calls.arrival_s, calls.after, calls.prompt_tokens, calls.cached_tokens, calls.output_tokens, calls.replica,
-                                   calls.pool_from, calls.pool_to, calls.weight, calls.gated)))
-    law = Law(setup.prefill_first, max(1, setup.token_budget), min(max(1, setup.max_sequences), n), setup.kv_tokens, setup.block, setup.router,
-              setup.gate_limit, setup.gate_rejects, float(setup.tokens_per_step), costs.prefill_token, costs.attention, costs.step, costs.kv_token,
-              costs.sequence, float(costs.overlap), setup.knee, setup.knee_s, speed, born, setup.cold, setup.warm_s)
+                                   calls.pool_from, calls.pool_to, *told)))
+    law = Law(setup.prefill_first, max(1, setup.token_budget), min(max(1, setup.max_sequences), n), setup.kv_tokens, setup.cache_tokens, setup.block,
+              setup.router, setup.gate_limit, setup.gate_rejects, float(setup.tokens_per_step), costs.prefill_token, costs.attention, costs.step,
+              costs.kv_token, costs.sequence, float(costs.overlap), setup.knee, setup.knee_s, speed, born, setup.cold, setup.warm_s)
     times = np.full((4, n), np.nan)
-    fate = Fate(times[0], times[1], times[2], times[3], np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=np.int64))
+    fate = Fate(times[0], times[1], times[2], times[3], np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64))
     run(asked, law, at_rest(asked, law), fate)
-    return Run(fate.arrived, fate.scheduled, fate.first + costs.call, fate.ended + costs.call, fate.replica, fate.preempted)
+    return Run(fate.arrived, fate.scheduled, fate.first + costs.call, fate.ended + costs.call, fate.replica, fate.preempted, fate.found)
 
 
 def warm() -> None:
     """Compile the kernels (some seconds, once per machine and version; then they come from the cache)."""
     one, zero = np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    simulate(Calls(np.zeros(1), -one, one, zero, one, -one, zero, one, np.ones(1), np.zeros(1, np.bool_)), Setup(), Costs(1.0, 1.0, 1.0, 1.0, 1.0))
+    simulate(Calls(np.zeros(1), -one, one, zero, one, -one, zero, one, np.ones(1), np.zeros(1, np.bool_), **apart(1)), Setup(), Costs(1.0, 1.0, 1.0, 1.0, 1.0))

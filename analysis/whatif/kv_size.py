@@ -1,7 +1,7 @@
 """What if each replica had another amount of KV cache? Simulated with its blocks times a factor.
 
 More blocks come from a higher --gpu-memory-utilization, an 8-bit KV cache (twice the tokens), weights in fewer bits, or more GPUs per replica; their
-own cost in speed or quality is not in the figure. The turns of conversations that another size would still hold (or no longer) are told by `reuse`; where no
+own cost in speed or quality is not in the figure. The turns of conversations that another size would still hold (or no longer) are simulated; where no
 conversation is recorded, calls find as much in the prefix cache as they did.
 """
 
@@ -16,7 +16,6 @@ from msgspec import Meta
 from analysis.whatif.calibrate import Engine
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction
-from analysis.whatif.reuse import resized
 from analysis.whatif.simulate import Change, predict_simulated
 
 # Log units of extra width where a prefix cache is in use: of a cache that had been cut to a quarter the what-if left out what its return brought, 14 to
@@ -29,14 +28,12 @@ HITS_TOLD: Final = 0.07
 def predict(facts: Facts, *, factor: Annotated[float, Meta(gt=0, le=1000, description="KV tokens of a replica over today's, such as 2")]) -> Prediction:
     """Return the answer; it refuses where no capacity is known and nothing shows that it was ever met."""
     cached = float(np.nansum(facts.call("cached_tokens"))) > 0.0
-    found = {id(engine): resized(engine.pool, engine.setup.kv_tokens, factor) for engine in facts.engines[0]} if cached else {}
-    told = bool(found) and all(tokens is not None for tokens in found.values())
+    told = cached and all(engine.setup.cache_tokens > 0 for engine in facts.engines[0])
     hits = "conversations come back as they did" if told else "prompts find as much in the prefix cache" if cached else "no prompt is cached"
     fix = Fix("kv_size", f"Hold {factor:g} times as much KV cache", f"blocks are all that changes, and {hits}", {"factor": factor})
 
     def change(engine: Engine) -> Change:
-        calls, tokens = engine.pool.calls, found.get(id(engine))
-        calls = calls if tokens is None else replace(calls, cached_tokens=tokens)
-        return Change(calls, replace(engine.setup, kv_tokens=int(engine.setup.kv_tokens * factor)))
+        setup = engine.setup
+        return Change(engine.pool.calls, replace(setup, kv_tokens=int(setup.kv_tokens * factor), cache_tokens=int(setup.cache_tokens * factor)))
 
     return predict_simulated(facts, fix, change, needs_kv=True, worse=HITS_TOLD if told else HITS_UNKNOWN if cached else 0.0)

@@ -36,7 +36,7 @@ def predict(facts: Facts, *, sequences: Annotated[int, Meta(ge=1, le=100_000, de
 
     def seats(engine: Engine) -> int:
         """Those for the calls that are simulated: calls whose engine's span was lost take theirs as well."""
-        return max(1, int(sequences * engine.pool.told_ratio))
+        return max(1, round(sequences * engine.pool.told_ratio))
 
     # Batches of the busiest pool against the seats that are left.
     fewer = max((float(np.log2(max(1, engine.pool.most_running) / sequences)) for engine in facts.engines[0]), default=0.0)

@@ -12,7 +12,8 @@ import polars as pl
 from analysis.finding import say_ratio
 from analysis.latency import FloatArray
 from analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
-from analysis.whatif.engine import Calls, Ints, Setup
+from analysis.whatif.conversations import linked, planned
+from analysis.whatif.engine import Calls, Ints, Setup, apart
 from analysis.whatif.facts import Facts
 
 # Least calls to fit six coefficients and two settings from; own default, ten per fitted number and room for the hold-out.
@@ -40,7 +41,8 @@ class Pool:
     `rows` are the rows in `facts.calls`; `arrived_s` when each reached the engine, `ttft_s` and `e2e_s` are the engine's, from then on. `kv_tokens` is a
     replica's capacity where gauges tell it, `most_running` the most calls seen in a replica at once. `born_s` is when each replica was first seen, -inf for
     those that were there from the beginning.
-    `session` numbers the conversations, -1 where none is told. `told_ratio` is the part of the calls whose engine's span is there: the others took seats, too.
+    `session` numbers the conversations, -1 where none is told, `planned_s`, of shape (draws, n), is when calls would have
+    come that waited for an answer before them. `told_ratio` is the part of the calls whose engine's span is there: the others took seats, too.
     """
 
     model: str | None
@@ -55,6 +57,7 @@ class Pool:
     kv_tokens: int | None
     most_running: int
     session: Ints
+    planned_s: FloatArray
     told_ratio: float = 1.0
 
     def __len__(self) -> int:
@@ -93,11 +96,17 @@ class Pool:
         place[rows] = np.arange(len(rows))
         calls, cut = self.calls, self.calls.after[rows]
         after = np.where(cut >= 0, place[cut], -1)
+        followed = calls.follows[rows]
         own = {name: getattr(calls, name)[rows] for name in calls.__slots__}
-        own["after"] = after
+        own |= {"after": after, "follows": np.where(followed >= 0, place[followed], -1)}
         own["arrival_s"] = np.where((cut >= 0) & (after < 0), self.arrived_s[rows], own["arrival_s"])
         recorded = {name: getattr(self, name)[rows] for name in ("rows", "ttft_s", "e2e_s", "queue_s", "arrived_s", "session")}
-        return replace(self, calls=Calls(**own), **recorded)
+        return replace(self, calls=Calls(**own), planned_s=self.planned_s[:, rows], **recorded)
+
+    def meant(self, draw: int = 0) -> Pool:
+        """The pool with calls that come when they would have come, did they not wait for an answer: one of the draws of that."""
+        calls, planned_s = self.calls, self.planned_s[draw % len(self.planned_s)]
+        return replace(self, calls=replace(calls, arrival_s=np.where(calls.after >= 0, calls.arrival_s, planned_s)))
 
     def setup(self) -> Setup:
         """The settings to begin the search with."""
@@ -186,13 +195,16 @@ def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
     made = Calls(
         arrival_s=np.where(after >= 0, gap, arrival), after=after, prompt_tokens=tokens["input_tokens"], cached_tokens=cached,
         output_tokens=tokens["output_tokens"], replica=replica, pool_from=np.zeros(n, dtype=np.int64), pool_to=np.full(n, MOST_REPLICAS, dtype=np.int64),
-        weight=np.ones(n), gated=np.zeros(n, np.bool_))
+        weight=np.ones(n), gated=np.zeros(n, np.bool_), **apart(n))
     ttft_s, e2e_s = ttft / 1000.0, e2e / 1000.0
     running = max(_most_at_once(arrival[replica == r] + queue_s[replica == r], arrival[replica == r] + e2e_s[replica == r]) for r in np.unique(replica))
     fresh = tokens["input_tokens"] - cached
     kv = _kv_tokens(facts, model, start, arrival + start.min(), queue_s, ttft_s, e2e_s, fresh, tokens["output_tokens"], len(instances))
-    session = calls["session"].rank("dense").cast(pl.Int64).fill_null(0).to_numpy() - 1
-    return Pool(model, rows, made, arrival, ttft_s, e2e_s, queue_s, instances, _born(arrival, replica, len(instances)), kv, running, session)
+    talk = _conversations(calls)
+    begun, over = _requests(facts, rows, start.min(), arrival, arrival + e2e_s)
+    made = linked(made, talk, begun, arrival, arrival + e2e_s)
+    meant = planned(made, begun, over, arrival)
+    return Pool(model, rows, made, arrival, ttft_s, e2e_s, queue_s, instances, _born(arrival, replica, len(instances)), kv, running, talk, meant)
 
 
 def made(facts: Facts, model: str | None, calls: pl.DataFrame, ttft_s: FloatArray, e2e_s: FloatArray) -> Pool:
@@ -205,9 +217,29 @@ def made(facts: Facts, model: str | None, calls: pl.DataFrame, ttft_s: FloatArra
     asked = Calls(
         arrival_s=np.where(after >= 0, gap, arrival), after=after, prompt_tokens=tokens["input_tokens"],
         cached_tokens=np.clip(_cached(calls), 0, tokens["input_tokens"] - 1), output_tokens=tokens["output_tokens"], replica=np.full(n, -1, dtype=np.int64),
-        pool_from=np.zeros(n, dtype=np.int64), pool_to=np.full(n, MOST_REPLICAS, dtype=np.int64), weight=np.ones(n), gated=np.zeros(n, np.bool_))
-    session = calls["session"].rank("dense").cast(pl.Int64).fill_null(0).to_numpy() - 1
-    return Pool(model, rows, asked, arrival, ttft_s, e2e_s, np.zeros(n), (), (), None, _most_at_once(arrival, arrival + e2e_s), session)
+        pool_from=np.zeros(n, dtype=np.int64), pool_to=np.full(n, MOST_REPLICAS, dtype=np.int64), weight=np.ones(n), gated=np.zeros(n, np.bool_),
+        **apart(n))
+    talk = _conversations(calls)
+    begun, over = _requests(facts, rows, start.min(), arrival, arrival + e2e_s)
+    asked = linked(asked, talk, begun, arrival, arrival + e2e_s)
+    meant = planned(asked, begun, over, arrival)
+    return Pool(model, rows, asked, arrival, ttft_s, e2e_s, np.zeros(n), (), (), None, _most_at_once(arrival, arrival + e2e_s), talk, meant)
+
+
+def _requests(facts: Facts, rows: Ints, zero_s: float, arrival: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """When the request of each call began and ended, in seconds after `zero_s`; the call itself where its request is not known."""
+    request = facts.request_of[rows]
+    known = request >= 0
+    start = facts.requests["start_us"].to_numpy() / 1e6 - zero_s
+    begun = np.where(known, start[np.maximum(request, 0)], arrival) if len(start) else arrival
+    over = np.where(known, (start + facts.ms("e2e_ms") / 1000.0)[np.maximum(request, 0)], end) if len(start) else end
+    return np.minimum(begun, arrival), np.maximum(over, end)
+
+
+def _conversations(calls: pl.DataFrame) -> Ints:
+    """The number of each call's conversation: its session, else its trace where that has several calls; -1 for a call by itself."""
+    name = pl.coalesce("session", pl.when(pl.len().over("trace_id") > 1).then("trace_id"))
+    return calls.select(name.rank("dense").cast(pl.Int64).fill_null(0) - 1).to_series().to_numpy()
 
 
 def _born(arrival: FloatArray, replica: Ints, replicas: int) -> tuple[float, ...]:

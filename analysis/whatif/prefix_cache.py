@@ -40,7 +40,7 @@ def predict(
 
     def change(engine: Engine) -> Change:
         calls = engine.pool.calls
-        return Change(replace(calls, cached_tokens=restored(calls.prompt_tokens, calls.cached_tokens, hit_ratio)), engine.setup)
+        return Change(replace(calls, cached_tokens=restored(calls.prompt_tokens, calls.cached_tokens, hit_ratio)), replace(engine.setup, cache_tokens=0))
 
     def bound() -> Prediction:
         left, known = tokens.copy(), tokens >= 1.0

@@ -5,7 +5,6 @@ The tokens are taken from what is read anew first: a cached system prompt costs 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -13,6 +12,7 @@ from msgspec import Meta
 
 from analysis.finding import say_ratio
 from analysis.whatif.calibrate import Engine
+from analysis.whatif.conversations import shortened
 from analysis.whatif.engine import Ints
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction, Times, WhatIfError, predict_times, recorded
@@ -43,7 +43,7 @@ def predict(
     def change(engine: Engine) -> Change:
         calls = engine.pool.calls
         prompt = kept(calls.prompt_tokens)
-        return Change(replace(calls, prompt_tokens=prompt, cached_tokens=np.minimum(calls.cached_tokens, prompt - 1)), engine.setup)
+        return Change(shortened(calls, prompt), engine.setup)
 
     own = np.nan_to_num(facts.call("input_tokens")[facts.request_of >= 0]).astype(np.int64)
     cost = {"input_saved_ratio": float((own - np.minimum(own, kept(own))).sum() / max(1, own.sum()))}

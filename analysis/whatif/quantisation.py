@@ -35,7 +35,9 @@ def predict(
                        attention=now.attention * prefill_factor)
 
     def change(engine: Engine) -> Change:
-        return Change(engine.pool.calls, replace(engine.setup, kv_tokens=int(engine.setup.kv_tokens * kv_factor)), costs=costs)
+        setup = engine.setup
+        more = replace(setup, kv_tokens=int(setup.kv_tokens * kv_factor), cache_tokens=int(setup.cache_tokens * kv_factor))
+        return Change(engine.pool.calls, more, costs=costs)
 
     answer = predict_simulated(facts, fix, change, bound=lambda: multiplied(facts, fix, prefill_factor, step_factor))
     answer.method = "estimate"

@@ -1,6 +1,7 @@
 """What would the requests have met with the fix in place? Replays the recorded arrivals through the calibrated engines, changed as the fix says.
 
-Calls go to the replica that they went to, or, where the recording's router looked for the fewest in flight, to the one that it would choose now.
+Calls go to the replica that they went to, or, where the recording's router looked for the fewest in flight, to the one that it would choose now. Turns of a
+conversation find what the prefix cache still holds of it then, and do not overtake the answer before them (`conversations`).
 Per call the change is simulated with the fix minus simulated without; it is put on the recorded request, so what the simulator does not know (the
 application, the network) stays as recorded. Requests whose call has no engine times (its span was lost) are left out of the
 figures after: they would keep their recorded times, and a few per cent of those are the tail of what a fix has emptied. Quantiles are then corrected by how
@@ -105,7 +106,10 @@ def predict_simulated(
         return _bounded(facts, fix, bound, cost, engines, "no engine tells of its settings, and its clients' times do not tell what others would do")
     before = _seen(facts, engines)
     identity, after = _replayed(facts, engines, before, None), _replayed(facts, engines, before, changes)
-    draws = [(_replayed(facts, engines, before, None, k), _replayed(facts, engines, before, changes, k)) for k in range(len(engines[0].refits))]
+    draws = []
+    for k in range(len(engines[0].refits)):
+        drawn = [replace(engine, pool=engine.pool.meant(k)) for engine in engines]
+        draws.append((_replayed(facts, drawn, before, None, k), _replayed(facts, drawn, before, [change(engine) for engine in drawn], k)))
     others = [_replayed(facts, engines, before, [other(engine) for engine in engines]) for other in also]
     shaken = [_replayed(facts, engines, before, changes, scale=scale) for scale in (1.0 - shake, 1.0 + shake)]
     percentiles = sorted({*PERCENTILES, facts.percentile})
@@ -245,6 +249,9 @@ def _effect(
     best = new * float(_correction(old, same, new))
     moved = np.array([np.log(_quantile(b, metric, q)) - np.log(_quantile(a, metric, q)) for a, b in draws])
     spread = float(np.std(moved - np.log(new / same))) if len(moved) else 0.0
+    if any(len(engine.pool.planned_s) > 1 for engine in engines):
+        # One draw of when turns would have come is as good as another one.
+        best *= float(same / new * np.exp(moved.mean()))
     holdout = max(engine.holdout_error.get(f"{'e2e' if metric == 'tpot' else metric}_p{_nearest(percentile)}", 0.0) for engine in engines)
     low, high = (_quantile(times, metric, q) for times in shaken)
     near = 0.5 * abs(float(np.log(high / low)))

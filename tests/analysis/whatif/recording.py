@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from analysis.whatif.engine import Calls, Costs, Setup, simulate
+from analysis.whatif.engine import Calls, Costs, Setup, apart, simulate
 from analysis.whatif.facts import Facts
 from tests.analysis.whatif.builders import calls, facts_of
 
@@ -20,7 +20,7 @@ def arrivals(n: int = 400, *, rate: float = 6.0, seed: int = 0, **changes: Any) 
         "arrival_s": np.cumsum(rng.exponential(1.0 / rate, n)), "after": zero - 1,
         "prompt_tokens": np.clip(rng.lognormal(6.3, 0.8, n), 8, 8000).astype(np.int64),
         "cached_tokens": zero, "output_tokens": np.clip(rng.lognormal(4.8, 0.7, n), 2, 1500).astype(np.int64), "replica": zero, "pool_from": zero,
-        "pool_to": zero + 256, "weight": np.ones(n), "gated": np.zeros(n, np.bool_)}
+        "pool_to": zero + 256, "weight": np.ones(n), "gated": np.zeros(n, np.bool_), **apart(n)}
     return Calls(**(made | changes))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from analysis.whatif import batching
 from analysis.whatif.batching import LEAST_LOAD, ROUND_ROBIN
-from analysis.whatif.engine import Calls, Costs, Setup, simulate
+from analysis.whatif.engine import Calls, Costs, Setup, apart, simulate
 from tests.analysis.whatif.slow_engine import run
 
 COSTS = Costs(prefill_token=5e-5, attention=1e-8, step=0.008, kv_token=1e-7, sequence=5e-5)
@@ -18,7 +18,7 @@ def arrivals(n: int, *, rate: float = 5.0, prompt: tuple[int, int] = (10, 1500),
     zero = np.zeros(n, dtype=np.int64)
     prompts = rng.integers(*prompt, n)
     return Calls(np.cumsum(rng.exponential(1.0 / rate, n)), zero - 1, prompts, rng.integers(0, 2, n) * (prompts // 2), rng.geometric(1.0 / output, n),
-                 zero - 1, zero, zero + 64, np.ones(n), np.zeros(n, np.bool_))
+                 zero - 1, zero, zero + 64, np.ones(n), np.zeros(n, np.bool_), **apart(n))
 
 
 def one(prompt: int, output: int) -> Calls:
@@ -164,3 +164,42 @@ def test_the_engine_is_not_compiled_again_for_arrows_memory() -> None:
     prompts.flags.writeable = False
     simulate(replace(calls, prompt_tokens=prompts), Setup(), COSTS)
     assert batching.run.signatures == before
+
+
+def test_a_turn_does_not_overtake_the_answer_before_it() -> None:
+    # Three turns of one conversation; the second was meant to come at 2.5 s, while the first is written until 3 s, and is on its way for 0.2 s.
+    turns = replace(arrivals(3), arrival_s=np.array([2.0, 2.5, 9.0]), prompt_tokens=np.full(3, 100), cached_tokens=np.zeros(3, np.int64),
+                    output_tokens=np.array([100, 2, 2]), follows=np.array([-1, 0, 1]), lag_s=np.array([0.2, 0.2, 0.2]))
+    done = simulate(turns, Setup(), Costs(0.0, 0.0, 0.01, 0.0, 0.0))
+    assert done.end_s[0] == pytest.approx(3.0)
+    assert done.arrived_s.tolist() == pytest.approx([2.0, 3.2, 9.0])
+
+
+def test_a_turn_that_follows_one_turned_away_comes_in_its_own_time() -> None:
+    turns = replace(arrivals(3), arrival_s=np.array([2.0, 2.1, 2.2]), prompt_tokens=np.full(3, 100), cached_tokens=np.zeros(3, np.int64),
+                    output_tokens=np.array([100, 2, 2]), follows=np.array([-1, -1, 1]), gated=np.array([True, True, False]))
+    done = simulate(turns, Setup(gate_limit=1, gate_rejects=True), COSTS)
+    assert np.isnan(done.end_s[1])
+    assert done.arrived_s[2] == pytest.approx(2.2)
+
+
+@pytest.mark.parametrize(("router", "found"), [(batching.RECORDED, [0, 190, 290]), (ROUND_ROBIN, [0, 0, 210])])
+def test_a_turn_finds_what_the_last_one_on_its_replica_left(router: int, found: list[int]) -> None:
+    # Turns of 200, 300 and 400 tokens behind a head of 10, 20 written each: the third one finds the 210 of the first where they come in turn.
+    turns = replace(arrivals(3), arrival_s=np.array([0.0, 5.0, 10.0]), prompt_tokens=np.array([200, 300, 400]), cached_tokens=np.full(3, 10),
+                    output_tokens=np.full(3, 20), replica=np.zeros(3, np.int64), follows=np.array([-1, 0, 1]), head=np.full(3, 10),
+                    reach=np.array([0, 190, 290]), usual=np.array([-1, 0, 0]))
+    done = simulate(turns, Setup(replicas=2, router=router, cache_tokens=10_000), Costs(1e-3, 0.0, 0.0, 0.0, 0.0))
+    assert done.found.tolist() == found
+    assert done.ttft_s == pytest.approx([0.190, 0.290 - 0.001 * found[1], 0.390 - 0.001 * found[2]])
+
+
+def test_what_was_used_longest_ago_is_forgotten_first() -> None:
+    # Two conversations of 500 tokens in a cache of 800: the first one's second turn finds the 280 that the other left of its 480 behind a head of 20.
+    came = replace(arrivals(4), arrival_s=np.array([0.0, 5.0, 10.0, 15.0]), prompt_tokens=np.array([480, 480, 600, 600]), cached_tokens=np.full(4, 20),
+                   output_tokens=np.full(4, 20), replica=np.zeros(4, np.int64), follows=np.array([-1, -1, 0, 1]), head=np.full(4, 20),
+                   reach=np.array([0, 0, 480, 480]))
+    done = simulate(came, Setup(cache_tokens=800), COSTS)
+    assert 300 < done.found[2] < 330
+    assert done.found[3] < 240
+    assert simulate(came, Setup(cache_tokens=8_000), COSTS).found.tolist() == [0, 0, 480, 480]

@@ -1,0 +1,146 @@
+"""Turns in a cache of another size: against a cache that is played call by call, and silent where conversations do not tell; turns that waited; answers that
+prompts carry."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis.whatif.conversations import answered, linked, planned, remembered, shortened
+from analysis.whatif.engine import Calls, Costs, Setup, apart, simulate
+
+HEAD, N, SESSIONS = 500, 2_000, 60
+RNG = np.random.default_rng(4)
+SESSION = RNG.integers(0, SESSIONS, N)
+ARRIVED = np.sort(RNG.uniform(0.0, 2_000.0, N))
+OWN, OUTPUT = RNG.integers(50, 150, N), RNG.integers(100, 200, N)
+
+
+def played(capacity: int, limit: int = 1 << 40) -> tuple[np.ndarray, np.ndarray]:
+    """Prompt and cached tokens of each call with a cache of so many tokens beside the head: what was used longest ago loses its end first.
+
+    Prompts longer than `limit` lose their end.
+    """
+    held: OrderedDict[int, int] = OrderedDict()
+    history = dict.fromkeys(range(SESSIONS), 0)
+    prompt, cached = np.zeros(N, dtype=np.int64), np.zeros(N, dtype=np.int64)
+    for i in range(N):
+        s = int(SESSION[i])
+        history[s] = 0 if history[s] > 3_000 else history[s]
+        prompt[i] = min(HEAD + history[s] + OWN[i], limit)
+        cached[i] = min(HEAD + min(held.pop(s, 0), history[s]), prompt[i] - 1)
+        history[s] += int(OWN[i] + OUTPUT[i])
+        held[s] = min(history[s], int(prompt[i] + OUTPUT[i]) - HEAD)
+        over = sum(held.values()) - capacity
+        for other in list(held):
+            lost = min(max(over, 0), held[other])
+            held[other] -= lost
+            over -= lost
+    return prompt, cached
+
+
+COSTS = Costs(1e-9, 0.0, 1e-9, 0.0, 0.0)
+
+
+def came(prompt: np.ndarray, cached: np.ndarray, session: np.ndarray = SESSION) -> Calls:
+    """Calls on one replica that answers at once."""
+    none = np.full(N, -1, dtype=np.int64)
+    calls = Calls(ARRIVED, none, prompt, cached, OUTPUT.astype(np.int64), np.zeros(N, dtype=np.int64), np.zeros(N, dtype=np.int64),
+                  np.ones(N, dtype=np.int64), np.ones(N), np.zeros(N, np.bool_), **apart(N))
+    return linked(calls, session.astype(np.int64), ARRIVED, ARRIVED, ARRIVED + 0.001)
+
+
+def hits(calls: Calls, setup: Setup) -> np.ndarray:
+    """What calls find in such a cache."""
+    found = simulate(calls, setup, COSTS).found
+    return np.where(calls.usual >= 0, np.clip(calls.cached_tokens + found - calls.usual, 0, calls.prompt_tokens - 1), calls.cached_tokens)
+
+
+@pytest.mark.parametrize(("now", "other"), [(30_000, 60_000), (60_000, 30_000), (60_000, 120_000)])
+def test_another_size_gives_the_hits_of_a_cache_that_is_played(now: int, other: int) -> None:
+    prompt, cached = played(now)
+    truth = played(other)[1]
+    calls, setup = remembered(came(prompt, cached), Setup(kv_tokens=now), COSTS)
+    assert setup.cache_tokens == pytest.approx(now, rel=0.1)
+    found = hits(calls, replace(setup, cache_tokens=int(setup.cache_tokens * other / now)))
+    moved = abs(float(truth.mean() - cached.mean()))
+    assert moved > 100.0
+    # Nine tenths of what the size changes, and of the right turns.
+    assert abs(float(found.mean() - truth.mean())) < 0.1 * moved
+    assert np.corrcoef(found - cached, truth - cached)[0, 1] > 0.9
+
+
+def test_the_same_size_changes_nothing() -> None:
+    prompt, cached = played(60_000)
+    calls, setup = remembered(came(prompt, cached), Setup(kv_tokens=60_000), COSTS)
+    assert (hits(calls, setup) == cached).all()
+
+
+def test_an_engine_that_holds_more_than_conversations_is_given_the_room_that_they_had() -> None:
+    prompt, cached = played(30_000)
+    assert remembered(came(prompt, cached), Setup(kv_tokens=60_000), COSTS)[1].cache_tokens == pytest.approx(30_000, rel=0.1)
+
+
+def test_shorter_prompts_push_out_less_of_the_others() -> None:
+    prompt, cached = played(45_000)
+    cut, truth = played(45_000, limit=1_500)
+    calls, setup = remembered(came(prompt, cached), Setup(kv_tokens=45_000), COSTS)
+    found = hits(shortened(calls, np.minimum(prompt, 1_500)), setup)
+    as_they_were = np.minimum(cached, cut - 1)
+    back = float(truth.mean() - as_they_were.mean())
+    assert back > 50.0
+    assert abs(float(found.mean() - truth.mean())) < 0.25 * back
+    assert np.corrcoef(found - as_they_were, truth - as_they_were)[0, 1] > 0.7
+    assert (found < cut).all()
+
+
+def test_a_limit_above_all_prompts_changes_nothing() -> None:
+    calls = came(*played(45_000))
+    same = shortened(calls, calls.prompt_tokens)
+    assert all((getattr(same, name) == getattr(calls, name)).all() for name in Calls.__slots__)
+
+
+def test_hits_that_no_cache_explains_stay_as_they_were() -> None:
+    prompt, cached = played(60_000)
+    assert remembered(came(prompt, cached, np.full(N, -1)), Setup(kv_tokens=60_000), COSTS)[1].cache_tokens == 0
+    # As many hits, of any turns.
+    calls = came(prompt, cached)
+    mixed = replace(calls, cached_tokens=np.where(RNG.random(N) < 0.5, calls.head, calls.head + calls.reach))
+    assert remembered(mixed, Setup(kv_tokens=60_000), COSTS)[1].cache_tokens == 0
+    # None at all: a head that changes, not a cache that is too small.
+    assert remembered(replace(calls, cached_tokens=np.zeros(N, dtype=np.int64)), Setup(kv_tokens=60_000), COSTS)[1].cache_tokens == 0
+
+
+def test_shorter_answers_leave_the_prompts_that_carry_them() -> None:
+    calls = came(*played(1 << 40))
+    capped = answered(calls, np.minimum(calls.output_tokens, 120))
+    young = (calls.follows >= 0) & (calls.follows[calls.follows] < 0)
+    lost = (calls.output_tokens - capped.output_tokens)[calls.follows][young]
+    assert (calls.prompt_tokens - capped.prompt_tokens)[young].tolist() == lost.tolist()
+    # What is read anew stays.
+    assert ((capped.prompt_tokens - capped.cached_tokens) == (calls.prompt_tokens - calls.cached_tokens)).mean() > 0.95
+    # Prompts that grow by something else stay as they are.
+    other = replace(calls, prompt_tokens=RNG.integers(500, 4_000, N))
+    assert (answered(other, np.minimum(other.output_tokens, 120)).prompt_tokens == other.prompt_tokens).all()
+
+
+def test_turns_that_waited_for_an_answer_come_in_their_own_time_when_that_is_there() -> None:
+    # A turn every 10 s or later; every fourth answer takes 30 s, and the next turn comes as it ends.
+    n = 400
+    rng = np.random.default_rng(5)
+    meant, took = 10.0 + rng.exponential(5.0, n), np.where(np.arange(n) % 4 == 3, 30.0, 2.0)
+    begun = np.zeros(n)
+    plan = np.zeros(n)
+    for i in range(1, n):
+        plan[i] = plan[i - 1] + meant[i]
+        begun[i] = max(plan[i], begun[i - 1] + took[i - 1])
+    every = came(*played(60_000))
+    calls = replace(every, **{name: getattr(every, name)[:n] for name in Calls.__slots__} | {"follows": np.arange(n) - 1})
+    drawn = planned(calls, begun, begun + took, begun)
+    late = begun - plan
+    assert (drawn <= begun + 1e-9).all()
+    assert float(np.mean(begun - drawn)) == pytest.approx(float(late.mean()), rel=0.2)
+    assert planned(calls, begun, begun + 0.1, begun).shape == (1, n)
