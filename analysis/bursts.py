@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -23,6 +24,18 @@ PER_BIN: Final = 5.0
 WIDTHS: Final = (1.0, 2.0, 4.0, 8.0)
 # Fewest counts for a variance; own default.
 MIN_BINS: Final = 20
+
+
+# Standard errors (root of 2/n for n counts) above 1 from which a dispersion is more than chance.
+CLEAR: Final = 3.0
+
+
+def of_all(dispersion: float, counts: int, kept: float) -> float:
+    """Return the index of dispersion of all, of which a sample (`kept`, 0..1) has this one over so many counts.
+
+    Thinning leaves independent arrivals what they are and makes others more like them: 1 + kept x (D - 1). What is 1 but for chance stays as it is.
+    """
+    return 1.0 + (dispersion - 1.0) / kept if dispersion - 1.0 > CLEAR * math.sqrt(2.0 / max(counts, 1)) else dispersion
 
 
 def dispersion(start_s: FloatArray, from_s: float, to_s: float, width_s: float) -> float | None:
@@ -50,7 +63,8 @@ def arrival_dispersion(case: Case) -> tuple[float | None, float | None]:
     for factor in WIDTHS:
         sides = []
         for start in (now, usual):
-            sides.append(dispersion(start, float(start.min()), float(start.max()), factor * width) if len(start) else None)
+            one = dispersion(start, float(start.min()), float(start.max()), factor * width) if len(start) else None
+            sides.append(None if one is None else of_all(one, int((start.max() - start.min()) / (factor * width)), case.kept))
         if sides[0] is not None and (best[0] is None or _over(sides[0], sides[1]) > _over(best[0], best[1])):
             best = (sides[0], sides[1])
     return best

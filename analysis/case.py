@@ -94,6 +94,11 @@ class Case:
     coverage: float | None = None
     every: int = 1
 
+    @property
+    def kept(self) -> float:
+        """The part (0..1] of what happened that is stored, 1 where nothing says otherwise: what is counted of neighbours is so much too little."""
+        return 1.0 if self.coverage is None else max(self.coverage, 1e-3)
+
     @functools.cached_property
     def slow(self) -> pl.DataFrame:
         """The slow requests."""

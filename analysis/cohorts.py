@@ -26,7 +26,7 @@ from analysis.latency import Percentiles, percentiles, quantile, worth
 from analysis.requests import extent, known_metric
 from analysis.sampling import Kind, assess
 from analysis.slo import Slo
-from analysis.window import RequestFrame, Window, load_judged, query, rfc3339
+from analysis.window import RequestFrame, Window, load_judged, query, rfc3339, with_share
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -154,7 +154,8 @@ def cohorts(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: st
     metric = known_metric(metric)
     if box is not None and box.inverted:
         raise AnalysisError("the box is empty: its start must lie before its end and min_ms below max_ms")
-    rows, covered = load_judged(con, window, query("cohorts")), extent(con, window)
+    covered = extent(con, window)
+    rows = with_share(con, load_judged(con, window, query("cohorts")), covered.start, covered.end)
     sampled = assess(con, RequestFrame(window, rows, pl.DataFrame(), 0, covered.start, covered.end))
     rows = rows.filter(pl.col(f"{metric}_ms").is_not_null() & ~pl.col("error")).with_columns(
         # Who tells of cached tokens leaves them out where there are none; of who never does nothing is known.

@@ -168,7 +168,9 @@ def _means(calls: Calls) -> tuple[float, float, float] | None:
 
 
 def cost_of(calls: Calls, cost_in: float, cost_out: float) -> FloatArray:
-    """Return the engine work of each call in ms of engine time, shape (n,)."""
+    """Return the engine work of each call in ms of engine time, shape (n,); where none tells its tokens, every call counts as much as any other."""
+    if not known(calls.new_tokens).any() and not known(calls.of("output_tokens")).any():
+        return np.ones(len(calls))
     return cost_in * np.nan_to_num(calls.new_tokens) + cost_out * np.nan_to_num(calls.of("output_tokens"))
 
 

@@ -5,6 +5,7 @@ looked up through the two callables.
 """
 
 import functools
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
@@ -46,7 +47,7 @@ from analysis.ranking import Ranked, run_rules, without
 from analysis.rules import rules
 from analysis.slo import Slo
 from analysis.tail import Tail, attribute, attribute_slow
-from analysis.unknown import FIGURES, without_before
+from analysis.unknown import FIGURES, unseen, without_before
 from analysis.window import RequestFrame
 
 Status = Literal["within_budget", "over_budget", "failing", "traffic_lost", "not_enough_data", "no_data"]
@@ -240,6 +241,10 @@ def diagnose(
     if stop is not None:
         return Diagnosed(stop, good, _named_baseline(baseline), [], [], checklist(frame, slo, None), {})
     facts = _facts(frame, slo, judged, good, metric, baseline, budgets, left, with_findings=with_findings)
+    healthy = _until_onset(facts, baseline)
+    if healthy is not None:
+        baseline = healthy
+        facts = _facts(frame, slo, judged, good, metric, baseline, budgets, left, with_findings=with_findings)
     rows = stage_rows(
         facts.times,
         facts.budgets,
@@ -268,7 +273,8 @@ def diagnose(
     alone = _by_itself(facts) if over and with_findings and not ranked.causes else None
     if alone is not None:
         asked = _case(alone, lookups, coverage)
-        again = run_rules(asked, {name: module for name, module in rules().items() if name in LIES_IN_WAIT})
+        # Who lacks what it would need even beside a baseline knows no more without.
+        again = run_rules(asked, {name: module for name, module in rules().items() if name in LIES_IN_WAIT and name not in ranked.lacking})
         if again.causes:
             facts, ranked, case = alone, replace(again, ruled_out=[*again.ruled_out, *(out for out in ranked.ruled_out if out.what not in LIES_IN_WAIT)]), asked
     if over and case is not None:
@@ -737,6 +743,26 @@ def _began(facts: _Facts, baseline: Chosen | None) -> datetime | None:
     return None if found is None else from_us(found)
 
 
+def _until_onset(facts: _Facts, baseline: Chosen | None) -> Chosen | None:
+    """Return the healthy span just before a window that is broken throughout without its last moments, where those are the first broken ones; else None.
+
+    They are too few to make the span unhealthy, but what has just begun would be most of its slowest requests, with which the slow ones are compared.
+    """
+    began = _began(facts, baseline) if facts.over and facts.onset is None and baseline is not None and baseline.onset is None else None
+    if began is None or baseline is None:
+        return None
+    frame, before = baseline.frame, baseline.frame.rows["start_us"] < to_us(began)
+    if before.all() or int(before.sum()) < MIN_COMPARED:
+        return None
+    more = frame.read_more
+
+    def read_more(columns: Collection[str]) -> pl.DataFrame:
+        return more(columns).filter(before) if more is not None else frame.rows.filter(before).select(columns)
+
+    cut = replace(frame, rows=frame.rows.filter(before), end=began, read_more=None if more is None else read_more)
+    return Chosen(cut, f"{baseline.choice} until {began:%H:%M:%S} UTC", began)
+
+
 def _over_budget(facts: _Facts, ranked: Ranked, began: datetime | None, why_none: str | None) -> Verdict:
     stage = overrun_stage(facts.metric, facts.times.take(facts.excess.tail_index), facts.budgets, facts.excess, facts.limit_ms)
     main = _main(ranked.causes, stage)
@@ -754,7 +780,7 @@ def _over_budget(facts: _Facts, ranked: Ranked, began: datetime | None, why_none
         metric=_metric(facts.metric),
         stage=stage,
         cause=cause,
-        sentence=_sentence(facts, stage, main, why_none),
+        sentence=_sentence(facts, stage, main, why_none, ranked.lacking),
         onset=began,
         trend=incident.trend(facts.ok, facts.metric, began),
         affected=incident.affected(facts.frame, facts.bad, facts.goodput.ratio, began, facts.until),
@@ -807,7 +833,7 @@ def overrun_stage(metric: str, breaching: StageTimes, budgets: Budgets, tail: Ta
     return max(members, key=lambda stage: grew[stage], default=OTHER)
 
 
-def _sentence(facts: _Facts, stage: str, main: Diagnosis | None, why_none: str | None) -> str:
+def _sentence(facts: _Facts, stage: str, main: Diagnosis | None, why_none: str | None, skipped: dict[str, str]) -> str:
     good = facts.goodput
     since = _since(facts)
     name, percentile = facts.metric.upper(), f"P{facts.slo.percentile:g}"
@@ -841,7 +867,8 @@ def _sentence(facts: _Facts, stage: str, main: Diagnosis | None, why_none: str |
         return f"{lead}: {where}."
     if main is None:
         unknown = " " + without_before(facts.ok[facts.excess.tail_index], facts.excess, stage) if facts.baseline is None else ""
-        return f"{lead}: {where}; no cause that is known explains enough of it, so look at the slow requests of that stage.{unknown}"
+        lacking = unseen(skipped)
+        return f"{lead}: {where}; no cause that is known explains enough of it, so look at the slow requests of that stage.{unknown or lacking}"
     return f"{lead}: {where}, because {main.because}. {_gain(main.finding, percentile)}"
 
 

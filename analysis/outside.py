@@ -7,9 +7,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from analysis.budget import BoolArray, FloatArray
+from analysis.bursts import of_all
 from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case
 from analysis.demand import slope_within
+from analysis.finding import NotEnoughData
 from analysis.whole_calls import whole_calls
 
 # A call this many times over the usual one of its length is a spike, not spread; own default (the 99.9th percentile of a lognormal with sigma 0.5).
@@ -25,6 +27,8 @@ class Outside(NamedTuple):
     start_s: FloatArray
     keys: FloatArray
     first_token: bool
+    counted: bool = True
+    """Whether most of the calls tell the length that was taken out; where they do not, a late one may have had more to read, or thought longer."""
 
 
 def outside(case: Case, *, alone: bool = False) -> Outside | None:
@@ -48,10 +52,17 @@ def outside(case: Case, *, alone: bool = False) -> Outside | None:
     whole = None if seen else whole_calls(then, now)
     if whole is not None:  # slower tokens are no longer wait
         y1 = y1 - (whole.pace_now_ms - whole.pace_before_ms) * np.nan_to_num(x1, nan=usual)
-    keep = known(y1)
+    keep, counted = known(y1), min(float(known(x).mean()) for x in (x0, x1)) > 0.5
     return Outside(
         (y1 - cost * (np.nan_to_num(x1, nan=usual) - usual))[keep], (y0 - cost * (np.nan_to_num(x0, nan=usual) - usual))[known(y0)],
-        now.of("start_s")[keep], now.frame["trace_key"].to_numpy()[keep].astype(np.uint64).view(np.float64), seen)
+        now.of("start_s")[keep], now.frame["trace_key"].to_numpy()[keep].astype(np.uint64).view(np.float64), seen, counted)
+
+
+def uncounted(found: Outside, what: str) -> NotEnoughData:
+    """Say what to record before the far side is blamed for `what` ("7.8 % of the calls are late"): without lengths it may be the caller's own."""
+    own = "a longer prompt, a lost cache or longer thought" if found.first_token else "a longer answer"
+    return NotEnoughData(f"{what}, but whether that is the provider's or {own} cannot be told without token counts: record gen_ai.usage.input_tokens, "
+                         "output_tokens and reasoning.output_tokens (stream_options.include_usage when streaming)")
 
 
 def _time(calls: Calls, seen: bool) -> FloatArray:
@@ -68,12 +79,14 @@ def spikes(found: Outside) -> BoolArray:
     return mask
 
 
-def clustering(start_s: FloatArray, late: BoolArray) -> float:
-    """Return the dispersion of the late calls over half-minutes (variance over mean of their counts, per expected count): 1 where independent."""
+def clustering(start_s: FloatArray, late: BoolArray, kept: float = 1.0) -> float:
+    """Return the dispersion of the late calls over half-minutes (variance over mean of their counts, per expected count): 1 where independent.
+
+    Of a sample of the calls (`kept` of all, 0..1) it is that of all of them, where it is one at all; see `bursts.of_all`."""
     if not late.any() or len(start_s) < MIN_CALLS:
         return 1.0
     slot = ((start_s - start_s.min()) / MINUTE_S).astype(np.int64)
     n, hits = np.bincount(slot), np.bincount(slot, late.astype(np.float64))
     expected = n * float(late.mean())
     some = expected > 0.0
-    return float((((hits - expected) ** 2)[some] / expected[some]).sum() / max(int(some.sum()) - 1, 1))
+    return of_all(float((((hits - expected) ** 2)[some] / expected[some]).sum() / max(int(some.sum()) - 1, 1)), int(some.sum()), kept)

@@ -13,6 +13,7 @@ import numpy as np
 from analysis.budget import FloatArray
 from analysis.calls import Calls, known
 from analysis.demand import slope_within
+from analysis.finding import NotEnoughData, say_ratio
 from analysis.overlap import Flow
 from analysis.speed import MIN_TOKENS, at_equal_load, beyond_load
 from analysis.whole_calls import untimed, whole_calls
@@ -27,6 +28,8 @@ SAME: Final = 1.2
 REST: Final = 0.5
 # Calls made this much more often are more load; own default, as in `under_capacity`.
 MORE: Final = 1.15
+# Part of the calls that must be stored for those in flight to be counted: as for engines.
+SEEN: Final = 0.9
 # And above this ratio over all calls everybody is slower, not some; own default.
 SLOWER: Final = 1.1
 
@@ -42,6 +45,8 @@ class OwnLoad(NamedTuple):
     whole: float = 1.0
     whole_equal: float | None = None
     crowded: float = 0.0
+    untold: bool = False
+    """Whether more calls are made and only some of them are stored: how many are in flight, and so what they do at equal load, is not known then."""
 
     @property
     def paced(self) -> bool:
@@ -63,6 +68,15 @@ def _as_before(of_all: float, equal: float | None) -> bool:
     return equal is not None and equal < max(SAME, of_all**REST)
 
 
+def unknown_load(case: Case, said: str) -> NotEnoughData | None:
+    """Say that what is slower may be one's own doing, where more calls are made of which only some are stored; None where that can be told."""
+    load = case.own_load
+    if load is None or not load.untold:
+        return None
+    return NotEnoughData(f"{said}, and more calls are made than before, of which {say_ratio(case.kept)} are stored: whether the far side is slower at equal "
+                         "load cannot be told, keep every trace for some minutes or trace the engine")
+
+
 def own_load(case: Case) -> OwnLoad | None:
     """Compare the calls without engine times of the period and of the baseline; None without one or without such calls."""
     if case.calls_before is None or case.calls.has_engine.any():
@@ -73,6 +87,8 @@ def own_load(case: Case) -> OwnLoad | None:
     wholes = _wholes(*sides)
     rates = [len(side) / max(float(np.ptp(side.of("start_s"))), 1e-3) if len(side) else 0.0 for side in sides]
     more = rates[1] >= MORE * rates[0]
+    if case.kept < SEEN:
+        return OwnLoad(_ratio(paces), None, _ratio(firsts), None, _ratio(wholes), None, untold=more)
     return OwnLoad(
         _ratio(paces), _equal(paces, more), _ratio(firsts), _equal(firsts, more), _ratio(wholes), _equal(wholes, more), _crowded(case, case.calls_before))
 

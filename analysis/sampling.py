@@ -21,7 +21,7 @@ from analysis.goodput import FloatArray, weights_of
 from analysis.histograms import Increments, load
 from analysis.incident import from_us
 from analysis.latency import worth
-from analysis.window import SCRAPE_GRACE, RequestFrame, Window, filter_of, query
+from analysis.window import SCRAPE_GRACE, RequestFrame, Window, filter_of, query, with_share
 
 Kind = Literal["all", "weighted", "biased", "unknown"]
 
@@ -109,7 +109,7 @@ def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> Sampling:
 
 def assess_window(con: duckdb.DuckDBPyConnection, window: Window, start: datetime | None, end: datetime | None) -> Sampling:
     """Say how the requests of a window were sampled, for answers that read none of their rows; `start` and `end` are what the window covers."""
-    rows = con.sql(query("sampling"), params=filter_of(window)).pl()
+    rows = with_share(con, con.sql(query("sampling"), params=filter_of(window)).pl(), window.start, window.end)
     return assess(con, RequestFrame(window, rows, pl.DataFrame(), 0, start, end))
 
 

@@ -153,6 +153,17 @@ def same_batch_pace(before: Calls, now: Calls) -> float | None:
         known(side.running, side.token_ms) & side.has_engine & (side.of("output_tokens") >= MIN_TOKENS)]])
 
 
+def slower_at_equal_load(case: Case, least: float) -> float | None:
+    """Return the time per token now over before at equal batch sizes, where that is `least` or more, and so is what today's batches and reading would have
+    taken before; None where load may be why tokens are slower."""
+    before, now = (None if side is None else line(side) for side in (case.calls_before, case.calls))
+    if before is None or now is None or case.calls_before is None:
+        return None
+    over = now.token_ms / max(before.base_ms + before.batch_ms * now.running + before.prefill_ms * now.prefill, 1e-9)
+    pace = same_batch_pace(case.calls_before, case.calls) or over
+    return pace if min(pace, over) >= least else None
+
+
 def worst_batch_pace(before: Calls, now: Calls) -> float | None:
     """Return the largest `same_batch_pace` of any one replica and of all together; None where all share too few calls.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,10 @@ from analysis.tail import Tail
 
 # The columns of requests whose figures are told.
 FIGURES: Final = ("input_tokens", "output_tokens", "tpot_ms")
+# Rules whose findings are opportunities: never the cause.
+_WORTH_ANYWAY: Final = frozenset({"no_response_cache", "one_model_for_all", "static_batching", "no_timeout_fallback"})
+# As many reasons as a sentence bears; all stand among the report's reasons.
+MOST_UNSEEN: Final = 3
 _WRITING: Final = ("decode", "generation")
 _READING: Final = ("prefill", "first_token")
 
@@ -29,6 +34,12 @@ def without_before(slow: pl.DataFrame, tail: Tail, stage: str) -> str:
         told, asked = f" ({say_ms(tail.tail_ms.get(stage, 0.0))} now)", f"{stage} took less before"
     return (f"Whether {asked}{told} cannot be known, for nothing older is stored: keep recording until a healthy stretch is, or name one as the baseline, and "
             "compare model, version and settings with those of when it was fast.")
+
+
+def unseen(lacking: Mapping[str, str]) -> str:
+    """Return which causes could not be looked at, with what to record; empty where each was. What is worth doing whatever the cause is left out."""
+    told = [f"{rule}: {why}" for rule, why in lacking.items() if rule not in _WORTH_ANYWAY]
+    return f" It may be one that the data cannot tell: {'; '.join(told[:MOST_UNSEEN])}." if told else ""
 
 
 def _figures(what: list[tuple[str, pl.Series, bool]]) -> str:

@@ -19,7 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from analysis.chosen_ids import LEAST, MOST, share_kept
 from analysis.errors import WindowError
+from collector import samplers
 
 # Work that nobody waits for: kept out of the default verdict so that a nightly job does not hide or cause a breach.
 UNATTENDED_WORKLOADS: Final = ("batch", "eval")
@@ -244,6 +246,7 @@ def load(
     narrow = every == 1 and set(wanted) <= set(_columns(con, times))
     rows = _read(con, window, times if narrow else sql, wanted, of_kinds=expected >= MANY)
     rows = _with_own_limits(con, window, sql, rows)
+    rows = with_share(con, rows, window.start, window.end)
     finished = rows["complete"]
     complete = rows if finished.all() else rows.filter(finished)
 
@@ -259,6 +262,26 @@ def load(
     if points:
         told = read_samples(con, "metric_points", start, end + SCRAPE_GRACE if end else None, window.model, indicators=list(INDICATORS))
     return RequestFrame(window, complete.drop("complete"), told, rows.height - complete.height, start, end, without, read_more, every)
+
+
+def with_share(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame, start: datetime | None, end: datetime | None) -> pl.DataFrame:
+    """Return requests with `sampling` and `sample_weight` as a sampler by id implies them (`analysis.chosen_ids`), where no sampler left a mark of its own."""
+    if rows.is_empty() or not {"sampling", "sample_weight"} <= set(rows.columns) or rows["sampling"].null_count() < rows.height:
+        return rows
+    share = share_kept(_some_ids(con, start, end))
+    if share is None:
+        return rows
+    return rows.with_columns(sampling=pl.lit(samplers.threshold(share)), sample_weight=pl.lit(1.0 / share))
+
+
+def _some_ids(con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None) -> list[str]:
+    """Ids of the requests of a stretch of time; where these are too few to tell how they were chosen, of whatever is stored before its end."""
+    found: list[str] = []
+    for since in (start, None):
+        found = [row[0] for row in con.execute(query("window_trace_ids"), {"start": since, "end": end, "most": MOST}).fetchall()]
+        if len(found) >= LEAST:
+            break
+    return found
 
 
 def read_samples(con: duckdb.DuckDBPyConnection, name: str, start: datetime | None, end: datetime | None, model: str | None, **more: object) -> pl.DataFrame:

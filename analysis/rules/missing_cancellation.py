@@ -121,6 +121,7 @@ def wasted(calls: Calls) -> Waste | None:
         beyond = np.where(alone, np.maximum(after, 0.0), beyond)
     late = beyond > BEYOND_MS
     part = np.where(late, np.minimum(1.0, beyond / np.maximum(np.nan_to_num(engine, nan=1.0), 1.0)), 0.0)
+    out = out if out.any() else np.nan_to_num(calls.of("decode_ms"))  # uncounted tokens are as many as the time that they took
     total = float(out[known(engine)].sum())
     left = float(gave_up.height) / max(calls.frame["trace_key"].n_unique(), 1)
     return Waste(float((out * part).sum()) / total if total > 0.0 else 0.0, float(late.mean()), left)

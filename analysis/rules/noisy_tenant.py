@@ -37,8 +37,10 @@ from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import MIN_GROWTH as MIN_WORK
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
 from analysis.goodput import wilson
+from analysis.own_load import SAME
 from analysis.prefill import spread
 from analysis.rules.prompt_bloat import MIN_GROWTH
+from analysis.speed import slower_at_equal_load
 from analysis.tenants import Noisy, noisiest
 
 RULE: Final = "noisy_tenant"
@@ -65,8 +67,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     grown = case.demand
     # What one tenant adds counts by itself where the whole has at least not shrunk: how much the others ask for varies by chance.
-    more = grown is not None and (grown.growth >= MIN_WORK or (grown.growth > 1.0 and found.added >= MIN_WORK - 1.0))
-    if grown is None or not more or found.part < MIN_PART or found.share_now < max(MIN_SHARE, MIN_RISE * found.share_before):
+    enough_added = found.added >= MIN_WORK - 1.0
+    more = enough_added if grown is None else grown.growth >= MIN_WORK or (grown.growth > 1.0 and enough_added)
+    if not more or found.part < MIN_PART or found.share_now < max(MIN_SHARE, MIN_RISE * found.share_before):
         return RuledOut(what=RULE, figure=f"{printable(found.name)} brought most of the added work, {say_ratio(found.part)} of it")
     if not found.clear:
         return RuledOut(what=RULE, figure=f"{printable(found.name)} has {say_ratio(found.share_now)} of the work, {say_ratio(found.share_before)} before: "
@@ -75,9 +78,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     others = float((slow.fill_null("") != found.name).to_numpy().mean())
     if others < (FEWEST_OTHERS if harmed(case, found.name) else MIN_OTHERS):
         return RuledOut(what=RULE, figure=f"{say_ratio(1.0 - others)} of the slow requests are {printable(found.name)}'s own")
-    growth = grown.arrivals + grown.repeats + grown.input + grown.cache + grown.output
+    growth = 1.0 if grown is None else grown.arrivals + grown.repeats + grown.input + grown.cache + grown.output
     claims = {name: ms * found.part * growth for name, ms in (spread(case, 1.0) | _unsplit(case)).items()}
     claims["prefill"] = case.excess_ms("prefill") * found.part
+    pace = slower_at_equal_load(case, SAME)
+    if pace is not None:
+        return RuledOut(what=RULE, figure=f"tokens take {pace:.2f} times as long at equal batch sizes, with no more to read meanwhile")
     if not enough(case, claims):
         return None
     return too_few_breaches(case) or _diagnosis(case, found, others, claims)

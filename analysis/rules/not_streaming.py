@@ -27,11 +27,11 @@ Source
     (client TTFT - engine TTFT) / E2E above 0.5: published signature; a quarter of the writing time: own default.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from analysis.budget import BoolArray
+from analysis.budget import BoolArray, FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
@@ -42,24 +42,32 @@ MIN_HELD: Final = 0.5
 LAST_PART: Final = 0.9
 # Of the time that the tokens after the first take to write; a longer rest was streamed. Own default.
 MOST_REST: Final = 0.25
-# Answers with fewer tokens begin and end together; own default.
+# Answers with fewer tokens begin and end together; where nobody counted them, those that take less to write; own defaults.
 LONG: Final = 20
+LONG_MS: Final = 250.0
 MIN_RISE: Final = 0.02
 STAGES: Final = ("decode", "network", "gateway", "other", "first_token", "generation")
+
+
+class Pace(NamedTuple):
+    """Usual time of a token, and between the first one and the end of an answer, in ms."""
+
+    token_ms: float
+    rest_ms: float
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the held stream with its gain, None when first tokens come as they are written or were as late before."""
     if case.metric != "ttft":
         return None
-    token_ms = usual_token_ms(case)
-    now, slow = _held(case.calls, token_ms), _held(case.slow_calls, token_ms)
+    pace = Pace(usual_token_ms(case), _usual_rest_ms(case))
+    now, slow = _held(case.calls, pace), _held(case.slow_calls, pace)
     if not len(slow) or not len(now):
         return None
-    usual = _held(case.calls_before, token_ms) if case.calls_before is not None else None
-    before = _share(case.calls_before, usual) if case.calls_before is not None and usual is not None else 0.0
+    usual = _held(case.calls_before, pace) if case.calls_before is not None else None
+    before = _share(case.calls_before, usual, pace) if case.calls_before is not None and usual is not None else 0.0
     then = f", {say_ratio(before)} of all before" if usual is not None else ""
-    share, of_all = _share(case.slow_calls, slow), _share(case.calls, now)
+    share, of_all = _share(case.slow_calls, slow, pace), _share(case.calls, now, pace)
     if share < MIN_HELD or of_all - before < MIN_RISE:
         return RuledOut(what=RULE, figure=f"{say_ratio(share)} of the slow calls have their first token near the end{then}")
     claims = {stage: share * case.excess_ms(stage) for stage in STAGES}
@@ -92,15 +100,30 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         weight=0.97, among=np.flatnonzero(case.breaching & hit))
 
 
-def _share(calls: Calls, held: BoolArray) -> float:
+def _share(calls: Calls, held: BoolArray, pace: Pace) -> float:
     """Return the share of held ones (shape of `calls`, or empty) among the calls that could be: with a long answer and a first token."""
-    could = _long(calls) & known(calls.of("ttft_client_ms"))
+    could = _long(calls, pace) & known(calls.of("ttft_client_ms"))
     return float(held[could].mean()) if len(held) and could.any() else 0.0
 
 
-def _long(calls: Calls) -> BoolArray:
-    mask: BoolArray = np.nan_to_num(calls.of("output_tokens")) >= LONG
+def _long(calls: Calls, pace: Pace) -> BoolArray:
+    tokens = calls.of("output_tokens")
+    mask: BoolArray = np.where(np.isnan(tokens), _writing_ms(calls, pace) >= LONG_MS, np.nan_to_num(tokens) >= LONG)
     return mask
+
+
+def _writing_ms(calls: Calls, pace: Pace) -> FloatArray:
+    """What the tokens after the first take to write: as the engine says, else at the usual pace; where they were not counted, what answers took before."""
+    tokens, decode = calls.of("output_tokens"), calls.of("decode_ms")
+    return np.where(~np.isnan(decode), decode, np.where(np.isnan(tokens), pace.rest_ms, pace.token_ms * np.nan_to_num(tokens)))
+
+
+def _usual_rest_ms(case: Case) -> float:
+    """Return the median time between the first token and the end of the calls before; 0 without them: today's may be held back."""
+    if case.calls_before is None:
+        return 0.0
+    rest = case.calls_before.of("e2e_ms") - case.calls_before.of("ttft_client_ms")
+    return float(np.nanmedian(rest)) if known(rest).any() else 0.0
 
 
 def usual_token_ms(case: Case) -> float:
@@ -109,7 +132,7 @@ def usual_token_ms(case: Case) -> float:
     return next((float(np.nanmedian(side)) for side in sides if known(side).any()), 0.0)
 
 
-def _held(calls: Calls, token_ms: float) -> BoolArray:
+def _held(calls: Calls, pace: Pace) -> BoolArray:
     """Which calls with a long answer show their first token in the last tenth (or far behind the engine's) and the rest at once; as long as the calls."""
     first, whole, engine = calls.of("ttft_client_ms"), calls.of("e2e_ms"), calls.of("ttft_engine_ms")
     tokens = np.nan_to_num(calls.of("output_tokens"))
@@ -117,8 +140,7 @@ def _held(calls: Calls, token_ms: float) -> BoolArray:
     thought = np.nan_to_num(calls.of("reasoning_tokens")) / np.maximum(tokens, 1.0)
     wrote = np.nan_to_num(engine) + thought * np.maximum(whole - np.nan_to_num(engine), 0.0)
     late = np.where(known(engine), np.nan_to_num(first - wrote) > MIN_HELD * whole, (first > LAST_PART * whole) & (thought == 0.0))
-    decode = calls.of("decode_ms")
-    writing = np.where(np.isnan(decode), token_ms * tokens, decode) * (1.0 - thought)
+    writing = _writing_ms(calls, pace) * (1.0 - thought)
     at_once = (whole - first < MOST_REST * writing) | (writing <= 0.0)
-    held: BoolArray = _long(calls) & known(first) & late & at_once
+    held: BoolArray = _long(calls, pace) & known(first) & late & at_once
     return held if len(calls) >= MIN_CALLS or held.any() else np.zeros(0, dtype=np.bool_)

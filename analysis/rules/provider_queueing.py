@@ -20,7 +20,7 @@ Fix
 False alarms
     Own back-off and semaphores wait before the call, not in it (`client_throttled`). Rare single spikes are another thing
     (`provider_spikes`). From outside, queueing cannot be told from slow reading; a cache that was lost shows in cached
-    tokens.
+    tokens. Without token counts longer prompts look the same: then only refused calls (429) name the provider.
 
 Source
     Minute effect after adjusting for input: published advice on provider queueing, no published threshold; a median 1.3
@@ -32,17 +32,20 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.calls import known
+from analysis.calls import Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.outside import clustering, outside, spikes
+from analysis.outside import clustering, outside, spikes, uncounted
+from analysis.own_load import unknown_load
 from analysis.rules.token_rate_sag import MOST_EACH, slower_tokens
 
 RULE: Final = "provider_queueing"
 STAGES: Final = ("first_token", "generation")
 MIN_RATIO: Final = 1.3
 MIN_CLUSTER: Final = 3.0
+# More of the calls refused (429) than before from which the far side says itself that it is full, whatever the calls ask of it; own default.
+MIN_REFUSED: Final = 0.01
 # Rank correlation of first tokens with the caller's own calls in flight from which they follow these; own default.
 FOLLOWS: Final = 0.5
 # Late: over the P95 of before.
@@ -61,13 +64,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return NotEnoughData("a rise of the provider's first token can only be told against a baseline: widen the window to before the onset")
     now, before = float(np.median(found.now_ms)), float(np.median(found.before_ms))
     late = found.now_ms > float(np.percentile(found.before_ms, LATE))
-    gathered = clustering(found.start_s, late)
+    gathered = clustering(found.start_s, late, case.kept)
     ratio = now / max(before, 1.0)
     what = "first tokens at equal prompts" if found.first_token else "whole calls of equal length"
     if ratio < MIN_RATIO and gathered < MIN_CLUSTER:
         return RuledOut(what=RULE, figure=f"{what} take {ratio:.2f} times as long, late ones gather by {gathered:.1f}")
     spiky = spikes(found)
-    if ratio < MIN_RATIO and spiky.any() and clustering(found.start_s, spiky) < MIN_CLUSTER and spiky[late].mean() > 0.5:
+    if ratio < MIN_RATIO and spiky.any() and clustering(found.start_s, spiky, case.kept) < MIN_CLUSTER and spiky[late].mean() > 0.5:
         return None
     # What longer prompts or a lost cache added to the first token is not the provider's: lengths are taken out of both sides.
     slow = np.isin(found.keys.view(np.uint64), case.slow["trace_key"].to_numpy().astype(np.uint64))
@@ -75,13 +78,13 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     claims = {stage: min(case.excess_ms(stage), max(more, now - before) if found.first_token else case.excess_ms(stage) - slower_tokens(case))}
     if not enough(case, claims):
         return None
-    few = too_few_breaches(case)
+    few = too_few_breaches(case) or unknown_load(case, f"{what} take {ratio:.2f} times as long")
     if few is not None:
         return few
     limit = case.tail.reference_ms.get(stage, 0.0)
-    refused = float(np.nanmean(case.calls.frame["http_status"].fill_null(0).to_numpy() == 429)) if len(case.calls) else 0.0
-    kinds = case.calls.frame["error_type"].fill_null("").str.contains("(?i)rate.?limit|429").to_numpy()
-    refused = max(refused, float(kinds.mean()) if len(kinds) else 0.0)
+    refused, refused_before = _refused(case.calls), _refused(case.calls_before)
+    if not found.counted and refused - refused_before < MIN_REFUSED:
+        return uncounted(found, f"{what} take {ratio:.2f} times as long (lengths not known), late ones gather by {gathered:.1f}")
     grown, load = case.demand, case.own_load
     pace = case.mine.median("tpot_ms"), case.calls_before.median("tpot_ms") if case.calls_before is not None else None
     fix = bound_fix(
@@ -108,12 +111,23 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         why_no_service="the wait is the provider's")
 
 
+def _refused(calls: Calls | None) -> float:
+    """Return the share of calls that were refused for their rate."""
+    if calls is None or not len(calls):
+        return 0.0
+    status = calls.frame["http_status"].fill_null(0).to_numpy() == 429
+    kinds = calls.frame["error_type"].fill_null("").str.contains("(?i)rate.?limit|429").to_numpy()
+    return max(float(status.mean()), float(kinds.mean()))
+
+
 def _by_exclusion(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Without a baseline: first tokens that are late at equal prompts, not now and then alone, whatever the caller has out at that moment."""
     found = outside(case, alone=True)
     lacking = NotEnoughData("a rise of the provider's first token can only be told against a baseline: widen the window to before the onset")
     if found is None or not found.first_token or case.tail.share("first_token") < 0.25:
         return lacking
+    if not found.counted:
+        return uncounted(found, "first tokens of slow requests are late")
     usual, spiky = float(np.median(found.now_ms)), spikes(found)
     chosen = ~case.calls.has_engine & known(case.calls.of("ttft_ms")) & case.calls.writers
     follows = pl.DataFrame({"load": case.calls.in_flight[chosen], "first": case.calls.of("ttft_ms")[chosen]}).select(

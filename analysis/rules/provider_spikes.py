@@ -22,13 +22,16 @@ False alarms
     Spikes that come together are a queue (`provider_queueing`), and long answers are long because they are long: the length
     is taken out first. Calls that wait and are then written slowly, too, met a slow host or a busy one: a second call would
     meet the same (`token_rate_sag`, `huge_context`). Late calls right behind long prompts of the caller's own wait for those.
+    Calls that are late for some tenants and not for others are not so at random: hosts or quotas of their own, or other prompts.
+    Without token counts a late call may as well have had more to read or thought longer: then nothing is named.
 
 Source
     Mixture with a gap, independent in time: own defaults. Hedging near P95 duplicates 5 % and cuts the P99 of a lognormal by
     12 to 45 % for sigma 0.6 to 1.2: computed.
 """
 
-from typing import Final
+import math
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -37,8 +40,8 @@ from analysis.budget import BoolArray
 from analysis.calls import known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import MIN_BREACHING, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.outside import SPIKE, Outside, clustering, outside, spikes
+from analysis.finding import MIN_BREACHING, Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+from analysis.outside import SPIKE, Outside, clustering, outside, spikes, uncounted
 from analysis.stalls import Odds, odds_ratio
 
 RULE: Final = "provider_spikes"
@@ -51,6 +54,13 @@ MOST_MEDIAN: Final = 1.3
 MOST_PACE: Final = 1.3
 
 
+# Tenants differ where the calls of one are late so many times as often as all, or as rarely, and chi-square is so many of its standard deviations over its
+# mean, among those of whose calls as many would be late by chance; own defaults.
+PREFERRED: Final = 2.0
+CLEAR: Final = 4.0
+LEAST_EXPECTED: Final = 5.0
+
+
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the spikes, None when there are none, too many, or they come together."""
     stage = case.worst(*STAGES)
@@ -60,16 +70,22 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if found is None:
         return None
     late = spikes(found)
-    share, gathered = float(late.mean()), clustering(found.start_s, late)
+    share, gathered = float(late.mean()), clustering(found.start_s, late, case.kept)
     ratio = float(np.median(found.now_ms) / max(float(np.median(found.before_ms)), 1.0))
     if not RARE[0] <= share <= RARE[1] or gathered > MOST_GATHERED or ratio > MOST_MEDIAN:
         return RuledOut(what=RULE, figure=f"{say_ratio(share)} of the calls take five times as long, gathered by {gathered:.1f}")
+    if not found.counted:
+        return uncounted(found, f"{say_ratio(share)} of the calls take five times as long as usual, here and there")
     pace = _pace(case, found, late)
     if pace is not None and pace > MOST_PACE:
         return RuledOut(what=RULE, figure=f"the tokens of the late calls take {pace:.1f} times as long, too")
     odds = _follow(case, found, late)
     if odds is not None and odds.clear:
         return RuledOut(what=RULE, figure=f"late calls begin behind long prompts of the caller's own (odds ratio {odds.ratio:.1f}, from {odds.low:.1f} on)")
+    whose = _whose(case, found, late)
+    if whose is not None:
+        return RuledOut(what=RULE, figure=f"{say_ratio(whose.most_late)} of {printable(whose.most)}'s calls are late and {say_ratio(whose.least_late)} of "
+                        f"{printable(whose.least)}'s: that is not at random")
     keys = set(found.keys[late].view(np.uint64).tolist())
     hit = np.fromiter((key in keys for key in case.rows["trace_key"].to_list()), dtype=np.bool_, count=case.rows.height)
     part = float(hit[case.tail.tail_index].mean())
@@ -114,6 +130,32 @@ def _follow(case: Case, found: Outside, late: BoolArray) -> Odds | None:
     theirs = case.calls.frame["trace_key"].is_in(keys.implode()).to_numpy() & ~case.calls.has_engine
     much = asked > np.quantile(asked, 1.0 - late.mean())
     return odds_ratio(theirs[much].astype(np.float64), theirs[~much].astype(np.float64))
+
+
+class Whose(NamedTuple):
+    """The tenants whose calls are late most and least often, and these shares (0..1)."""
+
+    most: str
+    most_late: float
+    least: str
+    least_late: float
+
+
+def _whose(case: Case, found: Outside, late: BoolArray) -> Whose | None:
+    """Return whom late calls strike and whom they spare, None where they strike all tenants alike within chance, or nobody says who asks."""
+    mine = dict(zip(case.rows["trace_key"].to_list(), case.rows["tenant"].to_list(), strict=True))
+    told = pl.DataFrame({"tenant": [mine.get(key) for key in found.keys.view(np.uint64).tolist()], "late": late}, schema_overrides={"tenant": pl.String})
+    usual = float(late.mean())
+    sides = told.drop_nulls("tenant").group_by("tenant").agg(pl.len().alias("n"), pl.col("late").mean().alias("share")).filter(
+        pl.col("n") * usual >= LEAST_EXPECTED).sort("share", "tenant")
+    free = sides.height - 1
+    if free < 1:
+        return None
+    n, shares = sides["n"].to_numpy().astype(np.float64), sides["share"].to_numpy()
+    squares = float((n * (shares - usual) ** 2).sum()) / (usual * (1.0 - usual))
+    if squares < free + CLEAR * math.sqrt(2.0 * free) or (shares[-1] < PREFERRED * usual and shares[0] * PREFERRED > usual):
+        return None
+    return Whose(str(sides["tenant"][-1]), float(shares[-1]), str(sides["tenant"][0]), float(shares[0]))
 
 
 def _pace(case: Case, found: Outside, late: BoolArray) -> float | None:

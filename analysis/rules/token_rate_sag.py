@@ -35,6 +35,7 @@ from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
+from analysis.own_load import unknown_load
 from analysis.speed import decode_parts
 from analysis.stalls import stall_odds
 from analysis.whole_calls import untimed, whole_calls
@@ -75,7 +76,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return RuledOut(what=RULE, figure=f"tokens come slowly where other prompts of yours are sent meanwhile (odds ratio {odds.ratio:.1f})")
     load = case.own_load
     filled = load is not None and load.paced and not some  # as fast as ever with as many calls in flight
-    few = too_few_breaches(case)
+    few = too_few_breaches(case) or unknown_load(case, f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones")
     if few is not None:
         return few
     pace = np.nan_to_num(case.rows["tpot_ms"].fill_null(np.nan).to_numpy())
@@ -111,7 +112,7 @@ def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     saved = np.minimum(case.spent("generation"), (found.pace_now_ms - found.pace_before_ms) * tokens)
     grown, load = case.demand, case.own_load
     each = grown.growth / max(grown.calls_ratio, 1e-9) if grown is not None else 1.0
-    return too_few_breaches(case) or named(
+    return too_few_breaches(case) or unknown_load(case, said) or named(
         case, RULE, "generation", claims, _action(case, found.pace_before_ms, saved), headline=said,
         because=f"the provider needs {say_ms(found.pace_now_ms)} for a token, {say_ms(found.pace_before_ms)} {case.when}",
         evidence={**found._asdict(), "ratio": found.ratio, "ratio_at_equal_load": load.whole_equal if load is not None else None},

@@ -46,7 +46,7 @@ from analysis.cause import Action, bound_fix, enough, named, open_fix
 from analysis.demand import MIN_GROWTH, Demand
 from analysis.finding import MIN_BREACHING, MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
 from analysis.latency import FloatArray
-from analysis.own_load import SAME, SLOWER
+from analysis.own_load import SAME, SLOWER, unknown_load
 from analysis.prefill import spread
 from analysis.speed import MIN_TOKENS, Slowdown, decode_parts, same_batch_pace, slowdown
 from analysis.tenants import one_tenant
@@ -150,6 +150,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return RuledOut(what=RULE, figure=f"waits stand at {say_ms(lonely[0])} on one engine and {say_ms(lonely[1])} on another")
     if found is not None:
         return _by_demand(case, load, found, usual_ms)
+    other = _uncounted(case)
+    if other is not None:
+        return other
     gauges, slowdown = read_gauges(case.points, case.rows), _slowdown(case)
     became_slower = slowdown is not None and slowdown > MAX_SLOWDOWN
     # Bursts fill an engine as well: they have a rule of their own.
@@ -159,6 +162,20 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not enough(case, {STAGE: waiting}):
         return None
     return _diagnosis(case, load, gauges, {STAGE: waiting}, {"slowdown": slowdown, "service_ms": usual_ms})
+
+
+def _uncounted(case: Case) -> NotEnoughData | RuledOut | None:
+    """Where no call tells its tokens: say why a wait that was not there before is not put down to how many requests come; None where it is, or may be."""
+    before, now = case.calls_before, case.calls
+    if before is None or not len(before) or any(known(side.of("output_tokens")).any() for side in (before, now)):
+        return None
+    rates = [side.frame["trace_key"].n_unique() / max(float(np.ptp(side.of("start_s"))), 1e-3) for side in (before, now)]
+    said = f"requests come {rates[1] / rates[0]:.2f} times as often as before"
+    if rates[1] < MIN_ARRIVALS * rates[0]:
+        return NotEnoughData(f"{said} and wait longer: whether each asks for more or the engine is slower cannot be told without token counts, record "
+                             "gen_ai.usage.input_tokens and output_tokens")
+    tenant = one_tenant(case)
+    return RuledOut(what=RULE, figure=f"{say_ratio(tenant)} of the added calls are one tenant's") if tenant is not None and tenant > MOST_BY_ONE else None
 
 
 def _by_demand(case: Case, load: Load, found: Demand, usual_ms: float) -> Diagnosis | RuledOut | None:
@@ -237,6 +254,8 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
              "decode": _shared(case) * parts["speed"] if parts is not None and load.paced and load.pace >= SLOWER else 0.0}
     claims = {stage: found.arrivals * ms for stage, ms in added.items()}
     said = f"requests come {found.arrivals_ratio:.2f} times as often as before"
+    if load.untold:
+        return unknown_load(case, said)
     if not enough(case, claims) or max(load.first_equal or 0.0, load.pace_equal or 0.0, load.whole_equal or 0.0) >= MUCH_SLOWER:
         return RuledOut(what=RULE, figure=f"{said}, and what is slower is so at equal load as well, or not for the others of the same time")
     equal = " and ".join(f"{what} {ratio:.2f} times" for what, ratio in (

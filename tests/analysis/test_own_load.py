@@ -54,6 +54,15 @@ def test_a_far_side_that_is_slower_at_equal_load_is_not_filled_by_its_caller() -
     assert of(found, "under_capacity") is None
 
 
+def test_of_a_sample_nobody_knows_who_was_in_flight() -> None:
+    """With more calls it may be the caller's own load, without it is the far side's pace."""
+    more = run(groups(more=True), slo=E2E, coverage=0.1)
+    assert more.verdict.cause is None
+    assert {"under_capacity", "token_rate_sag"} <= set(more.skipped)
+    assert "keep every trace" in more.verdict.sentence
+    assert causes(run(groups(more=False, token_ms=8.0), slo=E2E, coverage=0.1)) == ["token_rate_sag"]
+
+
 def test_a_far_side_whose_first_tokens_are_far_later_at_equal_load_is_not_as_fast_as_ever() -> None:
     assert causes(run(groups(more=True, first_ms=75.0, apart_s=1e-3), slo=E2E)) == ["under_capacity"]
     assert "under_capacity" not in causes(run(groups(more=True, first_ms=250.0, apart_s=1e-3), slo=E2E))

@@ -18,6 +18,7 @@ import msgspec
 
 from analysis import ask
 from analysis.intake import import_files
+from analysis.latency import min_n
 from analysis.report import Report, from_json
 from analysis.slo import parse_slo
 from analysis.whatif import fixes as whatifs
@@ -28,6 +29,7 @@ from collector import store as stores
 from collector.config import Settings, load
 from sample_traces.simulate import Job, make, write
 from tests.benchmarks import fault_baselines
+from tests.benchmarks.fault_ablations import ablate, lasting
 from tests.benchmarks.fault_fixes import BestFix, best_fix
 
 OPPORTUNITIES: Final = ("no_response_cache", "one_model_for_all", "static_batching", "no_timeout_fallback")
@@ -81,6 +83,10 @@ class Result(msgspec.Struct):
     best_fix: BestFix | None = None
     alone: list[float] = []
     path: bool | None = None
+    ablation: str | None = None
+    requests: int = 0
+    needed: int = 0
+    """Fewest requests of which the judged percentile can be told."""
 
     @property
     def healthy(self) -> bool:
@@ -97,15 +103,24 @@ class Result(msgspec.Struct):
         """Whether a fault was told of: over budget, or worse than before within it."""
         return self.status == "over_budget" or self.cause is not None
 
+    @property
+    def refused(self) -> bool:
+        """Whether so little was recorded that the right answer is that it is too little, and that was said."""
+        return self.requests < self.needed and self.status in ("not_enough_data", "within_budget") and not self.named
+
     def stage_right(self, first: int) -> bool:
         """Whether a right stage is among the first so many named."""
+        if self.refused:
+            return True
         named = list(dict.fromkeys([*([self.stage] if self.stage else []), *self.ranked_stages])) if self.answered else []
         return bool(set(named[:first]) & set(self.stages))
 
     def cause_right(self, first: int) -> bool:
-        """Whether a right cause is among the first so many named; "none" among the right ones means that naming nothing is right, too."""
+        """Whether a right cause is among the first so many named; "none" among the right ones means that naming nothing is right, too.
+
+        So is "not enough data" of fewer requests than the judged percentile needs."""
         if not self.answered:
-            return False
+            return self.refused
         named = list(dict.fromkeys([*([self.cause] if self.cause else []), *self.named]))[:first]
         right = {*self.causes, *self.accepted}
         return bool(set(named) & right) or ("none" in right and not named)
@@ -125,22 +140,24 @@ class Result(msgspec.Struct):
 @dataclass(frozen=True)
 class Options:
     """How a case is asked: with what-ifs, with the search for the earliest verdict, with every fix tried in the true world; `keep` is where the
-    recordings stay for the next run."""
+    recordings stay for the next run, `ablation` what they are to lack (`fault_ablations`)."""
 
     whatif: bool = True
     delay: bool = False
     best_fix: bool = False
     keep: Path | None = None
+    ablation: str | None = None
 
 
 def run(job: Job, options: Options) -> Result:
     """One case from nothing to its score; what it stores is gone afterwards unless a folder to keep it is given."""
     clock = _Clock()
+    job = lasting(job, options.ablation)
     with _place(job, options) as place:
-        db = place / "case.db"
+        db = place / (f"{options.ablation}.db" if options.ablation else "case.db")
         settings = load(flags={"collector.db": str(db)})
-        truth = _recorded(job, options, place, settings, clock)
-        asked, parameters = _question(job, truth)
+        truth = _recorded(job, options, place, settings, db, clock)
+        asked, parameters = _question(job, truth, options.ablation)
         report = _report(parameters, settings, db)
         clock.lap("report")
         baselines = fault_baselines.answers(db, report, truth["slo"])
@@ -160,7 +177,8 @@ def run(job: Job, options: Options) -> Result:
         findings=[(f.rule, f.severity, f.confidence) for f in report.findings], sentence=verdict.sentence,
         reasons={k: v for k, v in report.reasons.items() if k.startswith("findings")},
         onset_error_s=(verdict.onset - onset).total_seconds() if verdict.onset and onset else None, delay_s=delay, baselines=baselines, whatifs=predicted,
-        seconds=clock.laps, asked=asked, best_fix=best, alone=truth.get("alone", []), path=path)
+        seconds=clock.laps, asked=asked, best_fix=best, alone=truth.get("alone", []), path=path, ablation=options.ablation,
+        requests=report.window.requests, needed=min_n(parse_slo(truth["slo"]).percentile))
 
 
 @contextlib.contextmanager
@@ -175,17 +193,19 @@ def _place(job: Job, options: Options) -> Iterator[Path]:
     yield place
 
 
-def _recorded(job: Job, options: Options, place: Path, settings: Settings, clock: _Clock) -> dict[str, Any]:
-    """The truth of a case whose store stands in `place`: made now, or kept by an earlier run."""
-    kept = place / "truth.json"
-    if not kept.exists():
-        traces = place / "otlp"
-        made = make(replace(job, fixes=job.fixes and options.whatif))
-        write(made, traces)
+def _recorded(job: Job, options: Options, place: Path, settings: Settings, db: Path, clock: _Clock) -> dict[str, Any]:
+    """The truth of a case whose store stands at `db`: made now, or kept by an earlier run, of which an ablation takes the export requests."""
+    kept, traces = place / "truth.json", place / "otlp"
+    if not kept.exists() or (options.ablation and not db.exists() and not traces.exists()):
+        write(make(replace(job, fixes=job.fixes and options.whatif)), traces)
+        shutil.copy(traces / "truth.json", kept)
         clock.lap("simulate")
-        import_files([*sorted(traces.glob("*.pb"))], settings, url=None, progress=_silent)
-        (traces / "truth.json").rename(kept)
-        shutil.rmtree(traces)
+    if not db.exists():
+        source = traces if options.ablation is None else place / options.ablation
+        if options.ablation is not None:
+            ablate(options.ablation, traces, source)
+        import_files([*sorted(source.glob("*.pb"))], settings, url=None, progress=_silent)
+        shutil.rmtree(source)
         clock.lap("import")
     truth: dict[str, Any] = json.loads(kept.read_bytes())
     return truth
@@ -205,10 +225,10 @@ def _silent(_done: int, _all: int) -> None:
     """Progress that nobody looks at."""
 
 
-def _question(job: Job, truth: dict[str, Any]) -> tuple[str, dict[str, str | None]]:
-    """Half of the outsiders ask about all there is, the other half about the last five minutes, as after an alert."""
+def _question(job: Job, truth: dict[str, Any], ablation: str | None) -> tuple[str, dict[str, str | None]]:
+    """Half of the outsiders ask about all there is, the other half about the last five minutes, as after an alert. Of a few requests all are asked about."""
     parameters: dict[str, str | None] = {"slo": truth["slo"]}
-    if job.seed % 2 == 0:
+    if job.seed % 2 == 0 or ablation == "few":
         return "whole", parameters
     middle = datetime.fromisoformat(truth["end"]) - timedelta(seconds=0.55 * job.duration_s)
     return "last", parameters | {"from": middle.isoformat(), "to": truth["end"]}

@@ -24,7 +24,7 @@ def line(r: Result) -> str:
     """One case in one line."""
     mark = ("ok  " if not r.alarm else "CRY ") if r.healthy else ("ok  " if r.cause_right(1) and r.stage_right(1) else "MISS")
     took = " ".join(f"{name} {seconds:g}" for name, seconds in r.seconds.items() if seconds >= 0.1)
-    where = "client" if r.client_only else "full"
+    where = ("client" if r.client_only else "full") + (f" {r.ablation}" if r.ablation else "")
     return f"{mark} {r.scenario:<20} {r.severity or '-':<7} {r.seed} {where:<6} breach {r.breach or 0.0:5.1%}  {r.status} {r.stage} {r.cause}  [{took}]"
 
 
@@ -149,7 +149,8 @@ def confusions(results: Iterable[Result]) -> str:
         wrong = r.alarm if r.healthy else not (r.cause_right(1) and r.stage_right(1) and (r.client_only or r.set_right))
         if not wrong:
             continue
-        out += [f"{r.scenario} {r.severity or '(healthy)'} seed {r.seed} {'client-only' if r.client_only else 'full'}; asked: {r.asked}; "
+        seen = ("client-only" if r.client_only else "full") + (f" {r.ablation}" if r.ablation else "")
+        out += [f"{r.scenario} {r.severity or '(healthy)'} seed {r.seed} {seen}; asked: {r.asked}; "
                 f"over the limit after onset: {r.breach or 0.0:.1%}; confounders: {', '.join(r.confounders) or 'none'}",
                 f"  expected: causes {r.causes or 'nothing'} stages {r.stages}" + (f" (may follow: {r.chain})" if r.chain else ""),
                 f"  got:      {r.status}, stage {r.stage}, cause {r.cause}; findings " + (", ".join(f"{f} {s} {c:g}" for f, s, c in r.findings) or "none")

@@ -28,6 +28,7 @@ from sample_traces.simulator.faults import SCENARIOS
 from sample_traces.simulator.pairs import find
 from sample_traces.simulator.scenarios import HEALTHY, SEVERITIES
 from tests.benchmarks import fault_tables
+from tests.benchmarks.fault_ablations import ABLATIONS
 from tests.benchmarks.fault_case import Options, Result, run
 
 # No threshold is looked at on a held-out seed; calibration of severities uses others again (9001, 9002).
@@ -46,9 +47,9 @@ def jobs(names: Sequence[str], severities: Sequence[str], seeds: Sequence[int], 
     return out
 
 
-def key(job: Job) -> tuple[str, str | None, int, bool]:
+def key(job: Job, ablation: str | None) -> tuple[str, str | None, int, bool, str | None]:
     """What tells one case from another."""
-    return (job.scenario, job.severity if find(job.scenario) else None, job.seed, job.client_only)
+    return (job.scenario, job.severity if find(job.scenario) else None, job.seed, job.client_only, ablation)
 
 
 def _one(job: Job, options: Options) -> tuple[Job, Result | str]:
@@ -76,14 +77,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     variants = {"full": [False], "client": [True], "both": [False, True]}[given.variant or ("full" if given.quick else "both")]
     wanted = jobs(names, severities, seeds, variants, given.duration or (QUICK_S if given.quick else DURATION_S))
     known = list(_read(given.results)) if given.results else []
-    have = {(r.scenario, r.severity, r.seed, r.client_only) for r in known}
-    done = [r for r in known if (r.scenario, r.severity, r.seed, r.client_only) in {key(job) for job in wanted}]
+    have = {(r.scenario, r.severity, r.seed, r.client_only, r.ablation): r for r in known}
+    keys = {key(job, given.ablate): job for job in wanted}
+    done = [r for one, r in have.items() if one in keys]
     broken: list[str] = []
-    todo = [job for job in wanted if key(job) not in have]
+    todo = [job for one, job in keys.items() if one not in have]
     whatif = given.whatif or not (given.quick or given.no_whatif)
-    for job, result in results(todo, Options(whatif=whatif, delay=given.delay, best_fix=given.best_fix, keep=given.keep), given.processes):
+    options = Options(whatif=whatif, delay=given.delay, best_fix=given.best_fix, keep=given.keep, ablation=given.ablate)
+    for job, result in results(todo, options, given.processes):
         if isinstance(result, str):
-            broken.append(f"{key(job)} broke: {result}")
+            broken.append(f"{key(job, given.ablate)} broke: {result}")
             print(broken[-1], file=sys.stderr, flush=True)
         else:
             done.append(result)
@@ -123,6 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-whatif", action="store_true", help="do not ask for the fixes of the truth")
     parser.add_argument("--keep", type=Path, help="folder in which recordings stay, so that the next run with it only asks")
     parser.add_argument("--duration", type=float, help="seconds of a window")
+    parser.add_argument("--ablate", choices=tuple(ABLATIONS), help="what the recordings lack: see fault_ablations")
     parser.add_argument("--delay", action="store_true", help="also look for the earliest report that names the cause")
     parser.add_argument("--best-fix", action="store_true", help="also try every fix in the true world: is the verdict's nearly the best?")
     parser.add_argument("--processes", type=int, default=1)

@@ -9,13 +9,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from analysis.whatif import fixes
-from sample_traces.simulate import Job, latency_with
+from sample_traces.simulate import Job, latency_with, make, write
 from sample_traces.simulator.faults import SCENARIOS
 from sample_traces.simulator.pairs import find
 from sample_traces.simulator.scenarios import SEVERITIES
 from tests.benchmarks import fault_tables, faults
+from tests.benchmarks.fault_ablations import ABLATIONS, FEW, SKEW_S, ablate
 from tests.benchmarks.fault_case import Options, Result, WhatIf, run
 from tests.benchmarks.fault_fixes import BestFix, FixOutcome, applied
 
@@ -47,6 +50,48 @@ def test_a_fault_is_found_from_its_telemetry_alone(tmp_path: Path, scenario: str
     for changed in ({"onset": late}, {"stages": ["guardrail"]}):
         kept.write_text(json.dumps(truth | changed))
         assert run(job, Options(keep=tmp_path)).path is False
+
+
+def test_an_ablation_takes_away_what_it_says_and_nothing_else(tmp_path: Path) -> None:
+    """Of one recording, its export requests kept: who counts tokens, who scrapes, which traces are left, whose clock is right."""
+    job = Job(scenario="slow_dependency", severity="easy", seed=102, duration_s=60.0, confounders=False, amount=400.0, fixes=False)
+    write(make(job), tmp_path / "otlp")
+    whole = counted(tmp_path / "otlp")
+    for name in ABLATIONS:
+        ablate(name, tmp_path / "otlp", tmp_path / name)
+    got = {name: counted(tmp_path / name) for name in ABLATIONS}
+    assert (whole["tokens"] > 0, whole["points"] > 0) == (True, True)
+    assert got["no_engine_metrics"] == whole | {"points": 0}
+    assert (got["no_token_counts"]["tokens"], got["no_token_counts"]["spans"]) == (0, whole["spans"])
+    assert 0 < got["no_token_counts"]["points"] < whole["points"]
+    assert got["sampled"]["traces"] == pytest.approx(0.1 * whole["traces"], rel=0.5)
+    assert got["sampled"]["points"] == whole["points"]
+    assert got["few"]["traces"] == FEW
+    assert got["skew"]["engine_ns"] - whole["engine_ns"] == round(SKEW_S * 1e9)  # the seed is even
+    assert got["skew"] | {"engine_ns": 0} == whole | {"engine_ns": 0}
+
+
+def counted(folder: Path) -> dict[str, int]:
+    """How many spans, traces, token counts and metric points a folder of export requests holds, and when its first engine span begins."""
+    spans: list[tuple[str, Any]] = []
+    points = 0
+    for path in folder.glob("*.traces.pb"):
+        for resource in ExportTraceServiceRequest.FromString(path.read_bytes()).resource_spans:
+            [service] = [one.value.string_value for one in resource.resource.attributes if one.key == "service.name"]
+            spans += [(service, span) for scope in resource.scope_spans for span in scope.spans]
+    for path in folder.glob("*.metrics.pb"):
+        body = ExportMetricsServiceRequest.FromString(path.read_bytes())
+        points += sum(len(scope.metrics) for resource in body.resource_metrics for scope in resource.scope_metrics)
+    tokens = sum(one.key.startswith("gen_ai.usage.") for _, span in spans for one in span.attributes)
+    return {"spans": len(spans), "traces": len({span.trace_id for _, span in spans}), "tokens": tokens, "points": points,
+            "engine_ns": min(span.start_time_unix_nano for service, span in spans if service == "vllm")}
+
+
+def test_of_a_few_requests_saying_that_they_are_too_few_is_right() -> None:
+    nothing = result(ablation="few", requests=60, needed=299, status="not_enough_data", stage=None, cause=None, findings=[])
+    assert (nothing.cause_right(1), nothing.stage_right(1)) == (True, True)
+    assert not msgspec.structs.replace(nothing, requests=300).cause_right(1)
+    assert not result(ablation="few", requests=60, needed=299, cause="kv_pressure", findings=[("kv_pressure", "warning", 0.9)]).cause_right(1)
 
 
 def test_a_healthy_window_raises_no_alarm(tmp_path: Path) -> None:

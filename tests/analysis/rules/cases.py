@@ -25,11 +25,13 @@ def run(
     calls: list[pl.DataFrame] | None = None,
     spans: list[pl.DataFrame] | None = None,
     budgets: Configured | None = None,
+    coverage: float | None = None,
     **window: Any,
 ) -> Diagnosed:
     """Diagnose request rows; `spender` is the (service, operation) that a look-up of spans would name.
 
     Every request has one model call that took its model stages, unless `calls` are given (one frame per frame of requests).
+    `coverage` is the part of all requests that these are.
     """
     con = store()
     insert(con, *frames)
@@ -46,7 +48,7 @@ def run(
         spans=lambda period, origin, n, traces: load_evidence_spans(con, period.start, period.end, origin, n, traces=traces),
         prompts=lambda period, origin, n: load_evidence_prompts(con, period.start, period.end, origin, n),
     )
-    return diagnose(frame, slo, lookups, baseline=choose(con, frame, slo), budgets=budgets)
+    return diagnose(frame, slo, lookups, baseline=choose(con, frame, slo), budgets=budgets, coverage=coverage)
 
 
 def of(found: Diagnosed, rule: str) -> Finding | None:

@@ -33,6 +33,14 @@ def test_fires_with_the_wasted_share() -> None:
     assert finding.evidence["outliving_calls_ratio"] == pytest.approx(0.25, abs=0.01)
 
 
+def test_uncounted_tokens_are_wasted_by_their_time() -> None:
+    frame, calls = leaving(True)
+    uncounted = [side.with_columns(output_tokens=pl.lit(None, pl.Int64)) for side in (frame, calls)]
+    finding = the(run(uncounted[0], calls=[uncounted[1]], slo=E2E), "missing_cancellation")
+    # A quarter of the calls decode for 800 ms, of which 3,995 of 5,000 are wasted; the others for 1,000.
+    assert finding.evidence["wasted_token_ratio"] == pytest.approx(0.25 * 800 * 3_995 / 5_000 / 950, rel=0.05)
+
+
 def test_silent_when_engines_stop_with_their_clients() -> None:
     frame, calls = leaving(False)
     found = run(frame, calls=[calls], slo=E2E)

@@ -4,8 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from analysis.slo import Slo
 from tests.analysis.builders import at, requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
+from tests.analysis.rules.test_under_capacity import crowd
 
 # 300 requests of four tenants in 300 s, then 600 in 300 s.
 N = 900
@@ -31,6 +33,27 @@ def test_fires_on_the_tenant_that_brought_the_work() -> None:
     # A call takes 0.2 ms an input token and 505 ms to write: acme adds (400 + 505) - (100 + 505) / 4 ms a second of 400 + 505.
     assert finding.evidence["part_of_added_work"] == pytest.approx(0.833, abs=0.02)
     assert finding.evidence["share_of_slow_by_others"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_where_nobody_counts_tokens_calls_count() -> None:
+    tenant = np.where(LATE, np.where(np.arange(N) % 2 == 0, 1, 3), np.arange(N) % 4)
+    rows = traffic(tenant, LATE & (np.arange(N) % 3 == 0)).with_columns(input_tokens=pl.lit(None, pl.Int64), output_tokens=pl.lit(None, pl.Int64))
+    finding = the(run(rows, slo=E2E), "noisy_tenant")
+    # One call in two of two a second, one in four of one a second before: 0.75 of the one that was added.
+    assert (finding.evidence["tenant"], finding.evidence["share_now"]) == ("acme", pytest.approx(0.5, abs=0.01))
+    assert finding.evidence["part_of_added_work"] == pytest.approx(0.75, abs=0.02)
+
+
+@pytest.mark.parametrize(("growth", "pace"), [(1.25, 1.0), (1.1, 1.3)])
+def test_silent_where_tokens_are_slower_in_batches_as_before(growth: float, pace: float) -> None:
+    """One tenant brings all that is more; an engine that needs 1.3 times as long for a token in a batch of any size is not slow for that."""
+    rows = crowd(growth, pace=pace)
+    index = np.arange(rows.height)
+    theirs = (index >= 800) & (index % 5 == 0)
+    rows = rows.with_columns(tenant=pl.Series(np.where(theirs, "acme", np.where(index % 2 == 0, "hooli", "globex"))))
+    found = run(rows, slo=Slo(e2e_ms=1_600.0))
+    assert (of(found, "noisy_tenant") is None) is (pace > 1.0)
+    assert any("at equal batch sizes" in out.figure for out in found.verdict.ruled_out if out.what == "noisy_tenant") is (pace > 1.0)
 
 
 def test_the_quota_is_the_tenants_former_share_of_the_tokens_and_not_of_the_work() -> None:

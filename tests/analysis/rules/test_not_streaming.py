@@ -66,6 +66,18 @@ def test_without_an_engine_the_rest_tells_a_held_stream_from_a_late_one() -> Non
         assert (finding is not None) == held
 
 
+def test_uncounted_answers_are_as_long_as_they_take_to_write() -> None:
+    for held in (True, False):
+        first = np.where(LATE, 4_500.0, 500.0)
+        rest = np.where(LATE & held, 1.0, 4_000.0)
+        frame = requests(N, first_token_ms=first, generation_ms=rest, ttft_first_token_ms=first, output_tokens=None, ttft_ms=first)
+        calls = calls_of(frame, ttft_client_ms=first, ttft_engine_ms=None, prefill_ms=None, decode_ms=None)
+        assert (of(run(frame, calls=[calls], slo=TTFT), "not_streaming") is not None) == held
+    frame, calls = answers(LATE, reasoning_tokens=None)
+    counted = [side.with_columns(output_tokens=pl.lit(None, pl.Int64)) for side in (frame, calls)]
+    assert of(run(counted[0], calls=[counted[1]], slo=TTFT), "not_streaming") is not None
+
+
 def test_quick_checks_that_do_not_stream_are_no_part_of_what_could() -> None:
     """Two checks a request, of 5 tokens each and without a first token: of the calls that could be held all were."""
     frame, calls = answers(LATE)

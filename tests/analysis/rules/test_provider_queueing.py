@@ -5,8 +5,9 @@ import pytest
 
 from analysis.finding import say_ms
 from analysis.slo import Slo
+from tests.analysis.builders import calls_of
 from tests.analysis.rules.cases import causes, of, run, the
-from tests.analysis.rules.hosted import LATE, N, hosted
+from tests.analysis.rules.hosted import LATE, N, hosted, uncounted
 
 TTFT = Slo(ttft_ms=1_000.0)
 
@@ -31,6 +32,16 @@ def test_silent_when_the_prompts_are_longer() -> None:
     found = run(hosted(np.where(LATE, 200.0, 200.0) + 0.4 * n_in, input_tokens=n_in), slo=TTFT)
     assert found.verdict.cause == "prompt_bloat"
     assert of(found, "provider_queueing") is None
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_uncounted_calls_name_the_provider_only_where_it_refuses_some(refused: bool) -> None:
+    busy = LATE & ((np.arange(N) // 60) % 2 == 0)
+    kinds = np.where(refused & busy & (np.arange(N) % 10 == 0), "RateLimitError", None)
+    rows = uncounted(hosted(np.where(busy, 4_000.0, 400.0)))
+    found = run(rows, slo=Slo(ttft_ms=1_500.0), calls=[calls_of(rows, error_type=kinds.tolist())])
+    assert (of(found, "provider_queueing") is not None) is refused
+    assert ("provider_queueing" in found.skipped) is not refused
 
 
 def test_silent_on_spikes_here_and_there() -> None:

@@ -7,7 +7,7 @@ from analysis.finding import say_ms
 from analysis.outside import clustering
 from analysis.slo import Slo
 from tests.analysis.rules.cases import E2E, causes, of, run, the
-from tests.analysis.rules.hosted import LATE, N, hosted
+from tests.analysis.rules.hosted import LATE, N, hosted, uncounted
 
 TTFT = Slo(ttft_ms=1_000.0, percentile=99.0, goodput_target=0.99)
 
@@ -65,6 +65,33 @@ def test_silent_when_late_calls_come_behind_long_prompts_of_the_callers_own(own:
     assert any(one.what == "provider_spikes" and "long prompts of the caller's own" in one.figure for one in found.verdict.ruled_out) is own
 
 
+@pytest.mark.parametrize("whose", ["acme's", "anybody's"])
+def test_what_strikes_one_tenant_is_not_at_random(whose: str) -> None:
+    rng = np.random.default_rng(2)
+    tenant = np.array(["acme", "globex", "hooli", "initech"])[rng.integers(0, 4, N)]
+    late = LATE & (rng.random(N) < (np.where(tenant == "acme", 0.24, 0.01) if whose == "acme's" else 0.08))
+    found = run(hosted(np.where(late, 20_000.0, 400.0), tenant=tenant.tolist()), slo=TTFT)
+    assert (of(found, "provider_spikes") is None) is (whose == "acme's")
+    assert any("acme's calls are late" in one.figure for one in found.verdict.ruled_out if one.what == "provider_spikes") is (whose == "acme's")
+
+
+def test_uncounted_calls_may_have_had_more_to_read() -> None:
+    spikes = LATE & (np.random.default_rng(2).random(N) < 0.08)
+    found = run(uncounted(hosted(np.where(spikes, 20_000.0, 400.0))), slo=TTFT)
+    assert (found.verdict.stage, found.verdict.cause) == ("first_token", None)
+    assert "record gen_ai.usage.input_tokens" in found.skipped["provider_spikes"]
+    assert "provider_spikes: " in found.verdict.sentence
+
+
+def test_spikes_of_a_sample_come_together_where_all_of_them_would() -> None:
+    """Late calls in one minute of four, three times as often as chance would have it: in one call of ten that is much."""
+    rng = np.random.default_rng(2)
+    late = LATE & (rng.random(N) < np.where(np.arange(N) // 120 % 2 == 0, 0.2, 0.02))
+    rows = hosted(np.where(late, 20_000.0, 400.0))
+    assert of(run(rows, slo=TTFT), "provider_spikes") is not None
+    assert of(run(rows, slo=TTFT, coverage=0.1), "provider_spikes") is None
+
+
 def test_silent_when_the_slow_calls_come_together() -> None:
     together = (np.arange(N) >= 900) & (np.arange(N) < 960)
     found = run(hosted(np.where(together, 20_000.0, 400.0)), slo=TTFT)
@@ -77,3 +104,7 @@ def test_clustering_is_one_where_independent() -> None:
     assert clustering(start, late) == pytest.approx(0.9, abs=0.3)
     assert clustering(start, (start // 300) % 2 == 0) > 10.0
     assert clustering(start, np.zeros(6_000, dtype=bool)) == 1.0
+    # Chance stays chance in a sample; what is more is as much more as it is thinner.
+    assert clustering(start, late, 0.1) == clustering(start, late)
+    together = clustering(start, (start // 300) % 2 == 0)
+    assert clustering(start, (start // 300) % 2 == 0, 0.1) == pytest.approx(1.0 + (together - 1.0) / 0.1)

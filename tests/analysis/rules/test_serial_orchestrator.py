@@ -37,6 +37,13 @@ def test_time_that_does_not_follow_the_load_is_only_without_a_span() -> None:
     assert found.verdict.cause == "unattributed_time"
 
 
+def test_one_request_in_ten_does_not_tell_who_was_in_flight() -> None:
+    found = run(app(True), slo=E2E, coverage=0.1)
+    assert of(found, "serial_orchestrator") is None
+    assert "10 % of the requests are stored" in found.skipped["serial_orchestrator"]
+    assert found.verdict.cause == "unattributed_time"
+
+
 def test_rank_correlation_is_spearmans() -> None:
     x = np.array([1.0, 2.0, 3.0, 4.0])
     assert rank_correlation(x, x**3) == pytest.approx(1.0)

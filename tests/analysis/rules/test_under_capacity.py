@@ -127,6 +127,17 @@ def test_slower_tokens_of_a_fuller_engine_count_where_more_arrives() -> None:
     assert of(run(fuller(1.0), slo=E2E), "under_capacity") is None
 
 
+@pytest.mark.parametrize(("every_s", "named"), [(0.5, True), (1.0, False)])
+def test_uncounted_calls_wait_for_more_of_them_only_where_more_come(every_s: float, named: bool) -> None:
+    n = 600
+    late = np.arange(n) >= 300
+    wait = np.r_[np.full(300, 5.0), np.linspace(5.0, 60_000.0, 300)]
+    rows = requests(n, start_s=np.cumsum(np.where(late, every_s, 1.0)), queue_ms=wait, prefill_ms=100.0, decode_ms=500.0, input_tokens=None, output_tokens=None)
+    found = run(rows, slo=E2E)
+    assert (found.verdict.stage, found.verdict.cause) == ("queue", "under_capacity" if named else None)
+    assert ("under_capacity" in found.skipped) is not named
+
+
 def test_standing_queue_counts_where_the_window_begins_in_it() -> None:
     wait = np.random.default_rng(1).normal(9000.0, 500.0, 300)
     load = growth(requests(300, queue_ms=wait, prefill_ms=100.0, decode_ms=300.0))
