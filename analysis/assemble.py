@@ -904,7 +904,8 @@ def _join_by_id(engines: Ints, clients: Ints, response: Ints, parent: Ints, trac
 def _join_siblings(engines: Ints, clients: Ints, parent: Ints, start: Ints, end: Ints, role: Ints, failed: Bools) -> None:
     """An engine span beside its client call (context injected by hand) goes under it, if exactly one sibling call encloses it in time.
 
-    If none does, exactly one that failed meanwhile, without an engine's span of its own, gave it up: engines write on for clients that left.
+    If none does, exactly one that failed meanwhile, without an engine's span of its own, gave it up: engines write on for clients that left. Clocks
+    are a little off: first come those that a call encloses as told, and of what is left a call that has none yet and nearly encloses it.
     """
     loose = engines[parent[engines] >= 0]
     loose = loose[role[parent[loose]] != cp.LLM]
@@ -914,14 +915,18 @@ def _join_siblings(engines: Ints, clients: Ints, parent: Ints, start: Ints, end:
     for client in clients.tolist():
         if parent[client] >= 0:
             by_parent.setdefault(int(parent[client]), []).append(client)
-    for engine in loose.tolist():
-        slack = (end[engine] - start[engine]) // 20 + doubles.CLOCK_SLACK_NS
-        around = [c for c in by_parent.get(int(parent[engine]), []) if start[c] - slack <= start[engine] and end[engine] <= end[c] + slack]
-        if not around:
-            around = [c for c in by_parent.get(int(parent[engine]), [])
-                      if failed[c] and start[c] - slack <= start[engine] < end[c] < end[engine] and not (parent[engines] == c).any()]
-        if len(around) == 1:
-            parent[engine] = around[0]
+    served = set(parent[engines].tolist())
+    for nearly in (False, True):
+        for engine in loose[role[parent[loose]] != cp.LLM].tolist():
+            beside = by_parent.get(int(parent[engine]), [])
+            slack = doubles.CLOCK_SLACK_NS + nearly * (end[engine] - start[engine]) // 20
+            around = [c for c in beside if start[c] - slack <= start[engine] and end[engine] <= end[c] + slack]
+            if nearly and not (len(around) == 1 and around[0] not in served):
+                left = [c for c in beside if failed[c] and start[c] - slack <= start[engine] < end[c] < end[engine] and c not in served]
+                around = left if len(left) == 1 else around
+            if len(around) == 1:
+                parent[engine] = around[0]
+                served.add(around[0])
 
 
 class _Calls:

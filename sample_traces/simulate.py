@@ -89,9 +89,10 @@ def make(job: Job) -> Made:
 
 
 def tuned(job: Job, scenario: Scenario, onset_s: float) -> float:
-    """The amount whose share of requests over the limit after the onset lies in the severity's band, by bisection; the nearest one where none is found.
+    """The amount whose share of requests over the limit after the onset lies in the severity's band, by bisection.
 
-    Near capacity that share hangs on the very arrivals: an amount that was calibrated on other seeds may do nothing, or everything.
+    Where none is found it is the nearest one that does harm, else the nearest one. Near capacity that share hangs on the very arrivals: an amount that was
+    calibrated on other seeds may do nothing, or everything, and a storm of retries has no middle at all.
     """
     low, high = BANDS[job.severity]
     known: dict[float, float] = {}
@@ -107,7 +108,7 @@ def tuned(job: Job, scenario: Scenario, onset_s: float) -> float:
         amount = float(f"{(below + above) / 2.0:.4g}")
         if amount in known:
             break
-    return min(known, key=lambda one: abs(known[one] - BREACH[job.severity]))
+    return min(known, key=lambda one: (known[one] < BANDS["hard"][0], abs(known[one] - BREACH[job.severity])))
 
 
 def _confounded(job: Job, plan: Plan, telemetry: Telemetry) -> Confounded | None:

@@ -687,3 +687,16 @@ def test_a_clients_wrapper_is_known_by_its_own_scope_not_by_the_words_of_an_appl
                 attributes={"logfire.span_type": "log"})
     [call] = assembled(root(1000), Made(2, names[0], 100, 200, 1, scope="logfire.anthropic", attributes=told | {"response_data": "{}"}), line)[1]
     assert (call["model"], call["max_tokens"], call["duration_ns"], call["streaming"], call["output_tokens"]) == ("m", 9, 600 * MS, True, None)
+
+
+@pytest.mark.parametrize("writes_until", [2_000, 12_000])
+def test_what_an_engine_writes_for_a_call_that_was_given_up_is_not_the_next_calls(writes_until: float) -> None:
+    """Asked again after 450 ms: where the engine works on the first attempt for ten seconds, a twentieth of that is more than lies between the two."""
+    def engine(id: int, start: float, end: float, queue_s: float) -> Made:
+        return Made(id, "llm_request", start, end, 1, SERVER, {"gen_ai.latency.time_in_queue": queue_s}, service="vllm", scope="vllm")
+
+    given_up = chat(2, 100, 550, status=2, attributes={"error.type": "openai.APITimeoutError"})
+    _, calls = assembled(root(15_000), given_up, chat(3, 550, 14_000), engine(4, 101, writes_until, 0.3), engine(5, 551, 13_998, 0.7))
+    first, second = sorted(calls, key=lambda call: call["start_ns"])
+    assert (first["engine_e2e_ns"], first["queue_ns"]) == ((writes_until - 101) * 1e6, 300e6)
+    assert (second["engine_e2e_ns"], second["queue_ns"]) == (13_447e6, 700e6)

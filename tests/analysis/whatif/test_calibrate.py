@@ -44,6 +44,12 @@ def test_what_calls_wait_for_is_read_off_the_recording(setup: Setup, attribute: 
     assert getattr(found, attribute) == pytest.approx(true, rel=0.05)
 
 
+def test_few_seats_are_found_where_clocks_put_an_odd_call_into_its_neighbours() -> None:
+    """One of nine is further from eight than a tenth: calls that end 20 ms late share a seat with the next one for that long."""
+    [pool], _ = pools(recorded(arrivals(600, rate=14.0), Setup(max_sequences=8)))
+    assert with_limits(replace(pool, e2e_s=pool.e2e_s + 0.02), pool.setup()).max_sequences == 8
+
+
 def test_nothing_is_limited_where_nobody_waits() -> None:
     [pool], _ = pools(recorded(arrivals(200, rate=1.0)))
     assert with_limits(pool, pool.setup()) == pool.setup()
