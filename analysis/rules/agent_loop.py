@@ -17,7 +17,8 @@ Fix
     model. The gain cuts every request at the cap: exact for time, but the answers of the requests that are cut change.
 
 False alarms
-    Harder tasks need more steps: compare by route. A retried call is no step, as it has read nothing new.
+    Harder tasks need more steps: compare by route. A retried call is no step, as it has read nothing new, and neither is a model's
+    check of a prompt or an answer.
 
 Source
     Steps above the P95 of the baseline and three equal calls: published signature. Two tool steps: published advice.
@@ -36,6 +37,7 @@ from analysis.cause import Action, bound_fix, enough, made_slow, named
 from analysis.finding import MIN_DOMINATED, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.prefill import knock_on
 from analysis.repeats import attempts
+from analysis.tree import Tree
 
 RULE: Final = "agent_loop"
 STAGES: Final = ("tool", "queue", "prefill", "decode", "first_token", "generation", "network", "retrieval")
@@ -53,7 +55,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if not case.slow.height or _steps(case.slow, None).mean() < MIN_STEPS:  # nor with their repeats left out
         return None
     again = case.calls.frame.filter(pl.Series(attempts(case.calls).repeat)).group_by("trace_key").len("again")
-    slow, usual = _steps(case.slow, again), _steps(case.reference, again if case.baseline is None else None)
+    slow = _steps(case.slow, again) - _checks(case.slow_tree, case.slow)
+    usual = _steps(case.reference, again if case.baseline is None else None) - _checks(case.usual_tree, case.reference)
     if not len(slow) or not len(usual) or slow.mean() < MIN_STEPS:
         return None
     ordinary, caps = _of_its_route(case, again) if case.baseline is None else (np.full(len(slow), usual.mean()), np.full(len(slow), np.percentile(usual, 95.0)))
@@ -111,6 +114,12 @@ def _steps(rows: pl.DataFrame, again: pl.DataFrame | None) -> FloatArray:
         steps = steps - rows.select("trace_key").join(again, on="trace_key", how="left", maintain_order="left")["again"].fill_null(0)
     values: FloatArray = steps.to_numpy()
     return values
+
+
+def _checks(tree: Tree, rows: pl.DataFrame) -> FloatArray:
+    """Model calls per request that check a prompt or an answer (in a guardrail): no step that an agent takes."""
+    checks = tree.frame.filter((pl.col("role") == "llm") & ((pl.col("stage") == "guardrail") | (pl.col("parent_stage") == "guardrail")))
+    return Tree.per_request(checks.with_columns(one=pl.lit(1)), "one", rows["trace_key"])
 
 
 def _of_its_route(case: Case, again: pl.DataFrame) -> tuple[FloatArray, FloatArray]:

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.analysis.builders import requests, spans_of
+from tests.analysis.builders import ROLE, requests, spans_of
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 
 N = 600
@@ -45,6 +45,16 @@ def test_an_answer_that_is_asked_for_again_doubles_the_steps(calls: int, since: 
     slow = (np.arange(N) >= since) & (np.arange(N) % 4 == 0)
     steps = np.where(slow, calls, np.where(np.arange(N) % 50 == 1, 2, 1))
     found = run(requests(N, generation_ms=np.where(slow, 4_000.0, 2_000.0), llm_calls=steps), slo=E2E)
+    assert [cause for cause in causes(found) if cause == "agent_loop"] == named
+
+
+@pytest.mark.parametrize(("stage", "named"), [("generation", ["agent_loop"]), ("guardrail", [])])
+def test_a_check_by_a_model_is_no_step(stage: str, named: list[str]) -> None:
+    """A second model call from the middle on: another step of the agent, or what looks at the answer."""
+    late = np.arange(N) >= 300
+    frame = requests(N, generation_ms=np.where(late, 4_000.0, 2_000.0), llm_calls=np.where(late, 2, 1))
+    spans = [spans_of(frame, "chat m", stage, 10.0, 1_900.0, span_id=10, keep=late, role=ROLE["llm"])]
+    found = run(frame, spans=spans, slo=E2E)
     assert [cause for cause in causes(found) if cause == "agent_loop"] == named
 
 
