@@ -264,7 +264,7 @@ def _route(i, t, asked, law, s):
 def _arrive(i, t, asked, law, s, fate):
     """Put a call into the line of a replica; returns that one, or -1 where the answer before it is not there yet, or the gate holds it or turns it away."""
     before = asked.follows[i]
-    if s.status[i] == NOWHERE and asked.after[i] < 0 and before >= 0 and (s.status[before] == HELD_UP or s.status[before] == PRESENT):
+    if s.status[i] == NOWHERE and asked.after[i] < 0 and before >= 0 and _to_answer(before, asked, s, fate):
         s.status[i] = HELD_UP
         s.sibling[i] = s.child[before]
         s.child[before] = i
@@ -294,6 +294,16 @@ def _arrive(i, t, asked, law, s, fate):
         s.behind[s.tail[r]] = i
     s.tail[r] = i
     return r
+
+
+@inlined
+def _to_answer(j, asked, s, fate):
+    """Whether a call's answer is still to come."""
+    while s.status[j] == NOWHERE and asked.after[j] >= 0:
+        j = asked.after[j]
+        if s.status[j] == DONE:
+            return not np.isnan(fate.ended[j])
+    return s.status[j] == HELD_UP or s.status[j] == PRESENT or (s.status[j] == NOWHERE and asked.arrival[j] < np.inf)
 
 
 @inlined

@@ -163,7 +163,7 @@ def fit(
     for k in range(refits):
         others.append(costs_of(search.minimise(Replay(part, _resampled(part, inside, rng)), setup, at, 0.15, REFIT)[0]))
         progress(0.7 + 0.3 * (k + 1) / refits)
-    calls, setup = remembered(pool.meant().calls, setup, costs_of(at))
+    calls, setup = remembered(pool.drawn().calls, setup, costs_of(at))
     pool = replace(pool, calls=calls)
     identity = simulate(pool.calls, setup, costs_of(at))
     error = errors(pool, identity, every)

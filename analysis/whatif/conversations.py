@@ -8,7 +8,7 @@ stays in the recorded hits, on which only the difference between two simulations
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,8 @@ SEED: Final = 20_251
 
 # A turn that begins so soon after the answer before it was not thought of meanwhile, in seconds; own default, far below what people take.
 NO_THOUGHT_S: Final = 0.05
+# As many turns as this part of all of them may do what is told of none; own default.
+_FEW: Final = 0.02
 # Draws of when they were meant to come.
 DRAWS: Final = 8
 # Turns that took no longer than this part of them show when the next ones are meant to come; own default.
@@ -69,17 +71,32 @@ def linked(calls: Calls, conversation: Ints, start_s: FloatArray, arrived_s: Flo
     return replace(calls, follows=follows, lag_s=lag_s, head=head, reach=np.maximum(left, 0.0).astype(np.int64), usual=np.full(len(calls), -1, dtype=np.int64))
 
 
-def planned(calls: Calls, start_s: FloatArray, end_s: FloatArray, arrived_s: FloatArray) -> FloatArray:
-    """Return when each call would have come had nobody waited for an answer before it, in seconds: arrays of shape (calls,), shape (draws, calls) where that
-    is not seen.
+class Meant(NamedTuple):
+    """When calls would come did they not wait for an answer, shape (draws, calls), and how long after it those that do wait come, shape (calls,); seconds."""
 
-    A turn that begins (`start_s`, of its request) as the one before it ends (`end_s`) had been waiting for that. Its own time is drawn from
-    the times between two turns where the first one was short, which hid fewest, among those that fit.
+    at_s: FloatArray
+    lag_s: FloatArray
+
+    def take(self, rows: Ints) -> Meant:
+        """Those of some calls."""
+        return Meant(self.at_s[:, rows], self.lag_s[rows])
+
+
+def meant(calls: Calls, conversation: Ints, start_s: FloatArray, end_s: FloatArray, arrived_s: FloatArray, ended_s: FloatArray) -> Meant:
+    """Return when calls would come; `start_s` and `end_s` are those of their requests, arrays of shape (calls,), seconds.
+
+    A turn that begins as the request before it ends had been waiting for that. Its own time is drawn from the times between two turns where the first one was
+    short, which hid fewest, among those that fit. Where no turn waits and long answers put the next one off, people read before they ask: then it comes as long
+    after the answer as it did.
     """
     behind = np.flatnonzero((calls.follows >= 0) & (calls.after < 0))
-    waited = behind[start_s[behind] - end_s[calls.follows[behind]] < NO_THOUGHT_S]
+    gap = start_s[behind] - end_s[calls.follows[behind]]
+    waited = behind[gap < NO_THOUGHT_S]
+    took = (end_s - start_s)[calls.follows[behind]]
+    if len(waited) <= _FEW * len(behind) and _overlapping(conversation, start_s, arrived_s, ended_s) <= _FEW * len(behind) and _puts_off(gap, took):
+        return _after_thought(calls, behind, arrived_s, ended_s)
     if not len(waited):
-        return arrived_s[None, :]
+        return Meant(arrived_s[None, :], calls.lag_s)
     # From one that came in its own time, as far as there are some.
     own = behind[~np.isin(calls.follows[behind], waited)]
     own = own if len(own) >= MIN_TURNS else behind
@@ -91,7 +108,34 @@ def planned(calls: Calls, start_s: FloatArray, end_s: FloatArray, arrived_s: Flo
         since = drawn[:, calls.follows[i]]
         fits = np.searchsorted(between, arrived_s[i] - since)
         drawn[:, i] = np.where(fits > 0, since + between[rng.integers(np.maximum(fits, 1))], arrived_s[i])
-    return drawn
+    return Meant(drawn, calls.lag_s)
+
+
+def _overlapping(conversation: Ints, start_s: FloatArray, arrived_s: FloatArray, ended_s: FloatArray) -> int:
+    """How many turns begin while another request of their conversation is not answered."""
+    order = np.lexsort((arrived_s, conversation))
+    one, other = order[:-1], order[1:]
+    same = (conversation[one] == conversation[other]) & (conversation[one] >= 0) & (start_s[one] != start_s[other])
+    return int((same & (arrived_s[other] < ended_s[one])).sum())
+
+
+def _puts_off(gap: FloatArray, took: FloatArray) -> bool:
+    """Whether the time between two turns grows with the first one's, and more surely than the pause between them shrinks with it; by ranks."""
+    if len(gap) < MIN_TURNS:
+        return False
+    ranks = [np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(np.float64) for values in (gap, gap + took, took)]
+    pause, between = (float(np.corrcoef(values, ranks[2])[0, 1]) for values in ranks[:2])
+    return between > _SURE / np.sqrt(len(gap)) and between > abs(pause)
+
+
+def _after_thought(calls: Calls, behind: Ints, arrived_s: FloatArray, ended_s: FloatArray) -> Meant:
+    """Turns that come as soon as the one before them, were it not for its answer and what they came after that."""
+    at, lag = arrived_s.copy(), calls.lag_s.copy()
+    for i in behind[np.argsort(arrived_s[behind], kind="stable")]:
+        before = calls.follows[i]
+        at[i] = np.nextafter(at[before], np.inf)
+        lag[i] = max(0.0, arrived_s[i] - ended_s[before])
+    return Meant(at[None, :], lag)
 
 
 def _part_found(calls: Calls, left: FloatArray, head: Ints) -> float:

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction
-from analysis.whatif.replayed import predict_replayed
+from analysis.whatif.replayed import predict_replayed, torn
 from analysis.whatif.retime import Tree
 
 NEEDS_SPANS: Final = True
@@ -47,7 +47,8 @@ def predict(
         return [], [group for group in groups if len(group) > 1]
 
     return predict_replayed(
-        facts, fix, choose, why_none=f"no two {stage} calls of a request follow each other within {GAP_MS:g} ms", cost_name="requests_fanned_out_ratio"
+        facts, fix, choose, why_none=f"no two {stage} calls of a request follow each other within {GAP_MS:g} ms", cost_name="requests_fanned_out_ratio",
+        torn=torn(facts, stage),
     )
 
 

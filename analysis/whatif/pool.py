@@ -12,7 +12,7 @@ import polars as pl
 from analysis.finding import say_ratio
 from analysis.latency import FloatArray
 from analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
-from analysis.whatif.conversations import linked, planned
+from analysis.whatif.conversations import Meant, linked, meant
 from analysis.whatif.engine import Calls, Ints, Setup, apart
 from analysis.whatif.facts import Facts
 
@@ -41,8 +41,8 @@ class Pool:
     `rows` are the rows in `facts.calls`; `arrived_s` when each reached the engine, `ttft_s` and `e2e_s` are the engine's, from then on. `kv_tokens` is a
     replica's capacity where gauges tell it, `most_running` the most calls seen in a replica at once. `born_s` is when each replica was first seen, -inf for
     those that were there from the beginning.
-    `session` numbers the conversations, -1 where none is told, `planned_s`, of shape (draws, n), is when calls would have
-    come that waited for an answer before them. `told_ratio` is the part of the calls whose engine's span is there: the others took seats, too.
+    `session` numbers the conversations, -1 where none is told, `meant` is when their turns were meant to come. `told_ratio` is the part of the calls whose
+    engine's span is there: the others took seats, too.
     """
 
     model: str | None
@@ -57,7 +57,7 @@ class Pool:
     kv_tokens: int | None
     most_running: int
     session: Ints
-    planned_s: FloatArray
+    meant: Meant
     told_ratio: float = 1.0
 
     def __len__(self) -> int:
@@ -101,12 +101,12 @@ class Pool:
         own |= {"after": after, "follows": np.where(followed >= 0, place[followed], -1)}
         own["arrival_s"] = np.where((cut >= 0) & (after < 0), self.arrived_s[rows], own["arrival_s"])
         recorded = {name: getattr(self, name)[rows] for name in ("rows", "ttft_s", "e2e_s", "queue_s", "arrived_s", "session")}
-        return replace(self, calls=Calls(**own), planned_s=self.planned_s[:, rows], **recorded)
+        return replace(self, calls=Calls(**own), meant=self.meant.take(rows), **recorded)
 
-    def meant(self, draw: int = 0) -> Pool:
-        """The pool with calls that come when they would have come, did they not wait for an answer: one of the draws of that."""
-        calls, planned_s = self.calls, self.planned_s[draw % len(self.planned_s)]
-        return replace(self, calls=replace(calls, arrival_s=np.where(calls.after >= 0, calls.arrival_s, planned_s)))
+    def drawn(self, draw: int = 0) -> Pool:
+        """The pool with calls that come when they were meant to come, as soon as the answers that they wait for are there: one of the draws of that."""
+        calls, at = self.calls, self.meant.at_s[draw % len(self.meant.at_s)]
+        return replace(self, calls=replace(calls, arrival_s=np.where(calls.after >= 0, calls.arrival_s, at), lag_s=self.meant.lag_s))
 
     def setup(self) -> Setup:
         """The settings to begin the search with."""
@@ -203,8 +203,8 @@ def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
     talk = _conversations(calls)
     begun, over = _requests(facts, rows, start.min(), arrival, arrival + e2e_s)
     made = linked(made, talk, begun, arrival, arrival + e2e_s)
-    meant = planned(made, begun, over, arrival)
-    return Pool(model, rows, made, arrival, ttft_s, e2e_s, queue_s, instances, _born(arrival, replica, len(instances)), kv, running, talk, meant)
+    own = meant(made, talk, begun, over, arrival, arrival + e2e_s)
+    return Pool(model, rows, made, arrival, ttft_s, e2e_s, queue_s, instances, _born(arrival, replica, len(instances)), kv, running, talk, own)
 
 
 def made(facts: Facts, model: str | None, calls: pl.DataFrame, ttft_s: FloatArray, e2e_s: FloatArray) -> Pool:
@@ -222,8 +222,8 @@ def made(facts: Facts, model: str | None, calls: pl.DataFrame, ttft_s: FloatArra
     talk = _conversations(calls)
     begun, over = _requests(facts, rows, start.min(), arrival, arrival + e2e_s)
     asked = linked(asked, talk, begun, arrival, arrival + e2e_s)
-    meant = planned(asked, begun, over, arrival)
-    return Pool(model, rows, asked, arrival, ttft_s, e2e_s, np.zeros(n), (), (), None, _most_at_once(arrival, arrival + e2e_s), talk, meant)
+    own = meant(asked, talk, begun, over, arrival, arrival + e2e_s)
+    return Pool(model, rows, asked, arrival, ttft_s, e2e_s, np.zeros(n), (), (), None, _most_at_once(arrival, arrival + e2e_s), talk, own)
 
 
 def _requests(facts: Facts, rows: Ints, zero_s: float, arrival: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 import polars as pl
 
-from analysis.whatif.facts import Facts
+from analysis.whatif.facts import Bools, Facts
 from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
 from analysis.whatif.retime import Tree, trees
 
 Choice = tuple[Sequence[int], Sequence[Sequence[int]]]
 
 
-def predict_replayed(facts: Facts, fix: Fix, choose: Callable[[pl.DataFrame, Tree], Choice], *, why_none: str, cost_name: str) -> Prediction:
+# Part of a route's requests with equally many spans of a stage from which one with fewer is taken to have lost some; own default.
+_USUAL: Final = 0.8
+
+
+def predict_replayed(
+    facts: Facts, fix: Fix, choose: Callable[[pl.DataFrame, Tree], Choice], *, why_none: str, cost_name: str, torn: Bools | None = None
+) -> Prediction:
     """Return the answer where `choose` names, per trace, the spans that go and the groups that run side by side.
 
-    `cost_name` counts the share of requests with such spans; without any the answer is a refusal with `why_none`.
+    `cost_name` counts the share of requests with such spans; without any the answer is a refusal with `why_none`. Requests that are `torn` are left out of the
+    figures after.
     """
     place = {trace: at for at, trace in enumerate(facts.requests["trace_id"].to_list())}
     answering = facts.answering
@@ -41,4 +49,18 @@ def predict_replayed(facts: Facts, fix: Fix, choose: Callable[[pl.DataFrame, Tre
             ttft[at] = max(0.0, old.ttft[at] + start[moved] - tree.start[moved])
     if not hit.any():
         return refuse(facts, fix, "exact", why_none)
-    return predict_times(facts, fix, Times(ttft, e2e, old.tpot), method="exact", cost={cost_name: float(hit.mean())})
+    reasons = {}
+    if torn is not None and torn.any():
+        ttft[torn] = e2e[torn] = np.nan
+        reasons["unseen"] = f"{int(torn.sum())} of {len(facts)} requests lack a span that all others of their route have and are left out of the figures after"
+    return predict_times(facts, fix, Times(ttft, e2e, old.tpot), method="exact", cost={cost_name: float(hit.mean())}, reasons=reasons)
+
+
+def torn(facts: Facts, stage: str) -> Bools:
+    """Return which requests have fewer spans of a stage than nearly all of their route: some of theirs were lost, and what is left tells too little."""
+    counts = facts.spans.filter(pl.col("stage") == stage).group_by("trace_id").agg(spans=pl.len())
+    each = facts.requests.select("trace_id", "route").join(counts, on="trace_id", how="left", maintain_order="left").with_columns(pl.col("spans").fill_null(0))
+    usual = pl.col("spans").mode().max().over("route")
+    same = (pl.col("spans") == usual).mean().over("route")
+    out: Bools = each.select((pl.col("spans") < usual) & (same >= _USUAL)).to_series().fill_null(False).to_numpy()
+    return out

@@ -108,7 +108,7 @@ def predict_simulated(
     identity, after = _replayed(facts, engines, before, None), _replayed(facts, engines, before, changes)
     draws = []
     for k in range(len(engines[0].refits)):
-        drawn = [replace(engine, pool=engine.pool.meant(k)) for engine in engines]
+        drawn = [replace(engine, pool=engine.pool.drawn(k)) for engine in engines]
         draws.append((_replayed(facts, drawn, before, None, k), _replayed(facts, drawn, before, [change(engine) for engine in drawn], k)))
     others = [_replayed(facts, engines, before, [other(engine) for engine in engines]) for other in also]
     shaken = [_replayed(facts, engines, before, changes, scale=scale) for scale in (1.0 - shake, 1.0 + shake)]
@@ -249,7 +249,7 @@ def _effect(
     best = new * float(_correction(old, same, new))
     moved = np.array([np.log(_quantile(b, metric, q)) - np.log(_quantile(a, metric, q)) for a, b in draws])
     spread = float(np.std(moved - np.log(new / same))) if len(moved) else 0.0
-    if any(len(engine.pool.planned_s) > 1 for engine in engines):
+    if any(len(engine.pool.meant.at_s) > 1 for engine in engines):
         # One draw of when turns would have come is as good as another one.
         best *= float(same / new * np.exp(moved.mean()))
     holdout = max(engine.holdout_error.get(f"{'e2e' if metric == 'tpot' else metric}_p{_nearest(percentile)}", 0.0) for engine in engines)
@@ -338,4 +338,8 @@ def without(calls: Calls, removed: Bools) -> Calls:
         for child in np.flatnonzero(after == i):
             after[child], arrival[child] = after[i], arrival[child] + arrival[i]
         after[i] = -1
-    return replace(calls, arrival_s=np.where(removed, np.inf, arrival), after=after)
+    follows = calls.follows.copy()
+    for i in np.flatnonzero(removed[np.maximum(follows, 0)] & (follows >= 0)):
+        while follows[i] >= 0 and removed[follows[i]]:
+            follows[i] = follows[follows[i]]
+    return replace(calls, arrival_s=np.where(removed, np.inf, arrival), after=after, follows=follows)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.whatif.conversations import answered, linked, planned, remembered, shortened
+from analysis.whatif.conversations import answered, linked, meant, remembered, shortened
 from analysis.whatif.engine import Calls, Costs, Setup, apart, simulate
 
 HEAD, N, SESSIONS = 500, 2_000, 60
@@ -127,20 +127,38 @@ def test_shorter_answers_leave_the_prompts_that_carry_them() -> None:
     assert (answered(other, np.minimum(other.output_tokens, 120)).prompt_tokens == other.prompt_tokens).all()
 
 
+def chain(n: int) -> Calls:
+    """One conversation of so many turns."""
+    every = came(*played(60_000))
+    return replace(every, **{name: getattr(every, name)[:n] for name in Calls.__slots__} | {"follows": np.arange(n) - 1})
+
+
 def test_turns_that_waited_for_an_answer_come_in_their_own_time_when_that_is_there() -> None:
     # A turn every 10 s or later; every fourth answer takes 30 s, and the next turn comes as it ends.
     n = 400
     rng = np.random.default_rng(5)
-    meant, took = 10.0 + rng.exponential(5.0, n), np.where(np.arange(n) % 4 == 3, 30.0, 2.0)
+    pause, took = 10.0 + rng.exponential(5.0, n), np.where(np.arange(n) % 4 == 3, 30.0, 2.0)
     begun = np.zeros(n)
     plan = np.zeros(n)
     for i in range(1, n):
-        plan[i] = plan[i - 1] + meant[i]
+        plan[i] = plan[i - 1] + pause[i]
         begun[i] = max(plan[i], begun[i - 1] + took[i - 1])
-    every = came(*played(60_000))
-    calls = replace(every, **{name: getattr(every, name)[:n] for name in Calls.__slots__} | {"follows": np.arange(n) - 1})
-    drawn = planned(calls, begun, begun + took, begun)
-    late = begun - plan
-    assert (drawn <= begun + 1e-9).all()
-    assert float(np.mean(begun - drawn)) == pytest.approx(float(late.mean()), rel=0.2)
-    assert planned(calls, begun, begun + 0.1, begun).shape == (1, n)
+    at = meant(chain(n), np.zeros(n, dtype=np.int64), begun, begun + took, begun, begun + took).at_s
+    assert (at <= begun + 1e-9).all()
+    assert float(np.mean(begun - at)) == pytest.approx(float((begun - plan).mean()), rel=0.2)
+    assert meant(chain(n), np.zeros(n, dtype=np.int64), begun, begun + 0.1, begun, begun + 0.1).at_s.shape == (1, n)
+
+
+def test_people_who_read_before_they_ask_come_sooner_after_a_sooner_answer() -> None:
+    n = 200
+    rng = np.random.default_rng(6)
+    pause, took = 1.0 + rng.exponential(4.0, n), rng.lognormal(1.0, 0.8, n)
+    begun = np.concatenate([[0.0], np.cumsum(took + pause)[:-1]])
+    own = meant(chain(n), np.zeros(n, dtype=np.int64), begun, begun + took, begun, begun + took)
+    assert own.lag_s[1:] == pytest.approx(pause[:-1])
+    assert (np.diff(own.at_s[0]) > 0.0).all()
+    assert own.at_s[0, -1] < 1.0
+    # The same pauses between two beginnings tell nothing of answers.
+    begun = np.concatenate([[0.0], np.cumsum(12.0 + pause)[:-1]])
+    at = meant(chain(n), np.zeros(n, dtype=np.int64), begun, begun + np.minimum(took, 11.0), begun, begun + np.minimum(took, 11.0)).at_s
+    assert at.tolist() == [begun.tolist()]

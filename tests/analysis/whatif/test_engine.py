@@ -175,6 +175,14 @@ def test_a_turn_does_not_overtake_the_answer_before_it() -> None:
     assert done.arrived_s.tolist() == pytest.approx([2.0, 3.2, 9.0])
 
 
+def test_a_turn_comes_after_the_last_call_of_the_request_before_it() -> None:
+    # The request before has two calls, of 1 s each and 0.5 s apart; the next turn was meant to come at once, and comes 0.3 s after the second one's end.
+    turns = replace(arrivals(3), arrival_s=np.array([2.0, 0.5, 2.0]), after=np.array([-1, 0, -1]), prompt_tokens=np.full(3, 100),
+                    cached_tokens=np.zeros(3, np.int64), output_tokens=np.full(3, 100), follows=np.array([-1, 0, 1]), lag_s=np.full(3, 0.3))
+    done = simulate(turns, Setup(), Costs(0.0, 0.0, 0.01, 0.0, 0.0))
+    assert done.arrived_s.tolist() == pytest.approx([2.0, 3.5, 4.8])
+
+
 def test_a_turn_that_follows_one_turned_away_comes_in_its_own_time() -> None:
     turns = replace(arrivals(3), arrival_s=np.array([2.0, 2.1, 2.2]), prompt_tokens=np.full(3, 100), cached_tokens=np.zeros(3, np.int64),
                     output_tokens=np.array([100, 2, 2]), follows=np.array([-1, -1, 1]), gated=np.array([True, True, False]))
