@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
+import polars as pl
 from msgspec import Meta
 
+from analysis.repeats import impatient
 from analysis.whatif.calibrate import Engine
 from analysis.whatif.facts import Bools, Facts, Ints
 from analysis.whatif.prediction import Fix, Prediction, refuse
@@ -31,6 +33,10 @@ def predict(
         {"policy": policy},
     )
     first, again = repeated(facts, keep_after_error=policy == "on_error")
+    untold = _untold(facts, keep_after_error=policy == "on_error")
+    if untold > again.sum():
+        return refuse(facts, fix, "simulated", f"{untold} calls were given up before they told their tokens, so what they cost the engine is not known: "
+                      "switch tracing on in the inference server")
     if not again.any():
         return refuse(facts, fix, "simulated", "no call was sent a second time within its request (attempts hidden inside a client's span cannot be told)")
     saved = float(again.sum() / max(1, facts.calls.height))
@@ -58,6 +64,18 @@ def predict(
     return predict_simulated(facts, fix, change, cost={"attempts_saved_ratio": saved})
 
 
+def _untold(facts: Facts, *, keep_after_error: bool) -> int:
+    """How many calls failed without a number of tokens and were followed by another one of their request to the same model; see `repeated`."""
+    lost = pl.col("error").fill_null(False) & pl.col("input_tokens").is_null() & ~(_refused() & keep_after_error)
+    frame = facts.calls.select("request", "model", lost=lost).filter(pl.col("request") >= 0)
+    return frame.filter(pl.col("lost") & pl.col("request").shift(-1).over("request", "model").is_not_null()).height
+
+
+def _refused() -> pl.Expr:
+    """Say of each call whether it failed by more than its caller's impatience."""
+    return (pl.col("error").fill_null(False) | (pl.col("http_status") >= 400).fill_null(False)) & ~impatient()
+
+
 def repeated(facts: Facts, *, keep_after_error: bool) -> tuple[Ints, Bools]:
     """Return for each call the row of the attempt before it (itself without one), and whether it is such a second attempt.
 
@@ -65,8 +83,7 @@ def repeated(facts: Facts, *, keep_after_error: bool) -> tuple[Ints, Bools]:
     """
     n = facts.calls.height
     first, again = np.arange(n), np.zeros(n, np.bool_)
-    tokens, error = np.nan_to_num(facts.call("input_tokens"), nan=-1.0), facts.calls["error"].fill_null(False).to_numpy()
-    status = np.nan_to_num(facts.call("http_status")) if "http_status" in facts.calls.columns else np.zeros(n)
+    tokens, refused = np.nan_to_num(facts.call("input_tokens"), nan=-1.0), facts.calls.select(_refused()).to_series().to_numpy()
     model = facts.calls["model"].fill_null("").to_list()
     last: dict[tuple[int, str, float], int] = {}
     for row in range(n):
@@ -76,7 +93,7 @@ def repeated(facts: Facts, *, keep_after_error: bool) -> tuple[Ints, Bools]:
         key = (request, model[row], float(tokens[row]))
         before = last.get(key)
         last[key] = row
-        if before is None or (keep_after_error and error[before] and status[before] >= 400):
+        if before is None or (keep_after_error and refused[before]):
             continue
         first[row], again[row] = before, True
     return first, again

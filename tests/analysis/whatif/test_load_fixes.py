@@ -272,6 +272,11 @@ def test_a_second_attempt_is_taken_back() -> None:
     assert answer.predicted is not None
     assert answer.cost["attempts_saved_ratio"] == 0.5
     assert answer.predicted.after < 0.6 * answer.predicted.before
+    # Who gave up was told no tokens, and no engine's half of the call is there; who was refused cost the engine nothing.
+    for kind, why in (("openai.APITimeoutError", "100 calls were given up"), ("openai.RateLimitError", "no call was sent a second time")):
+        facts.calls = facts.calls.with_columns(error=pl.Series(np.arange(200) % 2 == 0), error_type=pl.lit(kind), input_tokens=pl.when(
+            pl.Series(np.arange(200) % 2 == 1)).then(pl.col("input_tokens")))
+        assert why in retries.predict(facts).reasons["predicted"]
     assert "no call was sent a second time" in retries.predict(recorded(arrivals(150))).reasons["predicted"]
 
 
