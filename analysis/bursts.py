@@ -71,13 +71,15 @@ def arrival_dispersion(case: Case) -> tuple[float | None, float | None]:
 
 
 def crowding(case: Case) -> float:
-    """Return among how many other requests the slow ones came (in the time in which 5 do), over the same of all requests; 1 where there are too few."""
+    """Return among how many other requests the slow ones came (in the time in which 5 do), over the same of all requests; 1 where there are too few.
+
+    Of a sample it is led back to all of them, among whom the contrast is so much stronger."""
     now, slow = _arrivals(case.calls), _arrivals(case.slow_calls)
     if len(now) < MIN_BINS * PER_BIN or not len(slow):
         return 1.0
     width = _width_s(now)
     met = [float((np.searchsorted(now, at, side="right") - np.searchsorted(now, at - width, side="left")).mean()) for at in (slow, now)]
-    return met[0] / met[1]
+    return 1.0 + (met[0] / met[1] - 1.0) / case.kept
 
 
 def _width_s(start_s: FloatArray) -> float:

@@ -32,6 +32,7 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.gaps import engine_gaps, load_correlation
+from analysis.own_load import SEEN
 from analysis.tree import Tree
 
 RULE: Final = "connection_churn"
@@ -41,6 +42,9 @@ _HANDSHAKE: Final = r"(?i)(?:^|[^a-z])(?:dns|connect|tls|ssl|handshake|getconn|t
 MOST_CORRELATION: Final = 0.5
 # Spread over the median of a gap below which it is a distance rather than handshakes; own default.
 CONSTANT: Final = 0.25
+# Times the former gap from which one is longer, and the part of the calls that are its quickest; own defaults.
+MIN_RATIO: Final = 2.0
+QUICK: Final = 0.1
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -62,8 +66,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         if gaps is None:
             return None
         correlation = load_correlation(case.calls, gaps.now_ms)
-        if gaps.spread < CONSTANT or correlation > MOST_CORRELATION or gaps.ratio < 2.0:
+        if gaps.spread < CONSTANT or correlation > MOST_CORRELATION or gaps.ratio < MIN_RATIO:
             return RuledOut(what=RULE, figure=f"the gap in front of the engine follows the load by {correlation:.2f} and varies by {gaps.spread:.2f}")
+        # In a sample the load is not known: but a queue spares those that find none, a handshake nobody.
+        longer = gaps.before_ms * (MIN_RATIO if case.calls_before is not None else 1.0)
+        if case.kept < SEEN and float(np.nanquantile(gaps.now_ms, QUICK)) < longer:
+            return RuledOut(what=RULE, figure=f"the quickest tenth of the calls meet no gap of more than {say_ms(longer)}")
         claims = {stage: case.excess_ms(stage) for stage in STAGES}
     if not enough(case, claims):
         return None

@@ -37,12 +37,15 @@ from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import MIN_GROWTH, cost_of, token_costs
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.overlap import Flow
+from analysis.own_load import SEEN
 
 RULE: Final = "huge_context"
 TIMES_USUAL: Final = 6.0
 # Over the former P99 by this factor: a nightly job's long documents that were there before are no news; own default.
 OVER_FORMER: Final = 1.5
 MOST_HUGE: Final = 0.05
+# Where only some of the calls are stored, fewest huge ones among them that stand for the others; own default.
+LEAST_OF_SAMPLE: Final = 3
 # Growth of the other prompts from which not the huge ones alone are longer; own default, as for other work.
 OTHERS_GREW: Final = 1.1
 # Reading a huge prompt takes at most so many times what its tokens cost among usual ones (attention grows with the square, others are served between).
@@ -66,7 +69,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     # A prompt of usual length that the cache lost is no huge one.
     longest = max(float(np.nanpercentile(usual.of("input_tokens"), 99.0)), whole) if usual is not calls else whole
     huge = (calls.new_tokens > line) & (calls.of("input_tokens") > OVER_FORMER * longest)
-    if not huge.any() or huge.mean() > MOST_HUGE:
+    if int(huge.sum()) < (LEAST_OF_SAMPLE if case.kept < SEEN else 1) or huge.mean() > MOST_HUGE:
         return RuledOut(what=RULE, figure=f"{int(huge.sum())} prompts with more than {line:,.0f} new tokens")
     beside = _beside(calls, huge, token_costs(usual)[0])
     keys = calls.frame["trace_key"]
@@ -74,7 +77,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     own = case.slow["trace_key"].is_in(keys.filter(pl.Series(huge)).implode()).to_numpy()
     if not slow.any():
         return RuledOut(what=RULE, figure="the slow requests are the huge ones themselves")
-    part = min(1.0, _beyond_chance(calls, beside, slow, huge, keys) / max(sum(case.excess_ms(stage) for stage in STAGES), 1.0))
+    # Of a sample as few of the huge ones are known as of all.
+    part = min(1.0, _beyond_chance(calls, beside, slow, huge, keys) / case.kept / max(sum(case.excess_ms(stage) for stage in STAGES), 1.0))
     part = max(part, _of_added_work(case, calls, huge, beside)) * float((~own).mean()) + float(own.mean())
     claims = {stage: part * case.excess_ms(stage) for stage in STAGES}
     if not enough(case, claims):

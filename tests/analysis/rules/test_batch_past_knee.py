@@ -34,6 +34,12 @@ def test_fires_on_larger_batches_at_the_same_rate() -> None:
     assert "--max-num-seqs" in (finding.fix.detail if finding.fix else "")
 
 
+def test_of_a_sample_nobody_knows_how_many_run() -> None:
+    found = run(batches(SIZE), slo=E2E, coverage=0.1)
+    assert of(found, "batch_past_knee") is None
+    assert "10 % of the calls are stored" in found.skipped["batch_past_knee"]
+
+
 def test_fires_on_spans_alone_where_more_requests_come_and_the_batch_is_larger_than_ever() -> None:
     # Half as many requests again, and four times the batch: a limit that stayed where it was would not let that many in.
     rows = batches(SIZE)

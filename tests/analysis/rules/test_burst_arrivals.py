@@ -33,6 +33,18 @@ def test_fires_on_bursts_at_the_same_mean_rate() -> None:
     assert finding.evidence["arrivals_ratio"] == pytest.approx(1.05, abs=0.1)
 
 
+@pytest.mark.parametrize("in_crowds", [True, False])
+def test_bursts_of_a_sample_are_those_of_all_where_slow_requests_came_in_them(in_crowds: bool) -> None:
+    """A request every half a second; since the onset every other one is in a burst of twenty: the slow ones are those, or the others."""
+    even, burst = CALM[-1] + np.arange(300) * 1.0, CALM[-1] + EVERY_S * (np.arange(300) // 20) + (np.arange(300) % 20) * 0.02
+    start, mine = np.r_[CALM, even, burst], np.r_[np.zeros(900, dtype=bool), np.ones(300, dtype=bool)]
+    slow = mine if in_crowds else ~mine & (np.arange(N) >= 600)
+    rows = requests(N, start_s=start, queue_ms=np.where(slow, 4_000.0, 5.0), prefill_ms=50.0, decode_ms=100.0).sort("start_ns")
+    found = run(rows, slo=E2E, coverage=0.1)
+    assert (of(found, "burst_arrivals") is not None) is in_crowds
+    assert of(run(rows, slo=E2E), "burst_arrivals") is not None
+
+
 def test_silent_when_the_same_waits_come_at_even_arrivals() -> None:
     found = run(rows(False), slo=E2E)
     assert found.verdict.stage == "queue"

@@ -34,6 +34,15 @@ def test_fires_on_prompts_that_hold_others_up() -> None:
     assert 0.6 < finding.evidence["overlap_ratio"] < 0.9
 
 
+def test_of_a_sample_few_of_the_huge_ones_are_known() -> None:
+    """One huge prompt in four is stored: a quarter of the waits fall beside one that is known."""
+    rows = traffic(BEHIND).filter(pl.Series(~HUGE | (np.arange(N) // 40 % 4 == 0)))
+    assert of(run(rows, slo=E2E), "huge_context") is None
+    assert the(run(rows, slo=E2E, coverage=0.25), "huge_context").evidence["overlap_ratio"] > 0.6
+    one = traffic(BEHIND).filter(pl.Series(~HUGE | (np.arange(N) // 40 % 20 == 0)))
+    assert of(run(one, slo=E2E, coverage=0.05), "huge_context") is None
+
+
 def test_silent_when_others_are_slow_at_other_times() -> None:
     elsewhere = LATE & (PLACE > 20) & (PLACE <= 29)
     found = run(traffic(elsewhere, tokens=9_000), slo=E2E)
