@@ -921,7 +921,7 @@ def _join_siblings(engines: Ints, clients: Ints, parent: Ints, start: Ints, end:
             beside = by_parent.get(int(parent[engine]), [])
             slack = doubles.CLOCK_SLACK_NS + nearly * (end[engine] - start[engine]) // 20
             around = [c for c in beside if start[c] - slack <= start[engine] and end[engine] <= end[c] + slack]
-            if nearly and not (len(around) == 1 and around[0] not in served):
+            if nearly and (not around or (len(around) == 1 and around[0] in served)):
                 left = [c for c in beside if failed[c] and start[c] - slack <= start[engine] < end[c] < end[engine] and c not in served]
                 around = left if len(left) == 1 else around
             if len(around) == 1:
