@@ -590,7 +590,9 @@ def _over_since(facts: _Facts) -> bool:
     joint = (facts.judged.good | facts.judged.bad) & ~facts.left
     known = since & (joint if facts.goodput.ratio is not None else facts.judged.known[facts.metric] | facts.judged.error)
     n, bad = int(known.sum()), int((known & facts.bad).sum())
-    least = max(min_n(facts.slo.percentile), 0.0 if lasted else MIN_SINCE * len(since))
+    # What brought all of the window below its target is no moment either, however few of its requests came since then.
+    missed = facts.goodput.ratio is not None and below
+    least = 0.0 if missed else max(min_n(facts.slo.percentile), 0.0 if lasted else MIN_SINCE * len(since))
     if bad < MIN_BREACHING or n < least or _since_onset(facts).seconds < MIN_SINCE_S:
         return False
     met = in_time(facts.frame.rows["start_us"].to_numpy()[known], ~facts.bad[known])[1]

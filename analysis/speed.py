@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Calls with fewer output tokens than this measure a token's time badly; own default.
 MIN_TOKENS: Final = 8
+# Fewest calls of either side that met the same load; own default.
+MIN_SHARED: Final = 10
 # Share of extreme times left out on either side, so that one stuck call does not bend the line; own default.
 TRIMMED: Final = 0.01
 # Quantiles of the calls that nothing holds up but the machine.
@@ -203,12 +205,26 @@ def at_equal_load(sides: list[tuple[FloatArray, FloatArray]], q: float = 0.5) ->
     high = min(float(np.percentile(load, 98.0)) for load, _ in sides)
     for left in np.arange(np.floor(low), np.ceil(max(high, low)), 2.0):
         groups = [value[(load >= left) & (load < left + 2.0)] for load, value in sides]
-        if min(len(group) for group in groups) >= 10:
+        if min(len(group) for group in groups) >= MIN_SHARED:
             now, usual = (float(np.quantile(group, q)) for group in reversed(groups))
             if usual > 0.0:  # what took no time at all has no ratio
                 ratios.append(now / usual)
                 weights.append(min(len(group) for group in groups))
     return float(np.average(ratios, weights=weights)) if ratios else None
+
+
+def _of_few(sides: list[tuple[FloatArray, FloatArray]]) -> float | None:
+    """Return the median of what the second side's calls take over the first's at their own load (alike within 2), where those loads are few calls' each.
+
+    Who fills up as it slows down leaves few calls in batches like the others', one here and one there: together they tell. None where they are too few.
+    """
+    (load0, value0), (load1, value1) = sides
+    bins = load1 // 2.0
+    ratios = [
+        value1[bins == one] / usual for one in np.unique(bins)
+        if len(theirs := value0[load0 // 2.0 == one]) >= MIN_SHARED and (usual := float(np.median(theirs))) > 0.0]
+    told = np.concatenate(ratios) if ratios else np.empty(0)
+    return float(np.median(told)) if len(told) >= MIN_SHARED and min(len(load0), len(load1)) >= MIN_CALLS else None
 
 
 def beyond_load(sides: list[tuple[FloatArray, FloatArray]]) -> float | None:
@@ -217,8 +233,9 @@ def beyond_load(sides: list[tuple[FloatArray, FloatArray]]) -> float | None:
     What is slow by itself is so on the whole line; a fuller batch comes down to what the first side takes. `sides` as in `at_equal_load`. None where either has
     too few calls, or where loads that overlap share too few.
     """
-    shared = at_equal_load(sides)
     (load0, value0), (load1, value1) = sides
+    shared = at_equal_load(sides)
+    shared = _of_few(sides) if shared is None else shared
     if shared is not None or min(len(load0), len(load1)) < MIN_CALLS or float(np.median(load1)) <= float(np.percentile(load0, 98.0)):
         return shared
     added = slope_within([sides[1]]) * float(np.median(load1) - np.median(load0))

@@ -41,8 +41,10 @@ class Tree:
         return values
 
 
-def siblings(tree: Tree, stages: tuple[str, ...], *, inside: bool = False) -> pl.DataFrame:
+def siblings(tree: Tree, stages: tuple[str, ...], *, inside: bool = False, mixed: bool = False) -> pl.DataFrame:
     """Return groups of two and more siblings of one stage and operation under one parent: per group its sum, longest and span of time, in ms.
+
+    `mixed`: groups of one stage and service, named after all their operations where those are several (a vector store, a search index and a database).
 
     One row per group: trace_key, stage, operation (service and name), n, sum_ms, longest_ms, whole_ms (first start to last end), overlap_ms, and
     `waits` (a declared dependency of one on another). What lies `inside` a span of the same stage (a chain of retrievers) counts only if asked for: it may be
@@ -50,9 +52,13 @@ def siblings(tree: Tree, stages: tuple[str, ...], *, inside: bool = False) -> pl
     """
     chosen = tree.frame.filter(
         pl.col("stage").is_in(stages) & pl.col("parent_key").is_not_null() & ((pl.col("parent_stage") != pl.col("stage")).fill_null(True) | inside))
-    grouped = chosen.with_columns(operation=pl.col("service") + "/" + pl.col("name").str.replace(r"[ :/].*$", "")).group_by(
+    named = pl.col("name").str.replace(r"[ :/].*$", "")
+    told = chosen.with_columns(kind=named, operation=pl.col("service") + ("" if mixed else "/" + named))
+    grouped = told.group_by(
         "trace_key", "parent_key", "stage", "operation", maintain_order=True).agg(
-            n=pl.len(), sum_ms=pl.col("duration_ms").sum(), longest_ms=pl.col("duration_ms").max(),
+            n=pl.len(), kinds=pl.col("kind").unique().sort(), sum_ms=pl.col("duration_ms").sum(), longest_ms=pl.col("duration_ms").max(),
             whole_ms=(pl.col("end_s").max() - pl.col("start_s").min()) * 1e3, waits=pl.col("depends_on").is_not_null().any(),
             distinct=pl.col("arguments").drop_nulls().n_unique(), mean_input=pl.col("input_tokens").mean())
-    return grouped.filter(pl.col("n") >= 2).with_columns(overlap_ms=(pl.col("sum_ms") - pl.col("whole_ms")).clip(0.0))
+    if mixed:
+        grouped = grouped.filter(pl.col("kinds").list.len() >= 2).with_columns(operation=pl.col("operation") + "/" + pl.col("kinds").list.join(", "))
+    return grouped.filter(pl.col("n") >= 2).drop("kinds").with_columns(overlap_ms=(pl.col("sum_ms") - pl.col("whole_ms")).clip(0.0))

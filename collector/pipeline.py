@@ -135,9 +135,13 @@ class Pipeline:
         kept = np.fromiter((seen.new and seen.first_batch >= first for seen in taken.values()), np.bool_, len(taken))
         held = self._held([seen for seen, is_kept in zip(taken.values(), kept.tolist(), strict=True) if is_kept], traces.filter(pa.array(kept)))
         unread = _unread(traces, list(taken.values()), kept & (held is not None))
-        with self.store.asking() as cursor:
-            known = Known(held, unread, self._doubled_sources(cursor), self._response_ids)
-            made = self._assemble(quiet_spans(cursor, traces, known))
+        try:
+            with self.store.asking() as cursor:
+                made = self._made(cursor, traces, held, unread)
+        except duckdb.OutOfMemoryException:
+            # Rows that wait for a checkpoint fill what is allowed while nobody reads: chunk events make a call as large as a hundred others.
+            with self.store.reading() as cursor:
+                made = self._made(cursor, traces, held, unread)
         through = self.quiet.assembled_through(self.writer.last_batch, taken)
         floor = int(traces.column("start_ns").to_numpy().min()) - LOOK_BACK_NS
         last = self.writer.last_batch
@@ -146,6 +150,11 @@ class Pipeline:
         replaced = made.covered.filter(pa.array([key not in unstored for key in covered], pa.bool_()))
         self.writer.call(lambda connection: _replace(connection, made, replaced, through, floor, last)).result()
         self.quiet.cover(key for key in covered if key not in taken)
+
+    def _made(self, cursor: duckdb.DuckDBPyConnection, traces: pa.Table, held: pa.Table | None, unread: list[Unread]) -> Assembled:
+        """The requests of these traces, from what is stored of them and what is still in memory."""
+        known = Known(held, unread, self._doubled_sources(cursor), self._response_ids)
+        return self._assemble(quiet_spans(cursor, traces, known))
 
     def _held(self, new: list[Seen], traces: pa.Table) -> pa.Table | None:
         """The spans of new traces that are still in memory."""

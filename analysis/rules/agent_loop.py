@@ -35,6 +35,7 @@ from analysis.calls import MIN_CALLS
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, made_slow, named
 from analysis.finding import MIN_DOMINATED, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from analysis.incident import to_us
 from analysis.prefill import knock_on
 from analysis.repeats import attempts
 from analysis.tree import Tree
@@ -59,7 +60,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     usual = _steps(case.reference, again if case.baseline is None else None) - _checks(case.usual_tree, case.reference)
     if not len(slow) or not len(usual) or slow.mean() < MIN_STEPS:
         return None
-    ordinary, caps = _of_its_route(case, again) if case.baseline is None else (np.full(len(slow), usual.mean()), np.full(len(slow), np.percentile(usual, 95.0)))
+    ordinary, caps, median = _of_its_route(case, again if case.baseline is None else None)
     cap = float(caps.max())
     over, more = slow > caps, float((slow - ordinary).mean())
     # Of slow requests that loop, what their steps beyond the usual took; where others are slow for another reason, these are few.
@@ -68,9 +69,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     alone = made_slow(case, sum(added.values(), np.zeros(len(slow))))
     looping = float((slow - ordinary)[over].mean()) if over.any() else 0.0
     # Without a baseline, who has twice as much to do as is typical is no news.
-    twice = case.baseline is not None and over.any() and slow[over].mean() >= 2.0 * max(1.0, float(np.median(usual)))
+    twice = case.baseline is not None and over.any() and slow[over].mean() >= 2.0 * max(1.0, float(median[over].mean()))
     if (looping < MIN_MORE and not twice) or (over.mean() < MIN_LOOPING and alone < MIN_DOMINATED):
-        return RuledOut(what=RULE, figure=f"{slow.mean():.1f} steps in slow and {usual.mean():.1f} in {case.tail.reference} requests") if more > 0.0 else None
+        said = f"{slow.mean():.1f} steps in slow and {ordinary.mean():.1f} in {case.tail.reference} requests"
+        return RuledOut(what=RULE, figure=said) if more > 0.0 else None
     busier = knock_on(case, "repeats")
     claims = {stage: float(ms.mean()) + busier.get(stage, 0.0) for stage, ms in added.items()}
     if not enough(case, claims) and alone < MIN_DOMINATED:
@@ -96,11 +98,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     answer = named(
         case, RULE, stage, claims,
         Action("app", f"Set the agent's step limit to {limit:.0f}.", "Raise the limit again once the loop is fixed.", fix),
-        headline=f"slow requests take {slow.mean():.1f} steps, {case.tail.reference} ones {usual.mean():.1f} (P95 {cap:.0f}){repeats}; a step takes "
+        headline=f"slow requests take {slow.mean():.1f} steps, {case.tail.reference} ones {ordinary.mean():.1f} (P95 {cap:.0f}){repeats}; a step takes "
         f"{say_ms(sum(case.tail.tail_ms.get(one, 0.0) for one in STAGES) / float(slow.mean()))}",
-        because=f"agents take {taken:.0f} steps instead of {usual.mean():.0f}{repeats}",
+        because=f"agents take {taken:.0f} steps instead of {ordinary.mean():.0f}{repeats}",
         evidence={
-            "steps_slow": float(slow.mean()), "steps_reference": float(usual.mean()), "steps_p95_reference": cap, "looping_ratio": float(over.mean()),
+            "steps_slow": float(slow.mean()), "steps_reference": float(ordinary.mean()), "steps_p95_reference": cap, "looping_ratio": float(over.mean()),
             "equal_calls": equal, "tool": tool, "share_looping": say_ratio(float(over.mean()))},
         weight=0.97 if equal >= MIN_EQUAL else 0.85, dominates=alone)
     # Each step reads what the former ones said.
@@ -122,25 +124,32 @@ def _checks(tree: Tree, rows: pl.DataFrame) -> FloatArray:
     return Tree.per_request(checks.with_columns(one=pl.lit(1)), "one", rows["trace_key"])
 
 
-def _of_its_route(case: Case, again: pl.DataFrame) -> tuple[FloatArray, FloatArray]:
-    """Return the mean and P95 of the steps that other requests of each slow request's route take; of the reference where a route has few others.
+def _of_its_route(case: Case, again: pl.DataFrame | None) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the mean, P95 and median of the steps that other requests of each slow request's route take; of the reference where a route has few others.
 
-    Without a baseline the typical request is of another route than the slow ones more often than not: an agent takes more steps than a search at any time.
+    The requests compared with are of another route than the slow ones more often than not: an agent takes more steps than a search at any time. With a
+    baseline the others are those before the onset, or those of the reference.
     Where a tool is called again with equal arguments many of the route may loop, not the slow ones alone: then twice its median is beyond the usual.
     """
-    repeats = _equal_calls(case) >= MIN_EQUAL
-    usual = _steps(case.reference, again)
-    ordinary, caps = np.full(len(case.slow), usual.mean()), np.full(len(case.slow), np.percentile(usual, 95.0))
-    rest = np.setdiff1d(np.arange(case.rows.height), case.tail.tail_index)
-    routes, others = case.slow["route"].fill_null(""), case.rows[rest].with_columns(pl.col("route").fill_null(""))
-    steps = _steps(others, again)
+    repeats = case.baseline is None and _equal_calls(case) >= MIN_EQUAL
+    usual = _steps(case.reference, again) - _checks(case.usual_tree, case.reference)
+    ordinary, caps, median = (np.full(len(case.slow), value) for value in (usual.mean(), np.percentile(usual, 95.0), np.median(usual)))
+    rest = case.rows[np.setdiff1d(np.arange(case.rows.height), case.tail.tail_index)]
+    if case.baseline is not None:
+        earlier = rest.filter(pl.col("start_us") < to_us(case.period.start))
+        rest = earlier if earlier.height else case.reference
+    routes, others = case.slow["route"].fill_null(""), rest.with_columns(pl.col("route").fill_null(""))
+    tree = case.tree if case.baseline is None else case.tree_before
+    if tree is not None and len(tree):  # checks are told from steps by spans, which are read of so many requests only
+        others = others.filter(pl.col("trace_key").is_in(tree.frame["trace_key"].unique().implode()))
+    steps = _steps(others, again) - (_checks(tree, others) if tree is not None else 0.0)
     for route in routes.unique().to_list():
         theirs = steps[(others["route"] == route).to_numpy()]
         if len(theirs) >= MIN_CALLS:
             mine = (routes == route).to_numpy()
             usually, most = (np.median(theirs), 2.0 * np.median(theirs)) if repeats else (theirs.mean(), np.percentile(theirs, 95.0))
-            ordinary[mine], caps[mine] = usually, min(most, float(np.percentile(theirs, 95.0)))
-    return ordinary, caps
+            ordinary[mine], caps[mine], median[mine] = usually, min(most, float(np.percentile(theirs, 95.0))), np.median(theirs)
+    return ordinary, caps, median
 
 
 def _equal_calls(case: Case) -> int:

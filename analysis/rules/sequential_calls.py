@@ -3,6 +3,7 @@
 Detects
     Siblings of one operation under one parent (vector searches, tool calls) that do not overlap, with nothing in between and
     no declared dependency, in at least 80 % of the requests of that shape; with a baseline, only if they overlapped there.
+    Siblings of several operations (three stores asked one question) too where a baseline shows that they overlapped.
 
 Why it hurts
     In a row they take the sum of their times, side by side only the longest.
@@ -17,14 +18,14 @@ Fix
 
 False alarms
     A call that needs the answer of the one before cannot run beside it: embedding, search and prompt of one turn depend on each
-    other. Declare it with `overrun.depends_on`. Different operations in a row are therefore not looked at.
+    other. Declare it with `overrun.depends_on`. Different operations in a row count only where they ran side by side before.
 
 Source
     Gap below 5 ms in at least 80 % of the traces of a shape, gain above 10 % of the request: published rule; cases of 5.2 to
     2.8 s with two tools side by side, and 3 s to 0.9 s.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -43,6 +44,8 @@ SIDE_BY_SIDE: Final = 0.2
 MOST_SLOW: Final = 0.5
 # Part of the stage's excess that the row must explain for the stage to be slow because of it; own default.
 MOSTLY: Final = 0.5
+# Groups of several operations that are looked at: an embedding, a search and a reranker stand in a row at any time.
+MOST_MIXED: Final = 5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -51,18 +54,15 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if case.tail.share(stage) < 0.25:
         return None
     told = case.tree_before is not None and len(case.tree_before) > 0
-    now = _groups(case.slow_tree, stage, inside=told)
-    if now.is_empty():
+    # Several stores asked for one question are siblings of several names: that they could run side by side, only a baseline in which they did can tell.
+    rows = [one for mixed in (False, True)[: 1 + told] for one in _rows(case, stage, told, mixed)]
+    if not rows:
         return None
-    operation = now.group_by("operation").agg(pl.col("gain_ms").sum()).sort("gain_ms", "operation", descending=[True, False])["operation"][0]
-    now = now.filter(pl.col("operation") == operation)
-    row_now = float(now["in_row"].to_numpy().mean())
-    before = _groups(case.tree_before, stage, inside=told).filter(pl.col("operation") == operation) if case.tree_before is not None else None
-    row_before = float(before["in_row"].to_numpy().mean()) if before is not None and before.height else None
-    # Where a baseline shows that they were not before, half of the slow requests will do: not all of them need to be slow for this.
-    if row_now < (MOST_TRACES if row_before is None else MOST_SLOW) or (row_before is not None and row_before > 1.0 - MOST_TRACES):
-        said = f", {say_ratio(row_before)} before" if row_before is not None else ""
-        return RuledOut(what=RULE, figure=f"calls of {printable(operation)} run in a row in {say_ratio(row_now)} of the slow requests{said}")
+    held = next((one for one in rows if one.changed), None)
+    if held is None:
+        said = f", {say_ratio(rows[0].before)} before" if rows[0].before is not None else ""
+        return RuledOut(what=RULE, figure=f"calls of {printable(rows[0].operation)} run in a row in {say_ratio(rows[0].now)} of the slow requests{said}")
+    operation, now, row_now, row_before = held.operation, held.groups, held.now, held.before
     gain = case.slow_tree.per_request(now, "gain_ms", case.slow["trace_key"])
     claims = {stage: float(gain.mean())}
     if not enough(case, claims):
@@ -70,7 +70,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     few = too_few_breaches(case)
     if few is not None:
         return few
-    every = _groups(case.tree, stage, inside=told).filter((pl.col("operation") == operation) & pl.col("in_row"))
+    every = _groups(case.tree, stage, inside=told, mixed=held.mixed).filter((pl.col("operation") == operation) & pl.col("in_row"))
+    every = every.with_columns(pl.col("gain_ms") * held.part)
     name = printable(operation.partition("/")[2])
     n = float(now["n"].to_numpy().mean())
     fix = bound_fix(
@@ -93,13 +94,48 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     return replace(found, brings=frozenset({"slow_dependency"})) if claims[stage] > MOSTLY * case.excess_ms(stage) else found
 
 
-def _groups(tree: Tree | None, stage: str, *, inside: bool) -> pl.DataFrame:
+@dataclass(frozen=True)
+class _Rows:
+    """Groups of one operation in the slow requests, the share of them in a row there and in the baseline, and the part of the gain that is to be had."""
+
+    operation: str
+    groups: pl.DataFrame
+    now: float
+    before: float | None
+    part: float
+    mixed: bool
+
+    @property
+    def changed(self) -> bool:
+        """Whether most are in a row; where a baseline shows that they were not before, half will do: not all requests need to be slow for this."""
+        if self.before is None:
+            return self.now >= MOST_TRACES and not self.mixed
+        return self.now >= MOST_SLOW and self.before <= 1.0 - MOST_TRACES
+
+
+def _rows(case: Case, stage: str, told: bool, mixed: bool) -> list[_Rows]:
+    """The operation whose calls in a row cost the slow requests most, of calls of several operations the few that do. These may need one another in part (an
+    embedding before the searches): what ran side by side in the baseline is what can."""
+    every = _groups(case.slow_tree, stage, inside=told, mixed=mixed)
+    costly = every.group_by("operation").agg(pl.col("gain_ms").sum()).sort("gain_ms", "operation", descending=[True, False])["operation"]
+    usual, found = _groups(case.tree_before, stage, inside=told, mixed=mixed), []
+    for operation in costly[: MOST_MIXED if mixed else 1]:
+        now, before = (side.filter(pl.col("operation") == operation) for side in (every, usual))
+        overlap, shorter = (float(ms.to_numpy().sum()) for ms in (before["overlap_ms"], before["sum_ms"] - before["longest_ms"]))
+        part = overlap / max(shorter, 1e-3) if mixed and before.height else 1.0
+        rows = (float(side["in_row"].to_numpy().mean()) if side.height else None for side in (now, before))
+        found.append(_Rows(operation, now.with_columns(pl.col("gain_ms") * part), next(rows) or 0.0, next(rows), part, mixed))
+    return found
+
+
+def _groups(tree: Tree | None, stage: str, *, inside: bool, mixed: bool = False) -> pl.DataFrame:
     """Groups of siblings with `in_row` (no overlap worth the name, no pause) and what running side by side would gain.
 
     Those `inside` of a span of the same stage (a chain of retrievers) count where a baseline tells whether they ran side by side before."""
     if tree is None or not len(tree):
-        return pl.DataFrame(schema={"operation": pl.String, "in_row": pl.Boolean, "gain_ms": pl.Float64})
-    groups = siblings(tree, (stage,), inside=inside).filter(~pl.col("waits"))
+        figures: dict[str, pl.DataType] = {name: pl.Float64() for name in ("gain_ms", "overlap_ms", "sum_ms", "longest_ms")}
+        return pl.DataFrame(schema={"operation": pl.String(), "in_row": pl.Boolean(), **figures})
+    groups = siblings(tree, (stage,), inside=inside, mixed=mixed).filter(~pl.col("waits"))
     shorter = pl.col("sum_ms") - pl.col("longest_ms")
     pause = (pl.col("whole_ms") - pl.col("sum_ms")) / (pl.col("n") - 1)
     return groups.with_columns(

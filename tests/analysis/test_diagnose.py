@@ -211,6 +211,16 @@ def test_onset_baseline_and_trend_of_a_step() -> None:
     assert verdict.stage == "retrieval"
 
 
+@pytest.mark.parametrize(("slow", "status"), [(70, "over_budget"), (50, "within_budget")])
+@pytest.mark.parametrize("every_s", [1.0, 8.0])
+def test_a_last_minute_that_brings_the_window_below_its_target_is_no_moment(slow: int, status: str, every_s: float) -> None:
+    """Of 1,080 requests the last 70 are late, 6.5 %: a fifteenth of them, and the target is missed. 50 leave it met."""
+    late = np.arange(1_080) >= 1_080 - slow
+    found = run(requests(1_080, every_s=every_s, retrieval_ms=np.where(late, 3_000.0, 100.0), prefill_ms=100.0, ttft_ms=200.0), slo=Slo(e2e_ms=2_500.0))
+    assert found.verdict.status == status
+    assert (found.verdict.onset, found.verdict.stage) == ((at((1_080 - slow) * every_s), "retrieval") if status == "over_budget" else (None, None))
+
+
 def onset(bad: np.ndarray) -> int | None:
     return find_onset(np.arange(len(bad)) * 1_000_000, bad.astype(bool), 0.05)
 

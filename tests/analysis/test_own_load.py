@@ -139,3 +139,12 @@ def test_where_all_seats_are_taken_the_line_of_both_sides_tells_what_more_calls_
     assert full == pytest.approx(205.0 / (50.0 + 29.9 * 3.37), rel=0.02)
     assert beyond_load(sides) == pytest.approx(4.1, rel=0.02)
     assert _equal(sides, more=False) is None
+
+
+def test_few_calls_in_batches_like_the_others_tell_of_a_host_whose_batch_fills_as_it_slows_down() -> None:
+    """Of 212 calls 12 began before the batch was full, at others' loads and twice their time; then both grew, and a line through them tells nothing."""
+    usual = np.linspace(1.0, 10.0, 300)
+    few, full = np.linspace(5.0, 9.5, 12), np.linspace(14.0, 19.0, 200)
+    slow = np.concatenate([2.0 * (10.0 + few), np.linspace(40.0, 200.0, 200)])
+    assert beyond_load([(usual, 10.0 + usual), (np.concatenate([few, full]), slow)]) == pytest.approx(2.0, rel=0.1)
+    assert beyond_load([(usual, 10.0 + usual), (np.concatenate([few, full]), np.concatenate([10.0 + few, slow[12:]]))]) == pytest.approx(1.0, rel=0.1)

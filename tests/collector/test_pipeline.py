@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from analysis.assemble import assemble
-from collector import reading
+from collector import reading, store
 from collector.config import CollectorSettings, PrivacySettings
 from collector.errors import StoreUnavailable
 from collector.layout import BATCH_BITS
@@ -300,6 +300,16 @@ def test_an_error_while_assembling_keeps_traces_pending_and_the_next_try_takes_t
     while len(pipeline.quiet) and time.monotonic() < until:
         time.sleep(0.05)
     assert one(pipeline, "select count(*) from requests") == 1
+    pipeline.close()
+
+
+def test_what_does_not_fit_into_the_memory_of_a_quiet_store_is_assembled_with_the_usual_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "SETTLED_MEMORY", "1MB")
+    pipeline = Pipeline(store.open_store(tmp_path / "t.db", create=True, memory_limit="256MB"), CollectorSettings(quiet_s=3600.0), PrivacySettings(), assemble)
+    send(pipeline, *(body(chat(k)) for k in range(1, 21)))
+    pipeline.store.settle()
+    pipeline.drain()
+    assert (one(pipeline, "select count(*) from v_requests"), len(pipeline.quiet)) == (20, 0)
     pipeline.close()
 
 

@@ -68,3 +68,18 @@ def test_loops_are_told_among_requests_that_are_slow_for_another_reason() -> Non
     found = run(rows, slo=E2E)
     assert causes(found) == ["slow_dependency", "agent_loop"]
     assert the(found, "agent_loop").evidence["looping_ratio"] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("loops", [True, False])
+def test_steps_are_compared_with_those_of_the_same_route(loops: bool) -> None:
+    """One in five is an agent of 5 steps and 1 s, the others chat in one step and up to 2.4 s: the slowest of before. Agents that hang take no more steps."""
+    agent, hit = np.arange(N) % 5 == 0, (np.arange(N) >= 300) & (np.arange(N) % 10 == 0)
+    steps = np.where(agent, np.where(hit & loops, 15, 3), 1)
+    chats = 1_000.0 + 1_400.0 * (np.arange(N) % 7) / 6
+    frame = requests(N, tool_ms=np.where(hit, 6_000.0, np.where(agent, 500.0, 0.0)), generation_ms=np.where(agent, 500.0, chats),
+                     llm_calls=steps, tool_calls=np.where(agent, steps - 1, 0), output_tokens=20, route=np.where(agent, "/agent", "/chat").tolist())
+    found = run(frame, slo=E2E)
+    assert found.verdict.status == "over_budget"
+    assert causes(found)[0] == ("agent_loop" if loops else "slow_dependency")
+    if loops:  # 15 model calls with 14 of tools, where the route takes 3 and 2.
+        assert (the(found, "agent_loop").evidence["steps_slow"], the(found, "agent_loop").evidence["steps_reference"]) == (29.0, 5.0)

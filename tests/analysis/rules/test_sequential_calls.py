@@ -61,3 +61,19 @@ def test_searches_inside_of_a_chain_that_is_retrieval_itself_count_where_they_ra
     chain = spans_of(frame, "RetrievalChain", "retrieval", 0.0, np.where(LATE, 3 * EACH_MS, EACH_MS), span_id=9)
     found = run(frame, spans=[chain, *spans], slo=E2E)
     assert (of(found, "sequential_calls") is not None) is before
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_several_stores_asked_one_question_count_where_they_were_asked_side_by_side_before(before: bool) -> None:
+    """An embedding of 300 ms, then three stores of 1.2 s each, of three names: since the change in a row. The embedding never ran beside them."""
+    in_row = LATE if before else np.ones(N, dtype=bool)
+    frame = requests(N, retrieval_ms=np.where(in_row & LATE, 300 + 3 * EACH_MS, 300 + EACH_MS), prefill_ms=200.0, decode_ms=400.0)
+    spans = [spans_of(frame, "embed", "retrieval", 0.0, 300.0, span_id=9)] + [
+        spans_of(frame, name, "retrieval", 300.0 + np.where(in_row, k * (EACH_MS + 1.0), float(k)), EACH_MS, span_id=10 + k)
+        for k, name in enumerate(("vectors", "keywords", "graph"))]
+    found = run(frame, spans=spans, slo=E2E)
+    assert causes(found) == (["sequential_calls"] if before else ["slow_dependency"])
+    if before:
+        finding = the(found, "sequential_calls")
+        assert (finding.evidence["in_row_now"], finding.evidence["in_row_before"]) == (1.0, 0.0)
+        assert finding.evidence["gain_ms"] == pytest.approx(2 * EACH_MS, rel=0.15)
