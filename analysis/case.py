@@ -27,6 +27,8 @@ from analysis.tree import Tree
 CRITICAL_BURN: Final = 14.4
 # Part of the excess from which the work itself, not the wait for it, is the stage of a slow engine; own default, as for what is ruled out.
 MIN_SLOWED: Final = 0.1
+# Part of the requests that must be stored for those in flight at a moment to be counted; own default, as for the coverage of engines.
+SEEN: Final = 0.9
 # Part of the slow calls that may have begun before the fault; own default.
 INSIDE: Final = 0.25
 # What a case reads of its periods, whichever of the same requests it asks about.
@@ -98,6 +100,11 @@ class Case:
     def kept(self) -> float:
         """The part (0..1] of what happened that is stored, 1 where nothing says otherwise: what is counted of neighbours is so much too little."""
         return 1.0 if self.coverage is None else max(self.coverage, 1e-3)
+
+    @property
+    def thinned(self) -> bool:
+        """Whether so little is stored that nobody knows who else was in flight."""
+        return self.kept < SEEN
 
     @functools.cached_property
     def slow(self) -> pl.DataFrame:

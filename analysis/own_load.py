@@ -28,8 +28,6 @@ SAME: Final = 1.2
 REST: Final = 0.5
 # Calls made this much more often are more load; own default, as in `under_capacity`.
 MORE: Final = 1.15
-# Part of the calls that must be stored for those in flight to be counted: as for engines.
-SEEN: Final = 0.9
 # And above this ratio over all calls everybody is slower, not some; own default.
 SLOWER: Final = 1.1
 
@@ -87,7 +85,7 @@ def own_load(case: Case) -> OwnLoad | None:
     wholes = _wholes(*sides)
     rates = [len(side) / max(float(np.ptp(side.of("start_s"))), 1e-3) if len(side) else 0.0 for side in sides]
     more = rates[1] >= MORE * rates[0]
-    if case.kept < SEEN:
+    if case.thinned:
         return OwnLoad(_ratio(paces), None, _ratio(firsts), None, _ratio(wholes), None, untold=more)
     return OwnLoad(
         _ratio(paces), _equal(paces, more), _ratio(firsts), _equal(firsts, more), _ratio(wholes), _equal(wholes, more), _crowded(case, case.calls_before))

@@ -159,7 +159,7 @@ def slower_at_equal_load(case: Case, least: float) -> float | None:
     """Return the time per token now over before at equal batch sizes, where that is `least` or more, and so is what today's batches and reading would have
     taken before; None where load may be why tokens are slower."""
     before, now = (None if side is None else line(side) for side in (case.calls_before, case.calls))
-    if before is None or now is None or case.calls_before is None:
+    if before is None or now is None or case.calls_before is None or case.thinned:
         return None
     over = now.token_ms / max(before.base_ms + before.batch_ms * now.running + before.prefill_ms * now.prefill, 1e-9)
     pace = same_batch_pace(case.calls_before, case.calls) or over

@@ -34,7 +34,6 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import Demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.own_load import SEEN
 from analysis.speed import Slowdown, decode_parts, slowdown, worst_batch_pace
 from analysis.stalls import stall_odds
 
@@ -73,7 +72,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     claims = {"decode": share * parts["speed"] if case.metric not in ("tpot", "itl") else share * case.excess_ms("decode")}
     if not enough(case, claims):
         return None
-    if case.kept < SEEN:
+    if case.thinned:
         said = f"tokens take {say_ms(found.slow_ms)} instead of {say_ms(found.usual_ms)}, and {say_ratio(case.kept)} of the calls are stored"
         return NotEnoughData(f"{said}: how many ran at a time is not known, keep every trace for some minutes")
     return too_few_breaches(case) or _diagnosis(case, found, ratio, pace, claims)

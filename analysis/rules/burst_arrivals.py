@@ -33,7 +33,6 @@ from analysis.bursts import CROWDED, MIN_BURSTS, UNLIKELY, arrival_dispersion, c
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut
-from analysis.own_load import SEEN
 from analysis.prefill import spread
 from analysis.tenants import one_tenant
 
@@ -56,7 +55,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     then = "before" if before is not None else "for independent ones"
     clear, crowd = now >= MIN_BURSTS * usual, crowding(case)
     # What is led back from a sample may be its noise: then the slow ones must have come in the crowds as well.
-    clear = clear and (case.kept >= SEEN or crowd >= CROWDED)
+    clear = clear and (not case.thinned or crowd >= CROWDED)
     if not clear and (usual >= UNLIKELY or now < UNLIKELY or crowd < CROWDED):
         return RuledOut(what=RULE, figure=f"the dispersion of arrivals is {now:.1f}, {usual:.1f} {then}")
     grown = case.demand

@@ -32,7 +32,6 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.gaps import engine_gaps, load_correlation
-from analysis.own_load import SEEN
 from analysis.tree import Tree
 
 RULE: Final = "connection_churn"
@@ -70,7 +69,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             return RuledOut(what=RULE, figure=f"the gap in front of the engine follows the load by {correlation:.2f} and varies by {gaps.spread:.2f}")
         # In a sample the load is not known: but a queue spares those that find none, a handshake nobody.
         longer = gaps.before_ms * (MIN_RATIO if case.calls_before is not None else 1.0)
-        if case.kept < SEEN and float(np.nanquantile(gaps.now_ms, QUICK)) < longer:
+        if case.thinned and float(np.nanquantile(gaps.now_ms, QUICK)) < longer:
             return RuledOut(what=RULE, figure=f"the quickest tenth of the calls meet no gap of more than {say_ms(longer)}")
         claims = {stage: case.excess_ms(stage) for stage in STAGES}
     if not enough(case, claims):

@@ -79,6 +79,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     # Calls that stand still fill the batch as well: where prompts are seen to be read in one piece, a batch that costs as much rules nothing out.
     if odds is None or not odds.clear or not dearer or (found.prefill_ms < found.batch_ms and not whole):
         said = "unknown" if odds is None else f"{odds.ratio:.1f} ({odds.low:.1f} to {odds.high:.1f})"
+        if odds is not None and odds.low > 1.0 and case.thinned:
+            return NotEnoughData(f"the odds ratio of slow tokens during prefill of others is {said}, as far as {say_ratio(case.kept)} of the calls tell who is "
+                                 "read meanwhile: keep every trace for some minutes")
         return RuledOut(what=RULE, figure=f"odds ratio of slow tokens during prefill of others {said}")
     change = found.batch_ms + found.prefill_ms + found.rest_ms
     share = found.prefill_ms / change if change > 0.0 else 0.0

@@ -37,7 +37,6 @@ from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import MIN_GROWTH, cost_of, token_costs
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.overlap import Flow
-from analysis.own_load import SEEN
 
 RULE: Final = "huge_context"
 TIMES_USUAL: Final = 6.0
@@ -69,7 +68,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     # A prompt of usual length that the cache lost is no huge one.
     longest = max(float(np.nanpercentile(usual.of("input_tokens"), 99.0)), whole) if usual is not calls else whole
     huge = (calls.new_tokens > line) & (calls.of("input_tokens") > OVER_FORMER * longest)
-    if int(huge.sum()) < (LEAST_OF_SAMPLE if case.kept < SEEN else 1) or huge.mean() > MOST_HUGE:
+    if int(huge.sum()) < (LEAST_OF_SAMPLE if case.thinned else 1) or huge.mean() > MOST_HUGE:
         return RuledOut(what=RULE, figure=f"{int(huge.sum())} prompts with more than {line:,.0f} new tokens")
     beside = _beside(calls, huge, token_costs(usual)[0])
     keys = calls.frame["trace_key"]

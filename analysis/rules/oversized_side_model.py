@@ -41,6 +41,8 @@ MOST_TOKENS: Final = 20
 MIN_OF_REQUEST: Final = 0.1
 # Part of the former requests from which a model was asked for a side task before; own default.
 MOSTLY: Final = 0.5
+# Times as many of the requests as before from which a model is asked for it now; own default.
+MORE_ASK: Final = 2.0
 # What a small classifier on a CPU takes, with room: published 1-3 ms.
 SMALL_MS: Final = 5.0
 _SIDE: Final = r"(?i)(?:^|[^a-z])(?:guard(?:rail)?|moderat\w*|classif\w*|rout(?:er|ing)|intent|safety|pii|toxicity|jailbreak)(?:$|[^a-z])"
@@ -54,7 +56,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if now is None:
         return None
     spent, operation, model, tokens = now
-    if before is not None and case.tail.reference == "baseline" and _asked(case.usual_tree, gone, model) >= MOSTLY:
+    of_slowest, before = before, _of_all_before(case, gone, model, before)
+    asked = case.usual_tree if before == of_slowest else case.tree_before
+    if before is not None and case.tail.reference == "baseline" and asked is not None and _asked(asked, gone, model) >= MOSTLY:
         return RuledOut(what=RULE, figure=f"{printable(model)} was asked before as well, and took {say_ms(before[0])} of a request")
     usual = told = before[0] if before is not None else 0.0
     if case.tail.reference != "baseline":  # what every request spends counts as usual as far as the budget of checks goes
@@ -84,6 +88,17 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         evidence={"operation": name, "model": what, "output_tokens": tokens, "side_ms_slow": spent, "side_ms_reference": usual,
             "share_of_request": spent / whole},
         weight=0.97)
+
+
+def _of_all_before(case: Case, gone: Collection[str], model: str, of_slowest: tuple[float, str, str, float] | None) -> tuple[float, str, str, float] | None:
+    """Return what side calls took before: of the slowest former requests (as given), or of all of them where those are the first victims of what came.
+
+    So it is where few of all former requests asked that model and most do now: whom a guard asks only now and then asked it before as well.
+    """
+    if case.tree_before is None:
+        return of_slowest
+    then, now = (_asked(tree, gone, model) for tree in (case.tree_before, case.tree))
+    return _side_ms(case.tree_before, case.reference, gone) if then < MOSTLY <= now and now >= MORE_ASK * then else of_slowest
 
 
 def _new_models(now: Tree, before: Tree) -> list[str]:

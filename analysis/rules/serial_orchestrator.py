@@ -34,7 +34,6 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
 from analysis.overlap import Flow
-from analysis.own_load import SEEN
 from analysis.rules.unattributed_time import longest_hole
 
 RULE: Final = "serial_orchestrator"
@@ -60,7 +59,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     few = too_few_breaches(case)
     if few is not None:
         return few
-    if case.kept < SEEN:
+    if case.thinned:
         return NotEnoughData(f"{say_ratio(case.kept)} of the requests are stored: whether own time follows those in flight, or calls wait for a place that "
                              "another one has, cannot be told; keep every trace for some minutes")
     hole = longest_hole(case.slow_tree)

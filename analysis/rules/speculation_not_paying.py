@@ -126,7 +126,7 @@ def _alone(case: Case, rates: FloatArray, lengths: FloatArray) -> Diagnosis | No
 
 def _untold(case: Case) -> NotEnoughData | None:
     """Where nothing tells of drafts: what to record if tokens, not prompts, take longer at equal batch sizes."""
-    if case.calls_before is None or case.tail.share("decode") < MIN_DECODE or case.clocks.lower:
+    if case.calls_before is None or case.tail.share("decode") < MIN_DECODE or case.clocks.lower or case.thinned:
         return None
     pace = same_batch_pace(case.calls_before, case.calls)
     if pace is None or pace < SLOWER:

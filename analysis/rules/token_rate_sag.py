@@ -75,7 +75,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if stalls and odds is not None and case.baseline is None:  # whether the far side lost its pace is not known, that one's own prompts cost it is
         return RuledOut(what=RULE, figure=f"tokens come slowly where other prompts of yours are sent meanwhile (odds ratio {odds.ratio:.1f})")
     load = case.own_load
-    filled = load is not None and load.paced and not some  # as fast as ever with as many calls in flight
+    filled = load is not None and load.paced and not some  # as fast as ever with as many calls in flight; of a sample nobody knows
     few = too_few_breaches(case) or unknown_load(case, f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones")
     if few is not None:
         return few
@@ -94,7 +94,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         evidence={"token_ms_slow": slow_ms, "token_ms_usual": usual_ms, "ratio": ratio, "ratio_of_all_calls": everyone, "slow_paced_of_slow": some,
                   "prompt_odds_ratio": odds.ratio if odds is not None else None, "ratio_at_equal_load": load.pace_equal if load is not None else None},
         # Calls that have more to read, and prompts that stop the answers beside them, slow the far side down as well: then what else is found comes first.
-        weight=0.85, amplifier=each > MOST_EACH or stalls or filled, why_no_service="the pace is the provider's")
+        weight=0.85, amplifier=each > MOST_EACH or stalls or filled or case.thinned, why_no_service="the pace is the provider's")
 
 
 def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -116,7 +116,7 @@ def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case, RULE, "generation", claims, _action(case, found.pace_before_ms, saved), headline=said,
         because=f"the provider needs {say_ms(found.pace_now_ms)} for a token, {say_ms(found.pace_before_ms)} {case.when}",
         evidence={**found._asdict(), "ratio": found.ratio, "ratio_at_equal_load": load.whole_equal if load is not None else None},
-        weight=0.85, amplifier=each > MOST_EACH or (load is not None and load.answers), why_no_service="the pace is the provider's")
+        weight=0.85, amplifier=each > MOST_EACH or (load is not None and load.answers) or case.thinned, why_no_service="the pace is the provider's")
 
 
 def slower_tokens(case: Case) -> float:

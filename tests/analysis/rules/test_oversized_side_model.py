@@ -84,6 +84,23 @@ def test_a_baseline_that_holds_the_first_of_what_came_asked_no_model_before() ->
     assert of(run(frame, spans=[guard, call], slo=E2E), "oversized_side_model") is not None
 
 
+@pytest.mark.parametrize("first", [180, 0])
+def test_the_slowest_of_before_may_be_the_first_victims(first: int) -> None:
+    """Before the onset one request in five asks the large model, 0.7 s each: those just before it, or now and then ever since; all do since then."""
+    frame, (guard, _) = guarded()
+    early = (np.arange(N) >= first) & (np.arange(N) < 200) & (np.arange(N) % (1 if first else 5) == 0)
+    took = np.where(LATE, 1_990.0, 700.0)
+    frame = frame.with_columns(guardrail_ns=pl.Series(np.where(early, 710e6, np.where(LATE, 2_000e6, 12e6)).astype(np.int64)))
+    frame = frame.with_columns(e2e_ns=pl.col("guardrail_ns") + 600_000_000)
+    call = spans_of(frame, "chat large-70b", "guardrail", 1.0, took, span_id=3, parent_id=2, role=ROLE["llm"], model="large-70b", output_tokens=6,
+                    keep=LATE | early)
+    found = run(frame, spans=[guard, call], slo=E2E)
+    finding = the(found, "oversized_side_model")
+    # What came before ends with the first victims, or one in five of it asked for 0.7 s each.
+    assert finding.evidence["side_ms_reference"] == pytest.approx(0.0 if first else 700.0 * 0.2, rel=0.05)
+    assert found.verdict.cause == "oversized_side_model"
+
+
 def test_a_small_model_that_takes_longer_than_before_is_no_larger_one() -> None:
     frame = requests(N, guardrail_ms=np.where(LATE, 2_000.0, 12.0), prefill_ms=200.0, decode_ms=400.0)
     check = spans_of(frame, "chat guard", "guardrail", 0.0, np.where(LATE, 2_000.0, 12.0), span_id=2, role=ROLE["llm"], model="guard-mini", output_tokens=6)
