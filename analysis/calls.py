@@ -51,6 +51,13 @@ class Calls:
         """Return the calls that a mask keeps; themselves, with all that is known of them, where it keeps all."""
         return self if mask.all() else Calls(self.frame.filter(pl.Series(mask)))
 
+    def some(self, mask: BoolArray) -> Calls:
+        """Return the calls that a mask keeps, with what all of these did beside them: `where` counts only those that it keeps."""
+        out = self.where(mask)
+        if out is not self:
+            out.__dict__.update(running=self.running[mask], prefill_meanwhile=self.prefill_meanwhile[mask])
+        return out
+
     def of_requests(self, keys: pl.Series) -> Calls:
         """Return the calls of these requests (`trace_key`)."""
         return Calls(self.frame.filter(pl.col("trace_key").is_in(keys.implode())))

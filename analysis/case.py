@@ -166,7 +166,7 @@ class Case:
     def calls_inside(self) -> Calls:
         """The calls that began when a quarter of the slow ones had: who begins shortly before a fault is slow too, and dates the onset too early."""
         starts = self.slow_calls.of("start_s")
-        return self.calls.where(self.calls.of("start_s") >= np.quantile(starts, INSIDE)) if len(starts) else self.calls
+        return self.calls.some(self.calls.of("start_s") >= np.quantile(starts, INSIDE)) if len(starts) else self.calls
 
     @functools.cached_property
     def usual_calls(self) -> Calls:

@@ -1,6 +1,8 @@
 """What did the model calls of a stretch of time look like? Columns that are worked out from others."""
 
+import numpy as np
 import polars as pl
+import pytest
 
 from analysis.calls import Calls, come_together
 
@@ -34,3 +36,14 @@ def test_models_that_write_hardly_anything_answer_nobody() -> None:
     # 26 of 926 tokens; a call without a model is a model of its own.
     assert Calls(frame).writers.tolist() == [True, False, True, False, True]
     assert Calls(frame.with_columns(output_tokens=pl.lit(None, pl.Int64))).writers.all()
+
+
+def test_some_of_the_calls_keep_who_was_beside_them() -> None:
+    """Ten calls at once, of which the last three are looked at: each of them ran among ten."""
+    calls = Calls(pl.DataFrame({
+        "trace_key": range(10), "start_s": [0.0] * 10, "e2e_ms": [1_000.0] * 10, "queue_ms": [0.0] * 10, "prefill_ms": [100.0] * 10, "ttft_ms": [100.0] * 10,
+        "decode_ms": [900.0] * 10, "error": [False] * 10, "engine_instance": ["gpu-0"] * 10, "input_tokens": [90] * 10, "cached_tokens": [0] * 10,
+        "output_tokens": [10] * 10}))
+    late = np.arange(10) >= 7
+    assert calls.some(late).running == pytest.approx(np.full(3, 10.0))
+    assert calls.where(late).running == pytest.approx(np.full(3, 3.0))
