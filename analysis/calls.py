@@ -68,6 +68,14 @@ class Calls:
         begun = np.searchsorted(np.sort(some.of("start_s")), at, side="right")
         return self.where(begun > np.searchsorted(np.sort(some.end_s), at, side="left"))
 
+    def of_kind(self, **wanted: str | None) -> Calls:
+        """Return the calls with these values in these columns, or with none; a value of None asks for nothing."""
+        kept = np.ones(len(self), dtype=np.bool_)
+        for column, value in wanted.items():
+            if value is not None:
+                kept &= (self.frame[column] == value).fill_null(value=True).to_numpy()
+        return self.where(kept)
+
     def to_models(self, names: Collection[str]) -> Calls:
         """Return the calls to these models and those of which an engine tells; all calls where no model is given, or nothing is left out."""
         mask = self.has_engine | self.frame["model"].is_in(list(names)).fill_null(value=True).to_numpy()

@@ -32,7 +32,9 @@ SEEN: Final = 0.9
 # Part of the slow calls that may have begun before the fault; own default.
 INSIDE: Final = 0.25
 # What a case reads of its periods, whichever of the same requests it asks about.
-_OF_PERIODS: Final = ("calls", "calls_before", "served", "mine", "tree", "tree_before", "prompts", "demand", "clocks", "own_load")
+_OF_PERIODS: Final = ("calls", "calls_before", "mine", "tree", "tree_before", "prompts", "clocks", "own_load")
+# What it reads of them for one model's engines.
+_OF_ENGINES: Final = ("served", "demand")
 # Stages whose time depends on how busy the engine is.
 ENGINE_STAGES: Final = ("queue", "kv_transfer", "prefill", "decode", "first_token", "generation")
 
@@ -128,8 +130,18 @@ class Case:
 
     @functools.cached_property
     def served(self) -> tuple[Calls, Calls | None]:
-        """The calls of the period and of the baseline to models of which an engine tells, all calls where none does: what goes to others is no work of it."""
-        told = {name for side in (self.calls, self.calls_before) if side is not None for name in side.where(side.has_engine).names("model")}
+        """The calls of the period and of the baseline to the models of the engines that slow requests wait for, to those of which any engine tells where
+        that is not known, and all calls where none does: what goes to others is no work of theirs."""
+        sides = [side for side in (self.calls, self.calls_before) if side is not None]
+        asked = [side.where(side.has_engine).frame.filter(pl.col("model") == self.slowest_model) for side in sides]
+        theirs = pl.concat(frame.select("engine_instance") for frame in asked)["engine_instance"].drop_nulls().unique()
+        if len(theirs):
+            there = pl.col("engine_instance").is_in(theirs.implode())
+            models = pl.concat(side.frame.filter(there).select("model") for side in sides)["model"].drop_nulls().unique()
+            untold = pl.col("engine_instance").is_null() & pl.col("model").is_in(models.implode())
+            now, *before = (side.where(side.frame.select((there | untold).fill_null(value=False)).to_series().to_numpy()) for side in sides)
+            return now, before[0] if before else None
+        told = {name for side in sides for name in side.where(side.has_engine).names("model")}
         return self.calls.to_models(told), None if self.calls_before is None else self.calls_before.to_models(told)
 
     @functools.cached_property
@@ -161,6 +173,20 @@ class Case:
     def slow_calls(self) -> Calls:
         """The calls of the slow requests."""
         return self.calls.of_requests(self.slow["trace_key"])
+
+    @functools.cached_property
+    def slowest_model(self) -> str | None:
+        """The model whose calls took most of the slow requests' time, None where no call names one: the engines of another are no peers of its own."""
+        taken = self.slow_calls.frame.drop_nulls("model").group_by("model").agg(pl.col("e2e_ms").sum()).sort("e2e_ms", "model", descending=[True, False])
+        return str(taken["model"][0]) if taken.height else None
+
+    @functools.cached_property
+    def own_engines(self) -> float:
+        """Part of the slow calls (0..1) of whose models an engine tells, be it of other calls: an engine whose spans are lost, or in traces of their own, is
+        no provider."""
+        told = {name for side in (self.calls, self.calls_before) if side is not None for name in side.where(side.has_engine).names("model")}
+        own = self.slow_calls.has_engine | self.slow_calls.frame["model"].is_in(list(told)).fill_null(value=False).to_numpy()
+        return float(own.mean()) if len(own) else 0.0
 
     @functools.cached_property
     def calls_inside(self) -> Calls:
@@ -203,6 +229,8 @@ class Case:
         """Return the same rows and periods asked about other slow ones (fields as given): what is known of the periods is not read again."""
         other = replace(self, **changes)
         other.__dict__.update({name: self.__dict__[name] for name in _OF_PERIODS if name in self.__dict__})
+        if any(name in self.__dict__ for name in _OF_ENGINES) and other.slowest_model == self.slowest_model:
+            other.__dict__.update({name: self.__dict__[name] for name in _OF_ENGINES if name in self.__dict__})
         return other
 
     def _tree(self, period: Period, traces: pl.Series | None = None) -> Tree:

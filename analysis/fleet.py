@@ -28,8 +28,8 @@ class Replica(NamedTuple):
     mean_wait_ms: float = 0.0
 
 
-def replicas(calls: Calls) -> list[Replica]:
-    """Return the engines of the model and role with most time spent, in order of name; empty where engines do not tell their names.
+def replicas(calls: Calls, of: str | None = None) -> list[Replica]:
+    """Return the engines of a model (`of`, else the one with most calls) in the role with most time spent, by name; empty where engines do not tell theirs.
 
     Engines that only read prompts for others (one token an answer) are no peers of those that write.
     Expected time = new tokens x cost of one + (output tokens - 1) x cost of one, both fitted over all engines: the pace is free of the work mix.
@@ -39,7 +39,8 @@ def replicas(calls: Calls) -> list[Replica]:
     if not named.any():
         return []
     values, counts = np.unique(model[named], return_counts=True)
-    chosen = _one_role(calls, named & (model == values[np.argmax(counts)]))
+    asked = named & (calls.frame["model"] == of).fill_null(value=False).to_numpy()
+    chosen = _one_role(calls, asked if asked.any() else named & (model == values[np.argmax(counts)]))
     pace, work = _pace(calls, chosen)
     codes, names = calls.codes("engine_instance"), calls.names("engine_instance")
     out = []

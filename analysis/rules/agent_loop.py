@@ -120,8 +120,11 @@ def _steps(rows: pl.DataFrame, again: pl.DataFrame | None) -> FloatArray:
 
 def _checks(tree: Tree, rows: pl.DataFrame) -> FloatArray:
     """Model calls per request that check a prompt or an answer (in a guardrail): no step that an agent takes."""
-    checks = tree.frame.filter((pl.col("role") == "llm") & ((pl.col("stage") == "guardrail") | (pl.col("parent_stage") == "guardrail")))
-    return Tree.per_request(checks.with_columns(one=pl.lit(1)), "one", rows["trace_key"])
+    return Tree.per_request(_checked(tree).with_columns(one=pl.lit(1)), "one", rows["trace_key"])
+
+
+def _checked(tree: Tree) -> pl.DataFrame:
+    return tree.frame.filter((pl.col("role") == "llm") & ((pl.col("stage") == "guardrail") | (pl.col("parent_stage") == "guardrail")))
 
 
 def _of_its_route(case: Case, again: pl.DataFrame | None) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -140,7 +143,7 @@ def _of_its_route(case: Case, again: pl.DataFrame | None) -> tuple[FloatArray, F
         rest = earlier if earlier.height else case.reference
     routes, others = case.slow["route"].fill_null(""), rest.with_columns(pl.col("route").fill_null(""))
     tree = case.tree if case.baseline is None else case.tree_before
-    if tree is not None and len(tree):  # checks are told from steps by spans, which are read of so many requests only
+    if tree is not None and _checked(tree).height:  # checks are told from steps by spans, which are read of so many requests only
         others = others.filter(pl.col("trace_key").is_in(tree.frame["trace_key"].unique().implode()))
     steps = _steps(others, again) - (_checks(tree, others) if tree is not None else 0.0)
     for route in routes.unique().to_list():

@@ -62,6 +62,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         now, before = case.calls, case.calls_before
         if column == "instance":  # what an engine told of alone has no caller's instance, but its own
             now, before = now.where(now.of("engine_alone") != 1.0), None if before is None else before.where(before.of("engine_alone") != 1.0)
+        # Pods of another service, or of another model, keep their pace whatever happens to these.
+        kind = {"model": case.slowest_model} | ({"service": _service(case)} if column == "instance" else {})
+        now, before = now.of_kind(**kind), None if before is None else before.of_kind(**kind)
         if min(len(now), len(now) if before is None else len(before)) < MIN_CALLS:
             continue
         found = _young(now, before, column)
@@ -80,6 +83,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             continue
         return too_few_breaches(case) or _diagnosis(case, ratio, names, hit, part, claims, int(young.sum()))
     return None if least is None else RuledOut(what=RULE, figure=f"instances that began take {least:.2f} times the usual time in their first minute")
+
+
+def _service(case: Case) -> str | None:
+    """The service whose calls took most of the slow requests' time."""
+    taken = case.slow_calls.frame.drop_nulls("service").group_by("service").agg(pl.col("e2e_ms").sum()).sort("e2e_ms", "service", descending=[True, False])
+    return str(taken["service"][0]) if taken.height else None
 
 
 def _young(now: Calls, before: Calls | None, column: str) -> tuple[BoolArray, BoolArray, FloatArray, list[str]] | float | None:

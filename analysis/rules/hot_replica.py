@@ -57,10 +57,10 @@ AS_FAST: Final = 1.25
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the replica that has too much, None when the load is even or was as uneven before."""
-    now = replicas(case.calls)
+    now = replicas(case.calls, case.slowest_model)
     if len(now) < MIN_ENGINES:
         return None
-    before = replicas(case.calls_before) if case.calls_before is not None else []
+    before = replicas(case.calls_before, case.slowest_model) if case.calls_before is not None else []
     uneven, was = gini([one.share for one in now]), gini([one.share for one in before])
     hot = max(now, key=lambda one: one.share)
     over = hot.share * len(now)
@@ -69,7 +69,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     # Near full load a little more than its share is too much: then the waits say so, if the share is more than chance.
     more = over >= NEAR_OVER and deviations(hot, now) >= MIN_DEVIATIONS and (not before or uneven - was >= NEAR_RISE)
     queues = waits_stand_out(hot, now) and (
-        more or _too_much(case.calls, hot, now) or (deviations(hot, now) >= LIKELY and _always_longest(case.calls, hot, now)))
+        more or _too_much(case.calls, hot, now) or (deviations(hot, now) >= LIKELY and _always_longest(case.calls, case.slowest_model, hot, now)))
     if not spread and not queues:
         return RuledOut(what=RULE, figure=f"the busiest of {len(now)} replicas has {say_ratio(hot.share)} of the work (Gini {uneven:.2f}, {was:.2f} before)")
     on_slow, on_all = share_on(case.slow_calls, hot.name), share_on(case.calls, hot.name)
@@ -112,7 +112,7 @@ def _too_much(calls: Calls, hot: Replica, every: list[Replica]) -> bool:
     return lag is not None and lag < AS_FAST
 
 
-def _always_longest(calls: Calls, hot: Replica, every: list[Replica]) -> bool:
+def _always_longest(calls: Calls, of: str | None, hot: Replica, every: list[Replica]) -> bool:
     """Say whether a replica that is as fast as the others has the longest waits by far in every part of the period.
 
     Who is full all the time gets no more done than the others, whatever is sent there: its share of the work then hides what its queue shows.
@@ -121,7 +121,7 @@ def _always_longest(calls: Calls, hot: Replica, every: list[Replica]) -> bool:
         return False
     start = calls.of("start_s")
     for part in np.array_split(np.argsort(start, kind="stable"), PARTS):
-        waits = {one.name: one.mean_wait_ms for one in replicas(calls.where(np.isin(np.arange(len(calls)), part)))}
+        waits = {one.name: one.mean_wait_ms for one in replicas(calls.where(np.isin(np.arange(len(calls)), part)), of)}
         if len(waits) < len(every) or waits[hot.name] < LONGEST * max(wait for name, wait in waits.items() if name != hot.name):
             return False
     return True

@@ -55,7 +55,7 @@ LATE: Final = 95.0
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the provider's queue, None when first tokens come as before or an engine tells more."""
     stage = case.worst(*STAGES)
-    if case.tail.share(stage) < 0.25 or case.slow_calls.has_engine.mean() > 0.5 if len(case.slow_calls) else True:
+    if case.tail.share(stage) < 0.25 or case.own_engines > 0.5 if len(case.slow_calls) else True:
         return None
     found = outside(case)
     if found is None and case.calls_before is None:

@@ -64,7 +64,7 @@ LEAST_EXPECTED: Final = 5.0
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the spikes, None when there are none, too many, or they come together."""
     stage = case.worst(*STAGES)
-    if case.tail.share(stage) < 0.25 or not len(case.slow_calls) or case.slow_calls.has_engine.mean() > 0.5:
+    if case.tail.share(stage) < 0.25 or not len(case.slow_calls) or case.own_engines > 0.5:
         return None
     found = outside(case, alone=True)
     if found is None:

@@ -44,10 +44,10 @@ MORE_LOAD: Final = 1.2
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the slow replica with the gain of its peers' pace, None when all keep pace."""
-    now = replicas(case.calls)
+    now = replicas(case.calls, case.slowest_model)
     if len(now) < MIN_ENGINES:
         return None
-    before = {one.name: one for one in (replicas(case.calls_before) if case.calls_before is not None else [])}
+    before = {one.name: one for one in (replicas(case.calls_before, case.slowest_model) if case.calls_before is not None else [])}
     worst, slower, z = _slowest(now, before)
     if slower < MIN_SLOWER or z < MIN_Z:
         return RuledOut(what=RULE, figure=f"the slowest of {len(now)} replicas takes {slower:.2f} times its peers' time for the same work")

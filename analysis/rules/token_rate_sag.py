@@ -53,7 +53,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if case.tail.share("decode") < 0.25 and case.metric != "tpot":
         return _whole(case) if case.tail.share("generation") >= 0.25 else None
     now, before = (side.where(~side.has_engine & known(side.of("tpot_ms"))) for side in (case.slow_calls, case.usual_calls))
-    if min(len(now), len(before)) < 5 or case.slow_calls.has_engine.mean() > 0.5:
+    if min(len(now), len(before)) < 5 or case.own_engines > 0.5:
         return None
     slow_ms, usual_ms = pooled(now), pooled(before)
     everyone = _overall(case)
@@ -100,7 +100,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Where no first token was seen: whole calls that take longer the more they write, against what they took before."""
     found = whole_calls(case.calls_before, case.calls) if case.calls_before is not None else None
-    if found is None or not len(case.slow_calls) or case.slow_calls.has_engine.mean() > 0.5:
+    if found is None or not len(case.slow_calls) or case.own_engines > 0.5:
         return None
     said = f"a token of a whole answer takes {say_ms(found.pace_now_ms)}, {say_ms(found.pace_before_ms)} {case.when}"
     if found.ratio < MIN_RATIO:

@@ -145,7 +145,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     load = wait_growth(case.rows, usual_ms, case.every)
     if load is None:
         return NotEnoughData(f"too few requests to follow the wait over time: at least {3 * _LEAST_PER_BIN} are needed")
-    lonely = one_engine_waits(case.calls)
+    lonely = one_engine_waits(case.calls.of_kind(model=case.slowest_model))
     if lonely is not None:
         return RuledOut(what=RULE, figure=f"waits stand at {say_ms(lonely[0])} on one engine and {say_ms(lonely[1])} on another")
     if found is not None:
