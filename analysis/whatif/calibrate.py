@@ -28,7 +28,7 @@ from analysis.whatif.simplex import minimise
 
 # Evaluations of the replay: from each start, each alternative setting, last search, polish on the whole recording, hold-out, each refit. In tests
 # against another cost law the error falls until about a thousand in all.
-FIRST, ALTERNATIVE, LAST, POLISH, HOLDOUT, REFIT = 240, 70, 300, 80, 240, 80
+FIRST, ALTERNATIVE, LAST, POLISH, HOLDOUT, REFIT = 240, 70, 300, 80, 240, 60
 REFITS: Final = 8
 # Nelder and Mead over seven coefficients need eight evaluations to begin with and some to move.
 LEAST_EVALUATIONS: Final = 30
@@ -56,6 +56,15 @@ _WARMING: Final = 60
 _SMEARED: Final = 1.6
 # Batch sizes that are tried as a knee, those around the best from which it is looked for anew (as parts of it), and the steps of that; own defaults.
 _SIZES, _AROUND, _CLIMB = 24, (0.75, 1.0, 1.3), (4, 2, 1, 1)
+# How far the part of a step that every batch takes is moved, in log units, to see whether the recording tells it from what grows with the batch, and how much
+# worse the replay may be then; own defaults.
+_SPLIT, _AS_GOOD = 0.35, 1.1
+# Parts of what a step loses by that which its sequences may make up for, and the least that is left of what they take themselves.
+_SHARES: Final = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)
+_LEAST_LEFT: Final = 0.05
+_STEP_ALONE: Final = np.array([0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0])
+# The error of a replay below which none is better than another: clocks and rounding make as much; own default.
+_CLOSE: Final = 0.02
 # Weight of the quantiles when a first fit does not pass the gate; own default.
 _INSIST: Final = 5.0
 # Pulls coefficients that the data does not settle towards those of the regression, too weakly to move the others: past capacity the replay alone
@@ -161,7 +170,7 @@ def fit(
     others = []
     refits = max(3, round(refits * effort))
     for k in range(refits):
-        others.append(costs_of(search.minimise(Replay(part, _resampled(part, inside, rng)), setup, at, 0.15, REFIT)[0]))
+        others.append(costs_of(search.otherwise(Replay(part, _resampled(part, inside, rng)), setup, at, _SPLIT if k % 2 else -_SPLIT)))
         progress(0.7 + 0.3 * (k + 1) / refits)
     calls, setup = remembered(pool.drawn().calls, setup, costs_of(at))
     pool = replace(pool, calls=calls)
@@ -247,6 +256,23 @@ class _Search:
         replay = Replay(self._pool, self._rows, _INSIST)
         found = [self.minimise(replay, setup, near, 0.3, LAST) for near in (at, *self._starts)]
         return self.minimise(replay, setup, min(found, key=lambda one: one[1])[0], 0.15, LAST)[0]
+
+    def otherwise(self, replay: Replay, setup: Setup, at: FloatArray, split: float) -> FloatArray:
+        """Other coefficients that suit these calls about as well: with another part of a step that every batch takes, where the recording leaves that open."""
+        near, least = self.minimise(replay, setup, at, 0.15, REFIT)
+        moved = [near + split * _STEP_ALONE for _ in _SHARES]
+        lost = np.exp(near[2]) * (1.0 - np.exp(split)) / self._batch(setup)
+        for point, share in zip(moved, _SHARES, strict=True):
+            point[4] = np.log(max(_LEAST_LEFT * np.exp(near[4]), np.exp(near[4]) + share * lost))
+        start = min(moved, key=lambda point: replay.error(setup, costs_of(point)))
+        other, worth = self.minimise(replay, setup, start, 0.15, REFIT)
+        return other if worth <= _AS_GOOD * max(least, _CLOSE) else near
+
+    def _batch(self, setup: Setup) -> float:
+        """Sequences that decode together at a usual time, per replica."""
+        pool, rows = self._pool, self._rows
+        seconds = float(pool.ended_s[rows].max() - pool.arrived_s[rows].min()) * setup.replicas
+        return float(np.clip((pool.e2e_s - pool.ttft_s)[rows].sum() / max(seconds, _LEAST_S), 1.0, setup.max_sequences))
 
     def scaled(self, replay: Replay, setup: Setup, start: FloatArray) -> FloatArray:
         """The start with all step times multiplied by the factor that suits best: near capacity everything hangs on it."""

@@ -17,7 +17,7 @@ from analysis.whatif.prediction import Fix, Prediction
 from analysis.whatif.simulate import Change, predict_simulated
 
 # Log units of extra width per halving of the batches that were recorded: what a step costs in smaller ones is seen at the window's calmer times alone.
-PER_HALVING: Final = {"e2e": 0.05, "tpot": 0.05, "ttft": 0.15}
+PER_HALVING: Final = {"e2e": 0.025, "tpot": 0.025, "ttft": 0.075}
 # So far above a fitted knee as a part of it the knee may as well be there; own default, as far as fits to recordings with lost spans have been off.
 NEAR: Final = 1.15
 

@@ -20,9 +20,9 @@ from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction
 from analysis.whatif.simulate import Change, predict_simulated
 
-# Log units of extra width per doubling of the replicas: each then runs batches that the recording does not show. E2E as for another load; the first token,
-# which hangs on the steps of small batches, was 20 to 60 % off with three replicas for one (docs/BENCHMARKS.md).
-PER_DOUBLING: Final[Mapping[str, float]] = {"e2e": 0.05, "tpot": 0.05, "ttft": 0.12}
+# Log units of extra width per doubling of the replicas, beside what other splits of a step make of it: each then runs batches that the recording does not
+# show, on which the first token hangs more than the rest; as measured (docs/BENCHMARKS.md).
+PER_DOUBLING: Final[Mapping[str, float]] = {"e2e": 0.025, "tpot": 0.025, "ttft": 0.06}
 
 
 def predict(

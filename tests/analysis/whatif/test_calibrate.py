@@ -7,11 +7,13 @@ import polars as pl
 import pytest
 
 from analysis.whatif import chunked_prefill
+from analysis.whatif.batching import LEAST_LOAD
 from analysis.whatif.calibrate import fit
 from analysis.whatif.engine import Setup, simulate
 from analysis.whatif.limits import with_limits
 from analysis.whatif.pool import pools
 from tests.analysis.whatif.recording import COSTS, arrivals, recorded
+from tests.benchmarks.whatif import SITUATIONS, facts_of, record, traffic
 
 
 def test_a_known_engine_is_found_again() -> None:
@@ -156,3 +158,16 @@ def test_a_full_cache_of_calls_alike_is_not_taken_for_seats() -> None:
     assert float(np.quantile(pool.queue_s, 0.9)) > 1.0
     assert with_limits(pool, pool.setup()) == pool.setup()
     assert with_limits(replace(pool, kv_tokens=None), pool.setup()).max_sequences == pytest.approx(20, abs=1)
+
+
+def test_refits_differ_where_the_recording_does_not_tell_a_step_from_its_batch() -> None:
+    """Past capacity all batches are full, and other splits of a step replay about as well; below it batches of all sizes tell the one."""
+    spread = {}
+    for name, rate, server, shape in SITUATIONS:
+        if name in ("busy", "past capacity"):
+            came = traffic(500, rate, seed=801, **shape)
+            [pool], _ = pools(facts_of(came, record(came, server, seed=802)))
+            engine = fit(pool)
+            apart = replace(engine.setup, replicas=3, router=LEAST_LOAD, speed=(1.0,) * 3)
+            spread[name] = float(np.std([np.log(np.quantile(simulate(engine.pool.calls, apart, costs).e2e_s, 0.95)) for costs in engine.refits]))
+    assert spread["past capacity"] > 3.0 * spread["busy"]

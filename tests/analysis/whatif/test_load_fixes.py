@@ -98,8 +98,8 @@ def test_the_more_replicas_are_added_the_less_is_sure(two: Facts) -> None:
         assert answer.predicted.interval is not None
         return answer.predicted.interval[1] / answer.predicted.interval[0]
 
-    # Two doublings: 0.1 of the logarithm beside the rest, 1.645 standard deviations on either side.
-    assert width(replicas.predict(two, replicas=8)) > np.exp(2 * 1.645 * 2 * 0.05)
+    # Two doublings: 0.05 of the logarithm beside the rest, 1.645 standard deviations on either side.
+    assert width(replicas.predict(two, replicas=8)) > np.exp(2 * 1.645 * 2 * 0.025)
 
 
 def test_the_knee_of_the_batch_is_found_and_a_limit_below_it_pays() -> None:
