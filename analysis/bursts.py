@@ -54,7 +54,7 @@ def dispersion(start_s: FloatArray, from_s: float, to_s: float, width_s: float) 
 
 def arrival_dispersion(case: Case) -> tuple[float | None, float | None]:
     """Return the index of dispersion of the requests now and before, in bins of equal length: the length at which they differ most."""
-    now, usual = (_arrivals(calls) for calls in (case.calls, case.calls_before))
+    now, usual = (_arrivals(calls) for calls in _asked(case))
     if len(now) < MIN_BINS * PER_BIN:
         return None, None
     width = _width_s(now)
@@ -74,12 +74,19 @@ def crowding(case: Case) -> float:
     """Return among how many other requests the slow ones came (in the time in which 5 do), over the same of all requests; 1 where there are too few.
 
     Of a sample it is led back to all of them, among whom the contrast is so much stronger."""
-    now, slow = _arrivals(case.calls), _arrivals(case.slow_calls)
+    now, slow = _arrivals(_asked(case)[0]), _arrivals(case.slow_calls)
     if len(now) < MIN_BINS * PER_BIN or not len(slow):
         return 1.0
     width = _width_s(now)
     met = [float((np.searchsorted(now, at, side="right") - np.searchsorted(now, at - width, side="left")).mean()) for at in (slow, now)]
     return 1.0 + (met[0] / met[1] - 1.0) / case.kept
+
+
+def _asked(case: Case) -> tuple[Calls, Calls | None]:
+    """The calls now and before to what the slow requests wait for: their engines, or the one model. Those of other services to others are in nobody's way."""
+    if case.slow_calls.has_engine.any():
+        return case.served
+    return case.calls.of_kind(model=case.slowest_model), None if case.calls_before is None else case.calls_before.of_kind(model=case.slowest_model)
 
 
 def _width_s(start_s: FloatArray) -> float:

@@ -32,9 +32,9 @@ SEEN: Final = 0.9
 # Part of the slow calls that may have begun before the fault; own default.
 INSIDE: Final = 0.25
 # What a case reads of its periods, whichever of the same requests it asks about.
-_OF_PERIODS: Final = ("calls", "calls_before", "mine", "tree", "tree_before", "prompts", "clocks", "own_load")
+_OF_PERIODS: Final = ("calls", "calls_before", "mine", "tree", "tree_before", "prompts", "own_load")
 # What it reads of them for one model's engines.
-_OF_ENGINES: Final = ("served", "demand")
+_OF_ENGINES: Final = ("served", "demand", "clocks")
 # Stages whose time depends on how busy the engine is.
 ENGINE_STAGES: Final = ("queue", "kv_transfer", "prefill", "decode", "first_token", "generation")
 

@@ -73,7 +73,8 @@ def _quick(case: Case) -> float:
     work = case.demand
     if case.calls_before is None or (work is not None and work.longer_ratio + work.lost_ratio > MOST_MORE):
         return 1.0
-    before, now = case.calls_before, case.calls_inside
+    # The quickest calls of all would be those to a small model beside.
+    before, now = (side.of_kind(model=case.slowest_model) for side in (case.calls_before, case.calls_inside))
     models = set(before.names("model")) & set(now.names("model"))
     found = quick_pace(before.to_models(models), now.to_models(models)) if models or not now.names("model") else None
     return found[0] if found is not None and found[0] >= MIN_QUICK and found[1] < MOST_UNLIKE * found[0] else 1.0

@@ -6,7 +6,8 @@ import pytest
 
 from analysis.slo import Slo
 from tests.analysis.builders import calls_of, requests
-from tests.analysis.rules.cases import E2E, causes, run, the
+from tests.analysis.rules import engine_world
+from tests.analysis.rules.cases import causes, run, the
 from tests.analysis.rules.fleet import LATE, N, fleet
 from tests.analysis.rules.hosted import hosted
 
@@ -52,11 +53,37 @@ def test_calls_whose_engine_spans_are_lost_are_no_providers_where_an_engine_tell
 
 def test_pods_that_wait_for_one_model_did_not_begin_again_because_those_of_another_keep_their_pace() -> None:
     """Since half time all answers of one service take eight times as long and come back within minutes; another service asks another model as ever."""
-    slower = np.where(LATE, 1.0 + 7.0 * 2.0 ** (-np.maximum(np.arange(N) - 600, 0) / 200.0), 1.0)
-    frame, _ = fleet(REPLICA, token_ms=10.0 * slower)
-    frame = frame.with_columns(instance=pl.Series([f"chat-{k % 2}" for k in range(N)]))
-    other, others = beside(instance=[f"search-{k % 2}" for k in range(3 * N)])
-    client = calls_of(frame, engine_instance=[None] * N, queue_ns=[None] * N, prefill_ns=[None] * N, decode_ns=[None] * N)
-    found = run(frame, other, calls=[client, others], slo=E2E)
+    slower = np.where(LATE, 1.0 + 7.0 * 2.0 ** (-np.maximum(np.arange(N) - 600, 0) / 150.0), 1.0)
+    slow = hosted(400.0 * slower, token_ms=10.0 * slower, model="big", instance=[f"chat-{k % 2}" for k in range(N)])
+    other = hosted_beside(np.linspace(0.0, 600.0, N)).with_columns(instance=pl.Series([f"search-{k % 2}" for k in range(N)]))
+    found = run(slow, other, slo=Slo(e2e_ms=2_500.0, percentile=90.0, goodput_target=0.9))
     assert found.verdict.status == "over_budget"
     assert "cold_start" not in causes(found)
+
+
+def test_a_slower_machine_is_told_by_the_quickest_calls_to_its_own_model() -> None:
+    late = engine_world.LATE
+    frame = engine_world.engine(token_ms=np.where(late, 16.0, 10.0), read_ms=np.where(late, 0.085, 0.05))
+    n = 3 * frame.height
+    length_s = float(frame["start_ns"].max() - frame["start_ns"].min()) / 1e9  # type: ignore[operator]
+    other = requests(n, start_s=np.arange(n) * length_s / n, queue_ms=1.0, prefill_ms=4.0, decode_ms=200.0, tpot_ms=4.0, output_tokens=51, input_tokens=200,
+                     model="small", service="search")
+    others = calls_of(other, engine_instance=[f"side-{k % 2}" for k in range(n)])
+    found = run(frame, other, calls=[calls_of(frame), others], slo=Slo(e2e_ms=1_500.0, percentile=90.0, goodput_target=0.9))
+    assert the(found, "gpu_throttled").evidence["quick_pace"] == pytest.approx(1.6)
+
+
+def test_bursts_of_another_service_to_another_model_hold_nobody_up() -> None:
+    """A provider writes three times as slowly since half time, while another application begins to ask another model forty at a time."""
+    slow = hosted(token_ms=np.where(LATE, 30.0, 10.0), model="big")
+    n = 1_600
+    start = np.r_[np.linspace(0.0, 300.0, n // 2), 300.0 + np.repeat(np.arange(20) * 15.0, 40)]
+    other = hosted_beside(start)
+    found = run(slow, other, slo=Slo(e2e_ms=2_500.0, percentile=90.0, goodput_target=0.9))
+    assert (found.verdict.cause, "burst_arrivals" in causes(found)) == ("token_rate_sag", False)
+
+
+def hosted_beside(start_s: np.ndarray) -> pl.DataFrame:
+    """Requests of another application to another provider's model, as quick as ever."""
+    return requests(len(start_s), start_s=start_s, first_token_ms=200.0, ttft_first_token_ms=200.0, decode_ms=500.0, tpot_ms=10.0, output_tokens=51,
+                    input_tokens=300, provider="anthropic", model="other", service="search")
