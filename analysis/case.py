@@ -35,6 +35,8 @@ INSIDE: Final = 0.25
 _OF_PERIODS: Final = ("calls", "calls_before", "mine", "tree", "tree_before", "prompts", "own_load")
 # What it reads of them for one model's engines.
 _OF_ENGINES: Final = ("served", "demand", "clocks")
+# What only an engine says of itself: a gateway counts what runs and waits as well.
+_ENGINES_OWN: Final = ("kv_cache_usage", "kv_capacity", "prefix_cache_hit_rate")
 # Stages whose time depends on how busy the engine is.
 ENGINE_STAGES: Final = ("queue", "kv_transfer", "prefill", "decode", "first_token", "generation")
 
@@ -182,9 +184,10 @@ class Case:
 
     @functools.cached_property
     def own_engines(self) -> float:
-        """Part of the slow calls (0..1) of whose models an engine tells, be it of other calls: an engine whose spans are lost, or in traces of their own, is
-        no provider."""
+        """Part of the slow calls (0..1) of whose models an engine tells, be it of other calls or by its metrics: one whose spans are lost, or in traces
+        of their own, is no provider."""
         told = {name for side in (self.calls, self.calls_before) if side is not None for name in side.where(side.has_engine).names("model")}
+        told |= set(self.points.filter(pl.col("indicator").is_in(_ENGINES_OWN))["model"].drop_nulls().unique().to_list())
         own = self.slow_calls.has_engine | self.slow_calls.frame["model"].is_in(list(told)).fill_null(value=False).to_numpy()
         return float(own.mean()) if len(own) else 0.0
 

@@ -1,9 +1,13 @@
 """Several models, services and fleets in one window: what is slow is compared with its own kind, whatever the others do beside it."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import polars as pl
 import pytest
 
+from analysis.calls import Calls
+from analysis.case import Case
 from analysis.slo import Slo
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules import engine_world
@@ -49,6 +53,15 @@ def test_calls_whose_engine_spans_are_lost_are_no_providers_where_an_engine_tell
     found = run(slow, told, slo=Slo(ttft_ms=1_000.0, percentile=99.0, goodput_target=0.99))
     assert found.verdict.status == "over_budget"
     assert ("provider_spikes" in causes(found)) is not own
+
+
+@pytest.mark.parametrize(("indicator", "model", "own"), [("kv_cache_usage", "m", 1.0), ("kv_cache_usage", "other", 0.0), ("running", "m", 0.0)])
+def test_an_engine_that_only_sends_metrics_is_no_provider(indicator: str, model: str, own: float) -> None:
+    """A gateway's requests in flight carry a model as well, its cache does not."""
+    calls = Calls(pl.DataFrame({"model": ["m"], "queue_ms": [None], "prefill_ms": [None], "decode_ms": [None]}, schema_overrides=dict.fromkeys(
+        ("queue_ms", "prefill_ms", "decode_ms"), pl.Float64)))
+    seen = SimpleNamespace(calls=calls, calls_before=None, slow_calls=calls, points=pl.DataFrame({"indicator": [indicator], "model": [model]}))
+    assert vars(Case)["own_engines"].func(seen) == own
 
 
 def test_pods_that_wait_for_one_model_did_not_begin_again_because_those_of_another_keep_their_pace() -> None:
