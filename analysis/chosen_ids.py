@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 # As many ids as tell a share to within a few parts in a thousand; fewest that are looked at; own defaults.
-MOST: Final = 2_048
+MOST: Final = 1_024
 LEAST: Final = 50
 # Chance below which ids were not left by chance, with all that a store is ever asked.
 UNLIKELY: Final = 1e-9

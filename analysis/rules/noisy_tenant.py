@@ -69,7 +69,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     # What one tenant adds counts by itself where the whole has at least not shrunk: how much the others ask for varies by chance.
     enough_added = found.added >= MIN_WORK - 1.0
     more = enough_added if grown is None else grown.growth >= MIN_WORK or (grown.growth > 1.0 and enough_added)
-    if not more or found.part < MIN_PART or found.share_now < max(MIN_SHARE, MIN_RISE * found.share_before):
+    if not more or (found.part_low if case.thinned else found.part) < MIN_PART or found.share_now < max(MIN_SHARE, MIN_RISE * found.share_before):
         return RuledOut(what=RULE, figure=f"{printable(found.name)} brought most of the added work, {say_ratio(found.part)} of it")
     if not found.clear:
         return RuledOut(what=RULE, figure=f"{printable(found.name)} has {say_ratio(found.share_now)} of the work, {say_ratio(found.share_before)} before: "
