@@ -10,7 +10,6 @@ import polars as pl
 from analysis.calls import MIN_CALLS, Calls
 from analysis.case import Case
 from analysis.demand import cost_of, token_costs
-from analysis.goodput import Z_ONE_SIDED
 
 # Standard errors by which a tenant's work must have grown: 1 in 700 by chance, and it is the largest of several tenants; own default.
 CLEAR: Final = 3.0
@@ -18,7 +17,7 @@ CLEAR: Final = 3.0
 
 class Noisy(NamedTuple):
     """The tenant whose work grew most: its part of all growth (0..1), its share of all work before and now, whether that is more than chance, what it
-    added over all work of before, and the least that its part may be but for chance."""
+    added over all work of before, and its part less a standard error."""
 
     name: str
     part: float
@@ -53,7 +52,7 @@ def noisiest(case: Case) -> Noisy | None:
     errors = [_error(side, *costs, name, period.seconds) for side, period in ((case.calls, case.period), (before, case.baseline))]
     error = math.hypot(*errors)
     return Noisy(name, min(1.0, grown[name] / added), then.get(name, 0.0) / max(sum(then.values()), 1e-9), now[name] / sum(now.values()),
-                 grown[name] > CLEAR * error, grown[name] / max(sum(then.values()), 1e-9), max(0.0, min(1.0, (grown[name] - Z_ONE_SIDED * error) / added)))
+                 grown[name] > CLEAR * error, grown[name] / max(sum(then.values()), 1e-9), max(0.0, min(1.0, (grown[name] - error) / added)))
 
 
 def _error(calls: Calls, cost_in: float, cost_out: float, name: str, seconds: float) -> float:

@@ -108,6 +108,8 @@ def ablate(ablation: str, folder: Path, out: Path) -> None:
     metrics = [ExportMetricsServiceRequest.FromString(path.read_bytes()) for path in sorted(folder.glob("*.metrics.pb"))]
     ABLATIONS[ablation](traces, metrics, truth)
     out.mkdir(parents=True, exist_ok=True)
+    for stale in out.glob("*.pb"):
+        stale.unlink()
     for kind, bodies in (("traces", traces), ("metrics", metrics)):
         for number, body in enumerate(filter(_says, bodies), 1):
             (out / f"{number:03d}.{kind}.pb").write_bytes(body.SerializeToString())
