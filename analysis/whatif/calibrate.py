@@ -42,6 +42,8 @@ E2E_GATE: Final = 0.10
 TTFT_GATE: Final = 0.20
 _E2E: Final = (("e2e_p50", E2E_GATE), ("e2e_p95", E2E_GATE), ("e2e_p99", E2E_GATE))
 _TTFT: Final = (("ttft_p99", TTFT_GATE),)
+# Tokens of whole prompts that a step reads together at the least, where they are read first; own default. A longer one is read by itself.
+WHOLE_BUDGET: Final = 8192
 TOKEN_BUDGETS: Final = (512, 1024, 2048, 4096, 8192, 16_384)
 _QUANTILES: Final = np.array([0.5, 0.75, 0.9, 0.95, 0.99])
 _LEAST_S: Final = 1e-4
@@ -289,7 +291,9 @@ class _Search:
             other = change(setup)
             if other == setup:
                 continue
-            near, found = self.minimise(self._replay, other, at, 0.4, ALTERNATIVE)
+            # Costs that suit chunks are no place to begin from where decoding stands still.
+            another = other.prefill_first and not setup.prefill_first
+            near, found = self.from_starts(self._replay, other, ALTERNATIVE) if another else self.minimise(self._replay, other, at, 0.4, ALTERNATIVE)
             if found < BETTER * worth:
                 setup, at, worth = other, near, found
         progress(0.5)
@@ -350,7 +354,8 @@ def _error(found: tuple[float, int, FloatArray]) -> float:
 
 
 def _schedulers(pool: Pool) -> Iterator[Callable[[Setup], Setup]]:
-    yield lambda s: replace(s, prefill_first=True, token_budget=max(8192, int(pool.calls.prompt_tokens.max())))
+    for budget in sorted({WHOLE_BUDGET, max(WHOLE_BUDGET, int(pool.calls.prompt_tokens.max()))}):
+        yield lambda s, b=budget: replace(s, prefill_first=True, token_budget=b)  # type: ignore[misc]
     for budget in TOKEN_BUDGETS:
         yield lambda s, b=budget: s if s.prefill_first else replace(s, token_budget=b)  # type: ignore[misc]
 

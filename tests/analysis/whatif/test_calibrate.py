@@ -171,3 +171,12 @@ def test_refits_differ_where_the_recording_does_not_tell_a_step_from_its_batch()
             apart = replace(engine.setup, replicas=3, router=LEAST_LOAD, speed=(1.0,) * 3)
             spread[name] = float(np.std([np.log(np.quantile(simulate(engine.pool.calls, apart, costs).e2e_s, 0.95)) for costs in engine.refits]))
     assert spread["past capacity"] > 3.0 * spread["busy"]
+
+
+def test_whole_prompts_first_are_told_from_chunks_where_some_are_longer_than_a_step() -> None:
+    rng = np.random.default_rng(7)
+    came = arrivals(300, rate=1.5, prompt_tokens=np.clip(rng.lognormal(8.0, 0.9, 300), 200, 20_000).astype(np.int64))
+    setup = Setup(prefill_first=True, token_budget=8192)
+    engine = fit(pools(recorded(came, setup))[0][0], refits=2)
+    assert (engine.setup.prefill_first, engine.setup.token_budget) == (True, 8192)
+    assert engine.identity_error["e2e_p99"] < 0.03
