@@ -28,6 +28,8 @@ SAME: Final = 1.2
 REST: Final = 0.5
 # Calls made this much more often are more load; own default, as in `under_capacity`.
 MORE: Final = 1.15
+# Times the median of new tokens from which a prompt is huge; own default, as in `huge_context`.
+HUGE: Final = 6.0
 # And above this ratio over all calls everybody is slower, not some; own default.
 SLOWER: Final = 1.1
 
@@ -44,7 +46,8 @@ class OwnLoad(NamedTuple):
     whole_equal: float | None = None
     crowded: float = 0.0
     untold: bool = False
-    """Whether more calls are made and only some of them are stored: how many are in flight, and so what they do at equal load, is not known then."""
+    """Whether more calls are made, or huge prompts sent, and only some of them are stored: what is in flight, and so what calls take at equal load, is not
+    known then."""
 
     @property
     def paced(self) -> bool:
@@ -66,13 +69,19 @@ def _as_before(of_all: float, equal: float | None) -> bool:
     return equal is not None and equal < max(SAME, of_all**REST)
 
 
+def huge_prompts(calls: Calls) -> int:
+    """Return how many of the calls have so many new tokens to read that others wait for them."""
+    tokens = calls.new_tokens
+    return int((tokens > HUGE * max(float(np.nanmedian(tokens)), 1.0)).sum()) if known(tokens).any() else 0
+
+
 def unknown_load(case: Case, said: str) -> NotEnoughData | None:
     """Say that what is slower may be one's own doing, where more calls are made of which only some are stored; None where that can be told."""
     load = case.own_load
     if load is None or not load.untold:
         return None
-    return NotEnoughData(f"{said}, and more calls are made than before, of which {say_ratio(case.kept)} are stored: whether the far side is slower at equal "
-                         "load cannot be told, keep every trace for some minutes or trace the engine")
+    return NotEnoughData(f"{said}, and more calls are made or huge prompts sent, of which {say_ratio(case.kept)} are stored: whether the far side is slower "
+                         "at equal load cannot be told, keep every trace for some minutes or trace the engine")
 
 
 def own_load(case: Case) -> OwnLoad | None:
@@ -86,7 +95,7 @@ def own_load(case: Case) -> OwnLoad | None:
     rates = [len(side) / max(float(np.ptp(side.of("start_s"))), 1e-3) if len(side) else 0.0 for side in sides]
     more = rates[1] >= MORE * rates[0]
     if case.thinned:
-        return OwnLoad(_ratio(paces), None, _ratio(firsts), None, _ratio(wholes), None, untold=more)
+        return OwnLoad(_ratio(paces), None, _ratio(firsts), None, _ratio(wholes), None, untold=more or huge_prompts(case.calls) > 0)
     return OwnLoad(
         _ratio(paces), _equal(paces, more), _ratio(firsts), _equal(firsts, more), _ratio(wholes), _equal(wholes, more), _crowded(case, case.calls_before))
 

@@ -42,6 +42,7 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import MIN_BREACHING, Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
 from analysis.outside import SPIKE, Outside, clustering, outside, spikes, uncounted
+from analysis.own_load import huge_prompts
 from analysis.stalls import Odds, odds_ratio
 
 RULE: Final = "provider_spikes"
@@ -82,6 +83,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     odds = _follow(case, found, late)
     if odds is not None and odds.clear:
         return RuledOut(what=RULE, figure=f"late calls begin behind long prompts of the caller's own (odds ratio {odds.ratio:.1f}, from {odds.low:.1f} on)")
+    huge = huge_prompts(case.calls) if case.thinned else 0
+    if huge:
+        return NotEnoughData(f"{say_ratio(share)} of the calls take five times as long as usual; {huge} prompts are huge, and {say_ratio(case.kept)} of all "
+                             "are stored: whether late calls begin behind others of that size cannot be told, keep every trace for some minutes")
     whose = _whose(case, found, late)
     if whose is not None:
         return RuledOut(what=RULE, figure=f"{say_ratio(whose.most_late)} of {printable(whose.most)}'s calls are late and {say_ratio(whose.least_late)} of "

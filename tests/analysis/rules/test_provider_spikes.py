@@ -75,6 +75,15 @@ def test_what_strikes_one_tenant_is_not_at_random(whose: str) -> None:
     assert any("acme's calls are late" in one.figure for one in found.verdict.ruled_out if one.what == "provider_spikes") is (whose == "acme's")
 
 
+def test_of_a_sample_late_calls_may_begin_behind_huge_prompts_that_are_not_stored() -> None:
+    spikes = LATE & (np.random.default_rng(2).random(N) < 0.08)
+    rows = hosted(np.where(spikes, 20_000.0, 400.0), input_tokens=np.where(np.arange(N) == 900, 30_000, 500))
+    assert of(run(rows, slo=TTFT), "provider_spikes") is not None
+    found = run(rows, slo=TTFT, coverage=0.1)
+    assert of(found, "provider_spikes") is None
+    assert "1 prompts are huge" in found.skipped["provider_spikes"]
+
+
 def test_uncounted_calls_may_have_had_more_to_read() -> None:
     spikes = LATE & (np.random.default_rng(2).random(N) < 0.08)
     found = run(uncounted(hosted(np.where(spikes, 20_000.0, 400.0))), slo=TTFT)
