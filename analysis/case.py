@@ -135,7 +135,8 @@ class Case:
         """The calls of the period and of the baseline to the models of the engines that slow requests wait for, to those of which any engine tells where
         that is not known, and all calls where none does: what goes to others is no work of theirs."""
         sides = [side for side in (self.calls, self.calls_before) if side is not None]
-        asked = [side.where(side.has_engine).frame.filter(pl.col("model") == self.slowest_model) for side in sides]
+        theirs_alone = pl.col("model").is_null() if self.slowest_model is None else pl.col("model") == self.slowest_model
+        asked = [side.where(side.has_engine).frame.filter(theirs_alone) for side in sides]
         theirs = pl.concat(frame.select("engine_instance") for frame in asked)["engine_instance"].drop_nulls().unique()
         if len(theirs):
             there = pl.col("engine_instance").is_in(theirs.implode())

@@ -39,7 +39,7 @@ def replicas(calls: Calls, of: str | None = None) -> list[Replica]:
     if not named.any():
         return []
     values, counts = np.unique(model[named], return_counts=True)
-    asked = named & (calls.frame["model"] == of).fill_null(value=False).to_numpy()
+    asked = named & (np.zeros(len(calls), np.bool_) if of is None else calls.frame["model"].eq_missing(of).to_numpy())
     chosen = _one_role(calls, asked if asked.any() else named & (model == values[np.argmax(counts)]))
     pace, work = _pace(calls, chosen)
     codes, names = calls.codes("engine_instance"), calls.names("engine_instance")

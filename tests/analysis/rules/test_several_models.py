@@ -34,6 +34,12 @@ def test_a_straggler_is_found_among_the_engines_of_a_model_that_is_seldom_asked(
     assert the(found, "straggler_replica").evidence["instance"] == "gpu-2"
 
 
+def test_engines_whose_calls_name_no_model_are_compared_with_each_other() -> None:
+    frame, calls = fleet(REPLICA, token_ms=np.where(LATE & (REPLICA == 2), 40.0, 10.0))
+    found = run(frame, calls=[calls.with_columns(model=pl.lit(None, pl.String))], slo=TIGHT)
+    assert causes(found) == ["straggler_replica"]
+
+
 def test_idle_engines_of_another_model_are_no_room_for_those_who_wait() -> None:
     start = np.r_[np.arange(200.0), 200.0 + np.arange(400) / 2.0]
     wait = np.maximum(np.arange(600) - start, 0.0) * 1000.0
