@@ -21,7 +21,6 @@ import polars as pl
 
 from analysis.chosen_ids import LEAST, MOST, share_kept
 from analysis.errors import WindowError
-from collector import samplers
 
 # Work that nobody waits for: kept out of the default verdict so that a nightly job does not hide or cause a breach.
 UNATTENDED_WORKLOADS: Final = ("batch", "eval")
@@ -271,6 +270,8 @@ def with_share(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame, start: dateti
     share = share_kept(_some_ids(con, start, end))
     if share is None:
         return rows
+    from collector import samplers  # with the decoders, for which who asks a server does not wait
+
     return rows.with_columns(sampling=pl.lit(samplers.threshold(share)), sample_weight=pl.lit(1.0 / share))
 
 
