@@ -898,6 +898,9 @@ def _gain(finding: Finding, percentile: str) -> str:
     if fix is None or fix.predicted is None:
         return ""
     predicted = fix.predicted
+    if predicted.after >= predicted.before and fix.method == "simulated" and predicted.interval and predicted.interval[0] < predicted.before:
+        low, high = map(say_ms, predicted.interval)
+        return f"{fix.title}: whether that lowers {predicted.metric.upper()} {percentile} is open ({low} to {high})."
     if predicted.after >= predicted.before:
         return f"{fix.title}: by itself it would not lower {predicted.metric.upper()} {percentile} ({say_ms(predicted.after)})."
     interval = f" ({say_ms(predicted.interval[0])} to {say_ms(predicted.interval[1])})" if predicted.interval else ""

@@ -6,6 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from analysis.diagnose import _gain
+from analysis.finding import Finding, Fix, Predicted
 from analysis.incident import find_onset
 from analysis.slo import Slo
 from tests.analysis.builders import at, requests, spans_of
@@ -390,3 +392,14 @@ def test_worse_than_before_within_the_target_is_told_as_information() -> None:
     asked = run(rows, start=at(500), end=at(1000))
     assert (asked.verdict.status, asked.verdict.cause, asked.verdict.onset) == ("within_budget", "slow_dependency", None)
     assert "Within budget, but worse than before: 4 % of the requests are over 2.50 s, 0 % in the baseline" in asked.verdict.sentence
+
+
+@pytest.mark.parametrize(("after", "interval", "said"), [
+    (900.0, (800.0, 1_000.0), "falls from 2.00 s to 900 ms (800 ms to 1.00 s)"),
+    (2_500.0, (800.0, 9_000.0), "whether that lowers E2E P99 is open (800 ms to 9.00 s)"),
+    (2_500.0, (2_400.0, 9_000.0), "by itself it would not lower E2E P99 (2.50 s)")])
+def test_a_fix_whose_interval_holds_both_is_said_to_be_open(after: float, interval: tuple[float, float], said: str) -> None:
+    told = Predicted(metric="e2e", quantile=0.99, before=2_000.0, after=after, interval=interval, touched_ratio=1.0, cost={})
+    fix = Fix(id="max_sequences", title="Fewer at a time", detail="", assumption="", method="simulated", predicted=told)
+    found = Finding(rule="batch_past_knee", stage="decode", service=None, severity="warning", confidence=0.5, headline="", evidence={}, exemplars=[], fix=fix)
+    assert said in _gain(found, "P99")
