@@ -435,7 +435,7 @@ def _stretch(pool: Pool, rows: Ints, most: int = STRETCH) -> tuple[Pool, Ints]:
     begun = pool.arrived_s[rows]
     order = np.argsort(begun, kind="stable")
     in_flight = np.searchsorted(np.sort(pool.arrived_s), begun[order]) - np.searchsorted(np.sort(pool.ended_s), begun[order])
-    starts = [int(block[np.argmin(in_flight[block])]) for block in np.array_split(np.arange(len(rows) - most + 1), 8)]
+    starts = [int(block[np.argmin(in_flight[block])]) for block in np.array_split(np.arange(len(rows) - most + 1), 8) if len(block)]
     first = max(starts, key=lambda at: float(pool.queue_s[rows[order[at : at + most]]].mean()) + 1e-9 * at)
     chosen = np.sort(rows[order[first : first + most]])
     return pool.take(chosen), np.arange(len(chosen))

@@ -8,7 +8,7 @@ import pytest
 
 from analysis.whatif import chunked_prefill
 from analysis.whatif.batching import LEAST_LOAD
-from analysis.whatif.calibrate import fit
+from analysis.whatif.calibrate import STRETCH, fit
 from analysis.whatif.engine import Setup, simulate
 from analysis.whatif.limits import with_limits
 from analysis.whatif.pool import pools
@@ -28,6 +28,11 @@ def test_a_known_engine_is_found_again() -> None:
     assert engine.costs.step == pytest.approx(COSTS.step, rel=0.3)
     assert told == sorted(told)
     assert told[-1] == pytest.approx(1.0)
+
+
+def test_a_recording_of_hardly_more_calls_than_are_searched_is_calibrated() -> None:
+    [pool], _ = pools(recorded(arrivals(200)))
+    assert fit(pool, effort=199 / STRETCH, refits=0).costs.step > 0.0
 
 
 def test_times_that_no_engine_makes_do_not_pass_the_gate() -> None:
