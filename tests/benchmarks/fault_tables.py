@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from analysis.goodput import wilson
 from sample_traces.simulator.pairs import find
 from tests.benchmarks.fault_case import Result, WhatIf
 from tests.benchmarks.fault_fixes import BestFix
 
+_Case = TypeVar("_Case")
 _BASELINES: Final = ("inclusive duration", "always the LLM", "fixed thresholds")
 # Effects below this share of the value before are noise between two simulations, not a direction.
 _DIRECTION: Final = 0.03
@@ -18,6 +19,7 @@ _DIRECTION: Final = 0.03
 _NEARLY: Final = 0.1
 # The least share of requests over the limit after the onset that makes a fault: the lower edge of the severity "hard".
 LEAST_BREACH: Final = 0.02
+_JUDGED: Final = (("ttft", 0.95), ("ttft", 0.99), ("e2e", 0.95), ("e2e", 0.99))
 
 
 def line(r: Result) -> str:
@@ -28,7 +30,7 @@ def line(r: Result) -> str:
     return f"{mark} {r.scenario:<20} {r.severity or '-':<7} {r.seed} {where:<6} breach {r.breach or 0.0:5.1%}  {r.status} {r.stage} {r.cause}  [{took}]"
 
 
-def share(cases: Sequence[Result], right: Callable[[Result], bool]) -> str:
+def share(cases: Sequence[_Case], right: Callable[[_Case], bool]) -> str:
     """`93 % (27/29, 78-98)`: share, counts, and the 95 % Wilson interval."""
     n, hits = len(cases), sum(map(right, cases))
     if not n:
@@ -116,28 +118,48 @@ def _timing(faults: list[Result]) -> list[str]:
 
 
 def _whatifs(found: list[WhatIf]) -> list[str]:
+    return [*_by_method(found), "", *_by_fix(found)] if found else []
+
+
+def _by_method(found: list[WhatIf]) -> list[str]:
+    """What-ifs by the class of their method, with Wilson intervals."""
+    out = ["| method | metric | answered | abs. error, median | P90 | interval covers | right direction | subtraction, median |",
+           "|---|---|---|---|---|---|---|---|"]
+    for method in sorted({w.method for w in found if w.after is not None}):
+        for metric, quantile in _JUDGED:
+            given = [w for w in found if (w.method, w.metric, w.quantile) == (method, metric, quantile) and w.after is not None]
+            if given:
+                out.append(f"| {method} | {metric.upper()} P{100 * quantile:g} | {len(given)} | {_errors(given, share)} |")
+    asked = [w for w in found if (w.metric, w.quantile) == _JUDGED[-1]]
+    return [*out, "", f"Asked of the truth's fixes: {share(asked, lambda w: w.after is not None)} answered, the others refused with the reason."]
+
+
+def _by_fix(found: list[WhatIf]) -> list[str]:
     out = ["| what-if | metric | cases | answered | abs. error, median | P90 | interval covers | right direction | subtraction, median |",
            "|---|---|---|---|---|---|---|---|---|"]
     for fix in sorted({w.fix for w in found}):
-        for metric, quantile in (("ttft", 0.95), ("ttft", 0.99), ("e2e", 0.95), ("e2e", 0.99)):
+        for metric, quantile in _JUDGED:
             rows = [w for w in found if w.fix == fix and w.metric == metric and w.quantile == quantile]
             given = [w for w in rows if w.after is not None]
             if rows:
                 method = f" ({given[0].method})" if given else ""
-                out.append(f"| {fix}{method} | {metric.upper()} P{100 * quantile:g} | {len(rows)} | {len(given)} | {_errors(given)} |")
-    return out if found else []
+                out.append(f"| {fix}{method} | {metric.upper()} P{100 * quantile:g} | {len(rows)} | {len(given)} | {_errors(given, _counts)} |")
+    return out
 
 
-def _errors(given: list[WhatIf]) -> str:
+def _counts(cases: Sequence[WhatIf], right: Callable[[WhatIf], bool]) -> str:
+    return f"{sum(map(right, cases))}/{len(cases)}"
+
+
+def _errors(given: list[WhatIf], told: Callable[[Sequence[WhatIf], Callable[[WhatIf], bool]], str]) -> str:
     if not given:
         return "- | - | - | - | -"
     errors = sorted(abs((w.after or 0.0) - w.truth) / w.truth for w in given)
-    with_interval = [w for w in given if w.interval]
-    covered = sum(w.interval[0] <= w.truth <= w.interval[1] for w in with_interval if w.interval)
+    covered = told([w for w in given if w.interval], lambda w: w.interval is not None and w.interval[0] <= w.truth <= w.interval[1])
     moved = [w for w in given if abs(w.truth - w.before) > _DIRECTION * w.before]
-    right = sum((w.truth < w.before) == ((w.after or 0.0) < w.before) for w in moved)
+    right = told(moved, lambda w: (w.truth < w.before) == ((w.after or 0.0) < w.before))
     naive = sorted(abs(w.naive - w.truth) / w.truth for w in given if w.naive is not None)
-    return (f"{statistics.median(errors):.1%} | {errors[int(0.9 * (len(errors) - 1))]:.1%} | {covered}/{len(with_interval)} | {right}/{len(moved)} | "
+    return (f"{statistics.median(errors):.1%} | {errors[int(0.9 * (len(errors) - 1))]:.1%} | {covered} | {right} | "
             + (f"{statistics.median(naive):.1%}" if naive else "-"))
 
 

@@ -21,6 +21,7 @@ from tests.benchmarks import fault_tables, faults
 from tests.benchmarks.fault_ablations import ABLATIONS, FEW, SKEW_S, ablate
 from tests.benchmarks.fault_case import Options, Result, WhatIf, run
 from tests.benchmarks.fault_fixes import BestFix, FixOutcome, applied
+from tests.conftest import ROOT
 
 
 def result(**changes: Any) -> Result:
@@ -149,9 +150,20 @@ def test_tables_count_what_was_asked_and_list_what_was_wrong() -> None:
     assert "| full, easy | 50% (1/2, 9-91) | 50% (1/2, 9-91) | 50% (1/2, 9-91) |" in text
     assert "Healthy windows with an alarm: 0% (0/1" in text
     assert "| cap (simulated) | E2E P95 | 1 | 1 | 5.0% | 5.0% | 1/1 | 1/1 | 20.0% |" in text
+    assert "| simulated | E2E P95 | 1 | 5.0% | 5.0% | 100% (1/1, 21-100) | 100% (1/1, 21-100) | 20.0% |" in text
     listed = fault_tables.confusions(cases)
     assert "long_outputs easy seed 2" in listed
     assert "seed 1" not in listed
+
+
+def test_a_whole_run_replaces_its_own_part_of_the_document_alone() -> None:
+    document = f"before\n{faults.MARKS[0]}\nold\n{faults.MARKS[1]}\nafter\n"
+    once = faults.written(document, r"| \1 new |")
+    assert once == f"before\n{faults.MARKS[0]}\n| \\1 new |\n{faults.MARKS[1]}\nafter\n"
+    assert faults.written(once, r"| \1 new |") == once
+    with pytest.raises(ValueError, match="nowhere to write"):
+        faults.written("a document without marks", "new")
+    assert faults.written((ROOT / "docs/BENCHMARKS.md").read_text(encoding="utf-8"), "new")
 
 
 def test_seeds_for_the_table_are_in_no_other_use() -> None:
