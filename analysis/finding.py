@@ -168,6 +168,37 @@ def say_over(predicted: Predicted) -> str:
     return f"{say_ratio(predicted.over_before_ratio)} -> {say_ratio(predicted.over_after_ratio)} over the limit"
 
 
+def say_price(name: str, value: float) -> str:
+    """Return one entry of a fix's cost: `truncated 5.5 %`, `replicas factor 1.5`, `network floor 2.3 ms`."""
+    words, _, unit = name.rpartition("_")
+    if unit == "ratio" or name.endswith("_ratio_now"):
+        return f"{words.removesuffix('_ratio').replace('_', ' ')}{' now' if unit == 'now' else ''} {say_ratio(value)}"
+    if unit == "ms":
+        return f"{words.replace('_', ' ')} {say_ms(value)}"
+    return f"{name.replace('_', ' ')} {value:,.6g}"
+
+
+def say_trust(predicted: Predicted) -> str:
+    """Return which part of the requests a fix changes, its cost, how far its method was off: `touches 91 %; cost: truncated 5.5 %; back-test 0.3 % off`."""
+    parts = [f"touches {say_ratio(predicted.touched_ratio)}"]
+    if predicted.cost:
+        parts.append("cost: " + ", ".join(say_price(name, value) for name, value in predicted.cost.items()))
+    if predicted.backtest_error_ratio is not None:
+        parts.append(f"back-test {say_ratio(predicted.backtest_error_ratio)} off")
+    return "; ".join(parts)
+
+
+def say_sample(finding: Finding) -> str:
+    """Return what a finding rests on, of a cause with its stage's part and 95 % interval: `n 2,655, 185 slow; decode is 96 % of the excess (94 % to 98 %)`."""
+    evidence = finding.evidence
+    counted = f"n {evidence.get('n', 0):,}, {evidence.get('n_tail', 0):,} slow"
+    share, interval = evidence.get("stage_share_of_excess"), evidence.get("stage_share_of_excess_interval")
+    if share is None or not interval:
+        return counted
+    low, high = map(say_ratio, interval)
+    return counted if low == high or not evidence.get("claims_ms") else f"{counted}; {finding.stage} is {say_ratio(share)} of the excess ({low} to {high})"
+
+
 def say_count(n: int, what: str) -> str:
     """Return a number of things: `1 request`, `1,000 requests`."""
     return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -13,7 +13,7 @@ from analysis import headroom
 from analysis.budget import StageRow
 from analysis.budget_rows import said
 from analysis.edges import say_culprit
-from analysis.finding import FINDING_CAUSES, Finding, printable, say_count, say_ms, say_over, say_rate, say_ratio
+from analysis.finding import FINDING_CAUSES, Finding, printable, say_count, say_ms, say_over, say_rate, say_ratio, say_sample, say_trust
 from analysis.latency import Percentiles
 from analysis.money import say_cost
 from analysis.report import Report, seeking
@@ -112,7 +112,13 @@ def _situation(report: Report) -> list[str]:
     lines += [f"Changed: {change.what} {', '.join(change.before)} -> {change.after} at {rfc3339(change.at)}." for change in verdict.changed[:4]]
     if verdict.status == "over_budget" and (lost := say_culprit(report.edges)):
         lines.append(f"Between services: {lost}.")
+    if verdict.ruled_out:
+        lines.append(f"Ruled out: {'; '.join(f'{out.what} ({out.figure})' for out in verdict.ruled_out)}.")
     lines += [f"Do now: {verdict.mitigation}"] if verdict.mitigation else []
+    lines += [f"Undo: {verdict.rollback}"] if verdict.rollback else []
+    again = f"Look again after {verdict.recheck_after_s / 60:.0f} min." if verdict.recheck_after_s else ""
+    owner = f"Owner of the fix: {verdict.owner}." if verdict.owner else ""
+    lines += [" ".join(part for part in (again, owner) if part)] if again or owner else []
     return lines
 
 
@@ -187,14 +193,16 @@ def _headline(finding: Finding) -> str:
 
 
 def _advice(finding: Finding) -> list[str]:
-    lines = []
+    lines = [say_sample(finding)]
     if finding.fix is not None:
         lines.append(f"Fix: {finding.fix.title}. {finding.fix.detail}")
         gain = finding.fix.predicted
         if gain is not None:
             interval = f" (90 % interval {say_ms(gain.interval[0])} to {say_ms(gain.interval[1])})" if gain.interval else ""
             lines.append(f"Gain: {gain.metric.upper()} P{100.0 * gain.quantile:g} {say_ms(gain.before)} -> {say_ms(gain.after)}{interval}, "
-                         f"if {finding.fix.assumption}; {finding.fix.method}" + (f"; {over}" if (over := say_over(gain)) else ""))
+                         f"if {finding.fix.assumption}; {finding.fix.method}" + (f"; {over}" if (over := say_over(gain)) else "") + f"; {say_trust(gain)}.")
+        else:
+            lines.append(f"Gain: not known: {finding.fix.reasons.get('predicted', 'it is not computed')}.")
     if finding.exemplars:
         lines.append(f"Traces: {', '.join(printable(trace, 32) for trace in finding.exemplars)}")
     return lines

@@ -13,7 +13,7 @@ from analysis import headroom
 from analysis.budget import LATER, StageRow
 from analysis.budget_rows import said
 from analysis.edges import say_culprit
-from analysis.finding import FINDING_CAUSES, Finding, Fix, Predicted, printable, say_count, say_ms, say_over, say_rate, say_ratio, say_s
+from analysis.finding import FINDING_CAUSES, Finding, Fix, Predicted, printable, say_count, say_ms, say_over, say_rate, say_ratio, say_s, say_sample, say_trust
 from analysis.incident import Changed
 from analysis.latency import Percentiles
 from analysis.money import say_cost
@@ -25,6 +25,7 @@ _MIN_WIDTH: Final = 72
 _MOST_FINDINGS: Final = 3
 _MOST_STAGES: Final = 8
 _MOST_BUDGETS: Final = 4
+_MOST_RULED_OUT: Final = 1
 # A stage row must reach this share of its path's slow time to be printed; groups over budget are always printed.
 _LEAST_SHARE: Final = 0.005
 # A route must hold this share of the bad requests to be named; own default.
@@ -126,8 +127,7 @@ def _context(report: Report) -> str:
         parts.append(f"baseline {say_count(report.baseline.requests, 'request')} ({report.baseline.choice.removeprefix('auto: ')})")
     if verdict.status == "over_budget" and (lost := say_culprit(report.edges)):
         parts.append(lost)
-    if verdict.ruled_out:
-        parts.append(f"not {verdict.ruled_out[0].what} ({verdict.ruled_out[0].figure})")
+    parts += [f"not {out.what} ({out.figure})" for out in verdict.ruled_out[:_MOST_RULED_OUT]]
     return "SITUATION " + "; ".join(parts) if parts else ""
 
 
@@ -154,7 +154,8 @@ def _now(report: Report) -> str:
         return ""
     undo = f" Undo: {verdict.rollback}" if verdict.rollback else ""
     again = f" Look again after {verdict.recheck_after_s / 60:.0f} min." if verdict.recheck_after_s else ""
-    return f"NOW {verdict.mitigation}{undo}{again}"
+    owner = f" Owner of the fix: {verdict.owner}." if verdict.owner else ""
+    return f"NOW {verdict.mitigation}{undo}{again}{owner}"
 
 
 def _stages(report: Report, width: int) -> list[str]:
@@ -228,15 +229,10 @@ def _findings(report: Report, width: int) -> list[str]:
 
 def _finding(rank: int, finding: Finding, width: int, *, told: bool) -> list[str]:
     """A finding, its fix, what that gains and where to look; on what the gain rests is not said again where the verdict's sentence has `told` it."""
-    evidence = finding.evidence
-    interval = evidence.get("share_of_excess_interval")
-    sure = f", 95 % interval of the share {say_ratio(interval[0])} to {say_ratio(interval[1])}" if interval else ""
-    if interval and say_ratio(interval[0]) == say_ratio(interval[1]):
-        sure = ""
     head = (
         f"{rank}. {finding.rule} ({finding.severity}, confidence {say_ratio(finding.confidence)}): {finding.headline}"
     )
-    head += f" (n {evidence.get('n', 0):,}, {evidence.get('n_tail', 0):,} slow{sure})."
+    head += f" ({say_sample(finding)})."
     lines = _wrap(head, width, "  ", "     ")
     fix, gain = finding.fix, ""
     if fix is not None and fix.predicted is not None:
@@ -251,14 +247,12 @@ def _finding(rank: int, finding: Finding, width: int, *, told: bool) -> list[str
 
 def _gain(fix: Fix, predicted: Predicted, *, told: bool, brief: bool) -> str:
     sure = [say_ms(edge) for edge in predicted.interval or ()]
-    cost = ", ".join(f"{name.replace('_', ' ')} {say_ratio(value)}" for name, value in predicted.cost.items())
+    over = f", {say_over(predicted)}" if say_over(predicted) and not brief else ""
     return (
         f"GAIN {predicted.metric.upper()} P{100.0 * predicted.quantile:g} {say_ms(predicted.before)} -> {say_ms(predicted.after)}"
         + (f" (90 % interval {sure[0]} to {sure[1]})" if len(set(sure)) == 2 else "")
         + ("" if told else f" if {fix.assumption}")
-        + (f"; {fix.method}" if brief else f"; {fix.method}, {say_over(predicted) or f'{say_ratio(predicted.touched_ratio)} of requests change'}")
-        + (f"; cost: {cost}" if cost else "")
-        + "."
+        + f"; {fix.method}{over}; {say_trust(predicted)}."
     )
 
 

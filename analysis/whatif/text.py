@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from analysis.finding import say_count, say_ms, say_over, say_ratio
+from analysis.finding import say_count, say_ms, say_over, say_price, say_ratio
 from analysis.whatif.prediction import Effect, Fitted, Prediction
 
 _NAMES: Final = {"ttft": "TTFT", "e2e": "E2E", "tpot": "TPOT"}
@@ -32,7 +32,7 @@ def render(answer: Prediction) -> str:
     lines += [_row(effect) for effect in answer.effects]
     lines += ["", f"How: {_METHODS[answer.method]}{', a bound' if answer.bound else ''}.", f"Holds if {answer.assumption}."]
     if answer.cost:
-        lines.append("Cost: " + ", ".join(_cost(name, value) for name, value in answer.cost.items()) + ".")
+        lines.append("Cost: " + ", ".join(say_price(name, value) for name, value in answer.cost.items()) + ".")
     if gain.backtest_error_ratio is not None:
         lines.append(f"Back-test: on calls that calibration had not seen, P{100 * gain.quantile:g} was {say_ratio(gain.backtest_error_ratio)} off.")
     lines += [f"Note: {why}." for name, why in answer.reasons.items() if name != "predicted"]
@@ -46,13 +46,6 @@ def _row(effect: Effect) -> str:
         return f"{name:14}{known:>12}{'-':>12}   {next(iter(effect.reasons.values()), '')}"
     band = f"{say_ms(effect.interval[0])} to {say_ms(effect.interval[1])}" if effect.interval else "-"
     return f"{name:14}{say_ms(effect.before):>12}{say_ms(effect.after):>12}   {band}"
-
-
-def _cost(name: str, value: float) -> str:
-    words = name.rpartition("_")
-    if words[2] == "ratio":
-        return f"{words[0].replace('_', ' ')} {say_ratio(value)}"
-    return f"{name.replace('_', ' ')} {value:,.6g}"
 
 
 def _engines(answer: Prediction) -> list[str]:

@@ -1,11 +1,12 @@
 """The terminal text: verdict first, one screen, harmless whatever the telemetry says."""
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.finding import printable, say_ms, say_rate, say_ratio, say_s
+from analysis.finding import Predicted, printable, say_ms, say_rate, say_ratio, say_s
 from analysis.page import to_html, to_markdown
 from analysis.report import Report, build
 from analysis.slo import DEFAULT, parse_slo
@@ -136,3 +137,34 @@ def test_times_and_shares_are_said_in_the_unit_of_their_size() -> None:
     assert [say_rate(v, "requests") for v in (1234.4, 6.283, 0.1, 0.0079, 0.001, 0.0)] == [
         "1,234 requests/s", "6.28 requests/s", "0.1 requests/s", "0.474 requests/min", "3.6 requests/h", "0 requests/s"]
     assert [say_ratio(v) for v in (0.2455, 0.92, 1.0, 0.0)] == ["24.6 %", "92 %", "100 %", "0 %"]
+
+
+def test_the_verdict_says_who_acts_how_to_undo_it_and_what_it_is_not(report: Report) -> None:
+    verdict = report.verdict
+    for said in (" ".join(render(report, width=200).split()), " ".join(to_html(report).split()), " ".join(to_markdown(report).split())):
+        assert "Owner of the fix: platform." in said
+        assert "Look again after 5 min." in said
+        assert verdict.rollback is not None
+        assert f"Undo: {verdict.rollback}" in said
+        for out in verdict.ruled_out[:1]:
+            assert out.what.replace("_", "\\_") in said or out.what in said
+
+
+def test_a_gain_says_whom_it_touches_what_it_costs_and_how_far_its_method_was_off(report: Report) -> None:
+    gain = Predicted(metric="ttft", quantile=0.95, before=9_000.0, after=3_000.0, interval=(2_500.0, 3_500.0), touched_ratio=0.91,
+                     cost={"replicas_factor": 1.5, "truncated_ratio": 0.055, "network_floor_ms": 2.3}, backtest_error_ratio=0.003)
+    first = report.findings[0]
+    assert first.fix is not None
+    fix = msgspec.structs.replace(first.fix, predicted=gain)
+    again = msgspec.structs.replace(report, findings=[msgspec.structs.replace(first, fix=fix)])
+    words = "touches 91 %; cost: replicas factor 1.5, truncated 5.5 %, network floor 2.3 ms; back-test 0.3 % off."
+    for said in (render(again, width=200), to_html(again), to_markdown(again)):
+        assert words in " ".join(said.split())
+
+
+def test_a_finding_says_its_sample_and_the_interval_of_its_part(report: Report) -> None:
+    first = report.findings[0]
+    sure = {"n": 1000, "n_tail": 80, "stage_share_of_excess": 0.6, "stage_share_of_excess_interval": [0.5, 0.7], "claims_ms": {"queue": 5.0}}
+    again = msgspec.structs.replace(report, findings=[msgspec.structs.replace(first, evidence=sure)])
+    for said in (render(again, width=200), to_html(again), to_markdown(again)):
+        assert "n 1,000, 80 slow; queue is 60 % of the excess (50 % to 70 %)" in " ".join(said.split())
