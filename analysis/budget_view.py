@@ -10,9 +10,9 @@ import polars as pl
 
 from analysis import incident
 from analysis.baseline import choose
+from analysis.breach import judged_metric
 from analysis.budget import Budgets, Configured, FloatArray, StageTimes, budgets_for, path_of, stage_times
 from analysis.budget_rows import BudgetRow, budget_rows, held_to
-from analysis.diagnose import judged_metric
 from analysis.goodput import Z_ONE_SIDED, judge, limits_of, wilson, with_own
 from analysis.held import lost_ms
 from analysis.latency import min_n

@@ -14,8 +14,8 @@ import duckdb
 import numpy as np
 import polars as pl
 
+from analysis.breach import MIN_SINCE_S
 from analysis.budget import FloatArray
-from analysis.diagnose import MIN_SINCE_S, RULED_OUT_BELOW, Metric, Status, Verdict
 from analysis.finding import RuledOut, printable, say_count, say_ms, say_ratio
 from analysis.goodput import Z_ONE_SIDED, wilson
 from analysis.histograms import Increments, load, unusable
@@ -24,6 +24,7 @@ from analysis.latency import MIN_N, Latency, Percentiles, min_n, no_latency
 from analysis.quality_metrics import histogram_edges
 from analysis.slo import METRICS, Slo
 from analysis.trust import Check
+from analysis.verdict import RULED_OUT_BELOW, Metric, Status, Verdict
 from analysis.window import INDICATORS, RequestFrame, read_samples
 
 PHASES: Final = ("queue", "prefill", "decode")

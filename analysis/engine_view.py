@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.diagnose import judged_metric
+from analysis.breach import judged_metric
 from analysis.goodput import judge
 from analysis.headroom import Room, headroom
 from analysis.incident import from_us

@@ -13,11 +13,12 @@ import msgspec
 
 from analysis.accounts import Errors, Retries, errors, retries
 from analysis.baseline import choose
+from analysis.breach import Baseline
 from analysis.budget import Configured, StageRow, budgets_for
 from analysis.budget_rows import BudgetRow
 from analysis.causes import LEAST_LATELY, MOST_AT_ONCE, NO_CAUSES, Background, Causes, Simulate, Sought, crossed, lookups, seek
 from analysis.checklist import Step, checklist
-from analysis.diagnose import Baseline, Diagnosed, Known, Verdict, diagnose
+from analysis.diagnose import Diagnosed, Known, diagnose
 from analysis.edges import Edges
 from analysis.encoding import decode, encode
 from analysis.engine_only import EngineOnly, engine_only
@@ -35,6 +36,7 @@ from analysis.sampling import Sampling, assess, evened
 from analysis.sides import Sides, sides
 from analysis.slo import Slo
 from analysis.trust import Check
+from analysis.verdict import Verdict
 from analysis.window import FIRST_TOKEN_PATH, FOR_RULES, RequestFrame, Window, count, load
 
 SCHEMA: Final = "overrun.report/1"

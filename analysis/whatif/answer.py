@@ -6,7 +6,7 @@ from typing import Final
 
 import duckdb
 
-from analysis.diagnose import judged_metric
+from analysis.breach import judged_metric
 from analysis.errors import nearest
 from analysis.goodput import judge
 from analysis.money import Prices, saved_per_1000_requests

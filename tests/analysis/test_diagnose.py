@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.diagnose import _gain
 from analysis.finding import Finding, Fix, Predicted
 from analysis.incident import find_onset
 from analysis.slo import Slo
+from analysis.verdict import _gain
 from tests.analysis.builders import at, requests, spans_of
 from tests.analysis.rules.cases import CHAT, run
 
