@@ -1,10 +1,12 @@
 """What did a load generator measure? Result files of the usual ones, and plain tables of requests, become OTLP as an instrumented client would send it.
 
-Read are vLLM `bench serve` and SGLang `bench_serving` with their details, AIPerf's and GenAI-Perf's profile exports, GuideLLM's report, and CSV or Parquet
-with one request a row. A file is known by what it holds, not by its name. Each request becomes one client span of a model call.
+Read are vLLM `bench serve` and SGLang `bench_serving` with their details, AIPerf's and GenAI-Perf's profile exports, GuideLLM's report, the moments that
+vLLM's engine keeps of each request, and CSV or Parquet with one request a row. A file is known by what it holds, not by its name. Each request becomes one
+client span of a model call; of the engine's moments, the span that vLLM itself would send.
 
-Sources, read in 2026: vllm-project/vllm vllm/benchmarks/serve.py, sgl-project/sglang python/sglang/bench_serving.py, ai-dynamo/aiperf
-docs/tutorials/working-with-profile-exports.md, vllm-project/guidellm src/guidellm/schemas, triton-inference-server/perf_analyzer genai-perf's parser.
+Sources, read in 2026: vllm-project/vllm vllm/benchmarks/serve.py and vllm/v1/metrics/stats.py (RequestStateStats), sgl-project/sglang
+python/sglang/bench_serving.py, ai-dynamo/aiperf docs/tutorials/working-with-profile-exports.md, vllm-project/guidellm src/guidellm/schemas,
+triton-inference-server/perf_analyzer genai-perf's parser, casys-kaist/LLMServingSim bench (a line a request of RequestStateStats and token counts).
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from collector.errors import BadPayload
 
 EXPECTED: Final = (
     "vLLM `bench serve --save-result --save-detailed`, SGLang `bench_serving --output-file --output-details`, AIPerf's profile_export.jsonl, "
-    "GenAI-Perf's profile_export.json, GuideLLM's benchmarks.json, or .csv or .parquet with one request a row (time, e2e_ms or end; ttft_ms, input_tokens, "
-    "output_tokens, error, model, route, tenant)")
+    "GenAI-Perf's profile_export.json, GuideLLM's benchmarks.json, vLLM's RequestStateStats with a request a line, or .csv or .parquet with one request a row "
+    "(time, e2e_ms or end; ttft_ms, input_tokens, output_tokens, error, model, route, tenant)")
 _NS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "sec": 1_000_000_000}
 _S, _MS = _NS["s"], _NS["ms"]
 # No request takes a week: a longer one is a number in another unit.
@@ -40,13 +42,17 @@ _LATEST_S: Final = 1e11
 _SPANS_A_BODY: Final = 2_000
 _EXCEPTION: Final = re.compile(r"([A-Za-z_][\w.]{0,60}(?:Error|Exception|Timeout|Disconnected|Refused))\b")
 
+_ENGINE_MOMENTS: Final = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
+
 Document = Mapping[str, Any]
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request as its client saw it, from the time it was sent, or was meant to be sent where the file tells; None: not measured."""
+    """One request as its client saw it, from the time it was sent, or was meant to be sent where the file tells; None: not measured.
+
+    With `queue_ns` (from the request's arrival to its first step) it is told by the engine, not by a client."""
 
     start_ns: int
     e2e_ns: int
@@ -59,6 +65,7 @@ class Request:
     model: str | None = None
     route: str | None = None
     tenant: str | None = None
+    queue_ns: int | None = None
 
 
 @dataclass(slots=True)
@@ -158,7 +165,9 @@ def documents_of(data: bytes) -> list[Any]:
 
 
 def _span(request: Request, seed: bytes) -> Span:
-    """A call of a chat model by its client, in the words of the GenAI conventions."""
+    """A call of a chat model by its client, in the words of the GenAI conventions; what an engine tells, in those of vLLM."""
+    if request.queue_ns is not None and request.ttft_ns is not None:
+        return _engine_span(request, request.queue_ns, request.ttft_ns, seed)
     span = Span(trace_id=seed[:16], span_id=seed[16:24], name=f"chat {request.model or ''}".strip(), kind=Span.SPAN_KIND_CLIENT,
                 start_time_unix_nano=request.start_ns, end_time_unix_nano=request.start_ns + request.e2e_ns)
     values: dict[str, str | int | float | None] = {
@@ -166,6 +175,23 @@ def _span(request: Request, seed: bytes) -> Span:
         "gen_ai.usage.output_tokens": request.output_tokens, "gen_ai.usage.cache_read.input_tokens": request.cached_tokens,
         "gen_ai.response.time_to_first_chunk": None if request.ttft_ns is None else request.ttft_ns / _S, "error.type": request.error,
         "http.response.status_code": request.status_code, "overrun.route": request.route, "tenant.id": request.tenant}
+    _put(span, values)
+    if request.error is not None:
+        span.status.code = Status.STATUS_CODE_ERROR
+    return span
+
+
+def _engine_span(request: Request, queue_ns: int, ttft_ns: int, seed: bytes) -> Span:
+    span = Span(trace_id=seed[:16], span_id=seed[16:24], name="llm_request", kind=Span.SPAN_KIND_SERVER,
+                start_time_unix_nano=request.start_ns, end_time_unix_nano=request.start_ns + request.e2e_ns)
+    _put(span, {
+        "gen_ai.response.model": request.model, "gen_ai.usage.prompt_tokens": request.input_tokens, "gen_ai.usage.completion_tokens": request.output_tokens,
+        "gen_ai.latency.time_in_queue": queue_ns / _S, "gen_ai.latency.time_to_first_token": ttft_ns / _S, "gen_ai.latency.e2e": request.e2e_ns / _S,
+        "gen_ai.latency.time_in_model_prefill": (ttft_ns - queue_ns) / _S, "gen_ai.latency.time_in_model_decode": (request.e2e_ns - ttft_ns) / _S})
+    return span
+
+
+def _put(span: Span, values: Mapping[str, str | int | float | None]) -> None:
     for key, value in values.items():
         if isinstance(value, str):
             span.attributes.append(KeyValue(key=key, value=AnyValue(string_value=value)))
@@ -173,9 +199,6 @@ def _span(request: Request, seed: bytes) -> Span:
             span.attributes.append(KeyValue(key=key, value=AnyValue(double_value=value)))
         elif value is not None:
             span.attributes.append(KeyValue(key=key, value=AnyValue(int_value=value)))
-    if request.error is not None:
-        span.status.code = Status.STATUS_CODE_ERROR
-    return span
 
 
 def _bench_serve(runs: Sequence[Document], written_ns: int) -> LoadTest:
@@ -334,12 +357,33 @@ def _guidellm(documents: Sequence[Document], _: int) -> LoadTest:
     return out
 
 
+def _vllm_engine(records: Sequence[Document], _: int) -> LoadTest:
+    """vLLM's own moments, a line a request: `arrival_time` in seconds since 1970, `*_ts` of a monotonic clock, which the quickest way from the one to the other
+    sets beside it. Times count from the arrival, as in vLLM's spans."""
+    out = LoadTest("vllm")
+    times = [[_number(record.get(name)) for name in ("arrival_time", *_ENGINE_MOMENTS)] for record in records]
+    offset_s = min((queued - arrival for arrival, queued, *_ in times if arrival is not None and queued is not None), default=0.0)
+    unmeasured = 0
+    for record, moments in zip(records, times, strict=True):
+        at = [moment for moment in moments if moment is not None]
+        if len(at) < len(moments) or at[1:] != sorted(at[1:]):
+            unmeasured += 1
+            continue
+        arrived_s = at[0] + offset_s
+        queue_ns, ttft_ns, e2e_ns = (round((moment - arrived_s) * _S) for moment in at[2:])
+        out.requests.append(Request(round(at[0] * _S), e2e_ns, ttft_ns, _count(record.get("input_toks")), _count(record.get("output_toks")),
+                                    model=_text(record.get("model")), queue_ns=queue_ns))
+    _say_unmeasured(out, unmeasured)
+    return out
+
+
 # In order of recognition: what a document of the format holds, and its reader.
 _FORMATS: Final[tuple[tuple[Callable[[Document], bool], Callable[[Sequence[Document], int], LoadTest]], ...]] = (
     (lambda d: isinstance(d.get("ttfts"), list), _bench_serve),
     (lambda d: "request_start_ns" in _dict(d, "metadata") and "metrics" in d, _aiperf),
     (lambda d: isinstance(d.get("experiments"), list), _genai_perf),
     (lambda d: isinstance(d.get("benchmarks"), list) and any("requests" in b for b in d["benchmarks"] if isinstance(b, dict)), _guidellm),
+    (lambda d: d.keys() >= {"arrival_time", *_ENGINE_MOMENTS}, _vllm_engine),
 )
 
 

@@ -14,10 +14,12 @@ import zstandard
 
 from analysis.ask import check
 from analysis.check import CheckResult
+from analysis.intake import import_files
 from collector.config import load
 from collector.errors import ImportFailed
 from collector.importer import read_bodies
 from collector.load_tests import LoadTest, Request, documents_of, read, read_table
+from collector.store import open_store
 
 T0_NS = 1_790_000_000_000_000_000
 # start, TTFT and E2E in ms, output tokens; the last one failed after 50 ms.
@@ -168,6 +170,37 @@ def test_recorded_files_say_what_their_generators_say(
     for own, ours in ((ttft_ms, [request.ttft_ns for request in good]), (e2e_ms, [request.e2e_ns for request in good])):
         assert own is None or -0.01 < statistics.median_low([at for at in ours if at is not None]) / 1e6 - own < (2_500.0 if late else 0.2)
     assert note is None or any(note in told for told in test.notes)
+
+
+def engine_record(arrived_s: float, late_s: float, queue_s: float, prefill_s: float, decode_s: float) -> dict[str, Any]:
+    """A line of vLLM's RequestStateStats: it arrived on the wall clock and was queued `late_s` later than the quickest on a clock 5,000 s behind."""
+    queued = arrived_s - 5_000.0 + late_s
+    return {"request_id": "r", "input_toks": 32, "output_toks": 11, "arrival_time": arrived_s, "queued_ts": queued, "scheduled_ts": queued + queue_s,
+            "first_token_ts": queued + queue_s + prefill_s, "last_token_ts": queued + queue_s + prefill_s + decode_s}
+
+
+def test_what_the_engine_kept_of_each_request_becomes_its_own_spans(tmp_path: Path) -> None:
+    """Times count from the arrival: of the second request 0.1 s before it was queued belong to its wait. A request that did not end is told of."""
+    t0 = T0_NS / 1e9
+    unfinished = engine_record(t0 + 2.0, 0.0, 0.5, 0.5, 1.0) | {"last_token_ts": None}
+    path = tmp_path / "run.requests.jsonl"
+    path.write_bytes(lines(engine_record(t0, 0.0, 0.25, 0.5, 1.0), engine_record(t0 + 1.0, 0.1, 0.4, 0.25, 2.0), unfinished))
+    test = read(documents_of(path.read_bytes()), T0_NS)
+    assert test.notes == ["1 request was left out for want of a measured time"]
+    settings = load(flags={"collector.db": str(tmp_path / "run.db")})
+    import_files([path], settings, url=None, progress=lambda done, of: None)
+    store = open_store(tmp_path / "run.db", create=False)
+    try:
+        with store.reading() as con:
+            rows = con.execute("select e2e_ms, ttft_ms, ttft_source, queue_ms, prefill_ms, decode_ms, output_tokens from v_llm_calls order by start").fetchall()
+            requests = con.execute("select count(*) from v_requests").fetchone()
+    finally:
+        store.close()
+    wanted = [(1750.0, 750.0, "engine", 250.0, 500.0, 1000.0, 11), (2750.0, 750.0, "engine", 500.0, 250.0, 2000.0, 11)]
+    assert requests == (2,)
+    for row, due in zip(rows, wanted, strict=True):
+        assert row[2] == due[2]
+        assert [value for value in row if value != "engine"] == pytest.approx([value for value in due if value != "engine"], abs=1e-3)
 
 
 def test_failures_keep_their_name_and_status_and_nothing_of_what_was_said() -> None:
