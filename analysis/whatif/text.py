@@ -55,5 +55,6 @@ def _engines(answer: Prediction) -> list[str]:
 def _engine(one: Fitted) -> str:
     kv = f"{one.kv_tokens:,} KV tokens" if one.kv_tokens else "KV never full"
     seen = max(one.identity_error.values())
-    return (f"Engine{f' {one.model}' if one.model else ''}: {one.replicas} x {one.scheduler}, {one.token_budget:,} tokens a step, {one.max_sequences:,} seats, {kv}; fitted to "
+    name = f"Engine {one.model}" if one.model else "Engine"
+    return (f"{name}: {one.replicas} x {one.scheduler}, {one.token_budget:,} tokens a step, {one.max_sequences:,} seats, {kv}; fitted to "
             f"{say_count(one.calls, 'call')} in {one.seconds:.1f} s, replays their quantiles within {say_ratio(seen)}.")
