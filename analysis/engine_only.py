@@ -23,6 +23,7 @@ from analysis.incident import find_onset, from_us
 from analysis.latency import MIN_N, Latency, Percentiles, min_n, no_latency
 from analysis.quality_metrics import histogram_edges
 from analysis.slo import METRICS, Slo
+from analysis.stopgap import stopgap
 from analysis.trust import Check
 from analysis.verdict import RULED_OUT_BELOW, Metric, Status, Verdict
 from analysis.window import INDICATORS, RequestFrame, read_samples
@@ -164,17 +165,18 @@ def _over(j: _Judged, found: dict[str, Increments], points: pl.DataFrame, slo: S
     why = f"{spent}{f', because {because}' if because else ''}." if spent else ""
     sentence = (f"{note}{j.metric.upper()} P{slo.percentile:g} is {seen} against a limit of {say_ms(j.limit_ms)}, "
                 f"at least {say_ratio(j.sure / j.n)} of {j.n:,} values are over.{why}")
-    reasons = {"affected": "metrics do not tell whose requests were slow", "trend": "metrics alone: see the series of the indicators",
-               "rollback": "nothing was changed yet"}
+    reasons = {"affected": "metrics do not tell whose requests were slow", "trend": "metrics alone: see the series of the indicators"}
+    step, undo = stopgap(stage or "other", "platform", [])
     if stage is None:
         reasons["stage"] = "the engine sends no queue, prefill or decode histogram"
     if cause is None:
-        reasons |= dict.fromkeys(("cause", "mitigation"), "metrics alone name a cause only for a queue: switch tracing on for the rest")
+        reasons["cause"] = "metrics alone name a cause only for a queue: switch tracing on for the rest"
     if onset_us is None:
         reasons["onset"] = "no single point after a healthy stretch"
     return Verdict(
         status="over_budget", scope="engine_only", metric=_named(j.metric), stage=stage, cause=cause, sentence=sentence,
-        onset=None if onset_us is None else from_us(onset_us), owner="platform", mitigation=mitigation, recheck_after_s=_RECHECK_S,
+        onset=None if onset_us is None else from_us(onset_us), owner="platform", mitigation=mitigation or step,
+        rollback="Restore the former settings when no request waits." if mitigation else undo, recheck_after_s=_RECHECK_S,
         ruled_out=[RuledOut(what=name, figure=f"{say_ms(value)} of a mean request") for name, value in means.items()
                    if name != stage and value < RULED_OUT_BELOW * sum(means.values())],
         reasons=reasons)

@@ -153,8 +153,8 @@ def _score(case: Case, one: Diagnosis) -> float:
 
 
 def _saved_ms(one: Diagnosis) -> float:
-    """Milliseconds saved times the share of requests touched: what an opportunity is worth."""
+    """Milliseconds saved times the share of requests touched times how sure it is: what an opportunity is worth."""
     fix = one.finding.fix
     if fix is None or fix.predicted is None:
         return 0.0
-    return (fix.predicted.before - fix.predicted.after) * fix.predicted.touched_ratio
+    return (fix.predicted.before - fix.predicted.after) * fix.predicted.touched_ratio * one.finding.confidence

@@ -13,8 +13,8 @@ from analysis.tail import Tail
 
 # The columns of requests whose figures are told.
 FIGURES: Final = ("input_tokens", "output_tokens", "tpot_ms")
-# Rules whose findings are opportunities: never the cause.
-_WORTH_ANYWAY: Final = frozenset({"no_response_cache", "one_model_for_all", "static_batching", "no_timeout_fallback"})
+# Rules whose findings are opportunities: never the cause, and what they lack is no reason for none.
+WORTH_ANYWAY: Final = frozenset({"no_response_cache", "one_model_for_all", "static_batching", "no_timeout_fallback"})
 # As many reasons as a sentence bears; all stand among the report's reasons.
 MOST_UNSEEN: Final = 3
 _WRITING: Final = ("decode", "generation")
@@ -38,7 +38,7 @@ def without_before(slow: pl.DataFrame, tail: Tail, stage: str) -> str:
 
 def unseen(lacking: Mapping[str, str]) -> str:
     """Return which causes could not be looked at, with what to record; empty where each was. What is worth doing whatever the cause is left out."""
-    told = [f"{rule}: {why}" for rule, why in lacking.items() if rule not in _WORTH_ANYWAY]
+    told = [f"{rule}: {why}" for rule, why in lacking.items() if rule not in WORTH_ANYWAY]
     return f" It may be one that the data cannot tell: {'; '.join(told[:MOST_UNSEEN])}." if told else ""
 
 

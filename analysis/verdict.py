@@ -15,16 +15,18 @@ from analysis.budget import (
     GROUPS,
     OTHER,
     BoolArray,
+    StageTimes,
 )
 from analysis.calls import come_together
 from analysis.case import Lookups, Period
 from analysis.finding import MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_count, say_limits, say_ms, say_ratio
 from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, wilson
 from analysis.incident import Affected, Changed, Trend, to_us
-from analysis.latency import min_n
+from analysis.latency import min_n, quantile
 from analysis.ranking import Ranked
 from analysis.slo import Slo
-from analysis.unknown import unseen, without_before
+from analysis.stopgap import owner_of_errors, stopgap
+from analysis.unknown import WORTH_ANYWAY, unseen, without_before
 from analysis.window import RequestFrame
 
 Status = Literal["within_budget", "over_budget", "failing", "traffic_lost", "not_enough_data", "no_data"]
@@ -67,7 +69,7 @@ def without_latency(
     frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, baseline: Chosen | None, left: BoolArray, metric: str | None, lookups: Lookups
 ) -> Verdict | None:
     """Return the verdict where latency is not the question: no or lost traffic, failing, or too little to judge `metric`; `left` as in `Breach`."""
-    lost = _traffic_lost(frame, baseline, lookups)
+    lost = _traffic_lost(frame, slo, baseline, lookups)
     if lost is not None:
         return lost
     n = frame.rows.height
@@ -84,13 +86,13 @@ def without_latency(
     allowed = 1.0 - slo.goodput_target
     errors = judged.error & ~abandoned(frame.rows).to_numpy()  # who gave up waiting is a matter of latency
     if errors.sum() >= MIN_BREACHING and wilson(int(errors.sum()), n, Z_ONE_SIDED)[0] > allowed:
-        return _failing(frame, judged, good, errors, allowed)
+        return _failing(frame, slo, judged, good, errors, lookups)
     # Nor is it a matter of latency where those that got an answer are within the target: who gave up waited for something else.
     lasting, answered = ~left, (judged.good | judged.bad) & ~judged.error
     failed = judged.error & lasting
     if failed.sum() >= MIN_BREACHING and wilson(int(failed.sum()), int(lasting.sum()), Z_ONE_SIDED)[0] > allowed and not clearly_below(
             judged.good[answered], slo.goodput_target):
-        return _failing(frame, judged, good, failed, allowed)
+        return _failing(frame, slo, judged, good, failed, lookups)
     known = int(judged.known[metric].sum()) if metric else 0
     needed = min_n(slo.percentile)
     if metric is None or known < needed:
@@ -104,7 +106,7 @@ def without_latency(
     return None
 
 
-def _traffic_lost(frame: RequestFrame, baseline: Chosen | None, lookups: Lookups) -> Verdict | None:
+def _traffic_lost(frame: RequestFrame, slo: Slo, baseline: Chosen | None, lookups: Lookups) -> Verdict | None:
     """The verdict when completions are missing; latency says nothing about requests that never completed."""
     lost = incident.traffic_lost(frame, None if baseline is None else baseline.frame)
     if lost is not None and baseline is not None:
@@ -116,6 +118,7 @@ def _traffic_lost(frame: RequestFrame, baseline: Chosen | None, lookups: Lookups
         status="traffic_lost",
         sentence=incident.say_lost(lost),
         onset=lost.since,
+        ruled_out=[*_completed(frame, slo), *_answered(frame, slo)],
         owner="platform",
         recheck_after_s=RECHECK_DEFAULT_S,
         mitigation="Restart or drain the instances that answer no health check; send traffic to the others.",
@@ -130,7 +133,8 @@ def _together(frame: RequestFrame, lookups: Lookups) -> float:
     return come_together(lookups.calls(Period(frame.start, frame.end), frame.start))
 
 
-def _failing(frame: RequestFrame, judged: Judged, good: Goodput, counted: BoolArray, allowed: float) -> Verdict:
+def _failing(frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, counted: BoolArray, lookups: Lookups) -> Verdict:
+    allowed = 1.0 - slo.goodput_target
     failed, n = frame.rows.filter(pl.Series(counted)), frame.rows.height
     kinds = failed.group_by("error_type").len().sort("len", "error_type", descending=[True, False])
     name, count = kinds.row(0)
@@ -147,6 +151,7 @@ def _failing(frame: RequestFrame, judged: Judged, good: Goodput, counted: BoolAr
         why = "Requests that get an answer are within the target."
     onset = incident.onset(frame, counted, allowed)  # a stray error in a healthy hour is no beginning
     changes = incident.changed(frame.rows, onset)
+    owner = owner_of_errors(name, own_engines=_traced(frame, lookups))
     sentence = (
         f"Failing: {failed.height:,} of {n:,} requests ({say_ratio(failed.height / n)}) {how} "
         f"{what}. {why}"
@@ -158,13 +163,40 @@ def _failing(frame: RequestFrame, judged: Judged, good: Goodput, counted: BoolAr
         onset=onset,
         affected=incident.affected(frame, judged.bad, good.ratio, onset),
         changed=changes,
+        ruled_out=_answered(frame, slo),
+        owner=owner,
         recheck_after_s=RECHECK_DEFAULT_S,
         mitigation="Roll back what changed at the onset, or fail over to another provider or model." if changes
         else "Fail over to another provider or model, or shed load, until the errors stop.",
         rollback="Return to the first route when its errors stop.",
-        reasons=_why_null("errors outrank latency", "stage", "cause", "trend", "owner")
+        reasons=_why_null("errors outrank latency", "stage", "cause", "trend") | {"owner": "the errors' name does not say whose they are"}
         | ({} if onset else {"onset": "no single point in the window after which errors rise"}),
     )
+
+
+def _traced(frame: RequestFrame, lookups: Lookups) -> bool:
+    """Say whether an engine tells of the window's calls: it is run by people of one's own then."""
+    if frame.start is None or frame.end is None:
+        return False
+    return bool(lookups.calls(Period(frame.start, frame.end), frame.start)["engine_instance"].count())
+
+
+def _answered(frame: RequestFrame, slo: Slo) -> list[RuledOut]:
+    """Which latencies are no part of what is wrong: the requests that got an answer are within the limit."""
+    out = []
+    for metric, limit_ms in slo.limits().items():
+        values = frame.rows[f"{metric}_ms"].filter(~frame.rows["error"]).drop_nulls().to_numpy()
+        if len(values) >= min_n(slo.percentile) and (observed := quantile(values, slo.percentile / 100.0)) <= limit_ms:
+            figure = f"P{slo.percentile:g} of {len(values):,} answered requests is {say_ms(observed)} of {say_ms(limit_ms)} allowed"
+            out.append(RuledOut(what=metric, figure=figure))
+    return out
+
+
+def _completed(frame: RequestFrame, slo: Slo) -> list[RuledOut]:
+    """Errors, where what still completes hardly shows any."""
+    errors, n = int(frame.rows["error"].sum()), frame.rows.height
+    few = n > 0 and wilson(errors, n)[1] < 1.0 - slo.goodput_target
+    return [RuledOut(what="errors", figure=f"{errors:,} of {n:,} requests that completed failed ({say_ratio(errors / n)})")] if few else []
 
 
 def getting_worse(breach: Breach, ranked: Ranked) -> Verdict:
@@ -234,9 +266,9 @@ def over_budget(breach: Breach, ranked: Ranked, began: datetime | None, why_none
     if began is None:
         reasons["onset"] = "no single point after a healthy stretch from which requests go bad"
         reasons["trend"] = "no onset to follow it from"
-    if main is None:
-        why = why_none or ("no rule names a cause" if stage != OTHER else "the time has no span yet")
-        reasons |= dict.fromkeys(("mitigation", "rollback"), why)
+    changes = incident.changed(breach.frame.rows, began, breach.base)
+    owner = main.owner if main else _owner(breach.times, stage)
+    step, undo = (main.mitigation, main.rollback) if main else stopgap(stage, owner, changes)
     return Verdict(
         status="over_budget",
         metric=_metric(breach.metric),
@@ -246,11 +278,11 @@ def over_budget(breach: Breach, ranked: Ranked, began: datetime | None, why_none
         onset=began,
         trend=incident.trend(breach.ok, breach.metric, began),
         affected=incident.affected(breach.frame, breach.bad, breach.goodput.ratio, began, breach.until),
-        changed=incident.changed(breach.frame.rows, began, breach.base),
+        changed=changes,
         ruled_out=_ruled_out(breach, stage, ranked.ruled_out),
-        owner=main.owner if main else _owner(breach.ok, stage),
-        mitigation=main.mitigation if main else None,
-        rollback=main.rollback if main else None,
+        owner=owner,
+        mitigation=step,
+        rollback=undo,
         recheck_after_s=main.recheck_after_s if main else RECHECK_DEFAULT_S,
         reasons=reasons,
     )
@@ -305,7 +337,7 @@ def _sentence(breach: Breach, stage: str, main: Diagnosis | None, why_none: str 
         unknown = " " + without_before(breach.ok[breach.excess.tail_index], breach.excess, stage) if breach.baseline is None else ""
         lacking = unseen(skipped)
         return f"{lead}: {where}; no cause that is known explains enough of it, so look at the slow requests of that stage.{unknown or lacking}"
-    return f"{lead}: {where}, because {main.because}. {_gain(main.finding, percentile)}"
+    return f"{lead}: {where}, because {main.because}. {_gain(main.finding, percentile)}".rstrip()
 
 
 def _whose(breach: Breach) -> str:
@@ -329,8 +361,10 @@ def _ended(breach: Breach) -> str:
 
 def _gain(finding: Finding, percentile: str) -> str:
     fix = finding.fix
-    if fix is None or fix.predicted is None:
+    if fix is None:
         return ""
+    if fix.predicted is None:
+        return f"{fix.title}: what that brings is not known ({fix.reasons.get('predicted', 'it is not computed')})."
     predicted = fix.predicted
     if predicted.after >= predicted.before and fix.method == "simulated" and predicted.interval and predicted.interval[0] < predicted.before:
         low, high = map(say_ms, predicted.interval)
@@ -344,7 +378,7 @@ def _gain(finding: Finding, percentile: str) -> str:
 
 
 def _why_no_cause(skipped: dict[str, str]) -> str:
-    lacking = "; ".join(f"{rule}: {reason}" for rule, reason in skipped.items())
+    lacking = "; ".join(f"{rule}: {reason}" for rule, reason in skipped.items() if rule not in WORTH_ANYWAY)
     return lacking or "no rule explains enough of the excess"
 
 
@@ -365,8 +399,10 @@ def _ruled_out(breach: Breach, stage: str, by_rules: list[RuledOut]) -> list[Rul
     return [*out, *by_rules][:_MOST_RULED_OUT]
 
 
-def _owner(ok: pl.DataFrame, stage: str) -> Owner:
-    if stage in ("first_token", "generation"):
+def _owner(times: StageTimes, stage: str) -> Owner:
+    """Who runs a stage: where calls are seen from their clients alone, what answers them is a provider's."""
+    outside = any(times.ms[name].any() for name in ("first_token", "generation") if name in times.ms)
+    if stage in ("first_token", "generation") or (stage in GROUPS["model"] and outside):
         return "provider"
     return "platform" if stage in (*GROUPS["model"], *GROUPS["network+gateway"]) else "app"
 

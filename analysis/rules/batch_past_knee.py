@@ -130,12 +130,14 @@ def _diagnosis(case: Case, found: Slowdown, ratio: float, pace: float | None, cl
     fix = bound_fix(
         case, "max_sequences", f"Let at most {limit:.0f} sequences run at a time",
         f"--max-num-seqs {limit:.0f} per replica (SGLang: --max-running-requests {limit:.0f}); admit less than the engine can hold, with 20-30 % spare, and "
-        "answer the rest with 429.",
+        "answer the rest with 429. It takes a restart: one replica after the other, drained first.",
         "tokens come at their usual pace again (requests beyond the limit wait instead)", slower * case.spent("decode"),
         whatif="max_sequences", parameters={"sequences": round(float(limit))})
     return named(
         case, RULE, "decode", claims,
-        Action("platform", f"Set --max-num-seqs {limit:.0f} and restart one replica after the other.", "Restore the former limit.", fix),
+        Action(
+            "platform", f"Let at most {limit:.0f} calls a replica through at the gateway; answer the rest with 429 and Retry-After.",
+            "Lift the gateway's limit once the engines run with theirs.", fix),
         headline=f"{found.now.running:.1f} calls run at a time, {found.before.running:.1f} before, and a token takes {say_ms(found.slow_ms)} instead of "
         f"{say_ms(found.usual_ms)}, at the same arrivals",
         because=f"{found.now.running:.0f} sequences run at a time instead of {found.before.running:.0f}, and every token takes {say_ms(found.slow_ms)}",

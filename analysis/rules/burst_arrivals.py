@@ -77,7 +77,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     fix = bound_fix(
         case, "smoothing", "Smooth the arrivals",
         "Add jitter to whatever starts together (cron, batch clients, reconnects), put a token bucket before the engine, give interactive requests "
-        "priority (vLLM --scheduling-policy priority).",
+        "priority (vLLM --scheduling-policy priority, SGLang --enable-priority-scheduling).",
         f"nobody waits longer than {limit:,.0f} ms as {case.when}", np.maximum(case.spent(stage) - limit, 0.0))
     return named(
         case, RULE, stage, claims,

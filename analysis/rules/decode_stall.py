@@ -137,7 +137,8 @@ def _diagnosis(case: Case, found: Slowdown, odds: Odds, claims: dict[str, float]
     stage = max(claims, key=lambda one: min(claims[one], case.excess_ms(one)))
     return named(
         case, RULE, stage, claims,
-        Action("platform", "Switch chunked prefill on, or send prompts above a length to other replicas.", "Restore the former scheduler settings.", fix),
+        Action("platform", "Send prompts above a length to replicas of their own, or refuse them on interactive routes for now.",
+            "Send them where they went once the prefill is chunked.", fix),
         headline=f"a token takes {say_ms(found.slow_ms)} in slow and {say_ms(found.usual_ms)} in usual calls, {say_ms(found.prefill_ms)} of it while the "
         f"engine reads other prompts (odds ratio {odds.ratio:.1f}, {odds.low:.1f} to {odds.high:.1f})",
         because=f"running answers stall while the engine reads other prompts ({say_ms(found.prefill_ms)} of {say_ms(found.slow_ms)} a token)"

@@ -149,7 +149,8 @@ def _diagnosis(
     limit = int(np.ceil(line / 1024.0)) * 1024
     fix = bound_fix(
         case, "context_limit", f"Refuse or reroute prompts above {limit:,} tokens",
-        f"Set a context limit (--max-model-len, or at the gateway) of {limit:,} tokens, or send longer prompts to a replica of their own; chunked "
+        f"Set a context limit (vLLM --max-model-len, SGLang --context-length, or at the gateway) "
+        f"of {limit:,} tokens, or send longer prompts to a replica of their own; chunked "
         "prefill lets others in between.",
         "others no longer run beside huge prompts", np.minimum(saved, np.asarray(busy)), cost={"rerouted_ratio": float(huge.mean())},
         whatif="context_limit", parameters={"max_input_tokens": limit})

@@ -97,8 +97,8 @@ def _diagnosis(case: Case, found: Pressure, claims: dict[str, float], shrunk: bo
     return named(
         case, RULE, stage, claims,
         Action(
-            "platform", "Lower --max-num-seqs, or send part of the traffic to other replicas, until preemptions stop.",
-            "Restore the former limit once the cache has room.", fix),
+            "platform", "Send part of the traffic to other replicas, or answer it with 429 and Retry-After at the gateway, until preemptions stop.",
+            "Send it back once the cache has room.", fix),
         headline=f"KV usage stands at {say_ratio(found.usage)} and {found.preempted:.2f} preemptions come with a request{again}{smaller}",
         because=f"the KV cache is {'full' if found.usage >= KV_FULL else 'too small'} ({say_ratio(found.usage)} used), {suffers}{smaller}",
         evidence={**found._asdict(), "lost_tokens_ratio": lost, "waiting_ms": say_ms(claims.get("queue", 0.0))},

@@ -311,6 +311,7 @@ def _fix(case: Case, tokens: int, parts: Parts) -> Fix:
         rng=np.random.default_rng(SEED),
         generation_token_ms=parts.token_ms_reference,
         calls_saved_ms=_saved_by_calls(case, tokens, parts.token_ms_reference),
+        limits_ms=case.limits_ms,
     )
     return Fix(
         id="cap",

@@ -69,7 +69,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     fix = bound_fix(
         case, "lanes", "Give short and long answers lanes of their own",
         f"Route by predicted length: answers over {high:,.0f} tokens to replicas of their own, or give short work priority (vLLM "
-        "--scheduling-policy priority).",
+        "--scheduling-policy priority, SGLang --enable-priority-scheduling).",
         "short answers come at their former pace, and lengths are predicted well", np.where(mine, slower * case.spent("decode"), 0.0))
     return named(
         case, RULE, "decode", claims,

@@ -150,4 +150,6 @@ def _action(case: Case, length: float, saved: FloatArray) -> Action:
         "Leave out --speculative-config (SGLang: --speculative-algorithm), or draft fewer tokens (num_speculative_tokens 1-2) and disable it above a batch "
         "size; compare time per token on and off on the same traffic.",
         "tokens come at the pace of before the onset", saved, whatif="speculation", parameters={"enabled": "false"})
-    return Action("platform", "Restart one replica after the other without speculation.", "Restart with speculation.", fix)
+    return Action(
+        "platform", "Drain one replica and restart it without speculation; go on with the others if its tokens come faster.",
+        "Restart with speculation.", fix)

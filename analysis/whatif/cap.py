@@ -29,13 +29,14 @@ def cap(
     rng: np.random.Generator,
     generation_token_ms: float = 0.0,
     calls_saved_ms: FloatArray | None = None,
+    limits_ms: float | FloatArray | None = None,
 ) -> Predicted:
     """Return the percentile (0..100) of the path's total when every answer ends at `max_tokens` tokens (>= 1).
 
     Decode of a request with n tokens (NaN: unknown, left as it is) shrinks to (cap - 1) x its own time per token,
     decode / (n - 1). Calls seen only from outside shrink by `generation_token_ms` per token cut, never below 0.
     A cap holds for each call: `calls_saved_ms` (shape of the requests) is what the calls of a request with several save, NaN for one with a single call.
-    `cost.truncated_ratio` is the share of requests in which the cap cuts an answer.
+    `cost.truncated_ratio` is the share of requests in which the cap cuts an answer; `limits_ms` is the limit of the metric.
     """
     none = np.zeros(len(times.total_ms))
     cut = np.nan_to_num(output_tokens, nan=0.0) > max_tokens
@@ -49,7 +50,7 @@ def cap(
         saved, cut = np.where(several, theirs, saved), np.where(several, theirs > 0.0, cut)
     after = times.total_ms - np.where(cut, saved, 0.0)
     cost = {"truncated_ratio": float(cut.mean())}
-    return effect(times.total_ms, after, metric=metric, percentile=percentile, cost=cost, rng=rng)
+    return effect(times.total_ms, after, metric=metric, percentile=percentile, cost=cost, rng=rng, limits_ms=limits_ms)
 
 
 def predict(facts: Facts, *, max_tokens: Annotated[int, Meta(ge=1, le=10_000_000, description="the most output tokens of an answer")]) -> Prediction:

@@ -403,3 +403,10 @@ def test_a_fix_whose_interval_holds_both_is_said_to_be_open(after: float, interv
     fix = Fix(id="max_sequences", title="Fewer at a time", detail="", assumption="", method="simulated", predicted=told)
     found = Finding(rule="batch_past_knee", stage="decode", service=None, severity="warning", confidence=0.5, headline="", evidence={}, exemplars=[], fix=fix)
     assert said in _gain(found, "P99")
+
+
+def test_a_fix_without_a_figure_is_named_with_what_is_missing() -> None:
+    fix = Fix(id="replicas", title="Ask for more capacity", detail="", assumption="", method="estimate", predicted=None,
+              reasons={"predicted": "what it can serve is not recorded: trace the engine"})
+    found = Finding(rule="under_capacity", stage="queue", service=None, severity="warning", confidence=0.5, headline="", evidence={}, exemplars=[], fix=fix)
+    assert _gain(found, "P99") == "Ask for more capacity: what that brings is not known (what it can serve is not recorded: trace the engine)."
