@@ -110,6 +110,7 @@ def _situation(report: Report) -> list[str]:
         shares = [f"{kind} {share.name} {say_ratio(share.ratio)} bad" for kind, values in who for share in values[:2]]
         lines.append(f"Affected: {say_count(verdict.affected.requests, 'request')}" + (f"; {', '.join(shares)}." if shares else "."))
     lines += [f"Changed: {change.what} {', '.join(change.before)} -> {change.after} at {rfc3339(change.at)}." for change in verdict.changed[:4]]
+    lines += [f"Client-only: {check.detail}." for check in report.data_quality if check.check == "client_only"]
     if verdict.status == "over_budget" and (lost := say_culprit(report.edges)):
         lines.append(f"Between services: {lost}.")
     if verdict.ruled_out:

@@ -326,6 +326,18 @@ def _answered(frame: RequestFrame) -> pl.Series:
     return ~frame.rows["error"] & (frame.rows["llm_calls"] > 0)
 
 
+def _client_only(frame: RequestFrame, slo: Slo) -> Check | None:
+    """Whether no engine tells of the model calls, neither by spans nor by metrics; None where one does."""
+    def spent(*stages: str) -> float:
+        return float(sum(frame.rows[f"{stage}_ms"].sum() or 0.0 for stage in stages if f"{stage}_ms" in frame.rows.columns))
+
+    if spent("queue", "prefill", "kv_transfer") > 0.0 or spent("first_token", "generation") <= 0.0 or not frame.points.is_empty():
+        return None
+    return Check(check="client_only", status="ok", detail=(
+        "model calls are seen from their clients alone: what a first token waits for is not split, no figure of an engine is given, and what fixes buy is "
+        "exact, resampled or estimated"))
+
+
 _CHECKS: Final[tuple[Callable[[RequestFrame, Slo], Check | None], ...]] = (
     _waiting,
     _samples,
@@ -335,6 +347,7 @@ _CHECKS: Final[tuple[Callable[[RequestFrame, Slo], Check | None], ...]] = (
     _unattributed,
     _incomplete,
     _inferred,
+    _client_only,
     _skew,
     _missing_children,
     _outliving,

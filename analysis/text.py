@@ -125,6 +125,8 @@ def _context(report: Report) -> str:
     parts += [_change(change, report) for change in verdict.changed[:2]]
     if report.baseline is not None:
         parts.append(f"baseline {say_count(report.baseline.requests, 'request')} ({report.baseline.choice.removeprefix('auto: ')})")
+    if any(check.check == "client_only" for check in report.data_quality):
+        parts.append("seen from clients alone, so no figures of engines, and gains are exact, resampled or estimated")
     if verdict.status == "over_budget" and (lost := say_culprit(report.edges)):
         parts.append(lost)
     parts += [f"not {out.what} ({out.figure})" for out in verdict.ruled_out[:_MOST_RULED_OUT]]

@@ -366,14 +366,14 @@ def _gain(finding: Finding, percentile: str) -> str:
     if fix.predicted is None:
         return f"{fix.title}: what that brings is not known ({fix.reasons.get('predicted', 'it is not computed')})."
     predicted = fix.predicted
-    if predicted.after >= predicted.before and fix.method == "simulated" and predicted.interval and predicted.interval[0] < predicted.before:
+    if predicted.after >= predicted.before and "window" in fix.reasons and predicted.interval and predicted.interval[0] < predicted.before:
         low, high = map(say_ms, predicted.interval)
         return f"{fix.title}: whether that lowers {predicted.metric.upper()} {percentile} is open ({low} to {high})."
     if predicted.after >= predicted.before:
         return f"{fix.title}: by itself it would not lower {predicted.metric.upper()} {percentile} ({say_ms(predicted.after)})."
     interval = f" ({say_ms(predicted.interval[0])} to {say_ms(predicted.interval[1])})" if predicted.interval else ""
     # A simulated fix is asked for over the requests since the onset, whose percentile is another than the window's.
-    whose = f", of the requests since the onset, falls from {say_ms(predicted.before)} to" if fix.method == "simulated" else " falls to"
+    whose = f", of the requests since the onset, falls from {say_ms(predicted.before)} to" if "window" in fix.reasons else " falls to"
     return f"{fix.title}: {predicted.metric.upper()} {percentile}{whose} {say_ms(predicted.after)}{interval} if {fix.assumption}."
 
 

@@ -447,8 +447,7 @@ def _fix(case: Case, load: Load, gauges: Gauges, kv_bound: bool) -> Fix:
     ratio = max(load.offered_ratio, 1.0)
     replicas = max(gauges.instances + 1, math.ceil(gauges.instances * ratio / (1.0 - SPARE)))
     per_replica = (
-        "Or free KV blocks: vLLM --gpu-memory-utilization 0.95, --kv-cache-dtype fp8, a lower --max-model-len; SGLang --mem-fraction-static; "
-        "more --max-num-seqs does not help while KV is full."
+        "Or free KV blocks: --gpu-memory-utilization 0.95 (SGLang: --mem-fraction-static), --kv-cache-dtype fp8; raising --max-num-seqs does not help now."
         if kv_bound
         else "Raise --max-num-seqs (SGLang: --max-running-requests) only while KV usage stays below 90 % and TPOT within its limit."
     )

@@ -31,6 +31,8 @@ def predict(
     engines, why = facts.engines
     holds = "its replacement is as quick as the median replica" if replaced else "the others take its calls, in turn or fewest in flight first, as before"
     fix = Fix("eject", "Replace the slow replica" if replaced else "Take the slow replica out of rotation", holds, {"instance": instance, "replaced": replaced})
+    if why is None and any(engine.unseen for engine in engines):
+        return refuse(facts, fix, "simulated", "no engine tells which replica served a call: switch tracing on in the inference server")
     if why is None:
         seen = [(engine, at) for engine in engines for at, name in enumerate(engine.pool.instances) if not instance or name == instance]
         if all(engine.setup.replicas < 2 for engine in engines):

@@ -98,11 +98,12 @@ def _asked(ask: Ask, facts: Facts, finding: Finding) -> FoundFix:
         answer = ask(facts, fix.whatif, {name: str(value) for name, value in fix.parameters.items()})
     except AnalysisError as error:
         return _noted(fix, str(error))
-    if answer.method != "simulated" or answer.predicted is None:
+    if answer.predicted is None or not (answer.method == "simulated" or "client_only" in answer.reasons):
         why = answer.reasons.get("simulated") or answer.reasons.get("predicted") or "no engine to simulate"
         return _noted(fix, why)
     return msgspec.structs.replace(
-        fix, method="simulated", assumption=answer.assumption, predicted=answer.predicted, reasons={"window": "over the requests since the onset"})
+        fix, method=answer.method, assumption=answer.assumption, predicted=answer.predicted,
+        reasons={"window": "over the requests since the onset"} | {name: why for name, why in answer.reasons.items() if name == "client_only"})
 
 
 def _noted(fix: FoundFix, why: str) -> FoundFix:

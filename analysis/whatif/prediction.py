@@ -58,7 +58,7 @@ class Fitted(msgspec.Struct, kw_only=True):
     """The calibrated engine behind a simulated answer, one entry per pool of equal replicas.
 
     `identity_error` is |replay / recorded - 1| of the recorded traffic through the calibrated engine, `holdout_error` the same on calls that
-    the calibration had not seen; keys such as `e2e_p99`.
+    the calibration had not seen; keys such as `e2e_p99`. `guessed`: nobody tells of this engine, its settings are those that replay its clients' times best.
     """
 
     model: str | None
@@ -71,6 +71,7 @@ class Fitted(msgspec.Struct, kw_only=True):
     identity_error: dict[str, float]
     holdout_error: dict[str, float]
     seconds: float
+    guessed: bool = False
 
 
 class Prediction(msgspec.Struct, kw_only=True):

@@ -52,6 +52,9 @@ LEAST: Final = {"e2e": 0.015, "ttft": 0.045, "tpot": 0.015}
 SHAKE: Final = 0.01
 # Log units of extra width where the engine was guessed from what its clients saw; as measured.
 UNSEEN: Final = {"e2e": 0.07, "tpot": 0.07, "ttft": 0.12}
+# Said with an answer whose engines nobody tells of.
+CLIENT_ONLY: Final = ("no engine tells of itself, so answers are exact, resampled or estimated; this is an estimate, by engines guessed from the clients' own "
+                      "times")
 # What may be changed of an engine that nobody sees into: how many there are, what is let through to them, and how many tokens a step yields.
 _OUTSIDE: Final = ("replicas", "speed", "born_s", "gate_limit", "gate_rejects", "tokens_per_step")
 # A request counts as touched when the fix moves its time by more than this part.
@@ -121,12 +124,14 @@ def predict_simulated(
     rejected = (np.isnan(after.e2e) & ~np.isnan(before.e2e))[~np.isnan(before.e2e)]
     spent = dict(cost or {}) | _cost(engines, changes) | ({"rejected_ratio": float(rejected.mean())} if rejected.any() else {})
     answer = Prediction(
-        fix=fix.id, title=fix.title, method="simulated", assumption=fix.assumption, parameters=dict(fix.parameters), requests=len(facts), effects=effects,
+        fix=fix.id, title=fix.title, method="estimate" if unseen else "simulated", assumption=fix.assumption, parameters=dict(fix.parameters),
+        requests=len(facts), effects=effects,
         curves=curves(before, corrected), cost=spent, goodput_before=goodput_ratio(facts, recorded(facts)),
         goodput_after=_good_after(facts, same, corrected, rejected))
     if unseen:
         guessed = " and ".join(say_count(engine.setup.replicas, "replica") for engine in unseen)
         answer.assumption += f", and if what answers is {guessed} that serve nobody else, as these clients' own times suggest"
+        answer.reasons["client_only"] = CLIENT_ONLY
     missing = int(np.isnan(before.e2e).sum())
     if missing:
         answer.reasons["unseen"] = f"{missing} of {len(facts)} requests have a model call without engine times and are left out of the figures after the fix"
@@ -328,7 +333,7 @@ def _fitted(engine: Engine) -> Fitted:
     return Fitted(
         model=engine.pool.model, replicas=setup.replicas, calls=len(engine.pool), scheduler="prefill first" if setup.prefill_first else "chunked prefill",
         token_budget=setup.token_budget, max_sequences=setup.max_sequences, kv_tokens=setup.kv_tokens if setup.kv_tokens < UNLIMITED_KV else None,
-        identity_error=engine.identity_error, holdout_error=engine.holdout_error, seconds=engine.seconds)
+        identity_error=engine.identity_error, holdout_error=engine.holdout_error, seconds=engine.seconds, guessed=engine.unseen)
 
 
 def without(calls: Calls, removed: Bools) -> Calls:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from analysis.finding import say_count, say_ms, say_over, say_price, say_ratio
+from analysis.finding import printable, say_count, say_ms, say_over, say_price, say_ratio
 from analysis.whatif.prediction import Effect, Fitted, Prediction
 
 _NAMES: Final = {"ttft": "TTFT", "e2e": "E2E", "tpot": "TPOT"}
@@ -13,6 +13,7 @@ _METHODS: Final = {
     "simulated": "simulated by replaying the arrivals through the calibrated engine",
     "resampled": "resampled from recorded calls",
     "estimate": "an estimate from the factor that you gave",
+    "client_only": "an estimate by replaying the arrivals through engines guessed from the clients' own times",
 }
 
 
@@ -30,7 +31,8 @@ def render(answer: Prediction) -> str:
         lines.append(f"Successful requests within the SLO: {say_ratio(answer.goodput_before)} -> {say_ratio(answer.goodput_after)}.")
     lines += ["", f"{'':14}{'before':>12}{'after':>12}   90 % interval"]
     lines += [_row(effect) for effect in answer.effects]
-    lines += ["", f"How: {_METHODS[answer.method]}{', a bound' if answer.bound else ''}.", f"Holds if {answer.assumption}."]
+    how = _METHODS["client_only" if "client_only" in answer.reasons and not answer.bound else answer.method]
+    lines += ["", f"How: {how}{', a bound' if answer.bound else ''}.", f"Holds if {answer.assumption}."]
     if answer.cost:
         lines.append("Cost: " + ", ".join(say_price(name, value) for name, value in answer.cost.items()) + ".")
     if gain.backtest_error_ratio is not None:
@@ -55,6 +57,7 @@ def _engines(answer: Prediction) -> list[str]:
 def _engine(one: Fitted) -> str:
     kv = f"{one.kv_tokens:,} KV tokens" if one.kv_tokens else "KV never full"
     seen = max(one.identity_error.values())
-    name = f"Engine {one.model}" if one.model else "Engine"
-    return (f"{name}: {one.replicas} x {one.scheduler}, {one.token_budget:,} tokens a step, {one.max_sequences:,} seats, {kv}; fitted to "
+    name = f"Engine {printable(one.model)}" if one.model else "Engine"
+    guessed = ", guessed and not measured" if one.guessed else ""
+    return (f"{name}{guessed}: {one.replicas} x {one.scheduler}, {one.token_budget:,} tokens a step, {one.max_sequences:,} seats, {kv}; fitted to "
             f"{say_count(one.calls, 'call')} in {one.seconds:.1f} s, replays their quantiles within {say_ratio(seen)}.")

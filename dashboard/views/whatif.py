@@ -151,8 +151,9 @@ def trust(found: Prediction) -> str:
         errors = ", ".join(f"{ui.text(key.replace('_', ' ').upper())} {say_ratio(value)}" for key, value in pool.identity_error.items())
         held = ", ".join(f"{ui.text(key.replace('_', ' ').upper())} {say_ratio(value)}" for key, value in pool.holdout_error.items())
         cache = f", {pool.kv_tokens:,} KV tokens" if pool.kv_tokens else ""
+        guessed = ", guessed from the clients' own times and not measured" if pool.guessed else ""
         parts.append(f"<dt>{ui.text(pool.model or 'engine')}</dt><dd>{say_count(pool.replicas, 'replica')}, {say_count(pool.calls, 'call')}, "
-                     f"{ui.text(pool.scheduler)}{cache}; replay of the recording is off by {errors or 'nothing measured'}"
+                     f"{ui.text(pool.scheduler)}{cache}{guessed}; replay of the recording is off by {errors or 'nothing measured'}"
                      + (f"; on calls it had not seen: {held}" if held else "") + "</dd>")
     parts += [f"<dt>{ui.text(key.replace('_', ' '))}</dt><dd>{ui.sentence(why)}</dd>" for key, why in found.reasons.items() if key != "predicted"]
     return f'<h2>How far to trust it</h2><dl class="ov-facts">{"".join(parts)}</dl>' if parts else ""

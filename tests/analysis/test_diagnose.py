@@ -400,7 +400,8 @@ def test_worse_than_before_within_the_target_is_told_as_information() -> None:
     (2_500.0, (2_400.0, 9_000.0), "by itself it would not lower E2E P99 (2.50 s)")])
 def test_a_fix_whose_interval_holds_both_is_said_to_be_open(after: float, interval: tuple[float, float], said: str) -> None:
     told = Predicted(metric="e2e", quantile=0.99, before=2_000.0, after=after, interval=interval, touched_ratio=1.0, cost={})
-    fix = Fix(id="max_sequences", title="Fewer at a time", detail="", assumption="", method="simulated", predicted=told)
+    fix = Fix(id="max_sequences", title="Fewer at a time", detail="", assumption="", method="simulated", predicted=told,
+              reasons={"window": "over the requests since the onset"})
     found = Finding(rule="batch_past_knee", stage="decode", service=None, severity="warning", confidence=0.5, headline="", evidence={}, exemplars=[], fix=fix)
     assert said in _gain(found, "P99")
 

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.whatif import cap, max_sequences, replicas, routing, speculation
+from analysis.whatif import cap, eject, max_sequences, replicas, routing, speculation
 from analysis.whatif.batching import LEAST_LOAD
 from analysis.whatif.engine import Calls, Setup, simulate
 from analysis.whatif.facts import Facts
+from analysis.whatif.text import render
 from analysis.whatif.unseen import _beside, guess, pools
 from tests.analysis.whatif.builders import calls, facts_of
 from tests.analysis.whatif.recording import COSTS, arrivals, hosted, recorded
@@ -42,7 +43,12 @@ def test_replicas_are_those_that_replay_what_the_clients_saw(facts: Facts) -> No
 def test_the_prediction_is_near_the_engine_with_the_fix(facts: Facts, fix: ModuleType, parameters: dict[str, Any], came: Calls, setup: Setup) -> None:
     answer = fix.predict(facts, **parameters)
     after = float(np.quantile(simulate(came, setup, COSTS).e2e_s, 0.95) * 1000.0)
-    assert answer.method == "simulated"
+    assert answer.method == "estimate"
+    assert "exact, resampled or estimated" in answer.reasons["client_only"]
+    assert [one.guessed for one in answer.engine] == [True]
+    said = render(answer)
+    assert "an estimate by replaying the arrivals through engines guessed" in said
+    assert ", guessed and not measured: 2 x" in said
     assert answer.predicted is not None
     assert answer.predicted.after == pytest.approx(after, rel=0.1)
     assert answer.predicted.interval[0] < after < answer.predicted.interval[1]
@@ -50,7 +56,7 @@ def test_the_prediction_is_near_the_engine_with_the_fix(facts: Facts, fix: Modul
 
 
 def test_settings_that_nobody_saw_are_not_changed(facts: Facts) -> None:
-    for fix, parameters in ((max_sequences, {"sequences": 4}), (routing, {"policy": "least_load"})):
+    for fix, parameters in ((max_sequences, {"sequences": 4}), (routing, {"policy": "least_load"}), (eject, {})):
         answer = fix.predict(facts, **parameters)
         assert answer.predicted is None
         assert "no engine tells" in answer.reasons["predicted"]
