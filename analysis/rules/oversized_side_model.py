@@ -75,6 +75,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return few
     every = case.tree.per_request(_side_calls(case.tree, new, moved=bool(gone)), "duration_ms", case.rows["trace_key"])
     name, what = printable(operation), printable(model)
+    asks = name if what in name else f"{name} asks {what}"
     fix = bound_fix(
         case, "small_side_model", f"Let a small local model do {name}",
         f"Replace {what} by a distilled classifier or rules in the process (1-3 ms), or run it beside the main call and stop the stream on a hit.",
@@ -82,9 +83,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     return named(
         case, RULE, stage, claims,
         Action("app", f"Run {name} beside the main call, or only on routes that need it.", "Put it back in front.", fix),
-        headline=f"{name} asks {what} for {tokens:.0f} tokens and takes {say_ms(spent)} of a slow request ({say_ratio(spent / whole)}), {say_ms(told)} of a "
+        headline=f"{asks} for {tokens:.0f} tokens and takes {say_ms(spent)} of a slow request ({say_ratio(spent / whole)}), {say_ms(told)} of a "
         f"{case.tail.reference} one",
-        because=f"{name} asks {what} and takes {say_ms(spent)} for {tokens:.0f} tokens",
+        because=f"{asks} takes {say_ms(spent)} for {tokens:.0f} tokens" if what in name else f"{asks} and takes {say_ms(spent)} for {tokens:.0f} tokens",
         evidence={"operation": name, "model": what, "output_tokens": tokens, "side_ms_slow": spent, "side_ms_reference": usual,
             "share_of_request": spent / whole},
         weight=0.97)

@@ -96,8 +96,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     return named(
         case, RULE, stage, claims,
         Action("provider", "Route part of the traffic to another provider, region or model deployment.", "Route back when first tokens come as before.", fix),
-        headline=f"{what} take {ratio:.2f} times as long (median {say_ms(before)} before, {say_ms(now)} now), and late ones gather "
-        f"in the same half-minutes (dispersion {gathered:.1f}); {say_ratio(refused)} of the calls were refused",
+        headline=f"{what} take {ratio:.2f} times as long (median {say_ms(before)} before, {say_ms(now)} now), "
+        f"{'and late ones gather in the same half-minutes' if gathered >= MIN_CLUSTER else 'at all times alike'} (dispersion {gathered:.1f}); "
+        f"{say_ratio(refused)} of the calls were refused",
         because=f"the provider's {'first token takes' if found.first_token else 'calls take'} {ratio:.1f} times as long at the same "
         f"{'prompts' if found.first_token else 'lengths'}"
         if ratio >= MIN_RATIO else "the provider lets the calls of some minutes wait",

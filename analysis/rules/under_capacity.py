@@ -267,7 +267,7 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
         case, RULE, max(claims, key=lambda stage: min(claims[stage], case.excess_ms(stage))), claims,
         Action("platform", "Limit how many calls are out at a time; answer the rest with 429 and Retry-After.", "Raise the limit with the capacity.", fix),
         headline=f"{said}, and with as many calls of yours in flight {equal} what it took before: your own load fills it",
-        because=f"{said} and fill the far side, which is as fast as ever at equal load",
+        because=f"{said} and fill the far side (with as many of your calls in flight as before, {equal} what it took)",
         evidence={**load._asdict(), **found._asdict()},
         weight=_CONFIDENCE["spans"], why_no_service="no engine tells of itself")
 

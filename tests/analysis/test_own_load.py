@@ -45,7 +45,7 @@ def test_more_calls_of_ones_own_fill_a_far_side_that_is_as_fast_as_ever_at_equal
     # 10.5 calls a group instead of 5.5.
     assert finding.evidence["arrivals_ratio"] == pytest.approx(10.5 / 5.5, rel=0.05)
     assert finding.evidence["pace_equal"] == pytest.approx(1.0, abs=0.02)
-    assert "as fast as ever at equal load" in found.verdict.sentence
+    assert "fill the far side (with as many of your calls in flight as before, " in found.verdict.sentence
 
 
 def test_a_far_side_that_is_slower_at_equal_load_is_not_filled_by_its_caller() -> None:
