@@ -38,7 +38,7 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named, open_fix
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.speed import decode_parts, same_batch_pace, slowdown
-from analysis.whatif.speculation import recorded_length
+from analysis.whatif.drafts import recorded_length
 
 RULE: Final = "speculation_not_paying"
 MIN_FALL: Final = 0.1

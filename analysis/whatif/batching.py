@@ -60,6 +60,8 @@ class Law(NamedTuple):
     gate_limit: int
     gate_rejects: bool
     tokens_per_step: float
+    checked: float
+    draft_share: float
     prefill_token: float
     attention: float
     step: float
@@ -517,7 +519,7 @@ def _drop_decoding(r, where, law, s):
 def _start(r, t, asked, law, s, fate):
     """Begin the next step of a replica, if there is anything to do: prompts go on, calls are admitted, and the costs say when it ends."""
     batch = s.decoding_n[r]
-    budget = law.token_budget if law.prefill_first else law.token_budget - batch
+    budget = law.token_budget if law.prefill_first else law.token_budget - int(batch * law.checked)
     tokens, work = 0, 0.0
     for k in range(s.reading_n[r]):
         i = s.reading[r, k]
@@ -551,9 +553,9 @@ def _start(r, t, asked, law, s, fate):
     s.decodes[r] = batch > 0
     if tokens == 0 and batch == 0:
         return
-    compute = law.prefill_token * (tokens + batch * law.tokens_per_step) + law.attention * work
-    memory = law.step + law.kv_token * (s.kv_read[r] if batch > 0 else 0.0)
-    host = law.sequence * (batch + s.reading_n[r]) + (law.knee_s if batch > law.knee else 0.0)
+    compute = law.prefill_token * (tokens + batch * law.checked) + law.attention * work
+    memory = law.step * (1.0 - law.draft_share) + law.kv_token * (s.kv_read[r] if batch > 0 else 0.0)
+    host = law.step * law.draft_share + law.sequence * (batch + s.reading_n[r]) + (law.knee_s if batch > law.knee else 0.0)
     pace = law.speed[r]
     if law.cold > 0.0:
         pace *= 1.0 + law.cold * 2.0 ** (-(t - law.born[r]) / law.warm_s)

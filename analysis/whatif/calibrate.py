@@ -364,7 +364,7 @@ def _moments(pool: Pool) -> FloatArray:
     """Log coefficients to begin with: a step from the quickest tenth of token times, a prompt token from calls that did not wait."""
     tokens = pool.calls.output_tokens
     decoding = tokens > 1
-    token_s = (pool.e2e_s - pool.ttft_s)[decoding] / (tokens[decoding] - 1) if decoding.any() else np.array([0.01])
+    token_s = (pool.e2e_s - pool.ttft_s)[decoding] * pool.accepted / (tokens[decoding] - 1) if decoding.any() else np.array([0.01])
     step = max(_LEAST_S, float(np.quantile(token_s, 0.1)) * 0.8)
     fresh = np.maximum(1, pool.calls.prompt_tokens - pool.calls.cached_tokens)
     reading = np.maximum(pool.ttft_s - pool.queue_s, _LEAST_S)

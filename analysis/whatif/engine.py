@@ -6,12 +6,13 @@ computed anew later (the scheduler of vLLM V1; `prefill_first` is that of V0: wh
 A step takes
 
     max(compute, memory) + overlap x min(compute, memory) + sequence x batch,
-    compute = prefill_token x (prompt tokens + batch) + attention x sum(chunk x context), memory = step + kv_token x KV tokens
+    compute = prefill_token x (prompt tokens + checked x batch) + attention x sum(chunk x context), memory = step + kv_token x KV tokens
 
 seconds: the compute bound and the memory bound of a roofline, the part of the lesser one that does not hide behind the other (0: a perfect roofline, 1: one
-after the other), and what the host spends per sequence. Above `knee` sequences it spends `knee_s` more (recorded
-graphs end at a largest batch), and a new replica takes longer until it is warm. What a call leaves of its conversation stays in its replica's cache until the
-room is needed, what was used longest ago and its end first; the next turn there need not read it again, and waits for its answer.
+after the other), and what the host spends per sequence; `checked` is 1, and one more for each token that is drafted and checked beside it. Above `knee`
+sequences it spends `knee_s` more (recorded graphs end at a largest batch), and a new replica takes longer until it is warm. What a call leaves of its
+conversation stays in its replica's cache until the room is needed, what was used longest ago and its end first; the next turn there need not read it again,
+and waits for its answer.
 Times are seconds.
 """
 
@@ -75,9 +76,11 @@ def apart(n: int) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True)
 class Setup:
     """The engine's settings. `kv_tokens` is per replica, and so is `cache_tokens`, what running calls and conversations that come back may hold together (0:
-    calls find in the cache what they found); `tokens_per_step` > 1 with speculative decoding; `gate_limit` calls in flight at most
-    (0: no gate), others wait before the engine or, with `gate_rejects`, are turned away. `speed` multiplies a replica's step times. A decoding step of more
-    than `knee` sequences takes `knee_s` longer. A replica born at `born_s` (-inf: long ago) takes 1 + `cold` times as long then; `cold` halves every `warm_s`.
+    calls find in the cache what they found); `tokens_per_step` > 1 with speculative decoding, `drafted` are the tokens of a sequence that a step
+    checks for that, and `draft_share` is the part of `Costs.step` that proposing them takes, beside all else; `gate_limit` calls in flight at most
+    (0: no gate), others wait before the engine or, with `gate_rejects`, are turned away. `speed` multiplies a replica's step times. A decoding step
+    of more than `knee` sequences takes `knee_s` longer. A replica born at `born_s` (-inf: long ago) takes 1 + `cold` times as long then; `cold`
+    halves every `warm_s`.
     """
 
     replicas: int = 1
@@ -91,12 +94,19 @@ class Setup:
     gate_limit: int = 0
     gate_rejects: bool = False
     tokens_per_step: float = 1.0
+    drafted: float = 0.0
+    draft_share: float = 0.0
     speed: tuple[float, ...] = (1.0,)
     knee: int = 1 << 40
     knee_s: float = 0.0
     born_s: tuple[float, ...] = ()
     cold: float = 0.0
     warm_s: float = 60.0
+
+    @property
+    def checked(self) -> float:
+        """Tokens of a decoding sequence that a step computes: those drafted and one more, as many as it yields at the least."""
+        return max(self.tokens_per_step, 1.0 + self.drafted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +172,9 @@ def simulate(calls: Calls, setup: Setup, costs: Costs) -> Run:
     asked = Asked(*map(read_only, (order, calls.arrival_s, calls.after, calls.prompt_tokens, calls.cached_tokens, calls.output_tokens, calls.replica,
                                    calls.pool_from, calls.pool_to, *told)))
     law = Law(setup.prefill_first, max(1, setup.token_budget), min(max(1, setup.max_sequences), n), setup.kv_tokens, setup.cache_tokens, setup.block,
-              setup.router, setup.gate_limit, setup.gate_rejects, float(setup.tokens_per_step), costs.prefill_token, costs.attention, costs.step,
-              costs.kv_token, costs.sequence, float(costs.overlap), setup.knee, setup.knee_s, speed, born, setup.cold, setup.warm_s)
+              setup.router, setup.gate_limit, setup.gate_rejects, float(setup.tokens_per_step), setup.checked, float(setup.draft_share),
+              costs.prefill_token, costs.attention, costs.step, costs.kv_token, costs.sequence, float(costs.overlap), setup.knee, setup.knee_s, speed, born,
+              setup.cold, setup.warm_s)
     times = np.full((4, n), np.nan)
     fate = Fate(times[0], times[1], times[2], times[3], np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64))
     run(asked, law, at_rest(asked, law), fate)

@@ -13,6 +13,7 @@ from analysis.finding import say_ratio
 from analysis.latency import FloatArray
 from analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
 from analysis.whatif.conversations import Meant, linked, meant
+from analysis.whatif.drafts import COST_A_TOKEN, recorded_draft, recorded_length, share_of
 from analysis.whatif.engine import Calls, Ints, Setup, apart
 from analysis.whatif.facts import Facts
 
@@ -42,7 +43,8 @@ class Pool:
     replica's capacity where gauges tell it, `most_running` the most calls seen in a replica at once. `born_s` is when each replica was first seen, -inf for
     those that were there from the beginning.
     `session` numbers the conversations, -1 where none is told, `meant` is when their turns were meant to come. `told_ratio` is the part of the calls whose
-    engine's span is there: the others took seats, too.
+    engine's span is there: the others took seats, too. A step yields `accepted` tokens of a sequence, and checks `drafted` beside the one that it is sure of
+    (speculative decoding).
     """
 
     model: str | None
@@ -59,6 +61,8 @@ class Pool:
     session: Ints
     meant: Meant
     told_ratio: float = 1.0
+    accepted: float = 1.0
+    drafted: float = 0.0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -111,7 +115,8 @@ class Pool:
     def setup(self) -> Setup:
         """The settings to begin the search with."""
         return Setup(replicas=self.replicas, kv_tokens=self.kv_tokens or UNLIMITED_KV, max_sequences=max(DEFAULT_SEQUENCES, self.most_running),
-                     speed=(1.0,) * self.replicas, born_s=self.born_s)
+                     speed=(1.0,) * self.replicas, born_s=self.born_s, tokens_per_step=self.accepted, drafted=self.drafted,
+                     draft_share=share_of(COST_A_TOKEN * self.drafted))
 
 
 def _in_turn(replica: Ints, replicas: int) -> bool:
@@ -204,7 +209,9 @@ def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
     begun, over = _requests(facts, rows, start.min(), arrival, arrival + e2e_s)
     made = linked(made, talk, begun, arrival, arrival + e2e_s)
     own = meant(made, talk, begun, over, arrival, arrival + e2e_s)
-    return Pool(model, rows, made, arrival, ttft_s, e2e_s, queue_s, instances, _born(arrival, replica, len(instances)), kv, running, talk, own)
+    points = _of_model(facts, model)
+    return Pool(model, rows, made, arrival, ttft_s, e2e_s, queue_s, instances, _born(arrival, replica, len(instances)), kv, running, talk, own,
+                accepted=max(1.0, recorded_length(points)), drafted=recorded_draft(points))
 
 
 def made(facts: Facts, model: str | None, calls: pl.DataFrame, ttft_s: FloatArray, e2e_s: FloatArray) -> Pool:
@@ -288,10 +295,15 @@ def _most_at_once(begin: FloatArray, end: FloatArray) -> int:
     return int(np.cumsum(change[order]).max())
 
 
+def _of_model(facts: Facts, model: str | None) -> pl.DataFrame:
+    """The engines' samples that are of this model, or do not say of which."""
+    return facts.points if model is None else facts.points.filter(pl.col("model").is_null() | (pl.col("model") == model))
+
+
 def _kv_tokens(facts: Facts, model: str | None, start: FloatArray, arrival: FloatArray, queue_s: FloatArray, ttft_s: FloatArray, e2e_s: FloatArray,
                prompt: Ints, output: Ints, replicas: int) -> int | None:
     """A replica's KV capacity in tokens: as its gauge says, else tokens in use by the calls over the usage gauge; None without either."""
-    points = facts.points if model is None else facts.points.filter(pl.col("model").is_null() | (pl.col("model") == model))
+    points = _of_model(facts, model)
     told = points.filter(pl.col("indicator") == "kv_capacity")["value"]
     if len(told):
         return int(np.median(told.to_numpy()))

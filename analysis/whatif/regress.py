@@ -24,8 +24,8 @@ _LEAST_JUMP: Final = 0.25
 def regression(pool: Pool, among: Ints) -> Costs | None:
     """Return the coefficients of a linear step from the calls `among` (rows), None when fewer than 30 of them decode.
 
-    decode_i = step x (n_i - 1) + prefill_token x (prompt tokens read meanwhile) + sequence x (n_i - 1) x (mean batch) + kv_token x (n_i - 1) x (mean
-    KV), none below 0, weighted by 1 / decode_i.
+    decode_i = step x s_i + prefill_token x (prompt tokens read meanwhile) + sequence x s_i x (mean batch) + kv_token x s_i x (mean KV), none below 0,
+    weighted by 1 / decode_i; s_i = n_i - 1, with drafts over the tokens that a step yields.
     """
     seen = _decoding(pool, among)
     if seen is None:
@@ -86,7 +86,7 @@ def _decoding(pool: Pool, among: Ints) -> tuple[FloatArray, FloatArray] | None:
         read = ramp(scheduled[mine], first[mine], fresh[mine], end[rows]) - ramp(scheduled[mine], first[mine], fresh[mine], first[rows])
         batch = _area(first[mine], end[mine], np.ones(len(mine)), first[rows], end[rows]) / took
         kv = _area(first[mine], end[mine], held[mine], first[rows], end[rows]) / took
-        steps = calls.output_tokens[rows] - 1.0
+        steps = (calls.output_tokens[rows] - 1.0) / pool.accepted
         columns.append(np.column_stack([steps, read, steps * batch, steps * kv]))
         target.append(took)
     return np.concatenate(columns), np.concatenate(target)

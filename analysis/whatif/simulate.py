@@ -56,7 +56,7 @@ UNSEEN: Final = {"e2e": 0.07, "tpot": 0.07, "ttft": 0.12}
 CLIENT_ONLY: Final = ("no engine tells of itself, so answers are exact, resampled or estimated; this is an estimate, by engines guessed from the clients' own "
                       "times")
 # What may be changed of an engine that nobody sees into: how many there are, what is let through to them, and how many tokens a step yields.
-_OUTSIDE: Final = ("replicas", "speed", "born_s", "gate_limit", "gate_rejects", "tokens_per_step")
+_OUTSIDE: Final = ("replicas", "speed", "born_s", "gate_limit", "gate_rejects", "tokens_per_step", "drafted", "draft_share")
 # A request counts as touched when the fix moves its time by more than this part.
 TOUCHED: Final = 0.01
 

@@ -1,32 +1,35 @@
 """What if speculative decoding were switched on or off? Simulated with several tokens a step, each step dearer by the draft's cost.
 
 What decides is the mean accepted length against the draft's cost, not an acceptance of 50 %: a cheap draft pays at 30 %. At full batches the engine is
-compute-bound and checking drafts costs what it saves: a step checks all drafted tokens of every sequence, so that part of it that grows with the batch is
-divided by them when drafting ends.
+compute-bound and checking drafts costs what it saves: a step computes all drafted tokens of every sequence. The recording is replayed with the tokens that its
+steps yield and check by the engine's counters, and without drafting steps check one a sequence. What they take of a sequence beside that has grown with the
+drafts as well, but for what any engine's host spends. What proposing drafts costs is told nowhere: the
+interval covers drafts for nothing and at twice the usual.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Final
 
-import numpy as np
-import polars as pl
 from msgspec import Meta
 
 from analysis.whatif.calibrate import Engine
+from analysis.whatif.drafts import COST_A_TOKEN, recorded_draft, recorded_length, share_of
 from analysis.whatif.engine import Costs
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction, refuse
 from analysis.whatif.scaled import multiplied
 from analysis.whatif.simulate import Change, predict_simulated
 
-# Log units of extra width: what drafts cost is nowhere told, and half a step instead of 0.2 of one makes a quarter more or less.
-COST_UNKNOWN: Final = 0.2
-# What proposing one token adds to a step, as a part of it: a head of one or two layers on a model of some thirty, and its launch; own default. Taken
-# for three tokens where it is not told how many are drafted.
-COST_A_TOKEN: Final = 0.05
+# Log units of extra width beside what other costs of drafts make of it; as measured (docs/BENCHMARKS.md).
+COST_UNKNOWN: Final[Mapping[str, float]] = {"e2e": 0.04, "tpot": 0.04, "ttft": 0.1}
+# Tokens that are taken to be drafted where that is not told; own default.
 USUAL_DRAFT: Final = 3.0
+# Seconds that a step takes of each sequence where nothing is drafted: 50 and 71 us in the two runs of vLLM 0.19 of `make bench-whatif`.
+HOST_S: Final = 6e-5
 
 
 def predict(
@@ -37,13 +40,15 @@ def predict(
         float, Meta(ge=0, le=64, description="tokens that a step yields with it; 0: as the engine's metrics tell (to switch it off)")
     ] = 0.0,
     draft_cost_ratio: Annotated[
-        float, Meta(ge=-1, le=10, description="what drafting adds to a step, as a part of it; -1: 0.05 for each token that is drafted")
+        float, Meta(ge=-1, le=10, description="what drafting adds to a step, as a part of it; -1: 0.05 for each token that is drafted, and its check")
     ] = -1.0,
 ) -> Prediction:
     """Return the answer: an estimate from the given length and cost."""
     length, drafted = accepted_length or recorded_length(facts.points), recorded_draft(facts.points)
-    if draft_cost_ratio < 0.0:
-        draft_cost_ratio = COST_A_TOKEN * (drafted or USUAL_DRAFT)
+    given = draft_cost_ratio >= 0.0
+    proposed = drafted or max(USUAL_DRAFT, length - 1.0)
+    if not given:
+        draft_cost_ratio = COST_A_TOKEN * proposed
     fix = Fix(
         "speculation",
         f"Speculative decoding {'on' if enabled else 'off'}",
@@ -52,51 +57,34 @@ def predict(
     )
     if length < 1.0:
         return refuse(facts, fix, "estimate", "the accepted length is not known: give accepted_length (1 or more), or scrape the engine's metrics")
-    tokens = length if enabled else 1.0 / length
     dearer = 1.0 + draft_cost_ratio if enabled else 1.0 / (1.0 + draft_cost_ratio)
 
-    checked = 1.0 if enabled else 1.0 + drafted
-
-    def costs(now: Costs) -> Costs:
-        return replace(now, step=now.step * dearer, kv_token=now.kv_token * dearer, sequence=now.sequence * dearer / checked)
-
-    def change(engine: Engine) -> Change:
-        calls = engine.pool.calls
+    def change(engine: Engine, cost: float = draft_cost_ratio, host_s: float = HOST_S) -> Change:
+        setup = engine.setup
         if enabled:
-            return Change(calls, replace(engine.setup, tokens_per_step=length), costs=costs)
-        # Without it every token takes a step of its own: the recorded steps yield `length` tokens each.
-        longer = np.maximum(1, np.ceil(calls.output_tokens * length)).astype(np.int64)
-        return Change(replace(calls, output_tokens=longer), replace(engine.setup, tokens_per_step=1.0), costs=costs)
+            # Whoever says what a step costs more says it with the checks.
+            now = replace(setup, tokens_per_step=length, drafted=setup.drafted if given else proposed, draft_share=share_of(cost))
+            return Change(engine.pool.calls, now, costs=lambda costs: costs if setup.drafted else _read(costs, 1.0 + cost, 1.0 + cost / proposed))
+        # Every token takes a step of its own then, which computes that one alone. Where nothing tells of drafts, the steps of the fit yield one token.
+        now = replace(setup, tokens_per_step=setup.tokens_per_step / length, drafted=0.0, draft_share=0.0)
+        return Change(engine.pool.calls, now,
+                      costs=lambda costs: _undrafted(_read(costs, 1.0 / (1.0 + cost), 1.0 / (1.0 + cost / proposed)), setup.checked, host_s))
 
-    answer = predict_simulated(facts, fix, change, bound=lambda: multiplied(facts, fix, 1.0, dearer / tokens), worse=COST_UNKNOWN)
+    # Dear steps and cheap ones without drafts.
+    other = [(draft_cost_ratio if given else 0.0, 2.0 * HOST_S), (draft_cost_ratio if given else 2.0 * draft_cost_ratio, 0.0)]
+    answer = predict_simulated(facts, fix, change, bound=lambda: multiplied(facts, fix, 1.0, dearer / length if enabled else dearer * length),
+                               worse=COST_UNKNOWN, also=[partial(change, cost=cost, host_s=host_s) for cost, host_s in other])
     answer.method = "estimate"
     return answer
 
 
-def recorded_draft(points: pl.DataFrame) -> float:
-    """Return how many tokens are drafted for each step by the engines' counters, 0 where they do not tell."""
-    drafted, steps = _mean(points, "spec_draft_tokens"), _steps(points)
-    return drafted / steps if drafted and steps else 0.0
+def _read(costs: Costs, step: float, prompt: float) -> Costs:
+    """With drafts or without: the draft's weights and its context are read in each step, whatever the batch, and it reads each prompt once."""
+    return replace(costs, step=costs.step * step, kv_token=costs.kv_token * step, prefill_token=costs.prefill_token * prompt,
+                   attention=costs.attention * prompt)
 
 
-def recorded_length(points: pl.DataFrame) -> float:
-    """Return the tokens that a step yields by the engines' gauges, else by their counters; 0 where neither is there.
-
-    A step of a sequence yields one token and those accepted beside it.
-    """
-    told = points.filter(pl.col("indicator") == "spec_accept_length")["value"]
-    if len(told):
-        return float(told.median())  # type: ignore[arg-type]
-    accepted, steps = _mean(points, "spec_accepted_tokens"), _steps(points)
-    return 1.0 + accepted / steps if accepted and steps else 0.0
-
-
-def _steps(points: pl.DataFrame) -> float:
-    """Steps of sequences a second: as counted, else the output tokens that were not accepted from a draft."""
-    counted, written, accepted = (_mean(points, name) for name in ("spec_drafts", "output_tokens", "spec_accepted_tokens"))
-    return counted or max(0.0, written - accepted)
-
-
-def _mean(points: pl.DataFrame, indicator: str) -> float:
-    values = points.filter(pl.col("indicator") == indicator)["value"]
-    return float(values.mean()) if len(values) else 0.0  # type: ignore[arg-type]
+def _undrafted(costs: Costs, checked: float, host_s: float) -> Costs:
+    """What a step takes of a sequence of which it checks one token instead of so many: all that is beyond the host's part grew with them."""
+    host = min(costs.sequence, host_s)
+    return replace(costs, sequence=host + (costs.sequence - host) / checked)

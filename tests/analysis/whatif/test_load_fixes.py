@@ -22,6 +22,7 @@ from analysis.whatif import (
 )
 from analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
 from analysis.whatif.calibrate import Engine
+from analysis.whatif.drafts import recorded_draft, recorded_length
 from analysis.whatif.engine import Calls, Setup, simulate
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction
@@ -249,13 +250,27 @@ def test_speculation_is_judged_by_length_against_cost(two: Facts) -> None:
     assert does_not.predicted.after > does_not.predicted.before
     at = {"time_us": [0, 0], "instance": ["a", "a"], "model": ["m", "m"], "indicator": ["output_tokens", "spec_accepted_tokens"], "value": [400.0, 240.0]}
     # 160 of 400 tokens a second are the steps' own: 2.5 a step.
-    assert speculation.recorded_length(pl.DataFrame(at)) == pytest.approx(2.5)
-    assert speculation.recorded_length(pl.DataFrame(at).head(1)) == 0.0
+    assert recorded_length(pl.DataFrame(at)) == pytest.approx(2.5)
+    assert recorded_length(pl.DataFrame(at).head(1)) == 0.0
     more = pl.DataFrame(at | {"indicator": ["spec_drafts", "spec_draft_tokens"], "value": [150.0, 600.0]})
     counted = pl.concat([pl.DataFrame(at), more])
-    assert (speculation.recorded_length(counted), speculation.recorded_draft(counted)) == (pytest.approx(2.6), pytest.approx(4.0))
-    assert speculation.recorded_draft(pl.DataFrame(at)) == 0.0
+    assert (recorded_length(counted), recorded_draft(counted)) == (pytest.approx(2.6), pytest.approx(4.0))
+    assert recorded_draft(pl.DataFrame(at)) == 0.0
     assert "accepted length is not known" in speculation.predict(two).reasons["predicted"]
+
+
+def test_drafting_ends_and_its_checks_with_it() -> None:
+    # Steps of 1.5 tokens that check four drafts a sequence. Without them a step reads 1 / 1.2 of what it did, and a prompt costs 1 / 1.05.
+    came, drafting = arrivals(500, rate=9.0), Setup(tokens_per_step=1.5, drafted=4.0, draft_share=1.0 / 6.0)
+    at = {"time_us": [0] * 3, "instance": ["gpu-0"] * 3, "model": ["m"] * 3, "indicator": ["spec_drafts", "spec_draft_tokens", "spec_accepted_tokens"],
+          "value": [100.0, 400.0, 50.0]}
+    answer = speculation.predict(recorded(came, drafting, points=pl.DataFrame(at)), enabled=False, draft_cost_ratio=0.2)
+    plain = simulate(came, Setup(), replace(COSTS, step=COSTS.step / 1.2, kv_token=COSTS.kv_token / 1.2, prefill_token=COSTS.prefill_token / 1.05,
+                                            attention=COSTS.attention / 1.05))
+    got = {(effect.metric, effect.quantile): effect.after for effect in answer.effects}
+    for quantile in (0.5, 0.95):
+        assert got["e2e", quantile] == pytest.approx(1000.0 * np.quantile(plain.e2e_s, quantile), rel=0.03)
+        assert got["ttft", quantile] == pytest.approx(1000.0 * np.quantile(plain.ttft_s, quantile), rel=0.06)
 
 
 def test_a_second_attempt_is_taken_back() -> None:
