@@ -53,21 +53,25 @@ def dispersion(start_s: FloatArray, from_s: float, to_s: float, width_s: float) 
 
 
 def arrival_dispersion(case: Case) -> tuple[float | None, float | None]:
-    """Return the index of dispersion of the requests now and before, in bins of equal length: the length at which they differ most."""
+    """Return the index of dispersion of the requests now and before, in bins of equal length: the length at which they differ most.
+
+    Of a short baseline only the shorter lengths are known: a longer one has nothing to be compared with, and counts where none is known of both.
+    """
     now, usual = (_arrivals(calls) for calls in _asked(case))
     if len(now) < MIN_BINS * PER_BIN:
         return None, None
     width = _width_s(now)
-    best: tuple[float | None, float | None] = (None, None)
+    told: list[tuple[float | None, float | None]] = []
     # The burst's own length is not known: the width at which the two sides differ most tells.
     for factor in WIDTHS:
         sides = []
         for start in (now, usual):
             one = dispersion(start, float(start.min()), float(start.max()), factor * width) if len(start) else None
             sides.append(None if one is None else of_all(one, int((start.max() - start.min()) / (factor * width)), case.kept))
-        if sides[0] is not None and (best[0] is None or _over(sides[0], sides[1]) > _over(best[0], best[1])):
-            best = (sides[0], sides[1])
-    return best
+        told.append((sides[0], sides[1]))
+    alone = [pair for pair in told if pair[0] is not None]
+    of_both = [pair for pair in alone if pair[1] is not None]
+    return max(of_both or alone, key=lambda pair: _over(*pair), default=(None, None))
 
 
 def crowding(case: Case) -> float:
@@ -102,8 +106,8 @@ def _arrivals(calls: Calls | None) -> FloatArray:
     return np.sort(first["start_s"].to_numpy())
 
 
-def _over(now: float, before: float | None) -> float:
-    return now / max(before or 1.0, 1.0)
+def _over(now: float | None, before: float | None) -> float:
+    return (now or 0.0) / max(before or 1.0, 1.0)
 
 
 def burstiness(case: Case) -> float:

@@ -12,6 +12,8 @@ import polars as pl
 MOST_TRACES: Final = 0.8
 # A pause between one call's end and the next one's start up to this is no work of its own: published 5 ms.
 GAP_MS: Final = 5.0
+# Clocks and rounding: a span counts as over when it ends at most this long after the next one starts; as in `whatif.retime`.
+_TOLERANCE_S: Final = 0.0005
 
 
 class Tree:
@@ -44,6 +46,9 @@ class Tree:
 def siblings(tree: Tree, stages: tuple[str, ...], *, inside: bool = False, mixed: bool = False) -> pl.DataFrame:
     """Return groups of two and more siblings of one stage and operation under one parent: per group its sum, longest and span of time, in ms.
 
+    Where something else under that parent runs from the end of one to the start of the next (an agent's next model call between its tools), they are two
+    groups: what asks for the later ones is not known before.
+
     `mixed`: groups of one stage and service, named after all their operations where those are several (a vector store, a search index and a database).
 
     One row per group: trace_key, stage, operation (service and name), n, sum_ms, longest_ms, whole_ms (first start to last end), overlap_ms, and
@@ -54,11 +59,25 @@ def siblings(tree: Tree, stages: tuple[str, ...], *, inside: bool = False, mixed
         pl.col("stage").is_in(stages) & pl.col("parent_key").is_not_null() & ((pl.col("parent_stage") != pl.col("stage")).fill_null(True) | inside))
     named = pl.col("name").str.replace(r"[ :/].*$", "")
     told = chosen.with_columns(kind=named, operation=pl.col("service") + ("" if mixed else "/" + named))
+    told = told.join(_rounds(tree, stages), on=["trace_key", "span_key"], how="left", maintain_order="left")
     grouped = told.group_by(
-        "trace_key", "parent_key", "stage", "operation", maintain_order=True).agg(
+        "trace_key", "parent_key", "stage", "operation", "round", maintain_order=True).agg(
             n=pl.len(), kinds=pl.col("kind").unique().sort(), sum_ms=pl.col("duration_ms").sum(), longest_ms=pl.col("duration_ms").max(),
             whole_ms=(pl.col("end_s").max() - pl.col("start_s").min()) * 1e3, waits=pl.col("depends_on").is_not_null().any(),
             distinct=pl.col("arguments").drop_nulls().n_unique(), mean_input=pl.col("input_tokens").mean())
     if mixed:
         grouped = grouped.filter(pl.col("kinds").list.len() >= 2).with_columns(operation=pl.col("operation") + "/" + pl.col("kinds").list.join(", "))
-    return grouped.filter(pl.col("n") >= 2).drop("kinds").with_columns(overlap_ms=(pl.col("sum_ms") - pl.col("whole_ms")).clip(0.0))
+    return grouped.filter(pl.col("n") >= 2).drop("kinds", "round").with_columns(overlap_ms=(pl.col("sum_ms") - pl.col("whole_ms")).clip(0.0))
+
+
+def _rounds(tree: Tree, stages: tuple[str, ...]) -> pl.DataFrame:
+    """The number of the round of its parent's children that each span of these stages belongs to: a span of another stage that begins when all before it are
+    over, and is over when the next one begins, stands between two rounds. Columns trace_key, span_key, round."""
+    family = ["trace_key", "parent_key"]
+    ordered = tree.frame.filter(pl.col("parent_key").is_not_null()).sort(*family, "start_s", "end_s", maintain_order=True)
+    over = pl.col("end_s").cum_max().shift(1).over(family)
+    ordered = ordered.with_columns(alone=(pl.col("start_s") >= over - _TOLERANCE_S).fill_null(value=True))
+    # It stands by itself where the child after it waits for it, too.
+    other = ~pl.col("stage").is_in(stages).fill_null(value=False) & (pl.col("duration_ms") > GAP_MS)
+    between = other & pl.col("alone") & pl.col("alone").shift(-1).over(family).fill_null(value=True)
+    return ordered.with_columns(round=between.cast(pl.Int32).cum_sum().over(family)).select("trace_key", "span_key", "round")

@@ -18,7 +18,8 @@ Fix
 
 False alarms
     A rate that swings with the day, or drops at once, is no burst: counts are compared with their neighbours. Retries make bursts
-    of their own (`retry_storm`), and one tenant may be the burst (`noisy_tenant`).
+    of their own (`retry_storm`), and one tenant may be the burst (`noisy_tenant`). A provider that is slow at other moments than
+    those of the bursts is slow by itself.
 
 Source
     Dispersion above 3 x the baseline with the mean within 20 %: published default. Index of dispersion for counts: Cox and
@@ -56,6 +57,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     clear, crowd = now >= MIN_BURSTS * usual, crowding(case)
     # What is led back from a sample may be its noise: then the slow ones must have come in the crowds as well.
     clear = clear and (not case.thinned or crowd >= CROWDED)
+    # What no engine tells of may be slow at any time, however one's own requests come: those of a burst are late then, not the others.
+    clear = clear and (stage == "queue" or crowd > 1.0)
     if not clear and (usual >= UNLIKELY or now < UNLIKELY or crowd < CROWDED):
         return RuledOut(what=RULE, figure=f"the dispersion of arrivals is {now:.1f}, {usual:.1f} {then}")
     grown = case.demand

@@ -86,3 +86,16 @@ def test_smaller_bursts_are_named_where_the_slow_requests_came_in_them(in_crowds
     rows = requests(len(start), start_s=start, queue_ms=np.where(waits, 4_000.0, 5.0), prefill_ms=50.0, decode_ms=100.0)
     found = run(rows, slo=E2E)
     assert (found.verdict.stage, found.verdict.cause) == ("queue", cause)
+
+
+def test_bursts_that_came_before_as_well_are_known_from_a_short_baseline() -> None:
+    """Twice the usual rate for 10 s of every 40, from the first minute on. Counts of 8 s show it best, and a baseline of 90 s has too few of them; a quarter
+    of the calls since the onset takes 1.8 times as long, whenever they came."""
+    rng = np.random.default_rng(8)
+    at = np.sort(rng.uniform(0.0, 360.0, 3_600))
+    at = at[rng.uniform(size=len(at)) < np.where(at % 40.0 < 10.0, 1.0, 0.4)]
+    late = (at >= 90.0) & (rng.uniform(size=len(at)) < 0.25)
+    wait = 1_400.0 * rng.lognormal(0.0, 0.15, len(at)) * np.where(late, 1.8, 1.0)
+    found = run(requests(len(at), start_s=at, first_token_ms=wait, decode_ms=100.0), slo=E2E)
+    assert found.verdict.status == "over_budget"
+    assert of(found, "burst_arrivals") is None

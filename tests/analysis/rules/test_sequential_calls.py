@@ -77,3 +77,23 @@ def test_several_stores_asked_one_question_count_where_they_were_asked_side_by_s
         finding = the(found, "sequential_calls")
         assert (finding.evidence["in_row_now"], finding.evidence["in_row_before"]) == (1.0, 0.0)
         assert finding.evidence["gain_ms"] == pytest.approx(2 * EACH_MS, rel=0.15)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_tools_of_two_steps_are_two_rows_with_the_model_between(before: bool) -> None:
+    """Two steps of an agent, each a plan and two tools of 600 ms, all under one parent: since the change the two of each step run in a row."""
+    in_row = LATE if before else np.ones(N, dtype=bool)
+    each_ms = 600.0
+    took = np.where(in_row & LATE, 2 * each_ms, each_ms)
+    frame = requests(N, tool_ms=2 * took, prefill_ms=200.0, decode_ms=400.0)
+    spans = []
+    for step, begin in enumerate((0.0, took + 300.0)):
+        spans.append(spans_of(frame, "chat", "generation", begin, 300.0, span_id=10 + 10 * step))
+        spans += [spans_of(frame, "execute_tool", "tool", begin + 300.0 + np.where(in_row, k * each_ms, 0.0), each_ms, span_id=11 + k + 10 * step)
+                  for k in range(2)]
+    found = run(frame, spans=spans, slo=E2E)
+    assert (of(found, "sequential_calls") is not None) is before
+    if before:
+        finding = the(found, "sequential_calls")
+        assert (found.verdict.cause, finding.evidence["in_row_now"], finding.evidence["in_row_before"]) == ("sequential_calls", 1.0, 0.0)
+        assert finding.evidence["gain_ms"] == pytest.approx(2 * each_ms)
