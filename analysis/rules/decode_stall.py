@@ -65,8 +65,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     parts, found = decode_parts(case), slowdown(case)
     if parts is None or found is None:
         return _of_streams(case, parts)
-    now = held(case.calls, found.usual_ms)
-    before = None if case.calls_before is None else held(case.calls_before, found.before.token_ms)
+    now, before = waiting(case, found)
     whole = unchunked(before, now)
     waits = _waits(case, before, now) if whole and before is not None else {}
     if not written and not enough(case, waits):
@@ -91,6 +90,20 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     grown = case.demand
     brought = grown is not None and _brought(grown) and not (whole and before is not None)
     return too_few_breaches(case) or _diagnosis(case, found, odds, claims, now, amplifier=brought)
+
+
+def waiting(case: Case, found: Slowdown) -> tuple[Held, Held | None]:
+    """Return who waits while a prompt is read, now and before (None without a baseline)."""
+    return held(case.calls, found.usual_ms), None if case.calls_before is None else held(case.calls_before, found.before.token_ms)
+
+
+def set_whole(case: Case) -> bool:
+    """Say whether engines read prompts in one piece that read them in chunks before: then it is this that makes long ones hold others up."""
+    found = slowdown(case)
+    if found is None or case.calls_before is None:
+        return False
+    now, before = waiting(case, found)
+    return unchunked(before, now) is True
 
 
 def _of_streams(case: Case, parts: dict[str, float] | None) -> Diagnosis | NotEnoughData | RuledOut | None:

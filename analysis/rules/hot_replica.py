@@ -21,9 +21,10 @@ False alarms
 
 Source
     Gini of token load above 0.2: own default. Near full load a tenth more than its share is too much for a replica: a mean
-    wait of at least 20 ms that is four times every other's, with more calls than chance gives it, takes the place of the
-    Gini, or half as clearly more calls with the longest waits by far in every quarter of the period: own defaults.
-    Length- and load-aware routing lowers P99 by 25 to 69 %: published range.
+    wait of at least 20 ms that is four times every other's, with more calls than chance gives it (how they fell before tells
+    what chance is: dealt out in turn they scatter less), takes the place of the Gini, or half as clearly more calls with the
+    longest waits by far in every quarter of the period: own defaults. Length- and load-aware
+    routing lowers P99 by 25 to 69 %: published range.
 """
 
 from typing import Final
@@ -53,6 +54,12 @@ LIKELY: Final = 2.0
 PARTS: Final = 4
 LONGEST: Final = 2.0
 AS_FAST: Final = 1.25
+# How calls fell before tells what chance is: the scatter of their counts in runs of so many a replica, in so many runs at least and with so many
+# standard errors of their variance more; never below half of that of a free draw, for a router in turn has none until one replica is restarted; own defaults.
+RUN: Final = 10
+MIN_RUNS: Final = 8
+MIN_SCATTER: Final = 0.5
+CERTAIN: Final = 2.0
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -67,7 +74,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     # Of two replicas the Gini is at most a half: what matters is how far one is over its share.
     spread = uneven >= MIN_GINI * (len(now) - 1) / len(now) and over >= MIN_OVER and (not before or uneven - was >= MIN_RISE)
     # Near full load a little more than its share is too much: then the waits say so, if the share is more than chance.
-    more = over >= NEAR_OVER and deviations(hot, now) >= MIN_DEVIATIONS and (not before or uneven - was >= NEAR_RISE)
+    scatter = dealt_out(case.calls_before, before) if case.calls_before is not None and before else 1.0
+    more = over >= NEAR_OVER and deviations(hot, now, scatter) >= MIN_DEVIATIONS and (not before or uneven - was >= NEAR_RISE)
     queues = waits_stand_out(hot, now) and (
         more or _too_much(case.calls, hot, now) or (deviations(hot, now) >= LIKELY and _always_longest(case.calls, case.slowest_model, hot, now)))
     if not spread and not queues:
@@ -133,7 +141,25 @@ def waits_stand_out(hot: Replica, every: list[Replica]) -> bool:
     return hot.mean_wait_ms >= max(MIN_WAIT_MS, MIN_WAIT_RATIO * longest)
 
 
-def deviations(hot: Replica, every: list[Replica]) -> float:
-    """Return how many standard deviations the calls of a replica are above an even share, if calls fell on replicas by chance."""
+def deviations(hot: Replica, every: list[Replica], scatter: float = 1.0) -> float:
+    """Return how many standard deviations the calls of a replica are above an even share, if calls fell on replicas by chance (`scatter` of its deviation)."""
     n, fair = sum(one.calls for one in every), 1.0 / len(every)
-    return float((hot.calls - n * fair) / np.sqrt(max(n * fair * (1.0 - fair), 1e-9)))
+    return float((hot.calls - n * fair) / (scatter * np.sqrt(max(n * fair * (1.0 - fair), 1e-9))))
+
+
+def dealt_out(calls: Calls, every: list[Replica]) -> float:
+    """Return how much of chance's standard deviation the calls of these replicas scattered with at most (0.5 to 1), from runs of calls in their order.
+
+    A router that deals calls out in turn gives a replica hardly one more than its share, so half a minute shows that it no longer does.
+    """
+    codes, names = calls.codes("engine_instance"), calls.names("engine_instance")
+    ordered = codes[np.argsort(calls.of("start_s"), kind="stable")]
+    ordered = ordered[np.isin(ordered, [names.index(one.name) for one in every])]
+    runs = np.array_split(ordered, max(1, len(ordered) // (RUN * len(every))))
+    if len(runs) < MIN_RUNS:
+        return 1.0
+    counts = np.array([[int((run == code).sum()) for code in np.unique(ordered)] for run in runs], dtype=np.float64)
+    size, share = counts.sum(axis=1, keepdims=True), counts.sum(axis=0) / counts.sum()
+    variance = ((counts - size * share) ** 2 / (size * share * (1.0 - share))).mean()
+    freedom = len(runs) * (len(every) - 1)
+    return float(np.clip(np.sqrt(variance * (1.0 + CERTAIN * np.sqrt(2.0 / freedom))), MIN_SCATTER, 1.0))

@@ -18,6 +18,7 @@ Fix
 
 False alarms
     A window in which all prompts grew has no huge ones but `prompt_bloat`. A long prompt that is in the cache is not read.
+    Where the engine came to read every prompt in one piece, long ones hold others up for that (`decode_stall`).
 
 Source
     Overlap of at least 30 % of the others' wait and stall with the culprit's interval: published default. Six times the
@@ -37,6 +38,7 @@ from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import MIN_GROWTH, cost_of, token_costs
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.overlap import Flow
+from analysis.rules.decode_stall import set_whole
 
 RULE: Final = "huge_context"
 TIMES_USUAL: Final = 6.0
@@ -82,6 +84,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     claims = {stage: part * case.excess_ms(stage) for stage in STAGES}
     if not enough(case, claims):
         return RuledOut(what=RULE, figure=f"{say_ratio(part)} of the slow requests' added time overlaps with {int(huge.sum())} huge prompts")
+    if set_whole(case):
+        return RuledOut(what=RULE, figure=f"{int(huge.sum())} huge prompts, but since then an engine reads every prompt in one piece while others wait")
     few = too_few_breaches(case)
     if few is not None:
         return few

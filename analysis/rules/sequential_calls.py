@@ -3,7 +3,8 @@
 Detects
     Siblings of one operation under one parent (vector searches, tool calls) that do not overlap, with nothing in between and
     no declared dependency, in at least 80 % of the requests of that shape; with a baseline, only if they overlapped there.
-    Siblings of several operations (three stores asked one question) too where a baseline shows that they overlapped.
+    Without one, half of the slow requests will do where usual ones of the same time have them side by side.
+    Siblings of several operations (three stores asked one question) too where others show that they overlapped.
 
 Why it hurts
     In a row they take the sum of their times, side by side only the longest.
@@ -54,8 +55,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if case.tail.share(stage) < 0.25:
         return None
     told = case.tree_before is not None and len(case.tree_before) > 0
-    # Several stores asked for one question are siblings of several names: that they could run side by side, only a baseline in which they did can tell.
-    rows = [one for mixed in (False, True)[: 1 + told] for one in _rows(case, stage, told, mixed)]
+    # Several stores asked for one question are siblings of several names: that they could run side by side, only a time in which they did can tell.
+    rows = [one for mixed in (False, True)[: 1 + told] for one in _rows(case.slow_tree, case.tree_before, stage, told, mixed)]
+    if not told:
+        # Where nothing older tells, requests of the same time do in which they run side by side.
+        rows += [one for mixed in (False, True) for one in _rows(case.slow_tree, case.usual_tree, stage, True, mixed) if one.changed]
     if not rows:
         return None
     held = next((one for one in rows if one.changed), None)
@@ -70,7 +74,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     few = too_few_breaches(case)
     if few is not None:
         return few
-    every = _groups(case.tree, stage, inside=told, mixed=held.mixed).filter((pl.col("operation") == operation) & pl.col("in_row"))
+    every = _groups(case.tree, stage, inside=told or held.before is not None, mixed=held.mixed).filter((pl.col("operation") == operation) & pl.col("in_row"))
     every = every.with_columns(pl.col("gain_ms") * held.part)
     name = printable(operation.partition("/")[2])
     n = float(now["n"].to_numpy().mean())
@@ -84,11 +88,11 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case, RULE, stage, claims,
         Action("app", "Roll back the change that put them in a row, or call only the first one on interactive routes.", "Call all of them again.", fix),
         headline=f"{n:.1f} calls of {name} run one after the other in {say_ratio(row_now)} of the slow requests"
-        f"{f' ({say_ratio(row_before)} before)' if row_before is not None else ''}; side by side they would save {say_ms(float(gain.mean()))}",
+        f"{f' ({say_ratio(row_before)} {case.when})' if row_before is not None else ''}; side by side they would save {say_ms(float(gain.mean()))}",
         because=f"{n:.0f} calls of {name} run in a row instead of side by side",
         evidence={
-            "operation": printable(operation), "calls": n, "in_row_now": row_now, "in_row_before": row_before, "sum_ms": float(now["sum_ms"].to_numpy().mean()),
-            "longest_ms": float(now["longest_ms"].to_numpy().mean()), "gain_ms": float(gain.mean())},
+            "operation": printable(operation), "calls": n, "in_row_now": row_now, "in_row_before": row_before if told else None,
+            "sum_ms": float(now["sum_ms"].to_numpy().mean()), "longest_ms": float(now["longest_ms"].to_numpy().mean()), "gain_ms": float(gain.mean())},
         weight=0.97 if row_before is not None else 0.9, service=printable(operation.partition("/")[0]))
     # A stage that takes long because its calls stand in a row has no slow dependency besides.
     return replace(found, brings=frozenset({"slow_dependency"})) if claims[stage] > MOSTLY * case.excess_ms(stage) else found
@@ -96,7 +100,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Groups of one operation in the slow requests, the share of them in a row there and in the baseline, and the part of the gain that is to be had."""
+    """Groups of one operation in the slow requests, the share of them in a row there and in the baseline (or in usual requests of the same time), and the
+    part of the gain that is to be had."""
 
     operation: str
     groups: pl.DataFrame
@@ -107,18 +112,18 @@ class _Rows:
 
     @property
     def changed(self) -> bool:
-        """Whether most are in a row; where a baseline shows that they were not before, half will do: not all requests need to be slow for this."""
+        """Whether most are in a row; where others show that they need not be, half will do: not all requests need to be slow for this."""
         if self.before is None:
             return self.now >= MOST_TRACES and not self.mixed
         return self.now >= MOST_SLOW and self.before <= 1.0 - MOST_TRACES
 
 
-def _rows(case: Case, stage: str, told: bool, mixed: bool) -> list[_Rows]:
+def _rows(slow: Tree, others: Tree | None, stage: str, inside: bool, mixed: bool) -> list[_Rows]:
     """The operation whose calls in a row cost the slow requests most, of calls of several operations the few that do. These may need one another in part (an
-    embedding before the searches): what ran side by side in the baseline is what can."""
-    every = _groups(case.slow_tree, stage, inside=told, mixed=mixed)
+    embedding before the searches): what runs side by side in the `others` (the baseline, usual requests) is what can."""
+    every = _groups(slow, stage, inside=inside, mixed=mixed)
     costly = every.group_by("operation").agg(pl.col("gain_ms").sum()).sort("gain_ms", "operation", descending=[True, False])["operation"]
-    usual, found = _groups(case.tree_before, stage, inside=told, mixed=mixed), []
+    usual, found = _groups(others, stage, inside=inside, mixed=mixed), []
     for operation in costly[: MOST_MIXED if mixed else 1]:
         now, before = (side.filter(pl.col("operation") == operation) for side in (every, usual))
         overlap, shorter = (float(ms.to_numpy().sum()) for ms in (before["overlap_ms"], before["sum_ms"] - before["longest_ms"]))

@@ -99,3 +99,21 @@ def test_the_stalls_that_huge_prompts_bring_follow_from_them() -> None:
     found = run(frame, slo=Slo(e2e_ms=4_500.0))
     assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("decode", "huge_context", ["huge_context"])
     assert any(out.what == "decode_stall" and "follows from huge_context" in out.figure for out in found.verdict.ruled_out)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_where_every_prompt_came_to_be_read_in_one_piece_the_huge_ones_hold_others_up_for_that(whole: bool) -> None:
+    """Rounds of three calls: an answer, half a second later a prompt that is read for a second, 300 ms after that somebody else. Of the later prompts one in
+    eight is huge and read for four. Since then who comes waits all of it out, or (not `whole`) behind the huge ones alone."""
+    rounds, who = np.repeat(np.arange(300), 3), np.tile(np.arange(3), 300)
+    late, huge = rounds >= 150, (rounds >= 150) & (rounds % 8 == 0)
+    read = np.where(huge, 4_000.0, 1_000.0)
+    waits = np.where(late & (whole | huge), read - 299.0, 30.0)
+    queue, prefill = np.where(who == 2, waits, 1.0), np.where(who == 1, read, np.where(who == 2, 400.0, 20.0))
+    decode = np.where(who == 0, 990.0 + np.where(late & (whole | huge), read, 200.0), 90.0)
+    out = np.where(who == 0, 100, 10)
+    rows = requests(900, start_s=rounds * 8.0 + np.array([0.0, 0.5, 0.8])[who], queue_ms=queue, prefill_ms=prefill, decode_ms=decode, ttft_queue_ms=queue,
+                    ttft_prefill_ms=prefill, input_tokens=np.where(who == 1, np.where(huge, 40_000, 4_000), 200), output_tokens=out,
+                    tpot_ms=decode / (out - 1))
+    found = run(rows, slo=Slo(ttft_ms=2_000.0))
+    assert found.verdict.cause == ("decode_stall" if whole else "huge_context")

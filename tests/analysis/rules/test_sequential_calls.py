@@ -97,3 +97,22 @@ def test_tools_of_two_steps_are_two_rows_with_the_model_between(before: bool) ->
         finding = the(found, "sequential_calls")
         assert (found.verdict.cause, finding.evidence["in_row_now"], finding.evidence["in_row_before"]) == ("sequential_calls", 1.0, 0.0)
         assert finding.evidence["gain_ms"] == pytest.approx(2 * each_ms)
+
+
+@pytest.mark.parametrize(("side_by_side", "named"), [(True, True), (False, False)])
+def test_without_a_baseline_requests_of_the_same_time_tell_that_they_can_run_side_by_side(side_by_side: bool, named: bool) -> None:
+    """One request in ten has its searches in a row, and another in twenty is slow for its answer: so two slow ones in three have them in a row. Others ask
+    at once, or one search alone."""
+    n = np.arange(N)
+    in_row, long = n % 10 == 0, n % 20 == 5
+    frame = requests(N, retrieval_ms=np.where(in_row, 3 * EACH_MS, EACH_MS), prefill_ms=200.0, decode_ms=np.where(long, 2_900.0, 400.0))
+    spans = [spans_of(frame, "qdrant.query", "retrieval", np.where(in_row, k * (EACH_MS + 1.0), float(k)), EACH_MS, span_id=10 + k) for k in range(3)]
+    if not side_by_side:
+        spans = [spans[0], *(part.filter(pl.Series(in_row | long)) for part in spans[1:])]
+    found = run(frame, spans=spans, slo=E2E)
+    assert found.baseline is None
+    finding = of(found, "sequential_calls")
+    assert (finding is not None) is named
+    if finding is not None:
+        assert finding.evidence["in_row_before"] is None
+        assert "in typical requests" in finding.headline
