@@ -6,6 +6,7 @@ import pytest
 
 from analysis.pages import pages
 from analysis.rules import rules
+from sample_traces.simulator.faults import SCENARIOS
 
 HEADINGS = ("Detects", "Why it hurts", "Evidence", "Fix", "False alarms", "Source")
 
@@ -37,3 +38,27 @@ def test_all_diagnoses_of_the_contract_are_there() -> None:
 
 def test_rules_are_found_by_listing_the_folder() -> None:
     assert {"under_capacity", "long_outputs", "slow_dependency"} <= set(rules())
+
+
+def audited() -> list[list[str]]:
+    """The cells of the audit table in docs/DIAGNOSIS.md."""
+    page = (Path(__file__).parents[3] / "docs" / "DIAGNOSIS.md").read_text(encoding="utf-8")
+    table = page[page.index("| cause | rule |"):].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+
+
+def test_the_audit_maps_each_cause_to_its_rule_its_test_and_a_recording() -> None:
+    rows = audited()
+    named = [row[1].split(" ")[0] for row in rows]
+    assert set(rules()) <= set(named)
+    tests = Path(__file__).parents[1]
+    for row in rows:
+        for test in row[3].split(", "):
+            assert any((folder / f"{test}.py").exists() for folder in (tests, tests / "rules")), row
+        assert row[4], row
+
+
+def test_the_scenarios_of_the_audit_can_be_made() -> None:
+    for row in audited():
+        for name in row[4].split(";")[0].replace("every scenario with requests over twice the limit, such as ", "").split(", "):
+            assert name in SCENARIOS or name in ("-", "unit test"), row
