@@ -16,7 +16,7 @@ from analysis.budget import BoolArray, Budgets, FloatArray, StageTimes
 from analysis.calls import Calls
 from analysis.clocks import Clocks, clocks
 from analysis.demand import Demand, demand
-from analysis.finding import MIN_BREACHING, MOST_EXEMPLARS, SEED, Diagnosis, NotEnoughData, Severity
+from analysis.finding import MIN_BREACHING, MOST_EXEMPLARS, SEED, Diagnosis, NotEnoughData, Severity, say_count
 from analysis.own_load import OwnLoad, own_load
 from analysis.slo import Slo
 from analysis.tail import IntArray, Tail, share_interval
@@ -302,4 +302,5 @@ def too_few_breaches(case: Case) -> NotEnoughData | None:
     n = int(case.breaching.sum())
     if n >= MIN_BREACHING:
         return None
-    return NotEnoughData(f"{n} requests are over the limit, a cause needs at least {MIN_BREACHING}: widen the window")
+    are = "is" if n == 1 else "are"
+    return NotEnoughData(f"{say_count(n, 'request')} {are} over the limit, a cause needs at least {MIN_BREACHING}: widen the window")

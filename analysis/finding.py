@@ -71,6 +71,10 @@ class Fix(msgspec.Struct, kw_only=True):
     parameters: dict[str, float | str] = {}
     reasons: dict[str, str] = {}
 
+    def __post_init__(self) -> None:
+        if self.whatif is None and "whatif" not in self.reasons:
+            self.reasons = {**self.reasons, "whatif": "no what-if stands for it with what is known here"}
+
 
 class Finding(msgspec.Struct, kw_only=True):
     """One diagnosed cause with its evidence. `stage` is the stage that lost the time, `confidence` 0..1."""

@@ -10,10 +10,11 @@ from typing import Final
 import numpy as np
 
 from analysis.budget import StageTimes
-from analysis.case import Case
+from analysis.case import Case, too_few_breaches
 from analysis.cause import explained
 from analysis.finding import MIN_DOMINATED, MIN_SHARE, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.tail import Tail
+from analysis.unknown import WORTH_ANYWAY
 
 # Retries, a full cache or a packed batch follow from something else more often than not: they come first only if nothing else explains half
 # as much; own default.
@@ -46,12 +47,18 @@ class Ranked:
 
 
 def run_rules(case: Case, modules: Mapping[str, ModuleType], told: Collection[str] = ()) -> Ranked:
-    """Run every rule on the case and rank what they found; the rules `told` before come first whatever they explain."""
+    """Run every rule on the case and rank what they found; the rules `told` before come first whatever they explain.
+
+    Below the least number of slow requests no cause is named, and none is ruled out: the figures of so few say neither.
+    """
     found: list[Diagnosis] = []
     ruled_out: list[RuledOut] = []
     lacking: dict[str, str] = {}
+    few = too_few_breaches(case)
     for name, module in modules.items():
         answer = module.diagnose(case)
+        if few is not None and name not in WORTH_ANYWAY and not isinstance(answer, NotEnoughData):
+            answer = few
         if isinstance(answer, Diagnosis | list):
             found += answer if isinstance(answer, list) else [answer]
         elif isinstance(answer, RuledOut):

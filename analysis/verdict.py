@@ -26,7 +26,7 @@ from analysis.latency import min_n, quantile
 from analysis.ranking import Ranked
 from analysis.slo import Slo
 from analysis.stopgap import owner_of_errors, stopgap
-from analysis.unknown import WORTH_ANYWAY, unseen, without_before
+from analysis.unknown import MOST_UNSEEN, WORTH_ANYWAY, unseen, without_before
 from analysis.window import RequestFrame
 
 Status = Literal["within_budget", "over_budget", "failing", "traffic_lost", "not_enough_data", "no_data"]
@@ -378,8 +378,12 @@ def _gain(finding: Finding, percentile: str) -> str:
 
 
 def _why_no_cause(skipped: dict[str, str]) -> str:
-    lacking = "; ".join(f"{rule}: {reason}" for rule, reason in skipped.items() if rule not in WORTH_ANYWAY)
-    return lacking or "no rule explains enough of the excess"
+    of: dict[str, list[str]] = {}
+    for rule, reason in skipped.items():
+        if rule not in WORTH_ANYWAY:
+            of.setdefault(reason, []).append(rule)
+    told = [f"{', '.join(named)}: {reason}" if len(named) <= MOST_UNSEEN else reason for reason, named in of.items()]
+    return "; ".join(told) or "no rule explains enough of the excess"
 
 
 def _ruled_out(breach: Breach, stage: str, by_rules: list[RuledOut]) -> list[RuledOut]:

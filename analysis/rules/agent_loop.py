@@ -91,7 +91,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         f"Set the step limit to {limit:.0f} (max_iterations, recursion_limit) and answer with what is known; return the earlier result when "
         f"{f'{tool} is' if tool else 'a tool is'} called again with equal arguments.",
         "an agent that is stopped answers with what it has", saved, cost={"cut_ratio": float((every > limit).mean())},
-        parameters={"steps": round(limit)})
+        whatif="step_cap", parameters={"steps": round(limit)})
     stage = max(claims, key=lambda one: min(claims[one], case.excess_ms(one)))
     taken = float(slow[over].mean())
     repeats = f", {tool or 'one tool'} up to {equal} times with equal arguments" if equal >= MIN_EQUAL else ""

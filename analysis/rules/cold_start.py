@@ -245,7 +245,7 @@ def _diagnosis(case: Case, ratio: float, names: list[str], hit: BoolArray, part:
         case, "warm_pool", "Warm new replicas before they get traffic",
         "Send a few synthetic requests of typical length through a new replica and gate its readiness on their pace; keep a spare warm one, keep "
         "weights and compiled graphs on local disk, scale up earlier (on queue depth, not on GPU use).",
-        "a new replica answers like a warm one", np.where(hit, np.asarray(spent) * (1.0 - 1.0 / ratio), 0.0))
+        "a new replica answers like a warm one", np.where(hit, np.asarray(spent) * (1.0 - 1.0 / ratio), 0.0), whatif="warm_pool")
     answer = named(
         case, RULE, max(claims, key=lambda stage: claims[stage]), claims,
         Action("platform", f"Take the new replicas ({who}) out of rotation until they are warm.", "Return their weight.", fix, 120),

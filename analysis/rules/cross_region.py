@@ -129,7 +129,7 @@ def _fix(case: Case, here: str | None, usual_ms: float, way_ms: float | None) ->
         f"Route {here or 'the callers'} to a deployment of {'its' if here else 'their'} own region (a changed route, DNS entry or VPN is a detour as well); "
         "until then keep connections open, so that the distance is paid once per call.",
         "the network takes what it took before", np.maximum(case.spent("network") - usual_ms, 0.0),
-        parameters={"network_ms": round(float(usual_ms / calls if way_ms is None else max(way_ms, 0.0)), 3)})
+        whatif="co_location", parameters={"network_ms": round(float(usual_ms / calls if way_ms is None else max(way_ms, 0.0)), 3)})
 
 
 def _recorded(tree: Tree) -> bool:

@@ -43,7 +43,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     if hashed.is_empty():
         return NotEnoughData("whether prompts repeat is not known: record overrun.prompt_hash (a hash, not the text) on model calls")
     if hashed.height < MIN_N:
-        return None
+        return NotEnoughData(f"{hashed.height} model calls carry overrun.prompt_hash, at least {MIN_N} are needed: widen the window")
     repeats = hashed.filter(pl.col("prompt_hash").is_duplicated() & ~pl.col("prompt_hash").is_first_distinct())
     share = repeats.height / hashed.height
     if share < MIN_REPEATED:
@@ -55,7 +55,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         "An exact cache keyed by model, prompt and parameters with a lifetime that fits the data; a semantic cache (similarity above 0.95) finds more and "
         "must be tested for wrong hits.",
         f"a hit takes {HIT_MS:.0f} ms and its answer is still right", np.where(hit, np.maximum(np.minimum(saved, case.values) - HIT_MS, 0.0), 0.0),
-        parameters={"hit_ratio": round(float(hit.mean()), 3), "hit_ms": HIT_MS})
+        whatif="response_cache", parameters={"hit_ratio": round(float(hit.mean()), 3), "hit_ms": HIT_MS})
     return named(
         case, RULE, "post", {}, Action("app", fix.title, "Empty the cache.", fix),
         headline=f"{say_ratio(share)} of the model calls repeat a prompt of this window", because="equal prompts are answered again",

@@ -53,7 +53,8 @@ def diagnose(case: Case) -> Diagnosis | None:
         f"Set the client's timeout to {timeout}, answer with a template, a cached answer or a small model ({fallback} assumed), cancel the "
         "call and log it.",
         f"the fallback answers within {fallback} and is good enough", saved,
-        cost={"fallback_ratio": float((case.values > limits).mean())}, parameters=_parameters(case.metric, limits))
+        cost={"fallback_ratio": float((case.values > limits).mean())}, parameters=_parameters(case.metric, limits),
+        whatif="timeout_fallback" if _parameters(case.metric, limits) else None)
     if fix.predicted is None or fix.predicted.after > WORTH * fix.predicted.before:
         return None
     stage = max(case.tail.tail_ms, key=lambda name: case.tail.tail_ms[name])

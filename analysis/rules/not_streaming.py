@@ -86,7 +86,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case, "streaming", "Stream end to end",
         "Set stream=True in the call, proxy_buffering off and X-Accel-Buffering: no in proxies, flush every chunk, and keep compression and body-collecting "
         "middleware off this route.",
-        "the first token reaches the user when the engine writes it (the whole answer takes as long)", np.where(hit, np.asarray(held), 0.0))
+        "the first token reaches the user when the engine writes it (the whole answer takes as long)", np.where(hit, np.asarray(held), 0.0),
+        whatif="streaming")
     stage = "gateway" if case.excess_ms("gateway") > 0.0 else case.worst(*STAGES)
     seen = f": at the client after {say_ms(first)}, in the engine after {say_ms(wrote)}" if first is not None and wrote is not None else ""
     return named(

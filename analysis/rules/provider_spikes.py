@@ -109,7 +109,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         "deployment if there is one.",
         f"the second call is as fast as usual, so that nobody waits longer than {say_ms(limit)}",
         np.where(hit, np.maximum(case.spent(stage) - limit, 0.0), 0.0), cost={"duplicated_ratio": float((found.now_ms > usual).mean())},
-        parameters={"delay_ms": round(usual, 3)})
+        whatif="hedging", parameters={"delay_ms": round(usual, 3)})
     return named(
         case, RULE, stage, claims,
         Action("app", f"Set a timeout of {say_ms(2.0 * limit)} on the call with a fallback answer or model.", "Remove the timeout again.", fix),

@@ -72,7 +72,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         "Set the reasoning effort one step lower or give a thinking budget; send only hard questions to the reasoning model.",
         "answers stay good enough with less thought (engine time that this frees is not counted)",
         np.minimum(case.spent(stage), np.maximum(reasoning - limit, 0.0) * token_ms), cost={"limited_ratio": float((reasoning > limit).mean())},
-        parameters={"factor": round(float(np.minimum(reasoning, limit).sum() / max(reasoning.sum(), 1.0)), 3)})
+        whatif="reasoning_effort", parameters={"factor": round(float(np.minimum(reasoning, limit).sum() / max(reasoning.sum(), 1.0)), 3)})
     return named(
         case, RULE, stage, claims,
         Action("app", "Set the reasoning effort to low on interactive routes.", "Restore the former effort.", fix, 600),

@@ -83,7 +83,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         f"Start them together (asyncio.gather, a thread pool), each with a timeout and a partial result; {say_ms(float(now['sum_ms'].to_numpy().mean()))} in a "
         f"row are {say_ms(float(now['longest_ms'].to_numpy().mean()))} side by side.",
         "none of them needs another one's answer, and more of them at a time are not slower",
-        np.minimum(case.tree.per_request(every, "gain_ms", case.rows["trace_key"]), case.spent(stage)), parameters={"stage": stage})
+        np.minimum(case.tree.per_request(every, "gain_ms", case.rows["trace_key"]), case.spent(stage)), whatif="fan_out",
+        parameters={"stage": stage})
     found = named(
         case, RULE, stage, claims,
         Action("app", "Roll back the change that put them in a row, or call only the first one on interactive routes.", "Call all of them again.", fix),

@@ -112,4 +112,6 @@ def _fix(case: Case, stage: str, who: str, limits_ms: float | FloatArray) -> Fix
         assumption=f"{stage} never takes longer than {say_limits(limits_ms)}",
         method="exact",
         predicted=predicted,
+        whatif="clip" if isinstance(limits_ms, float) else None,
+        parameters={"stage": stage, "limit_ms": round(limits_ms, 3)} if isinstance(limits_ms, float) else {},
     )

@@ -30,7 +30,7 @@ import numpy as np
 from analysis.calls import MIN_CALLS, known
 from analysis.case import Case
 from analysis.cause import Action, named, open_fix
-from analysis.finding import Diagnosis, say_ratio
+from analysis.finding import Diagnosis, NotEnoughData, say_ratio
 
 RULE: Final = "static_batching"
 TOGETHER_S: Final = 0.001
@@ -39,12 +39,14 @@ MIN_TOGETHER: Final = 0.6
 MIN_SPREAD: Final = 1.3
 
 
-def diagnose(case: Case) -> Diagnosis | None:
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return the fixed batches, None when calls end on their own."""
     calls = case.calls
     chosen = calls.has_engine & known(calls.last_s, calls.of("output_tokens"))
-    if int(chosen.sum()) < MIN_CALLS:
-        return None
+    if case.calls.has_engine.any() and int(chosen.sum()) < MIN_CALLS:
+        return NotEnoughData(f"{int(chosen.sum())} calls of engines tell their last token and their length, at least {MIN_CALLS} are needed: widen the window")
+    if not chosen.any():
+        return None  # no engine tells of its batches: a provider's are its own
     together, sizes = 0, []
     for engine in np.unique(calls.engine[chosen]):
         mine = np.flatnonzero(chosen & (calls.engine == engine))

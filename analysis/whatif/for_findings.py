@@ -32,6 +32,9 @@ MOST: Final = 2
 MOST_REQUESTS: Final = 5000
 # Part of a what-if's own effort that calibration may take here.
 EFFORT: Final = 0.2
+# What-ifs that a finding names for its reader alone: exact by their class, so that the finding's own figure stands.
+AS_SAID: Final = ("clip", "co_location", "connection_pooling", "fan_out", "hedging", "reasoning_effort", "response_cache", "step_cap", "streaming",
+                  "timeout_fallback", "warm_pool")
 # A simulated figure is shown for so long before it is made anew.
 FRESH_S: Final = 600.0
 
@@ -80,7 +83,8 @@ class Background:
 
 
 def _asks(one: Diagnosis) -> bool:
-    return one.finding.fix is not None and one.finding.fix.whatif is not None
+    """Whether a what-if can tell more than the finding itself does, which is the same arithmetic where no engine need be simulated."""
+    return one.finding.fix is not None and one.finding.fix.whatif not in (None, *AS_SAID)
 
 
 def _facts(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, metric: str, period: Period) -> Facts:

@@ -71,7 +71,7 @@ def fix_of(fix: Fix, report: Report, theme: Theme) -> str:
     body = f"<h2>Fix: {ui.text(fix.title, 200)}</h2><p>{ui.sentence(fix.detail)}</p>"
     gain = fix.predicted
     if gain is None:
-        why = next(iter(fix.reasons.values()), "its effect is not computed")
+        why = fix.reasons.get("predicted", "its effect is not computed")
         return body + f'<p class="ov-muted">No prediction: {ui.sentence(why)}</p>'
     limit, of = report.slo.limits().get(gain.metric), period(fix)
     cost = "; ".join(f"{ui.text(evidence.label(name))} {evidence.said(name, value)}" for name, value in gain.cost.items()) or "none counted"

@@ -12,6 +12,10 @@ import pytest
 from analysis.budget import StageTimes
 from analysis.finding import Diagnosis, Finding
 from analysis.ranking import rank
+from analysis.rules import rules
+from analysis.unknown import WORTH_ANYWAY
+from tests.analysis.builders import requests
+from tests.analysis.rules.cases import run
 
 EXCESS = {"queue": 800.0, "decode": 200.0}
 
@@ -79,3 +83,16 @@ def test_what_one_replica_lacks_beside_its_peers_is_not_what_all_of_them_share()
     # Longer prompts could explain all of the queue; 300 of it the slow replica adds to what its peers' requests wait.
     assert ranked(cause("prompts", 800.0), cause("replica", 300.0, apart=True)) == (["prompts", "replica"], [])
     assert ranked(cause("prompts", 800.0), cause("replica", 300.0)) == (["prompts"], ["replica"])
+
+
+def test_below_ten_slow_requests_no_cause_is_named_and_none_is_ruled_out() -> None:
+    # Eight of 60 answers are ten times as long: over the target by more than chance, too few for a cause.
+    long = np.arange(60) % 7 == 6
+    rows = requests(60, decode_ms=np.where(long, 9_000.0, 900.0), output_tokens=np.where(long, 900, 90), prefill_ms=10.0, ttft_ms=10.0)
+    found = run(rows, baseline="none")
+    slow = int(long.sum())
+    assert (slow, found.verdict.status) == (8, "over_budget")
+    assert found.verdict.cause is None
+    assert found.verdict.reasons["cause"].startswith(f"{slow} requests are over the limit, a cause needs at least 10: widen the window")
+    assert not {out.what for out in found.verdict.ruled_out} & set(rules())
+    assert set(found.skipped) >= set(rules()) - WORTH_ANYWAY

@@ -106,7 +106,7 @@ def test_a_client_names_it_where_streams_stop_for_its_own_prompts() -> None:
     assert (found.verdict.stage, causes(found)) == ("decode", ["decode_stall"])
     assert finding.evidence["gap_ratio_slow"] > 5.0 > finding.evidence["gap_ratio_usual"]
     assert finding.fix is not None
-    assert finding.fix.reasons == {"predicted": "what the engine reads beside an answer is not recorded: trace it"}
+    assert finding.fix.reasons["predicted"] == "what the engine reads beside an answer is not recorded: trace it"
 
 
 def test_a_stream_that_slows_down_or_stops_by_itself_is_none() -> None:

@@ -32,3 +32,8 @@ def test_silent_on_distinct_prompts() -> None:
 
 def test_missing_hashes_are_said() -> None:
     assert "overrun.prompt_hash" in run(FRAME, slo=E2E).skipped["no_response_cache"]
+
+
+def test_few_hashes_are_said() -> None:
+    some = [spans_of(FRAME.head(20), "chat m", "generation", 0.0, 400.0, role=ROLE["llm"], attributes={"overrun.prompt_hash": ["a"] * 20})]
+    assert run(FRAME, spans=some, slo=E2E).skipped["no_response_cache"] == "20 model calls carry overrun.prompt_hash, at least 50 are needed: widen the window"
