@@ -94,7 +94,7 @@ def lag_at_equal_batch(calls: Calls, engine: str) -> float | None:
     mine = (calls.frame["engine_instance"] == engine).fill_null(value=False).to_numpy()
     told = calls.has_engine & known(calls.running, calls.token_ms) & (calls.of("output_tokens") >= MIN_TOKENS)
     told &= np.isin(calls.codes("model"), calls.codes("model")[mine & told])
-    return beyond_load([(calls.running[side & told], calls.token_ms[side & told]) for side in (~mine, mine)])
+    return beyond_load([(calls.running[side & told], calls.token_ms[side & told]) for side in (~mine, mine)], alike=True)
 
 
 def share_on(calls: Calls, engine: str) -> float:

@@ -227,8 +227,11 @@ def _of_few(sides: list[tuple[FloatArray, FloatArray]]) -> float | None:
     return float(np.median(told)) if len(told) >= MIN_SHARED and min(len(load0), len(load1)) >= MIN_CALLS else None
 
 
-def beyond_load(sides: list[tuple[FloatArray, FloatArray]]) -> float | None:
+def beyond_load(sides: list[tuple[FloatArray, FloatArray]], *, alike: bool = False) -> float | None:
     """Return the ratio at equal load; where the second side's loads are all above the first's, its line over load led back to the first's median.
+
+    Between machines that should be `alike` also over what the first's line comes to at the second's loads, whichever is less: a batch that is always full
+    shows no line of its own.
 
     What is slow by itself is so on the whole line; a fuller batch comes down to what the first side takes. `sides` as in `at_equal_load`. None where either has
     too few calls, or where loads that overlap share too few.
@@ -238,5 +241,6 @@ def beyond_load(sides: list[tuple[FloatArray, FloatArray]]) -> float | None:
     shared = _of_few(sides) if shared is None else shared
     if shared is not None or min(len(load0), len(load1)) < MIN_CALLS or float(np.median(load1)) <= float(np.percentile(load0, 98.0)):
         return shared
-    added = slope_within([sides[1]]) * float(np.median(load1) - np.median(load0))
-    return max(0.0, float(np.median(value1)) - added) / max(float(np.median(value0)), 1e-3)
+    more, usual, now = float(np.median(load1) - np.median(load0)), float(np.median(value0)), float(np.median(value1))
+    led_back = max(0.0, now - slope_within([sides[1]]) * more) / max(usual, 1e-3)
+    return min(led_back, now / max(usual + slope_within([sides[0]]) * more, 1e-3)) if alike else led_back

@@ -84,6 +84,23 @@ def test_a_full_batch_is_no_slow_host(host: float) -> None:
     assert (lag < 1.25) is (host == 1.0)
 
 
+@pytest.mark.parametrize("host", [1.0, 1.6])
+def test_a_batch_that_is_always_full_shows_no_line_of_its_own(host: float) -> None:
+    """Tokens take 19 ms and 1.4 for each call of the batch; the fourth engine's stays at 14 to 16, where what prompts add hides what a call more takes."""
+    k = np.arange(400)
+    hot = k % 4 == 0
+    running = np.where(hot, 14.0 + k // 4 % 3, 2.0 + k % 7)
+    prompts = np.where(hot, 2.0 + 4.0 * (k // 12 % 3) - 1.4 * (running - 15.0), 0.0)
+    token = (19.0 + 1.4 * running + prompts) * np.where(hot, host, 1.0)
+    calls = Calls(pl.DataFrame({
+        "engine_instance": [f"gpu-{one % 4}" for one in k], "model": "m", "output_tokens": 101.0, "queue_ms": 0.0, "prefill_ms": 50.0, "tpot_ms": None,
+        "decode_ms": 100.0 * token}))
+    calls.__dict__["running"] = running
+    lag = lag_at_equal_batch(calls, "gpu-0")
+    assert lag is not None
+    assert (lag < 1.25) is (host == 1.0)
+
+
 def test_gini_of_known_shares() -> None:
     assert gini([0.25] * 4) == pytest.approx(0.0)
     assert gini([1.0, 0.0, 0.0, 0.0]) == pytest.approx(0.75)
