@@ -14,10 +14,8 @@ import polars as pl
 from analysis.latency import FloatArray
 from analysis.window import Window, answers, filter_of
 
-# How the clients' cancellations are named by the frameworks that record them, lower case.
+# How the clients' cancellations are named by the frameworks that record them, lower case; `v_requests` names a status 499 without a type so.
 ABANDONED: Final = re.compile(r"cancel|abort|disconnect|client closed|generatorexit|brokenpipe|broken pipe|econnreset|connection reset")
-# nginx's "client closed request", which proxies and gateways have taken over.
-CLIENT_CLOSED: Final = 499
 
 _NOTHING_LOST: Final = {"wasted": 0, "wasted_ms": 0.0, "wasted_tokens": 0, "tokens_unknown": 0, "on_slow": 0, "on_error": 0}
 

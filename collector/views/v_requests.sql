@@ -7,7 +7,10 @@ select
     trace_hex(trace_hi, trace_lo) as trace_id, hash(trace_hi, trace_lo) as trace_key,
     start_ns, make_timestamptz(start_ns // 1000) as start, make_timestamptz((start_ns + e2e_ns + wait_user_ns) // 1000) as "end",
     r.service, r.instance, r.route, r.name, r.model, r.provider, coalesce(r.workload, 'chat') as workload, r.tenant, r.session, r.user_hash, r.version,
-    case when r.error then 'error' else 'ok' end as status, r.error_type, r.http_status, r.complete, r.engine_only,
+    case when r.error then 'error' else 'ok' end as status,
+    -- nginx's 499, which proxies and gateways have taken over, is no error of the service: it says who gave up, where no type does.
+    case when r.error and r.http_status = 499 and coalesce(r.error_type, '499') = '499' then 'client closed request' else r.error_type end as error_type,
+    r.http_status, r.complete, r.engine_only,
     e2e_ns / 1e6 as e2e_ms, ttft_ns / 1e6 as ttft_ms, ttft_source_name(ttft_source) as ttft_source,
     first_model_token_ns / 1e6 as first_model_token_ms, first_answer_ns / 1e6 as first_answer_ms, usable_ns / 1e6 as usable_ms,
     itl_ns / 1e6 as itl_ms, itl_max_ns / 1e6 as itl_max_ms, tpot_ns / 1e6 as tpot_ms,

@@ -18,6 +18,14 @@ def test_clients_that_gave_up_are_told_from_errors_with_how_long_they_waited() -
     assert abandoned(rows).sum() == 10
 
 
+@pytest.mark.parametrize("kind", [None, "499"])
+def test_a_request_that_its_client_closed_is_no_unnamed_error(kind: str | None) -> None:
+    rows = frame_of(requests(
+        100, prefill_ms=1.0, error=[True] * 9 + [False] * 91, http_status=[499] * 8 + [500] + [200] * 91, error_type=[kind] * 8 + [None] * 92)).rows
+    found = errors(rows)
+    assert (found.ratio, found.abandoned_ratio, found.error_types) == (0.09, 0.08, {"client closed request": 8})
+
+
 def test_errors_without_a_type_leave_abandonment_unknown() -> None:
     found = errors(frame_of(requests(100, prefill_ms=1.0, error=[True] * 9 + [False] * 91)).rows)
     assert (found.ratio, found.abandoned_ratio) == (0.09, None)
