@@ -315,6 +315,13 @@ def worse(breach: Breach) -> bool:
     return False
 
 
+def at_limit(breach: Breach) -> bool:
+    """Say whether more requests miss the limits than chance explains if each came for itself, though they may share their fate in a few stretches."""
+    judged = (breach.judged.good | breach.judged.bad) & ~breach.left
+    enough = int((breach.breaching & breach.during).sum()) >= MIN_BREACHING
+    return enough and wilson(int(breach.judged.good[judged].sum()), int(judged.sum()), Z_ONE_SIDED)[1] < breach.slo.goodput_target
+
+
 def over_before(breach: Breach, base: pl.DataFrame) -> BoolArray:
     """Which requests of the baseline were over the judged limit, each over its own."""
     limits = limits_of(base, breach.slo, breach.metric)

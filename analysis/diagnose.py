@@ -22,6 +22,7 @@ from analysis.breach import (
     Baseline,
     Breach,
     after_first_token,
+    at_limit,
     breach_of,
     during,
     judged_metric,
@@ -43,7 +44,7 @@ from analysis.leaving import by_choice
 from analysis.ranking import Ranked, run_rules, without
 from analysis.rules import rules
 from analysis.slo import Slo
-from analysis.verdict import Verdict, getting_worse, over_budget, within, without_latency
+from analysis.verdict import Verdict, getting_worse, held_up, over_budget, within, without_latency
 from analysis.window import RequestFrame
 
 # Fewest requests of the first part of a baseline that stands for all of it: rules compare replicas and tenants, of which some have few; own default.
@@ -119,9 +120,10 @@ def diagnose(
     rows = _stage_rows(breach, over=over)
     held = budget_rows(breach.times, breach.budgets, breach.breaching, slo.percentile) if breach.budgets.own else []
     about, why_none = (None, None) if with_findings else _fitting(breach, known)
-    if not over and not ((with_findings or about) and worse(breach)):
+    telling = not over and (worse(breach) or at_limit(breach))
+    if not over and not ((with_findings or about) and telling):
         # Requests that have become slower since causes were sought, where nothing was wrong, are a matter for another search.
-        unsought = why_none if known is not None and known.ranked is not None and worse(breach) else None
+        unsought = why_none if known is not None and known.ranked is not None and telling else None
         return Diagnosed(within(breach), good, breach.baseline, rows, [], _checklist(breach), {}, why_no_causes=unsought, budgets=held)
     ranked = about or Ranked([], [], [], {})
     if with_findings:
@@ -135,7 +137,8 @@ def diagnose(
     findings = [diagnosis.finding for diagnosis in ranked.findings]
     if not over:
         calm = [msgspec.structs.replace(finding, severity="info") for finding in findings]
-        return Diagnosed(getting_worse(breach, ranked), good, breach.baseline, rows, calm, _checklist(breach), ranked.lacking, told, budgets=held)
+        calmly = getting_worse(breach, ranked) if worse(breach) else held_up(breach, ranked)
+        return Diagnosed(calmly, good, breach.baseline, rows, calm, _checklist(breach), ranked.lacking, told, budgets=held)
     verdict = over_budget(breach, ranked, breach.onset or _began(breach, baseline), why_none)
     return Diagnosed(verdict, good, breach.baseline, rows, findings, _checklist(breach), ranked.lacking, told, why_none, held)
 

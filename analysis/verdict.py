@@ -214,6 +214,19 @@ def getting_worse(breach: Breach, ranked: Ranked) -> Verdict:
     return verdict
 
 
+def held_up(breach: Breach, ranked: Ranked) -> Verdict:
+    """The verdict on a window at its limit: what makes its slow requests, as information where that is known."""
+    calm = within(breach)
+    if not ranked.causes:
+        return calm
+    verdict = over_budget(breach, ranked, breach.onset, None)
+    main = next((one for one in ranked.causes if one.finding.rule == verdict.cause), ranked.causes[0])
+    where, gain = _where(breach, main.finding.stage, main), _gain(main.finding, f"P{breach.slo.percentile:g}")
+    verdict.sentence = f"{calm.sentence} {where[0].upper()}{where[1:]}, because {main.because}. {gain}".rstrip()
+    verdict.status = "within_budget"
+    return verdict
+
+
 def within(breach: Breach) -> Verdict:
     """The verdict on a window that meets its target, or misses it by no more than chance explains."""
     target = breach.slo.goodput_target
@@ -318,13 +331,7 @@ def _sentence(breach: Breach, stage: str, main: Diagnosis | None, why_none: str 
         )
         + _ended(breach)
     )
-    if breach.metric in ("tpot", "itl"):
-        where = f"tokens come too slowly in {stage}"
-    else:
-        spent, total = breach.excess.tail_ms.get(stage, 0.0), sum(breach.excess.tail_ms.values())
-        where = f"{stage} takes {say_ms(spent)} of the {say_ms(total)} of {_whose(breach)}"
-        held = max(main.claims_ms, key=lambda name: main.claims_ms[name]) if main is not None else stage
-        where += f" and holds up {held} ({say_ms(breach.excess.tail_ms.get(held, 0.0))})" if held != stage else ""
+    where = _where(breach, stage, main)
     if stage == OTHER and (main is None or main.finding.rule == "unattributed_time"):
         services = breach.ok[breach.excess.tail_index]["service"].value_counts(sort=True)
         return (
@@ -338,6 +345,16 @@ def _sentence(breach: Breach, stage: str, main: Diagnosis | None, why_none: str 
         lacking = unseen(skipped)
         return f"{lead}: {where}; no cause that is known explains enough of it, so look at the slow requests of that stage.{unknown or lacking}"
     return f"{lead}: {where}, because {main.because}. {_gain(main.finding, percentile)}".rstrip()
+
+
+def _where(breach: Breach, stage: str, main: Diagnosis | None) -> str:
+    """Where a slow request's time goes, as a clause."""
+    if breach.metric in ("tpot", "itl"):
+        return f"tokens come too slowly in {stage}"
+    spent, total = breach.excess.tail_ms.get(stage, 0.0), sum(breach.excess.tail_ms.values())
+    where = f"{stage} takes {say_ms(spent)} of the {say_ms(total)} of {_whose(breach)}"
+    held = max(main.claims_ms, key=lambda name: main.claims_ms[name]) if main is not None else stage
+    return where + (f" and holds up {held} ({say_ms(breach.excess.tail_ms.get(held, 0.0))})" if held != stage else "")
 
 
 def _whose(breach: Breach) -> str:
