@@ -31,12 +31,11 @@ import polars as pl
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.gaps import engine_gaps, load_correlation
+from analysis.gaps import HANDSHAKE, engine_gaps, load_correlation
 from analysis.tree import Tree
 
 RULE: Final = "connection_churn"
 STAGES: Final = ("network", "other")
-_HANDSHAKE: Final = r"(?i)(?:^|[^a-z])(?:dns|connect|tls|ssl|handshake|getconn|tcp)(?:$|[^a-z])"
 # Correlation of the gap with the load from which it is a queue; own default.
 MOST_CORRELATION: Final = 0.5
 # Spread over the median of a gap below which it is a distance rather than handshakes; own default.
@@ -101,7 +100,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 
 def _handshake_ms(tree: Tree, rows: pl.DataFrame) -> float:
     """Mean time of lookup, connect and TLS spans per request."""
-    frame = tree.frame.filter(pl.col("name").str.contains(_HANDSHAKE) & (pl.col("stage") == "network"))
+    frame = tree.frame.filter(pl.col("name").str.contains(HANDSHAKE) & (pl.col("stage") == "network"))
     return float(frame["duration_ms"].sum()) / max(tree.requests, 1) if rows.height else 0.0
 
 

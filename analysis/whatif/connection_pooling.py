@@ -1,40 +1,63 @@
-"""What if connections were kept open? Exact on recorded network time: no request spends more on it than given, or than the quickest quarter does.
+"""What if connections were kept open? Exact on recorded network time: requests lose what their spans of lookup, connect and TLS took.
 
-Pools, keep-alive and TLS resumption take away DNS, connect and handshake; what the quickest quarter still spends is the way itself. Where every call
-opens a connection no quarter shows that: then the figure only bounds the gain, and the way from before is to be given. Requests with a call of which one span
+Without such spans no request spends more on the network than given, or than the quickest quarter does: what that still spends is the way itself. Where every
+call opens a connection no quarter shows that: then the figure only bounds the gain, and the way from before is to be given. Requests with a call of which one span
 of two was lost are left out of the figures after: their network is not told apart, and the late ones would be the tail of what the fix has emptied.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Final
 
 import numpy as np
+import polars as pl
 from msgspec import Meta
 
+from analysis.gaps import HANDSHAKE
+from analysis.latency import FloatArray
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+
+NEEDS_SPANS: Final = True
 
 
 def predict(
     facts: Facts, *, network_ms: Annotated[float, Meta(ge=0, lt=1e6, description="the network time left, in ms; 0: as the quickest quarter")] = 0.0
 ) -> Prediction:
     """Return the answer with `cost.network_floor_ms`, what a request still spends."""
-    assumption = "the way itself takes no longer" if network_ms else "requests of the quickest quarter already use an open connection"
-    fix = Fix("connection_pooling", "Keep connections open", assumption, {"network_ms": network_ms} if network_ms else {})
     spent, before, blind = np.nan_to_num(facts.ms("network_ms")), np.nan_to_num(facts.ms("ttft_network_ms")), facts.half_seen
+    fix = Fix("connection_pooling", "Keep connections open", "the way itself takes no longer", {"network_ms": network_ms} if network_ms else {})
     if not spent.any():
         return refuse(
             facts, fix, "exact", "no time is told apart as network: record client spans with connect, or spans of the engine beside the client's"
         )
-    floor = network_ms or float(np.quantile(spent[spent > 0.0], 0.25))
-    old = recorded(facts)
-    saved = np.where(blind, np.nan, np.maximum(spent - floor, 0.0))
-    none_left = np.where(blind, np.nan, spent)
+    shaken = np.zeros(len(facts)) if network_ms else np.minimum(_handshake_ms(facts), spent)
+    told = bool(shaken.any())
+    if told:
+        fix, saved, floor = replace(fix, assumption="no call has to look up, connect or shake hands"), shaken, float((spent - shaken)[spent > 0.0].mean())
+    else:
+        fix = fix if network_ms else replace(fix, assumption="requests of the quickest quarter already use an open connection")
+        floor = network_ms or float(np.quantile(spent[spent > 0.0], 0.25))
+        saved = np.maximum(spent - floor, 0.0)
+    old, saved, none_left = recorded(facts), np.where(blind, np.nan, saved), np.where(blind, np.nan, spent)
     # Where the quickest quarter opens connections too, as much as all of the network's time may go.
-    most = [] if network_ms else [Times(old.ttft - np.minimum(none_left, before), old.e2e - none_left, old.tpot)]
+    guessed = not told and not network_ms
+    most = [Times(old.ttft - np.minimum(none_left, before), old.e2e - none_left, old.tpot)] if guessed else []
     left_out = {"unseen": f"{int(blind.sum())} of {len(facts)} requests have a model call that lacks one of two spans and are left out of the figures after"}
     return predict_times(
         facts, fix, Times(old.ttft - np.minimum(saved, before), old.e2e - saved, old.tpot), method="exact", cost={"network_floor_ms": floor},
-        bound=not network_ms, draws=most, reasons=left_out if blind.any() else {},
+        bound=guessed, draws=most, reasons=left_out if blind.any() else {},
     )
+
+
+def _handshake_ms(facts: Facts) -> FloatArray:
+    """Return how long each request looked up names, connected or shook hands: what such spans cover, the one around the others once."""
+    if facts.spans.is_empty():
+        return np.zeros(len(facts))
+    shakes = facts.spans.filter(pl.col("name").str.contains(HANDSHAKE) & (pl.col("stage") == "network")).sort("trace_id", "start_us")
+    end = pl.col("start_us") + pl.col("duration_ms") * 1000.0
+    fresh = end - pl.max_horizontal("start_us", end.cum_max().shift(1).over("trace_id").fill_null(0.0))
+    covered = shakes.select("trace_id", ms=fresh.clip(0.0) / 1000.0).group_by("trace_id").agg(pl.col("ms").sum())
+    found: FloatArray = facts.requests.select("trace_id").join(covered, on="trace_id", how="left", maintain_order="left")["ms"].fill_null(0.0).to_numpy()
+    return found

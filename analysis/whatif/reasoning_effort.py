@@ -33,11 +33,10 @@ def predict(facts: Facts, *, factor: Annotated[float, Meta(ge=0, lt=1, descripti
         return Change(replace(calls, output_tokens=np.maximum(1, calls.output_tokens - gone[engine.pool.rows].astype(np.int64))), engine.setup)
 
     def bound() -> Prediction:
-        # Hidden reasoning fills the time before the client's first token; its own token time is the call's mean over all tokens.
+        # Hidden reasoning fills the time before the client's first token: what follows that tells nothing of how many tokens came before.
         wait, e2e = facts.call("ttft_ms"), facts.call("e2e_ms")
-        hidden = (facts.calls["ttft_source"].fill_null("none") != "engine").to_numpy() & ~np.isnan(wait)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            saved = np.where(hidden, np.nan_to_num(gone * e2e / output), output_saved_ms(facts, kept))
+        hidden = (facts.calls["ttft_source"].fill_null("none") != "engine").to_numpy() & ~np.isnan(wait) & (np.nan_to_num(reasoning) > 0.0)
+        saved = output_saved_ms(facts, kept, late=hidden)
         first = np.where(hidden, np.minimum(saved, np.nan_to_num(wait)), 0.0)
         ttft_delta, e2e_delta = facts.per_request(-np.minimum(saved, np.nan_to_num(e2e)), -first)
         old = recorded(facts)

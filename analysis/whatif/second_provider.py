@@ -1,6 +1,7 @@
 """What if calls without a first token after some time went to a second provider? Resampled from that provider's own calls of the same minute.
 
-The first token comes after the wait plus a wait drawn from the second provider, the rest at its drawn time per token. With `after_ms=0` all calls move.
+The first token comes after the wait plus a wait drawn from the second provider, the rest at its drawn time per token. With `after_ms=0` all calls move:
+those to models that were seen there too, and only where none was those to any.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 import numpy as np
+import polars as pl
 from msgspec import Meta
 
 from analysis.finding import printable, say_ms
@@ -38,9 +40,14 @@ def predict(
     if int(there.sum()) < POOL:
         why = f"{int(there.sum())} calls of {printable(provider)} are recorded, at least {POOL} are needed: send it a small share first"
         return refuse(facts, fix, "resampled", why if named.any() else f"{why} (providers: {facts.known('provider', provider)})")
-    late = ~named & (facts.request_of >= 0) & (np.where(np.isnan(wait), e2e, wait) > after_ms)
+    # A small model that checks prompts stays where it is unless it was seen there: what another model takes there says nothing of it.
+    models = facts.calls["model"].filter(pl.Series(there)).drop_nulls().unique()
+    theirs = facts.calls["model"].is_in(models.implode()).fill_null(value=False).to_numpy()
+    alike = bool((theirs & ~named).any())
+    may = theirs & ~named if alike else ~named
+    late = may & (facts.request_of >= 0) & (np.where(np.isnan(wait), e2e, wait) > after_ms)
     rows = np.flatnonzero(late)
-    rng, others = np.random.default_rng(SEED), Neighbours(facts, there, same_model=False)
+    rng, others = np.random.default_rng(SEED), Neighbours(facts, there, same_model=alike)
     with np.errstate(divide="ignore", invalid="ignore"):
         token_ms = np.where(tokens > 1, (e2e - wait) / (tokens - 1), 0.0)
     old = recorded(facts)

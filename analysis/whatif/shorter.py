@@ -11,24 +11,26 @@ import numpy as np
 import polars as pl
 
 from analysis.latency import FloatArray
-from analysis.whatif.facts import Facts
+from analysis.whatif.facts import Bools, Facts
 
 # Calls that hardly met anybody: their part of all.
 _QUICK: Final = 0.1
 
 
-def output_saved_ms(facts: Facts, kept_tokens: FloatArray) -> FloatArray:
+def output_saved_ms(facts: Facts, kept_tokens: FloatArray, *, late: Bools | None = None) -> FloatArray:
     """Return the time that each call saves when its answer ends at `kept_tokens` (shape of the calls; NaN where its length is unknown).
 
-    The time behind the first token shrinks to (kept - 1) x its own time per token. A call whose first token was not seen saves by the slope of
-    time over tokens of its like.
+    The time behind the first token shrinks to (kept - 1) x its own time per token. Of a call whose first token was not seen, or came `late`, behind thought,
+    the wait is what the line of time over tokens of its model's calls has at no token, and the rest its own pace: long answers, which are cut, hardly show
+    the wait.
     """
     tokens, e2e, ttft = facts.call("output_tokens"), facts.call("e2e_ms"), facts.call("ttft_ms")
     cut = np.maximum(tokens - np.maximum(kept_tokens, 1.0), 0.0)
+    blind = (np.isnan(ttft) if late is None else np.isnan(ttft) | late) & ~np.isnan(e2e) & ~np.isnan(tokens)
+    wait = np.where(blind, _lines(facts, np.where(blind, tokens, np.nan), e2e)[1], ttft)
     with np.errstate(divide="ignore", invalid="ignore"):
-        own = np.where(tokens > 1, (e2e - ttft) / (tokens - 1), 0.0)
-    blind = np.isnan(ttft) & ~np.isnan(e2e) & ~np.isnan(tokens)
-    own[blind] = _slope(tokens[blind], e2e[blind])
+        # Without a wait to tell apart the first token is one of the others.
+        own = np.where(tokens > 1, np.maximum(e2e - wait, 0.0) / (tokens - (wait > 0.0)), 0.0)
     saved: FloatArray = np.nan_to_num(np.minimum(cut * own, e2e))
     return saved
 
@@ -36,13 +38,12 @@ def output_saved_ms(facts: Facts, kept_tokens: FloatArray) -> FloatArray:
 def input_saved_ms(facts: Facts, kept_tokens: FloatArray) -> FloatArray:
     """Return the time before the first token that each call saves when only `kept_tokens` of its input are read anew.
 
-    The engine's prefill time where it is known, else the slope of TTFT over input tokens among calls (what does not depend on length stays).
+    The engine's prefill time where it is known, else the slope of TTFT over input tokens among its model's calls (what does not depend on length stays).
     """
     tokens, prefill, ttft = facts.call("input_tokens"), facts.call("prefill_ms"), facts.call("ttft_ms")
     fresh = np.maximum(tokens - np.nan_to_num(facts.call("cached_tokens")), 1.0)
     gone = np.maximum(fresh - np.maximum(kept_tokens, 0.0), 0.0)
-    known = ~np.isnan(ttft) & ~np.isnan(fresh)
-    slope = _slope(fresh[known], ttft[known])
+    slope, _ = _lines(facts, fresh, ttft)
     own = np.where(np.isnan(prefill), np.minimum(gone * slope, 0.9 * np.nan_to_num(ttft)), gone * prefill / fresh)
     saved: FloatArray = np.nan_to_num(own)
     return saved
@@ -63,9 +64,18 @@ def idle_ms(facts: Facts) -> tuple[FloatArray, FloatArray]:
     return np.where(np.isnan(ttft), 0.0, first), first + later
 
 
-def _slope(tokens: FloatArray, ms: FloatArray) -> float:
-    """Least-squares slope in ms per token, never below 0; 0 where lengths do not vary."""
-    if len(tokens) < 2:
-        return 0.0
-    spread = float(((tokens - tokens.mean()) ** 2).sum())
-    return max(0.0, float(((tokens - tokens.mean()) * (ms - ms.mean())).sum()) / spread) if spread > 0.0 else 0.0
+def _lines(facts: Facts, tokens: FloatArray, ms: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return for each call the least-squares line of time over tokens of its model's calls: its slope in ms per token, never below 0 and 0 where lengths do
+    not vary, and what it has at no token, never below 0. A small model that checks prompts is quick because it is small, not because they are short."""
+    told = facts.calls.select("model", x=pl.Series(tokens).fill_nan(None), y=pl.Series(ms).fill_nan(None)).with_row_index()
+    both = pl.col("x").is_not_null() & pl.col("y").is_not_null()
+    x, y = (pl.when(both).then(pl.col(name)) for name in ("x", "y"))
+    lines = told.group_by("model").agg(
+        mean_x=x.mean(), mean_y=y.mean(), spread=((x - x.mean()) ** 2).sum(), together=((x - x.mean()) * (y - y.mean())).sum())
+    slope = pl.when(pl.col("spread") > 0.0).then((pl.col("together") / pl.col("spread")).clip(0.0)).otherwise(0.0)
+    # Where all are as long as each other, nothing tells the wait apart.
+    rest_ms = pl.when(pl.col("spread") > 0.0).then((pl.col("mean_y") - pl.col("slope") * pl.col("mean_x")).clip(0.0)).otherwise(0.0)
+    lines = lines.with_columns(slope=slope).with_columns(rest=rest_ms)
+    own = told.select("index", "model").join(lines, on="model", how="left", nulls_equal=True, maintain_order="left")
+    slopes, rest = (own[name].fill_null(0.0).to_numpy() for name in ("slope", "rest"))
+    return slopes, rest

@@ -1,14 +1,19 @@
 """Fixes that act on calls and span trees: each with its arithmetic shown, and its refusal."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
 
 from analysis.whatif import (
     cancellation,
+    cap,
     co_location,
     connection_pooling,
     fan_out,
+    prompt_trim,
     reasoning_effort,
     response_cache,
     route_models,
@@ -52,6 +57,55 @@ def test_hidden_reasoning_is_cut_before_the_first_token() -> None:
     facts = facts_of(calls(10, e2e_ms=1000.0, ttft_ms=850.0, output_tokens=100, reasoning_tokens=80.0), metric="ttft")
     assert gain(reasoning_effort.predict(facts, factor=0.25)) == (850.0, pytest.approx(250.0))
     assert "reasoning tokens" in reasoning_effort.predict(facts_of(calls(10)), factor=0.5).reasons["predicted"]
+
+
+def test_a_wait_before_hidden_reasoning_is_no_token_of_it() -> None:
+    # 300 ms, then 10 ms a token: 50 to 149 of thought and 50 of answer. Half of the thought less is that many times 5 ms.
+    thought = np.arange(100.0) + 50.0
+    facts = facts_of(calls(100, e2e_ms=300.0 + 10.0 * (thought + 49.0), ttft_ms=300.0 + 10.0 * thought, output_tokens=thought + 50.0,
+                           reasoning_tokens=thought), metric="ttft")
+    before, after = gain(reasoning_effort.predict(facts, factor=0.5))
+    assert before == pytest.approx(300.0 + 995.0)
+    assert after == pytest.approx(before - 500.0, abs=15.0)
+
+
+def guarded(**columns: Any) -> Facts:
+    """200 requests: a quick check of 5 tokens by a small model in 60 ms, then an answer; `columns` hold the answers' figures, arrays of shape (200,)."""
+    n = 200
+    own = {"e2e_ms": np.full(n, 60.0), "ttft_ms": np.full(n, 40.0), "input_tokens": np.full(n, 150.0), "output_tokens": np.full(n, 5.0)}
+    both = {name: np.column_stack([own[name], columns.get(name, own[name])]).ravel() for name in own}
+    both |= {"ttft_ms": [None if np.isnan(value) else value for value in both["ttft_ms"]]}
+    made = calls(2 * n, start_s=np.repeat(np.arange(n) * 20.0, 2) + np.tile([0.0, 0.1], n), request=np.arange(2 * n) // 2, model=["guard", "m"] * n,
+                 trace_id=[f"{k // 2}" for k in range(2 * n)], **both)
+    rows = requests_of(made, start_us=made["start_us"].gather(range(0, 2 * n, 2)), e2e_ms=100.0 + columns["e2e_ms"], ttft_ms=100.0 + columns["ttft_ms"])
+    return facts_of(made, requests=rows, metric="ttft" if not np.isnan(columns["ttft_ms"]).any() else "e2e")
+
+
+def test_what_a_prompt_costs_is_told_among_the_calls_of_its_model() -> None:
+    # 400 ms and 0.1 ms a token of 3,000 to 6,000: 1,000 tokens less are 100 ms, however much quicker a small model answers short prompts.
+    tokens = np.linspace(3_000.0, 6_000.0, 200)
+    first = 400.0 + 0.1 * tokens
+    before, after = gain(prompt_trim.predict(guarded(ttft_ms=first, e2e_ms=first + 1_000.0, input_tokens=tokens, output_tokens=np.full(200, 101.0)), tokens=1_000))
+    assert after == pytest.approx(before - 100.0, abs=1.0)
+
+
+def test_what_a_token_costs_where_no_first_one_was_seen_is_told_among_the_calls_of_its_model() -> None:
+    # 500 ms of wait, then 9 to 11 ms a token of 100 to 900, every other one: cut at 300 tokens, the half of the longer ones keep their own pace.
+    tokens = np.tile(np.linspace(100.0, 900.0, 100), 2)
+    pace = np.repeat([9.0, 11.0], 100)
+    answer = cap.predict(guarded(ttft_ms=np.full(200, np.nan), e2e_ms=500.0 + pace * tokens, output_tokens=tokens), max_tokens=300)
+    late = next(e for e in answer.effects if e.metric == "e2e" and e.quantile == 0.95)
+    assert late.after == pytest.approx(600.0 + 11.0 * 300.0, rel=0.02)
+
+
+def test_calls_to_a_model_that_the_second_provider_never_served_stay() -> None:
+    # A guard of 40 ms and an answer that waits 8 s at a; b was asked for answers alone and has them in 300 ms.
+    facts = guarded(ttft_ms=np.full(200, 8_000.0), e2e_ms=np.full(200, 9_000.0), input_tokens=np.full(200, 500.0), output_tokens=np.full(200, 101.0))
+    other = calls(100, ttft_ms=300.0, e2e_ms=1300.0, provider="b", request=-1)
+    both = replace(facts, calls=pl.concat([facts.calls, other]).sort("start_us"))
+    answer = second_provider.predict(both, provider="b")
+    assert gain(answer) == (8_100.0, pytest.approx(400.0))
+    assert answer.cost["moved_ratio"] == 0.5
 
 
 def test_steps_beyond_the_cap_go_with_what_lies_between() -> None:
@@ -115,6 +169,18 @@ def test_a_given_way_replaces_the_quickest_quarter() -> None:
     facts = facts_of(calls(100, e2e_ms=1000.0, ttft_ms=600.0), requests=own)
     assert gain(connection_pooling.predict(facts, network_ms=4.0)) == (1000.0, pytest.approx(504.0))
     assert (connection_pooling.predict(facts).bound, connection_pooling.predict(facts, network_ms=4.0).bound) == (True, False)
+
+
+def test_spans_of_lookup_connect_and_tls_are_what_open_connections_save() -> None:
+    # Within the call 20 ms of lookup, 30 of connect and 50 of TLS, the connection's own span around them; the 40 ms of way stay. Nobody has it quicker.
+    shakes = [("get", "llm", "network", "http.getconn", 920.0, 100.0), ("dns", "get", "network", "http.dns", 920.0, 20.0),
+              ("tcp", "get", "network", "http.connect", 940.0, 30.0), ("tls", "get", "network", "http.tls", 970.0, 50.0)]
+    facts = traces(10, [*RAG, *shakes])
+    facts = replace(facts, requests=facts.requests.with_columns(network_ms=pl.lit(140.0), ttft_network_ms=pl.lit(120.0)))
+    answer = connection_pooling.predict(facts)
+    assert gain(answer) == (2000.0, pytest.approx(1900.0))
+    ttft = next(e for e in answer.effects if e.metric == "ttft" and e.quantile == 0.5)
+    assert (ttft.before, ttft.after, answer.bound, answer.cost) == (1020.0, pytest.approx(920.0), False, {"network_floor_ms": pytest.approx(40.0)})
 
 
 @pytest.mark.parametrize("half", ["engine", "client"])
