@@ -40,7 +40,7 @@ PLAIN, CONTAINER, LLM, ENGINE, PHASE, FOLDED, WRITE = range(7)
     GENERATION,
 ) = range(15)
 STAGES = 15
-_SERVER, _PRODUCER, _CONSUMER = 2, 4, 5
+_SERVER, _CLIENT, _PRODUCER, _CONSUMER = 2, 3, 4, 5
 # A descendant that outlives the root by more than this share of it (and 1 ms) was not waited for: it is off the path.
 ASYNC_SHARE = 0.01
 ASYNC_NS = 1_000_000
@@ -135,18 +135,19 @@ def critical_paths(forest: Forest) -> Paths:
     call, engine, phases = _settle_roles(
         topological, root, forest.bounds, parent, start, end, role, stage, forest.kind, forest.has_tokens, skipped
     )
+    until = _hand_on(forest.bounds, parent, start, end, role, stage, forest.kind, call, engine, forest.ttft, skipped)
     _drop_unwaited(topological, root, forest.bounds, parent, start, end, role, skipped)
     _drop_cancelled(forest.bounds, parent, start, end, role, forest.cancelled, skipped)
     walked = np.flatnonzero((parent >= 0) & ~skipped)
     children, first_child = _grouped_by(parent, walked)
-    _last_first(children, first_child, start, end, forest.has_tokens)
+    _last_first(children, first_child, start, until, forest.has_tokens)
     capacity = int((np.diff(first_child) + 1).sum() * 6 + 16)
     pieces = _walk(
         root,
         children,
         first_child,
         start,
-        end,
+        until,
         role,
         stage,
         engine,
@@ -463,6 +464,38 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
             if role[i] == PLAIN and stage[i] != OTHER and stage[i] != NETWORK and stage[i] != WAIT_USER:
                 bearing[i] = stage[i]
     return call, engine, phases
+
+
+@njit(cache=True, nogil=True)
+def _hand_on(bounds, parent, start, end, role, stage, kind, call, engine, ttft, skipped):
+    """Let a proxy hold a model call from its arrival there until it is sent on. Returns the ends to walk with; role, stage, parent and skipped in place.
+
+    A proxy is a server's span within a call of which no engine tells, within which the longest client's span takes most of what is left up to the first
+    token (HTTP clients end theirs with the headers) or the end: the answer passes through. A server that asks for something small first is none.
+    """
+    until = end.copy()
+    for t in range(len(bounds) - 1):
+        a, b = bounds[t], bounds[t + 1]
+        servers = 0
+        for i in range(a, b):
+            servers += role[i] == FOLDED and kind[i] == _SERVER
+        if servers * (b - a) > MAX_ORPHAN_WORK:
+            continue
+        for i in range(a, b):
+            c = call[i]
+            if role[i] != FOLDED or kind[i] != _SERVER or c < 0 or role[c] != LLM or engine[c] >= 0 or stage[i] == GUARDRAIL:
+                continue
+            on = -1
+            for j in range(a, b):
+                longest = on < 0 or end[j] - start[j] > end[on] - start[on]
+                if kind[j] == _CLIENT and role[j] == FOLDED and call[j] == c and start[i] < start[j] and end[j] <= end[i] and longest:
+                    on = j
+            if on < 0:
+                continue
+            answered = end[i] if ttft[c] < 0 else max(start[on], min(end[i], start[c] + ttft[c]))
+            if 2 * (end[on] - start[on]) >= answered - start[on]:
+                role[i], stage[i], parent[i], skipped[i], until[i] = PLAIN, GATEWAY, c, False, start[on]
+    return until
 
 
 @njit(cache=True, nogil=True)

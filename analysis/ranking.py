@@ -26,6 +26,8 @@ MIN_RESCUED: Final = 0.5
 NEARLY: Final = 0.8
 # Of the time that a cause of few requests claims, the part that must be left when the ones before it have taken theirs; own default.
 MIN_LEFT: Final = 0.1
+# As good as equal, and behind.
+_BEHIND: Final = 1e-9
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def rank(case: Case, found: list[Diagnosis], told: Collection[str] = ()) -> tupl
     """
     left = {stage: max(0.0, ms) for stage, ms in case.tail.excess_ms.items()}
     total = case.tail.excess_total_ms
-    scores = {one.finding.rule: _score(case, one) for one in found}
+    scores = _scores(case, found)
     waiting = sorted(found, key=lambda one: (one.finding.rule not in told, *_place(one, scores), one.finding.rule))
     causes: list[Diagnosis] = []
     followed: list[RuledOut] = []
@@ -153,6 +155,19 @@ def _place(one: Diagnosis, scores: Mapping[str, float]) -> tuple[float, bool]:
 def _feeds(cause: Diagnosis, amplifier: Diagnosis) -> bool:
     """Say whether a cause adds to a stage that the amplifier makes worse."""
     return any(ms > 0.0 and cause.claims_ms.get(stage, 0.0) > 0.0 for stage, ms in amplifier.claims_ms.items())
+
+
+def _scores(case: Case, found: list[Diagnosis]) -> dict[str, float]:
+    """How much each cause explains, times its weight, by rule. Behind the first of those that feed it comes an amplifier that explains no more than they
+    do together: more requests and longer prompts share one load, and neither is half of it alone."""
+    scores = {one.finding.rule: _score(case, one) for one in found}
+    for one in found:
+        if one.amplifier:
+            fed = [scores[other.finding.rule] for other in found
+                   if not other.amplifier and _feeds(other, one) and explained(case, other.claims_ms) >= other.least]
+            if sum(fed) > scores[one.finding.rule]:
+                scores[one.finding.rule] = min(scores[one.finding.rule], max(fed) - _BEHIND)
+    return scores
 
 
 def _score(case: Case, one: Diagnosis) -> float:

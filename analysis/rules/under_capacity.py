@@ -47,6 +47,7 @@ from analysis.demand import MIN_GROWTH, Demand
 from analysis.finding import MIN_BREACHING, MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
 from analysis.latency import FloatArray
 from analysis.own_load import SAME, SLOWER, unknown_load
+from analysis.overlap import Flow
 from analysis.prefill import spread
 from analysis.speed import MIN_TOKENS, Slowdown, decode_parts, same_batch_pace, slowdown
 from analysis.tenants import one_tenant
@@ -273,13 +274,29 @@ def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData
 
 
 def _shared(case: Case) -> float:
-    """Return the part (0..1) of a slow call's slower pace that the calls beside it share: a load slows all who are there, a host only its own."""
-    sides = [side.token_ms[known(side.token_ms) & (side.of("output_tokens") >= MIN_TOKENS)]
-             for side in (case.calls_before, case.calls.beside(case.slow_calls), case.slow_calls) if side is not None]
-    if min(len(side) for side in sides) < MIN_BREACHING:
+    """Return the part (0..1) of a slow call's slower pace that the calls beside it share: a load slows all who are there, a host only its own.
+
+    Beside it is who runs for as long as it does, each by the time that they have in common: the slow ones ran when it was fullest, and over all
+    of the period others did not.
+    """
+    before = case.calls_before
+    if before is None:
         return 1.0
-    usual, beside, slow = (float(np.median(side)) for side in sides)
-    return min(1.0, max(0.0, beside - usual) / (slow - usual)) if slow > usual else 1.0
+    told = case.calls.where(known(case.calls.token_ms) & (case.calls.of("output_tokens") >= MIN_TOKENS))
+    slow = told.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy()
+    former = before.token_ms[known(before.token_ms) & (before.of("output_tokens") >= MIN_TOKENS)]
+    if min(len(former), int(slow.sum())) < MIN_BREACHING:
+        return 1.0
+    begin, end, pace = told.of("start_s"), told.end_s, told.token_ms
+    took = np.maximum(end - begin, 1e-6)
+    own = begin[slow], end[slow]
+    together = Flow(begin, begin + took, took).between(*own) - took[slow]
+    theirs = Flow(begin, begin + took, took * pace).between(*own) - (took * pace)[slow]
+    met = together > 1e-3
+    if not met.any():
+        return 1.0
+    usual, beside, held = (float(np.median(ms)) for ms in (former, theirs[met] / together[met], pace[slow]))
+    return min(1.0, max(0.0, beside - usual) / (held - usual)) if held > usual else 1.0
 
 
 def found_full(slow: Calls, calls: Calls) -> bool:

@@ -113,6 +113,17 @@ def test_what_a_call_spends_around_the_gateway_that_makes_it_is_the_network() ->
     assert stages_ms(request) == {"other": 300, "network": 100, "first_token": 100, "decode": 500}
 
 
+@pytest.mark.parametrize(("sent_ms", "until_ms", "gateway_ms"), [(400, 840, 250), (400, 700, 250), (200, 250, 0)])
+def test_what_a_proxy_holds_before_it_sends_a_call_on_is_the_gateways(sent_ms: float, until_ms: float, gateway_ms: float) -> None:
+    """A proxy that tells of HTTP alone: its client's span ends with the answer, or with the headers at the first token. Or it only asks who that is."""
+    server, client = proxy(3, 150, 850, 2, "http"), Made(4, "POST", sent_ms, until_ms, 3, CLIENT, service="proxy", scope="http")
+    request = request_of(root(1000), chat(2, 100, 900, ttft=600), server, client)
+    held = {"gateway": gateway_ms} if gateway_ms else {}
+    assert stages_ms(request) == {"other": 200, "first_token": 600 - gateway_ms, "decode": 200, **held}
+    assert stages_ms(request, "ttft_") == {"other": 100, "first_token": 600 - gateway_ms, **held}
+    assert request["llm_calls"] == 1
+
+
 # --- which token answers ---
 
 

@@ -1,11 +1,15 @@
 """Is the far side slower, or fuller of the caller's own calls? Twins that differ in that alone."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
 
 from analysis.calls import Calls
 from analysis.own_load import OwnLoad, _equal
+from analysis.rules.under_capacity import _shared
 from analysis.slo import Slo
 from analysis.speed import at_equal_load, beyond_load
 from tests.analysis.builders import requests
@@ -83,6 +87,26 @@ def test_a_slow_host_is_no_load_that_all_who_are_there_would_feel() -> None:
     found = run(groups(more=True, host=4.0), slo=Slo(e2e_ms=4_500.0))
     assert causes(found) == ["token_rate_sag"]
     assert any(out.what == "under_capacity" and "not for the others of the same time" in out.figure for out in found.verdict.ruled_out)
+
+
+@pytest.mark.parametrize(("crowd", "part"), [(20, 1.0), (1, 0.0)])
+def test_a_slow_call_shares_its_pace_with_those_that_ran_as_long_as_it_did(crowd: int, part: float) -> None:
+    """Every minute calls of 10 s at 25 ms a token instead of 10 begin together, twenty or one (its host is slow); 10 quick ones begin beside it every second
+    where it is alone, in its last half a second where twenty were there: those ran when the others had gone."""
+    begun = np.arange(20) * 60.0
+    slow = np.repeat(begun, crowd)
+    quick = np.concatenate([at + (np.linspace(9.5, 9.9, 30) if crowd > 1 else np.linspace(0.1, 9.9, 100)) for at in begun])
+    start = np.r_[slow, quick]
+    held = np.arange(len(start)) < len(slow)
+    def calls(at: np.ndarray, slow: np.ndarray) -> Calls:
+        n = len(at)
+        return Calls(pl.DataFrame({"start_s": at, "e2e_ms": np.where(slow, 10_000.0, 4_000.0), "tpot_ms": np.where(slow, 25.0, 10.0),
+                                   "output_tokens": np.full(n, 400.0), "trace_key": np.arange(n), "ttft_ms": np.zeros(n), "engine_e2e_ms": np.full(n, np.nan),
+                                   "decode_ms": np.full(n, np.nan), "prefill_ms": np.full(n, np.nan), "queue_ms": np.full(n, np.nan)}))
+    now = calls(start, held)
+    case: Any = SimpleNamespace(calls=now, calls_before=calls(np.arange(100.0), np.zeros(100, dtype=bool)), slow=now.frame.filter(pl.Series(held)),
+                                slow_calls=now.where(held))
+    assert _shared(case) == pytest.approx(part, abs=0.05)
 
 
 def test_how_many_calls_were_out_when_one_began() -> None:

@@ -63,6 +63,12 @@ def test_an_amplifier_follows_the_cause_that_feeds_it(first_ms: float, named: li
     assert ranked(cause("storm", 600.0, amplifier=True), cause("first", first_ms))[0] == named
 
 
+@pytest.mark.parametrize(("each_ms", "named"), [(300.0, ["load", "prompts"]), (150.0, ["storm"])])
+def test_an_amplifier_follows_several_causes_that_feed_it_together(each_ms: float, named: list[str]) -> None:
+    """Half of what the storm explains (0.39 of the excess) is more than either explains, and less than both do."""
+    assert ranked(cause("storm", 780.0, amplifier=True), cause("load", each_ms), cause("prompts", each_ms))[0] == named
+
+
 @pytest.mark.parametrize(("stage", "named"), [("decode", ["first", "few"]), ("queue", ["first"])])
 def test_a_cause_that_struck_few_requests_hard_is_listed_unless_its_stage_has_one(stage: str, named: list[str]) -> None:
     few = cause("few", 0.0, dominates=0.2)
