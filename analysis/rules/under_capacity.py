@@ -46,8 +46,8 @@ from analysis.cause import Action, bound_fix, enough, named, open_fix
 from analysis.demand import MIN_GROWTH, Demand
 from analysis.finding import MIN_BREACHING, MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
 from analysis.latency import FloatArray
-from analysis.own_load import SAME, SLOWER, unknown_load
 from analysis.overlap import Flow
+from analysis.own_load import SAME, SLOWER, unknown_load
 from analysis.prefill import spread
 from analysis.speed import MIN_TOKENS, Slowdown, decode_parts, same_batch_pace, slowdown
 from analysis.tenants import one_tenant

@@ -1,8 +1,8 @@
 """What if connections were kept open? Exact on recorded network time: requests lose what their spans of lookup, connect and TLS took.
 
-Without such spans no request spends more on the network than given, or than the quickest quarter does: what that still spends is the way itself. Where every
-call opens a connection no quarter shows that: then the figure only bounds the gain, and the way from before is to be given. Requests with a call of which one span
-of two was lost are left out of the figures after: their network is not told apart, and the late ones would be the tail of what the fix has emptied.
+Without such spans no request spends more on the network than given, or than the quickest quarter does: what that still spends is the way itself. Where
+every call opens a connection no quarter shows that: then the figure only bounds the gain, and the way from before is to be given. Requests with a call of which
+one span of two was lost are left out of the figures after: their network is not told apart, and the late ones would be the tail of what the fix has emptied.
 """
 
 from __future__ import annotations

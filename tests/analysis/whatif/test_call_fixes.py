@@ -85,7 +85,8 @@ def test_what_a_prompt_costs_is_told_among_the_calls_of_its_model() -> None:
     # 400 ms and 0.1 ms a token of 3,000 to 6,000: 1,000 tokens less are 100 ms, however much quicker a small model answers short prompts.
     tokens = np.linspace(3_000.0, 6_000.0, 200)
     first = 400.0 + 0.1 * tokens
-    before, after = gain(prompt_trim.predict(guarded(ttft_ms=first, e2e_ms=first + 1_000.0, input_tokens=tokens, output_tokens=np.full(200, 101.0)), tokens=1_000))
+    facts = guarded(ttft_ms=first, e2e_ms=first + 1_000.0, input_tokens=tokens, output_tokens=np.full(200, 101.0))
+    before, after = gain(prompt_trim.predict(facts, tokens=1_000))
     assert after == pytest.approx(before - 100.0, abs=1.0)
 
 
