@@ -174,6 +174,28 @@ def saved_per_1000_requests(calls: pl.DataFrame, requests: int, prices: Prices, 
     return 1000.0 * total / requests if requests and total else None
 
 
+# What a cost of a fix means in money: saved or added, and whether in output and in input tokens. The loser of a hedge is cancelled: its prompt was read.
+_OF_COST: Final = {
+    "tokens_saved_ratio": ("saved", 1.0, 0.0), "wasted_tokens_ratio_now": ("saved", 1.0, 0.0), "reasoning_tokens_cut_ratio": ("saved", 1.0, 0.0),
+    "input_saved_ratio": ("saved", 0.0, 1.0), "attempts_saved_ratio": ("saved", 1.0, 1.0), "cached_answers_ratio": ("saved", 1.0, 1.0),
+    "duplicate_ratio": ("added", 0.0, 1.0), "duplicated_ratio": ("added", 0.0, 1.0)}
+
+
+def with_money(spent: Mapping[str, float], calls: pl.DataFrame, requests: int, prices: Prices | None) -> dict[str, float]:
+    """Return a fix's cost with `saved_per_1000_requests` (or `added_`) where it saves tokens (or sends calls twice) and the models have prices.
+
+    `calls` as in `saved_per_1000_requests`.
+    """
+    out = dict(spent)
+    for name, (said, output, read) in _OF_COST.items():
+        share = spent.get(name, 0.0)
+        if prices is not None and share > 0.0:
+            money = saved_per_1000_requests(calls, requests, prices, output * share, read * share)
+            if money is not None:
+                out[f"{said}_per_1000_requests"] = out.get(f"{said}_per_1000_requests", 0.0) + money
+    return out
+
+
 def say_cost(spent: Cost | None) -> str:
     """What a thousand requests cost and how much goes through, as one sentence; empty without prices."""
     if spent is None or spent.currency is None:

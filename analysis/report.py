@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 import duckdb
 import msgspec
+import polars as pl
 
 from analysis.accounts import Errors, Retries, errors, retries
 from analysis.baseline import choose
@@ -30,7 +31,7 @@ from analysis.goodput import FailedBy, Goodput, goodput, judge, own_limits
 from analysis.headroom import Room
 from analysis.latency import Latency, latency, no_latency
 from analysis.leading import Indicator
-from analysis.money import Cost, Prices, cost
+from analysis.money import Cost, Prices, cost, with_money
 from analysis.quality import checks, evidence_checks, held_back, without_spoiled
 from analysis.sampling import Sampling, assess, evened
 from analysis.sides import Sides, sides
@@ -213,7 +214,21 @@ def _of_requests(
         headroom=apart.headroom if apart else rooms_of(even, slo) if with_findings else [],
         reasons=_reasons(frame, found, why_none, between),
     )
+    _price(made, prices)
     return made, found
+
+
+def _price(made: Report, prices: Prices | None) -> None:
+    """Say of the findings' fixes what the tokens that they save or add cost, where the models have prices."""
+    if prices is None or made.cost is None or not made.window.requests:
+        return
+    schema = {"model": pl.String, "input_tokens": pl.Int64, "output_tokens": pl.Int64}
+    calls = pl.DataFrame([(one.model, one.input_tokens, one.output_tokens) for one in made.cost.models], schema=schema, orient="row")
+    for at, finding in enumerate(made.findings):
+        if finding.fix is not None and finding.fix.predicted is not None:
+            priced = with_money(finding.fix.predicted.cost, calls, made.window.requests, prices)
+            fix = msgspec.structs.replace(finding.fix, predicted=msgspec.structs.replace(finding.fix.predicted, cost=priced))
+            made.findings[at] = msgspec.structs.replace(finding, fix=fix)
 
 
 def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo) -> Report:

@@ -67,8 +67,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     every = case.tree.per_request(_holds(case.tree, held), "held_ms", case.rows["trace_key"])
     fix = bound_fix(
         case, "client_limits", "Lift the application's own brake",
-        f"{name or 'Back-off after refusals'} holds calls back: raise the concurrency limit while the far side has room, ask for a higher quota or spread the "
-        "load over deployments, wait for Retry-After rather than longer, and refuse early what would wait past its limit.",
+        f"Calls are held back{f' ({name})' if name else ' after refusals'}: raise the concurrency limit while the far side has room, ask for a higher "
+        "quota or spread the load over deployments, wait for Retry-After rather than longer, and refuse early what would wait past its limit.",
         "calls wait inside the application as little as before", np.maximum(np.minimum(every - before, case.spent(stage)), 0.0))
     return named(
         case, RULE, stage, claims,

@@ -54,7 +54,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         "the new spans cover the time that has none", "what the missing spans will show is not known")
     return named(
         case, RULE, OTHER, {OTHER: case.excess_ms(OTHER)},
-        Action("app", "Look at CPU, locks and pools of the service (a profile of one slow request tells more than metrics).", "Remove the profiler.", fix),
+        Action(
+            "app", f"Start another instance of {service}, or admit fewer requests to it, and take a profile of a slow one: CPU, locks, pools.",
+            "Stop the extra instance, admit all requests again.", fix),
         headline=f"{say_ms(now)} of a slow request has no span{where}, {say_ms(usual)} of a {case.tail.reference} one",
         because=f"{say_ratio(share)} of the excess has no span{where}",
         evidence={"unattributed_ms_slow": now, "unattributed_ms_reference": usual, "after": hole[0] if hole else None, "before": hole[1] if hole else None},

@@ -36,7 +36,8 @@ def cap(
     Decode of a request with n tokens (NaN: unknown, left as it is) shrinks to (cap - 1) x its own time per token,
     decode / (n - 1). Calls seen only from outside shrink by `generation_token_ms` per token cut, never below 0.
     A cap holds for each call: `calls_saved_ms` (shape of the requests) is what the calls of a request with several save, NaN for one with a single call.
-    `cost.truncated_ratio` is the share of requests in which the cap cuts an answer; `limits_ms` is the limit of the metric.
+    `cost.truncated_ratio` is the share of requests in which the cap cuts an answer, `cost.tokens_saved_ratio` of the output tokens where each has one call;
+    `limits_ms` is the limit of the metric.
     """
     none = np.zeros(len(times.total_ms))
     cut = np.nan_to_num(output_tokens, nan=0.0) > max_tokens
@@ -50,6 +51,9 @@ def cap(
         saved, cut = np.where(several, theirs, saved), np.where(several, theirs > 0.0, cut)
     after = times.total_ms - np.where(cut, saved, 0.0)
     cost = {"truncated_ratio": float(cut.mean())}
+    written = np.nan_to_num(output_tokens, nan=0.0)
+    if written.sum() > 0.0 and (calls_saved_ms is None or np.isnan(calls_saved_ms).all()):
+        cost["tokens_saved_ratio"] = float(np.maximum(written - max_tokens, 0.0).sum() / written.sum())
     return effect(times.total_ms, after, metric=metric, percentile=percentile, cost=cost, rng=rng, limits_ms=limits_ms)
 
 

@@ -47,7 +47,7 @@ class Facts:
 
     `requests`: the successful requests, oldest first (columns of sql/whatif_requests.sql; `trace_id`, times `*_ms`). `calls`: every generation
     call between a minute before the first of them and the last one's end, oldest first, with `request` = row of its request, -1 for calls of
-    others. `effort` is the part of the usual evaluations that calibration may take.
+    others, and `prompt_hash` where any call tells one. `effort` is the part of the usual evaluations that calibration may take.
     `points`: engine indicators (time_us, instance, model, indicator, value). `metric` and `percentile` (0..100) are what is judged. `slo` names what any
     request is limited by (`slo_<metric>_ms` are limits that requests came with), `budgets` are configured stage budgets.
     """
@@ -186,6 +186,7 @@ def load_facts(
     span = _extent(rows)
     calls = con.sql(query("whatif_calls"), params={"start": span[0] - LEAD, "end": span[1]}).pl()
     calls = calls.join(ok.select("trace_id", "request"), on="trace_id", how="left", maintain_order="left").with_columns(pl.col("request").fill_null(-1))
+    calls = _with_prompts(con, calls, span[0] - LEAD, span[1])
     points = read_samples(con, "metric_points", span[0], span[1] + LEAD, None, indicators=list(INDICATORS))
     ids = ok.select("trace_id")
     # The connection may be closed when a fix asks for spans: they are then loaded through a cursor of their own.
@@ -196,6 +197,14 @@ def load_facts(
         return found.join(ids, on="trace_id", how="semi", maintain_order="left")
 
     return Facts(ok.drop("request"), calls, points, slo, metric, rows.height - ok.height, left_out, budgets=budgets, load_spans=spans)
+
+
+def _with_prompts(con: duckdb.DuckDBPyConnection, calls: pl.DataFrame, start: datetime, end: datetime) -> pl.DataFrame:
+    """The calls with the hashes of their prompts, null where a call has none; read only where any span carries one."""
+    if not con.execute(query("any_prompt_hash")).fetchall():
+        return calls.with_columns(prompt_hash=pl.lit(None, pl.String))
+    hashes = con.sql(query("whatif_prompts"), params={"start": start, "end": end}).pl().unique(["trace_id", "span_id"], keep="first", maintain_order=True)
+    return calls.join(hashes, on=["trace_id", "span_id"], how="left", maintain_order="left")
 
 
 def _extent(rows: pl.DataFrame) -> tuple[datetime, datetime]:

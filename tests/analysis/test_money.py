@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -122,3 +123,21 @@ def test_a_fix_that_saves_tokens_says_what_that_is_in_money() -> None:
 
 def prediction(**cost: float) -> Prediction:
     return Prediction(fix="cap", title="Cap", assumption="nothing changes", method="exact", parameters={}, requests=2, cost=cost)
+
+
+def test_a_findings_fix_says_what_the_tokens_it_saves_cost() -> None:
+    # Ten of 100 answers write 1,000 tokens instead of 100 and are slow; a cap at 160 takes 10 x 840 of 19,000 output tokens away.
+    con, long = store(), np.arange(100) % 10 == 9
+    frame = requests(100, prefill_ms=10.0, decode_ms=np.where(long, 9_000.0, 900.0), output_tokens=np.where(long, 1000, 100), cached_tokens=200)
+    insert(con, frame)
+    insert_calls(con, calls_of(frame))
+    for prices in (read_prices(TABLE), None):
+        found = build(con, Window(baseline="none"), DEFAULT, prices=prices)
+        fix = next(finding.fix for finding in found.findings if finding.rule == "long_outputs")
+        assert fix is not None
+        assert fix.predicted is not None
+        assert fix.parameters == {"max_tokens": 160}
+        assert fix.predicted.cost["tokens_saved_ratio"] == pytest.approx(8_400 / 19_000)
+        # 8,400 tokens at 8.00 a million are 0.0672 for 100 requests.
+        assert fix.predicted.cost.get("saved_per_1000_requests") == (pytest.approx(0.672) if prices else None)
+    assert "saved per 1000 requests" in render(build(con, Window(baseline="none"), DEFAULT, prices=read_prices(TABLE)), width=200)

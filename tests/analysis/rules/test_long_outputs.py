@@ -36,7 +36,8 @@ def test_fires_on_long_answers_with_exact_numbers() -> None:
     assert "max_tokens=160" in fix.title
     assert "2,048" in fix.detail
     assert fix.predicted.after == pytest.approx(200.0 + 6000.0 * 159 / 599)
-    assert fix.predicted.cost == {"truncated_ratio": 0.1}
+    # A tenth of the requests write 440 tokens less of 600, the others 100.
+    assert fix.predicted.cost == {"truncated_ratio": 0.1, "tokens_saved_ratio": pytest.approx(0.1 * 440 / (0.1 * 600 + 0.9 * 100))}
     assert (found.verdict.stage, found.verdict.cause) == ("decode", "long_outputs")
     assert evidence["truncated_ratio_now"] == 0.1
 

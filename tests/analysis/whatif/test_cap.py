@@ -20,13 +20,13 @@ def test_decode_shrinks_to_the_cap_at_its_own_time_per_token() -> None:
     # 1,000 ms for 101 tokens is 10 ms for each after the first; 51 tokens leave 500 ms.
     result = run(decode([1000.0]), [101.0], 51)
     assert (result.before, result.after) == (1100.0, pytest.approx(600.0))
-    assert result.cost == {"truncated_ratio": 1.0}
+    assert result.cost == {"truncated_ratio": 1.0, "tokens_saved_ratio": pytest.approx(50 / 101)}
 
 
 def test_shorter_answers_and_unknown_lengths_stay_as_they_are() -> None:
     result = run(decode([1000.0, 1000.0, 500.0]), [50.0, float("nan"), 51.0], 51)
     assert result.touched_ratio == 0.0
-    assert result.cost == {"truncated_ratio": 0.0}
+    assert result.cost == {"truncated_ratio": 0.0, "tokens_saved_ratio": 0.0}
 
 
 def test_cap_of_one_token_leaves_no_decode() -> None:

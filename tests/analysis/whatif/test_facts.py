@@ -15,7 +15,7 @@ from analysis.window import Window, query
 from tests.analysis.builders import ROOT, at, insert, insert_spans, requests, spans_of, store
 from tests.analysis.whatif.builders import calls, facts_of, requests_of
 
-FILES = ["whatif_calls", "whatif_requests", "whatif_spans"]
+FILES = ["whatif_calls", "whatif_prompts", "whatif_requests", "whatif_spans"]
 
 
 @pytest.mark.parametrize("name", FILES)
