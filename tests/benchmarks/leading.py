@@ -1,0 +1,120 @@
+"""Does an alert learned on the first part of a window warn of the breaches of the rest, and better than fixed thresholds?
+
+Simulated windows in which requests miss their limits again and again (bursts, load and caches near their limit). The report's best indicator that
+leads, with its threshold, is taken from the first two thirds and scored on the last third, beside "KV usage above 90 %" and "a request waits".
+
+    python -m tests.benchmarks.leading --seeds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import polars as pl
+
+from analysis.engine_view import indicators
+from analysis.goodput import judge
+from analysis.intake import import_files
+from analysis.leading import Breaches, Indicator, _score, breaches
+from analysis.made_indicators import arrivals, deviations, step_times
+from analysis.slo import Slo, parse_slo
+from analysis.window import RequestFrame, load, make_window
+from collector import store as stores
+from collector.config import load as load_settings
+from sample_traces.simulate import Job, make, write
+
+SCENARIOS: Final = ("burst_arrivals", "under_capacity", "kv_pressure", "growth_and_bloat", "prefix_cache_lost", "noisy_tenant")
+DURATION_S: Final = 2400.0
+SCRAPE_LEAD_S: Final = 10.0
+_LEARNED_PART: Final = 2.0 / 3.0
+FIXED: Final = {"KV usage above 90 %": ("kv_cache_usage", 0.9), "a request waits": ("queue_depth", 0.5)}
+
+
+def scored(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, name: str, threshold: float, *, falling: bool = False) -> Indicator | None:
+    """What an alert is worth on a window that it was not learned on; None where nothing breaches there or the indicator was not recorded."""
+    starts = frame.rows["start_us"].to_numpy()
+    origin = int(starts.min())
+    found: Breaches = breaches(starts, judge(frame.rows, slo).bad, 1.0 - slo.goodput_target, origin)
+    onsets = found.onsets[found.onsets > found.first_s]
+    steps = step_times(con, frame.start, frame.end, None)
+    points = pl.concat([frame.points, arrivals(starts), *([] if steps is None else [steps, deviations(steps)])]).filter(pl.col("indicator") == name)
+    if not len(onsets) or not points.height:
+        return None
+    joined = points.group_by("time_us").agg(pl.col("value").min() if falling else pl.col("value").max()).sort("time_us")
+    sign = -1.0 if falling else 1.0
+    return _score(name, (joined["time_us"].to_numpy() - origin) / 1e6, sign * joined["value"].to_numpy(), sign * threshold, onsets, found)
+
+
+def one(scenario: str, seed: int) -> dict[str, Indicator | None]:
+    """The alerts of one simulated window by name, scored on its last third; empty where the first part teaches none that leads."""
+    with tempfile.TemporaryDirectory(prefix="overrun-leading-") as place:
+        folder = Path(place)
+        write(make(Job(scenario=scenario, severity="medium", seed=seed, duration_s=DURATION_S, fixes=False, tuned=True)), folder / "otlp")
+        truth: dict[str, Any] = json.loads((folder / "otlp" / "truth.json").read_bytes())
+        settings = load_settings(flags={"collector.db": str(folder / "case.db")})
+        import_files(sorted((folder / "otlp").glob("*.pb")), settings, url=None, progress=lambda done, of: None)
+        start, end = (datetime.fromisoformat(truth[name]) for name in ("start", "end"))
+        middle = start + timedelta(seconds=_LEARNED_PART * (end - start).total_seconds())
+        slo = parse_slo(truth["slo"])
+        store = stores.open_store(folder / "case.db", create=False)
+        try:
+            with store.reading() as con:
+                first, rest = (load(con, make_window(now=end, from_=a.isoformat(), to=b.isoformat(), baseline="none"))
+                               for a, b in ((start, middle), (middle, end)))
+                learned, _ = indicators(con, first, slo)
+                leads = [i for i in learned if not i.lags and i.lead_s_median is not None and i.lead_s_median >= SCRAPE_LEAD_S]
+                if not leads:
+                    return {}
+                best = leads[0]
+                out = {f"learned: {best.indicator}": scored(con, rest, slo, best.indicator, best.threshold, falling=best.falling)}
+                return out | {said: scored(con, rest, slo, name, threshold) for said, (name, threshold) in FIXED.items()}
+        finally:
+            store.close()
+
+
+def table(found: dict[str, list[Indicator]]) -> str:
+    """Alerts and breaches of all windows together, a row a method."""
+    out = ["| alert | windows | alerts | precision | breaches | recall | lead, median of windows |", "|---|---|---|---|---|---|---|"]
+    for name, rows in found.items():
+        alerts, events = sum(i.alerts for i in rows), sum(i.events for i in rows)
+        right = sum((i.precision or 0.0) * i.alerts for i in rows)
+        told = sum(i.recall * i.events for i in rows)
+        leads = [i.lead_s_median for i in rows if i.lead_s_median is not None]
+        out.append(f"| {name} | {len(rows)} | {alerts} | {right / alerts if alerts else 0.0:.2f} | {events} | {told / events if events else 0.0:.2f} | "
+                   f"{f'{statistics.median(leads):.0f} s' if leads else '-'} |")
+    return "\n".join(out)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the windows and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--scenario", action="append", choices=SCENARIOS)
+    parser.add_argument("--seed", type=int, default=32001, help="the first one")
+    parser.add_argument("--seeds", type=int, default=1)
+    given = parser.parse_args(arguments)
+    found: dict[str, list[Indicator]] = {name: [] for name in ("learned", *FIXED)}
+    for scenario in given.scenario or SCENARIOS:
+        for seed in range(given.seed, given.seed + given.seeds):
+            alerts = one(scenario, seed)
+            for name, row in alerts.items():
+                said = "-" if row is None else f"{row.alerts} alerts, precision {row.precision}; {row.events} breaches, recall {row.recall:.2f}"
+                print(f"{scenario} {seed} {name}: {said}", file=sys.stderr, flush=True)
+                if row is not None:
+                    found["learned" if name.startswith("learned") else name].append(row)
+            if not alerts:
+                print(f"{scenario} {seed}: nothing leads in its first part", file=sys.stderr, flush=True)
+    print(table(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
