@@ -1,7 +1,8 @@
 """What if calls made one after the other were made side by side? Exact replay of each span tree, if the calls do not depend on each other.
 
 Candidates are siblings of one stage that follow each other within 5 ms. A span that names what it needs (`overrun.depends_on`), an embedding and a
-rerank are never moved: embedding, retrieval and prompt of one turn each need the one before.
+rerank are never moved: embedding, retrieval and prompt of one turn each need the one before. Where engines tell their times, calls that come
+sooner meet other batches: by how much that moves the percentile is simulated.
 """
 
 from __future__ import annotations

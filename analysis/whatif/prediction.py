@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -123,6 +123,10 @@ class Times:
         return values
 
 
+# For a metric and a quantile (0..1): the factor on what arithmetic says of it, and the least and the most that it may be.
+Batches = Callable[[str, float], tuple[float, float, float]]
+
+
 def recorded(facts: Facts) -> Times:
     """Return the latencies as they were."""
     return Times(facts.ms("ttft_ms"), facts.ms("e2e_ms"), facts.ms("tpot_ms"))
@@ -145,19 +149,22 @@ def predict_times(
     before: Times | None = None,
     bound: bool = False,
     reasons: Mapping[str, str] | None = None,
+    batches: Batches | None = None,
 ) -> Prediction:
     """Return the answer of a fix whose effect on each request is known (exact) or drawn (resampled, estimate).
 
     Intervals are bootstrapped over requests; with `draws` (other outcomes of chance or of the assumption) their spread is added.
-    `before` replaces the recorded times where the user met others than those.
+    `before` replaces the recorded times where the user met others than those. `batches` is what calls that come sooner meet (see `moved.batches`).
     """
     before = before or recorded(facts)
-    effects = [_effect(facts, before, after, draws, metric, percentile) for metric in METRICS for percentile in _percentiles(facts)]
+    effects = [_effect(facts, before, after, draws, metric, percentile, batches) for metric in METRICS for percentile in _percentiles(facts)]
     touched = _touched(before, after)
     answer = Prediction(
         fix=fix.id, title=fix.title, method=method, assumption=fix.assumption, parameters=dict(fix.parameters), requests=len(facts), effects=effects,
         curves=curves(before, after), cost=dict(cost or {}), goodput_before=goodput_ratio(facts, before), goodput_after=goodput_ratio(facts, after),
         bound=bound, reasons=dict(reasons or {}))
+    if batches is not None:
+        answer.reasons["batches"] = "calls that come sooner meet other batches: that part is simulated, the rest is arithmetic"
     set_headline(answer, facts, touched, None, "arithmetic on the recorded requests: there is no model to test back" if method == "exact"
                  else "drawn from the recorded requests: there is no model to test back", (over_ratio(facts, before), over_ratio(facts, after)))
     return answer
@@ -187,7 +194,9 @@ def _percentiles(facts: Facts) -> list[float]:
     return sorted({*PERCENTILES, facts.percentile})
 
 
-def _effect(facts: Facts, before: Times, after: Times, draws: Sequence[Times], metric: str, percentile: float) -> Effect:
+def _effect(
+    facts: Facts, before: Times, after: Times, draws: Sequence[Times], metric: str, percentile: float, batches: Batches | None
+) -> Effect:
     old, new = (_sorted(times.of(metric)) for times in (before, after))
     effect = blank(metric, percentile, len(old), len(new))
     if effect.reasons:
@@ -198,7 +207,9 @@ def _effect(facts: Facts, before: Times, after: Times, draws: Sequence[Times], m
     spread += [resampled_quantiles(_sorted(draw.of(metric)), q, np.random.default_rng(SEED)) for draw in draws]
     low, high = np.percentile(np.concatenate(spread), [5.0, 95.0])
     drawn = float(np.exp(Z90 * BATCHES)) if facts.calls.height else 1.0
-    effect.interval = (float(low) / drawn, float(high) * drawn)
+    factor, least, most = (1.0, 1.0, 1.0) if batches is None else batches(metric, q)
+    effect.after *= factor
+    effect.interval = (float(low) * least / drawn, float(high) * most * drawn)
     return effect
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from analysis.whatif.facts import Bools, Facts
+from analysis.whatif.moved import batches
 from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
 from analysis.whatif.retime import Tree, trees
 
@@ -32,6 +33,7 @@ def predict_replayed(
     span_of = facts.calls["span_id"].to_list()
     old = recorded(facts)
     ttft, e2e, hit = old.ttft.copy(), old.e2e.copy(), np.zeros(len(facts), np.bool_)
+    row_of, sooner = {span: row for row, span in enumerate(span_of) if facts.request_of[row] >= 0}, np.zeros(len(span_of))
     for trace, rows, tree in trees(facts.spans):
         at = place.get(trace)
         if at is None:
@@ -43,6 +45,9 @@ def predict_replayed(
         hit[at] = True
         e2e[at] = max(0.0, old.e2e[at] + (end[tree.root] - start[tree.root]) - (tree.end[tree.root] - tree.start[tree.root]))
         ids = rows["span_id"].to_list()
+        for moved, span in enumerate(ids):
+            if span in row_of and facts.request_of[row_of[span]] == at:
+                sooner[row_of[span]] = tree.start[moved] - start[moved]
         call = span_of[answering[at]] if answering[at] >= 0 else None
         if call in ids:
             moved = ids.index(call)
@@ -53,7 +58,8 @@ def predict_replayed(
     if torn is not None and torn.any():
         ttft[torn] = e2e[torn] = np.nan
         reasons["unseen"] = f"{int(torn.sum())} of {len(facts)} requests lack a span that all others of their route have and are left out of the figures after"
-    return predict_times(facts, fix, Times(ttft, e2e, old.tpot), method="exact", cost={cost_name: float(hit.mean())}, reasons=reasons)
+    after = Times(ttft, e2e, old.tpot)
+    return predict_times(facts, fix, after, method="exact", cost={cost_name: float(hit.mean())}, reasons=reasons, batches=batches(facts, after, sooner))
 
 
 def torn(facts: Facts, stage: str) -> Bools:

@@ -1,0 +1,58 @@
+"""Calls that come sooner meet other batches: arithmetic with the factor of two replays against the same engine with the fix in place."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis.whatif import clip
+from analysis.whatif.engine import Setup, simulate
+from analysis.whatif.facts import Facts
+from analysis.whatif.prediction import Prediction
+from tests.analysis.whatif.builders import START_US, facts_of, requests_of
+from tests.analysis.whatif.recording import COSTS, arrivals, hosted, recorded
+
+N = 400
+# Forty requests begin within a second every eight; a search of up to six seconds spreads their calls, one of 100 ms does not.
+BEGUN = 8.0 * (np.arange(N) // 40) + np.tile(np.linspace(0.0, 1.0, 40), 10)
+SEARCH_MS = np.random.default_rng(3).uniform(200.0, 6_000.0, N)
+
+
+def searched(*, engine: bool) -> tuple[Facts, np.ndarray]:
+    """The requests with their searches, and the calls' first tokens (ms) were each search 100 ms."""
+    came = arrivals(N)
+    reached = BEGUN + SEARCH_MS / 1000.0
+    order = np.argsort(reached)
+    came = replace(came, arrival_s=reached[order])
+    calls = (recorded(came) if engine else hosted(came)).calls
+    start = START_US + (BEGUN[order] * 1e6).astype(np.int64)
+    took = SEARCH_MS[order]
+    calls = calls.with_columns(start_us=start + (took * 1000.0).astype(np.int64))
+    rows = requests_of(calls, start_us=start, e2e_ms=calls["e2e_ms"].to_numpy() + took, ttft_ms=calls["ttft_ms"].to_numpy() + took, retrieval_ms=took,
+                       ttft_retrieval_ms=took)
+    soon = np.argsort(BEGUN[order] + 0.1, kind="stable")
+    own = {name: getattr(came, name)[soon] for name in came.__slots__} | {"arrival_s": BEGUN[order][soon] + 0.1}
+    return facts_of(calls, requests=rows, metric="ttft", percentile=95.0), simulate(type(came)(**own), Setup(), COSTS).ttft_s * 1000.0
+
+
+def p95(answer: Prediction) -> tuple[float, tuple[float, float]]:
+    assert answer.predicted is not None, answer.reasons
+    assert answer.predicted.interval is not None
+    return answer.predicted.after, answer.predicted.interval
+
+
+def test_requests_that_a_slow_search_kept_apart_meet_at_the_engine_without_it() -> None:
+    facts, first = searched(engine=True)
+    truth = float(np.quantile(first + 100.0, 0.95))
+    arithmetic = float(np.quantile(facts.call("ttft_ms") + 100.0, 0.95))
+    assert truth > 1.3 * arithmetic
+    after, (low, high) = p95(clip.predict(facts, stage="retrieval", limit_ms=100.0))
+    assert after == pytest.approx(truth, rel=0.1)
+    assert low < truth < high
+
+
+def test_at_a_provider_arithmetic_stands() -> None:
+    facts, _ = searched(engine=False)
+    answer = clip.predict(facts, stage="retrieval", limit_ms=100.0)
+    assert p95(answer)[0] == pytest.approx(float(np.quantile(facts.call("ttft_ms") + 100.0, 0.95)))
+    assert answer.method == "exact"
