@@ -26,6 +26,7 @@ Source
     First 60 s against later, ratio above 2, at least 5 calls: published default. A first call of 18 s in a captured payload.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -47,6 +48,8 @@ LEAST_YOUNG: Final = 5
 STILL_COLD: Final = 1.5
 STEP_S: Final = 30.0
 MOST_COLD_S: Final = 600.0
+# What an application's own instance does beside the model's calls.
+OWN_STAGES: Final = ("retrieval", "prompt", "guardrail", "tool", "post", "other")
 # Part of the slow requests that cold instances served from which a slow replica is one of them; own default.
 MOSTLY: Final = 0.5
 # Part of an instance's first lag (of its log) that may be left in the last fifth of its cold calls; own default.
@@ -81,8 +84,39 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         claims = {stage: part * case.excess_ms(stage) for stage in ENGINE_STAGES}
         if not enough(case, claims):
             continue
-        return too_few_breaches(case) or _diagnosis(case, ratio, names, hit, part, claims, int(young.sum()))
+        return too_few_breaches(case) or _diagnosis(case, ratio, names, hit, claims, ENGINE_STAGES, int(young.sum()))
+    own = _own_work(case)
+    if own is not None:
+        hit, ratio, names = own
+        part = float(hit[case.tail.tail_index].mean())
+        claims = {stage: part * case.excess_ms(stage) for stage in OWN_STAGES}
+        if enough(case, claims):
+            return too_few_breaches(case) or _diagnosis(case, ratio, names, hit, claims, OWN_STAGES, int(hit.sum()))
     return None if least is None else RuledOut(what=RULE, figure=f"instances that began take {least:.2f} times the usual time in their first minute")
+
+
+def _own_work(case: Case) -> tuple[BoolArray, float, list[str]] | None:
+    """Return which requests new instances of the application worked on while they were cold (rows of the case), their time beside the model's calls over that
+    of instances that were there before, and the cold ones' names; None without any. An index, a tokeniser or a pool that fills holds up what calls do not."""
+    if case.calls_before is None:
+        return None
+    name, start = case.rows["instance"], case.rows["start_us"].to_numpy() / 1e6
+    there = case.calls_before.names("instance")
+    settled = name.is_in(there).fill_null(value=False).to_numpy()
+    work = np.log(np.maximum(np.sum([case.spent(stage) for stage in OWN_STAGES], axis=0), 0.1))
+    if int(settled.sum()) < MIN_CALLS:
+        return None
+    slower, hit, cold_ones = work - float(np.median(work[settled])), np.zeros(len(work), dtype=np.bool_), []
+    for one in sorted(set(name.drop_nulls().unique().to_list()) - set(there)):
+        mine = (name == one).fill_null(value=False).to_numpy()
+        age = start[mine] - start[mine].min()
+        cold = mine & (start < start[mine].min() + _cold_s(age, slower[mine]))
+        lag = float(np.median(slower[cold]))
+        warms_up = lag >= np.log(STILL_COLD) and _gets_faster(start[mine], slower[mine])
+        if int(cold.sum()) >= LEAST_YOUNG and (lag >= np.log(MIN_RATIO) or warms_up):
+            hit |= cold
+            cold_ones.append(one)
+    return (hit, float(np.exp(np.median(slower[hit]))), cold_ones) if cold_ones else None
 
 
 def _service(case: Case) -> str | None:
@@ -236,22 +270,24 @@ def log_pace(calls: Calls) -> FloatArray:
     return pace
 
 
-def _diagnosis(case: Case, ratio: float, names: list[str], hit: BoolArray, part: float, claims: dict[str, float], n: int) -> Diagnosis:
+def _diagnosis(case: Case, ratio: float, names: list[str], hit: BoolArray, claims: dict[str, float], stages: Sequence[str], young: int) -> Diagnosis:
     who = ", ".join(printable(name, 30) for name in names[:3])
-    # Who is cold lags behind its peers as well: most of the slow requests are not another replica's then.
-    brings = frozenset({"straggler_replica"}) if part >= MOSTLY else frozenset[str]()
-    spent = sum(case.spent(stage) for stage in ENGINE_STAGES)
+    part = float(hit[case.tail.tail_index].mean())
+    # Who is cold lags behind its peers as well: most of the slow requests are not another replica's then; nor is what it asks for slow for the others.
+    brings = frozenset({"straggler_replica", "slow_dependency"}) if part >= MOSTLY else frozenset[str]()
+    spent = sum(case.spent(stage) for stage in stages)
     fix = bound_fix(
         case, "warm_pool", "Warm new replicas before they get traffic",
         "Send a few synthetic requests of typical length through a new replica and gate its readiness on their pace; keep a spare warm one, keep "
         "weights and compiled graphs on local disk, scale up earlier (on queue depth, not on GPU use).",
-        "a new replica answers like a warm one", np.where(hit, np.asarray(spent) * (1.0 - 1.0 / ratio), 0.0), whatif="warm_pool")
+        "a new replica answers like a warm one", np.where(hit, np.asarray(spent) * (1.0 - 1.0 / ratio), 0.0),
+        whatif="warm_pool" if stages is ENGINE_STAGES else None)
     answer = named(
         case, RULE, max(claims, key=lambda stage: claims[stage]), claims,
         Action("platform", f"Take the new replicas ({who}) out of rotation until they are warm.", "Return their weight.", fix, 120),
         headline=f"{say_count(len(names), 'instance')} that had just started ({who}) took {ratio:.1f} times the usual time while they were cold and served "
         f"{say_ratio(part)} of the slow requests",
         because=f"replicas that had just started ({who}) took {ratio:.1f} times as long",
-        evidence={"new_instances": [printable(name) for name in names[:10]], "ratio": ratio, "young_calls": n, "share_of_slow": part},
+        evidence={"new_instances": [printable(name) for name in names[:10]], "ratio": ratio, "young_calls": young, "share_of_slow": part},
         weight=0.98, among=np.flatnonzero(case.breaching & hit), why_no_service="several instances")
     return replace(answer, brings=brings)

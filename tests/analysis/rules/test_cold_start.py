@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 from analysis.slo import Slo
+from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.fleet import LATE, N, fleet
 
@@ -120,3 +121,19 @@ def test_a_straggler_that_gets_a_little_faster_as_its_batch_empties_did_not_begi
     slow = 65.0 * (end_ms / 65.0) ** ((n - 600) / 600.0)
     frame, calls = fleet(n % 3, token_ms=np.where((n % 3 == 2) & LATE, slow, 10.0))
     assert run(frame, calls=[calls], slo=TIGHT).verdict.cause == cause
+
+
+@pytest.mark.parametrize("warms_up", [True, False])
+def test_an_instance_of_the_application_that_loads_its_index_is_cold_though_its_calls_are_quick(warms_up: bool) -> None:
+    """New instances search for 100 ms, and for 4 s more at first, half as much after every 20 s; or one that was there before does."""
+    n = np.arange(N)
+    mine = LATE & (n % 3 == 0)
+    name = np.where(mine, "app-9" if warms_up else "app-1", np.where(n % 2 == 0, "app-0", "app-1"))
+    search = 100.0 + np.where(mine, 4_000.0 * 2.0 ** (-(n - 600) / 40.0), 0.0)
+    frame = requests(N, start_s=n * 0.5, retrieval_ms=search, first_token_ms=300.0, decode_ms=1_000.0, instance=name.tolist())
+    found = run(frame, calls=[calls_of(frame, instance=name.tolist())], slo=TIGHT)
+    assert causes(found) == (["cold_start"] if warms_up else ["slow_dependency"])
+    if warms_up:
+        finding = the(found, "cold_start")
+        assert (found.verdict.stage, finding.evidence["new_instances"]) == ("retrieval", ["app-9"])
+        assert any(out.what == "slow_dependency" and "follows from cold_start" in out.figure for out in found.verdict.ruled_out)
