@@ -78,7 +78,8 @@ def parse_slo(text: str) -> Slo:
     """Read an SLO text: a preset name, `key:value` pairs, or a preset followed by pairs that replace its limits.
 
     Values without a unit are milliseconds for the keys of vLLM and AIPerf and seconds for those of inference-perf;
-    `ttft:0.5s` or `ttft:500ms` say it outright. `percentile:99` and `goodput_target:0.99` may be added.
+    `ttft:0.5s` or `ttft:500ms` say it outright. `percentile:99` and `goodput_target:0.99` may be added; a P99 within its limit is 99 % of the requests
+    within it, so the percentile alone sets the target as well.
 
     Raises:
         SloError: unknown key (named with the nearest known one), value out of range, unclear unit, or no limit at all.
@@ -96,6 +97,8 @@ def parse_slo(text: str) -> Slo:
             settings[key] = _setting(key, value)
         else:
             limits.append(_limit(key, value))
+    if "percentile" in settings:
+        settings.setdefault("goodput_target", settings["percentile"] / 100.0)
     base = PRESETS[words[0]] if words else Slo()
     slo = msgspec.structs.replace(base, **_milliseconds(limits), **settings)
     if not slo.limits():

@@ -23,6 +23,8 @@ from analysis.slo import PRESETS, Slo, parse_slo
         ("ttft_ms:700", Slo(ttft_ms=700)),
         ("chat", PRESETS["chat"]),
         ("chat e2el:5000", Slo(ttft_ms=1500, e2e_ms=5000)),
+        ("chat percentile:99", Slo(ttft_ms=1500, e2e_ms=2500, percentile=99, goodput_target=0.99)),
+        ("chat percentile:99 goodput_target:0.9", Slo(ttft_ms=1500, e2e_ms=2500, percentile=99, goodput_target=0.9)),
         ("chat percentile:99 goodput_target:0.99", Slo(ttft_ms=1500, e2e_ms=2500, percentile=99, goodput_target=0.99)),
         ("batch", Slo(e2e_ms=60_000)),
     ],
