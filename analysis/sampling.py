@@ -32,6 +32,8 @@ LEAST_COUNTED: Final = 50
 # Coverage may differ by this factor between a latency bucket and all before the sampling is called biased by latency; with fewer counted, chance does it.
 UNEVEN: Final = 1.5
 _LEAST_IN_BUCKET: Final = 10
+# Standard errors by which a draw of known probability may miss: 1 in 700 windows.
+CHANCE: Final = 3.0
 ENGINES: Final = "the engine"
 _PROBABILITY: Final = "th:"
 
@@ -91,9 +93,10 @@ def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> Sampling:
         return Sampling("biased", biased, None, [])
     mean_weight = float(weights.mean()) if weights is not None else 1.0
     coverage = _coverage(con, frame, mean_weight)
-    short = [c for c in coverage if c.from_ms is None and c.to_ms is None and c.ratio < LEAST_COVERAGE]
+    drawn = 0.0 if weights is None else float((weights**2).sum() / weights.sum()) - 1.0
+    short = [c for c in coverage if c.from_ms is None and c.to_ms is None and c.ratio + _by_chance(c, drawn, rows.height, mean_weight) < LEAST_COVERAGE]
     if short:
-        uneven = _uneven(coverage, short[0])
+        uneven = _uneven(coverage, short[0], drawn)
         what = f"{short[0].stored:,.0f} of the {short[0].counted:,} requests that {short[0].source} counted have spans ({say_ratio(short[0].ratio)})"
         return Sampling("biased" if uneven else "unknown", what + (f", {uneven}" if uneven else ""), None, coverage)
     if weights is not None:
@@ -105,6 +108,13 @@ def assess(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> Sampling:
     seen = next((c for c in coverage if c.from_ms is None and c.to_ms is None), None)
     known = f"; {say_ratio(min(1.0, seen.ratio))} of the {seen.counted:,} requests that {seen.source} counted have spans" if seen else ""
     return Sampling("all", f"no sign of sampling in the traces{known}", None, coverage)
+
+
+def _by_chance(seen: Coverage, drawn: float, requests: int, weight: float) -> float:
+    """Return by how much the coverage may be off where requests were drawn: of n calls, each kept with probability 1/w and counted w times, the share has a
+    variance of (w - 1)/n; calls of one request are kept or dropped together. `drawn` is w - 1, 0 where nothing was."""
+    each = max(1.0, seen.stored / weight / max(requests, 1))
+    return CHANCE * float(np.sqrt(drawn * each / seen.counted))
 
 
 def assess_window(con: duckdb.DuckDBPyConnection, window: Window, start: datetime | None, end: datetime | None) -> Sampling:
@@ -192,13 +202,13 @@ def _by_bucket(times: FloatArray, made: Increments, weight: float) -> list[Cover
     return out
 
 
-def _uneven(coverage: list[Coverage], whole: Coverage) -> str | None:
+def _uneven(coverage: list[Coverage], whole: Coverage, drawn: float) -> str | None:
     """Say which latency bucket is kept more often than all, None where coverage is even within chance."""
     parts = [c for c in coverage if c.source == whole.source and c.from_ms is not None]
     if not parts:
         return None
     most = max(parts, key=lambda c: c.ratio)
-    chance = 3.0 * (whole.ratio * (1.0 - whole.ratio) / most.counted) ** 0.5
+    chance = CHANCE * (max(whole.ratio * (1.0 - whole.ratio), drawn) / most.counted) ** 0.5
     if most.ratio < UNEVEN * whole.ratio or most.ratio - whole.ratio < chance:
         return None
     upper = f" to {say_ms(most.to_ms)}" if most.to_ms is not None else ""

@@ -79,6 +79,15 @@ def test_a_tenth_with_its_probability_is_weighted() -> None:
     assert "10 %" in next(c.detail for c in report.data_quality if c.check == "sampling")
 
 
+@pytest.mark.parametrize(("kept", "kind"), [(345, "weighted"), (200, "unknown")])
+def test_a_tenth_that_was_drawn_may_be_a_little_less_than_that(kept: int, kind: str) -> None:
+    """Of 4,000 requests 400 come with a standard error of 19: 345 of them are no selection, 200 are."""
+    chosen = np.isin(np.arange(N), np.random.default_rng(5).choice(N, kept, replace=False))
+    said = [check.detail for check in recorded(chosen, sampling="th:e6666666666668", sample_weight=10.0).data_quality if check.check == "sampling"]
+    assert any("known probability" in detail for detail in said) is (kind == "weighted")
+    assert any("have spans" in detail for detail in said) is (kind != "weighted")
+
+
 @pytest.mark.parametrize("kept", [SLOW, ERROR])
 def test_keeping_what_is_slow_or_failed_is_refused(kept: np.ndarray[Any, Any]) -> None:
     report = recorded(kept)

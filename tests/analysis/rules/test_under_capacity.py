@@ -129,7 +129,7 @@ def test_slower_tokens_of_a_fuller_engine_count_where_more_arrives() -> None:
 
 @pytest.mark.parametrize(("longer", "named"), [(True, {"under_capacity", "prompt_bloat"}), (False, set())])
 def test_an_eighth_more_requests_are_a_cause_beside_longer_prompts_and_none_alone(longer: bool, named: set[str]) -> None:
-    """1.13 times as many a second, which a stream of a few hundred may do by itself; with prompts of 2,000 tokens instead of 1,000 the engine has 1.3 times the work."""
+    """1.13 times as many a second, which a stream of a few hundred may do by itself; with prompts twice as long the engine has 1.3 times the work."""
     n, rng = 900, np.random.default_rng(2)
     late = np.arange(n) >= 400
     tokens = np.where(late & longer, 2_000.0, 1_000.0) * np.exp(rng.normal(0.0, 0.3, n))
