@@ -2,15 +2,16 @@
 
 Detects
     Time without a span, or prompt work such as tokenising, that grew and grows with the requests in flight in the same
-    application process, while the calls it makes are no slower.
+    application process, or with those that came just before, while the calls it makes are no slower.
 
 Why it hurts
     One event loop or one interpreter lock serves one request at a time: work of 50 ms caps a process at 20 requests a second,
     and the wait in front of it is in nobody's metrics.
 
 Evidence
-    The time in slow and reference requests, its rank correlation with the requests in flight of the same instance and with
-    the input tokens, and where in the request it lies.
+    The time in slow and reference requests, its rank correlation with the requests in flight of the same instance (or with
+    those that came there within half of that time before: most in flight only wait for their answers) and with the input
+    tokens, and where in the request it lies.
 
 Fix
     More worker processes, CPU work (tokenising, JSON, embeddings) in a process pool or on another thread that releases the
@@ -30,6 +31,7 @@ import numpy as np
 import polars as pl
 
 from analysis.budget import FloatArray
+from analysis.calls import Calls
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
@@ -50,10 +52,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return None
     since = case.rows.with_columns(own=pl.Series(case.spent("other") + case.spent("prompt"))).filter(
         pl.col("start_us") >= int(case.period.start.timestamp() * 1e6))
-    own, flying = since["own"].to_numpy(), in_flight(since)
+    own, now = since["own"].to_numpy(), sum(case.tail.tail_ms.get(name, 0.0) for name in STAGES)
     if len(own) < MIN_N:
         return NotEnoughData(f"{len(own)} requests since the onset, {MIN_N} are needed to compare own time with load")
-    by_load, by_input = rank_correlation(own, flying), rank_correlation(own, since["input_tokens"].fill_null(0).to_numpy().astype(np.float64))
+    behind = came_before(_in_process(since, case.calls), now / 2_000.0)
+    by_load = max(rank_correlation(own, in_flight(since)), rank_correlation(own, behind))
+    by_input = rank_correlation(own, since["input_tokens"].fill_null(0).to_numpy().astype(np.float64))
     if by_load < MIN_CORRELATION:
         return RuledOut(what=RULE, figure=f"own time follows the requests in flight by {by_load:.2f}")
     few = too_few_breaches(case)
@@ -64,7 +68,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
                              "another one has, cannot be told; keep every trace for some minutes")
     hole = longest_hole(case.slow_tree)
     where = f" before {printable(hole[1])}" if hole else ""
-    now, usual = (sum(side.get(name, 0.0) for name in STAGES) for side in (case.tail.tail_ms, case.tail.reference_ms))
+    usual = sum(case.tail.reference_ms.get(name, 0.0) for name in STAGES)
     service = printable(case.slow["service"].value_counts(sort=True)["service"][0])
     fix = bound_fix(
         case, "workers", f"Let {service} work on several requests at a time",
@@ -81,6 +85,25 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
             "own_ms_slow": now, "own_ms_reference": usual, "load_correlation": by_load, "input_correlation": by_input,
             "before": hole[1] if hole else None},
         weight=0.92, service=service)
+
+
+def _in_process(rows: pl.DataFrame, calls: Calls) -> pl.DataFrame:
+    """Return the requests with the service and instance that made their model calls, where calls tell: a gateway before it is no process of the application."""
+    callers = calls.frame.filter(pl.col("engine_alone").fill_null(0) != 1).drop_nulls("instance").group_by("trace_key").agg(
+        pl.col("service", "instance").sort_by("start_s").first().name.prefix("caller_"))
+    return rows.join(callers, on="trace_key", how="left", maintain_order="left").with_columns(
+        service=pl.coalesce("caller_service", "service"), instance=pl.coalesce("caller_instance", "instance"))
+
+
+def came_before(rows: pl.DataFrame, seconds: float) -> FloatArray:
+    """Return how many requests of the same service and instance started within so many seconds before each, shape (n,)."""
+    start, out = rows["start_us"].to_numpy() / 1e6, np.zeros(rows.height)
+    group = (rows["service"].fill_null("") + "/" + rows["instance"].fill_null("")).rank("dense").to_numpy()
+    for one in np.unique(group):
+        theirs = start[group == one]
+        ordered = np.sort(theirs)
+        out[group == one] = np.searchsorted(ordered, theirs) - np.searchsorted(ordered, theirs - seconds)
+    return out
 
 
 def in_flight(rows: pl.DataFrame) -> FloatArray:

@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 from analysis.rules.serial_orchestrator import rank_correlation
+from analysis.slo import Slo
 from tests.analysis.builders import requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 
@@ -29,6 +30,22 @@ def test_fires_when_own_time_follows_the_requests_in_flight() -> None:
     assert finding.fix is not None
     assert finding.fix.predicted is not None
     assert finding.fix.predicted.after < 700.0
+
+
+@pytest.mark.parametrize("one_at_a_time", [True, False])
+def test_who_waits_behind_those_that_came_just_before_waits_for_the_process(one_at_a_time: bool) -> None:
+    """A prompt takes 200 to 600 ms of the process, and the answer 8 s: how many are in flight says nothing of who is before one."""
+    rng = np.random.default_rng(8)
+    start = np.cumsum(rng.exponential(0.8, N))
+    work = np.where(LATE, rng.uniform(0.2, 0.6, N), 0.005)
+    free, own = 0.0, np.zeros(N)
+    for k in range(N):
+        free = max(free, start[k]) + work[k]
+        own[k] = free - start[k]
+    own = own if one_at_a_time else np.where(LATE, rng.permutation(own), own)
+    rows = requests(N, start_s=start, other_ms=1e3 * own, first_token_ms=200.0, decode_ms=8_000.0, service="bff", instance="bff-0")
+    found = run(rows, slo=Slo(e2e_ms=9_000.0))
+    assert (of(found, "serial_orchestrator") is not None) is one_at_a_time
 
 
 def test_time_that_does_not_follow_the_load_is_only_without_a_span() -> None:
