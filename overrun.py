@@ -39,6 +39,13 @@ class _Fixes(typer.core.TyperGroup):
 
         return command(cmd_name, _COMMON, _whatif)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        from analysis.whatif.command_line import unknown
+
+        if why := unknown(args[0]):
+            ctx.fail(why)
+        return super().resolve_command(ctx, args)
+
 
 whatif_app = typer.Typer(cls=_Fixes, no_args_is_help=True, rich_markup_mode=None, help="What would one fix buy? Latency before and after, cost and interval.")
 app.add_typer(whatif_app, name="whatif")

@@ -77,9 +77,17 @@ def test_the_text_says_why_there_is_no_headline(db: Path) -> None:
     assert "No answer: P95 needs at least 59" in done.stdout
 
 
+def test_filters_that_leave_nothing_are_said_to(db: Path) -> None:
+    for fix in (("cap", "--max-tokens", "10"), ("routing", "--policy", "least_load"), ("tenant-quota",), ("streaming",)):
+        done = here("whatif", *fix, "--db", db, "--service", "nobody")
+        assert done.exit_code == 0
+        assert "No answer: no successful request of this service, model, route, tenant and workload is in the window: look for another spelling" in done.stdout
+
+
 @pytest.mark.parametrize(("arguments", "said"), [
     (("whatif", "cap", "--max-tokens", "many"), "max_tokens 'many' is refused"),
     (("whatif", "cap"), "cap needs max_tokens"),
+    (("whatif", "capp", "--max-tokens", "10"), "fix 'capp' is unknown: nearest known is 'cap'"),
     (("whatif", "cap", "--max-tokens", "10", "--output", "xml"), "--output 'xml' is not known"),
     (("whatif", "cap", "--max-tokens", "10", "--metric", "itl"), "metric 'itl' cannot be predicted"),
 ])

@@ -19,6 +19,16 @@ def names() -> list[str]:
     return [name.replace("_", "-") for name in fixes.fixes()]
 
 
+def unknown(name: str) -> str | None:
+    """Return why there is no sub-command of this name, with the nearest one; None where there is one, or where it is a flag."""
+    try:
+        if not name.startswith("-"):
+            fixes.find(name)
+        return None
+    except WhatIfError as error:
+        return str(error)
+
+
 def command(name: str, common: Mapping[str, Any], ask: Ask) -> Any | None:
     """Return the command of one fix, None when there is none of that name.
 

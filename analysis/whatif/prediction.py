@@ -22,6 +22,9 @@ PERCENTILES: Final = (50.0, 95.0, 99.0)
 _LEVELS: Final = np.unique(np.concatenate([np.arange(0.0, 0.9, 0.025), 1.0 - np.geomspace(0.1, 1e-4, 37)]).round(6))
 # Log units that a quantile moves because calls that come sooner or later meet other batches, also where the fix is arithmetic; as measured.
 BATCHES: Final = 0.01
+# Why nothing is predicted where the filters leave nothing.
+NO_REQUEST: Final = ("no successful request of this service, model, route, tenant and workload is in the window: look for another spelling, or widen the "
+                     "window")
 # Two-sided 90 % of a normal distribution.
 Z90: Final = 1.645
 
@@ -133,7 +136,8 @@ def recorded(facts: Facts) -> Times:
 
 
 def refuse(facts: Facts, fix: Fix, method: Method, why: str) -> Prediction:
-    """Return the answer that there is none, and why."""
+    """Return the answer that there is none, and why: without a request that nothing was recorded, whatever else the fix lacks."""
+    why = why if len(facts) else NO_REQUEST
     return Prediction(fix=fix.id, title=fix.title, method=method, assumption=fix.assumption, parameters=dict(fix.parameters), requests=len(facts),
                       reasons={"predicted": why})
 
@@ -176,6 +180,9 @@ def set_headline(
     """Put the judged quantile into `predicted`, or the reason why there is none."""
     if touched == 0.0 and len(facts):
         answer.reasons["touched"] = "the fix changes no request of this window, so it buys nothing here"
+    if not len(facts):
+        answer.reasons["predicted"] = NO_REQUEST
+        return
     quantile = facts.percentile / 100.0
     chosen = next((e for e in answer.effects if e.metric == facts.metric and abs(e.quantile - quantile) < 1e-9), None)
     if chosen is None or chosen.before is None or chosen.after is None:
