@@ -14,7 +14,7 @@ from msgspec import Meta
 from analysis.whatif.calibrate import Engine
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
-from analysis.whatif.shorter import output_saved_ms
+from analysis.whatif.shorter import behind_thought, output_saved_ms
 from analysis.whatif.simulate import Change, predict_simulated
 
 
@@ -33,10 +33,9 @@ def predict(facts: Facts, *, factor: Annotated[float, Meta(ge=0, lt=1, descripti
         return Change(replace(calls, output_tokens=np.maximum(1, calls.output_tokens - gone[engine.pool.rows].astype(np.int64))), engine.setup)
 
     def bound() -> Prediction:
-        # Hidden reasoning fills the time before the client's first token: what follows that tells nothing of how many tokens came before.
-        wait, e2e = facts.call("ttft_ms"), facts.call("e2e_ms")
-        hidden = (facts.calls["ttft_source"].fill_null("none") != "engine").to_numpy() & ~np.isnan(wait) & (np.nan_to_num(reasoning) > 0.0)
-        saved = output_saved_ms(facts, kept, late=hidden)
+        # Hidden reasoning fills the time before the client's first token.
+        wait, e2e, hidden = facts.call("ttft_ms"), facts.call("e2e_ms"), behind_thought(facts)
+        saved = output_saved_ms(facts, kept)
         first = np.where(hidden, np.minimum(saved, np.nan_to_num(wait)), 0.0)
         ttft_delta, e2e_delta = facts.per_request(-np.minimum(saved, np.nan_to_num(e2e)), -first)
         old = recorded(facts)

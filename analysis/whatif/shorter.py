@@ -17,16 +17,22 @@ from analysis.whatif.facts import Bools, Facts
 _QUICK: Final = 0.1
 
 
-def output_saved_ms(facts: Facts, kept_tokens: FloatArray, *, late: Bools | None = None) -> FloatArray:
+def behind_thought(facts: Facts) -> Bools:
+    """Return for each call whether its client's first token came behind thought: what follows it then tells nothing of how many tokens came before."""
+    by_client = (facts.calls["ttft_source"].fill_null("none") != "engine").to_numpy() & ~np.isnan(facts.call("ttft_ms"))
+    thought: Bools = by_client & (np.nan_to_num(facts.call("reasoning_tokens")) > 0.0)
+    return thought
+
+
+def output_saved_ms(facts: Facts, kept_tokens: FloatArray) -> FloatArray:
     """Return the time that each call saves when its answer ends at `kept_tokens` (shape of the calls; NaN where its length is unknown).
 
-    The time behind the first token shrinks to (kept - 1) x its own time per token. Of a call whose first token was not seen, or came `late`, behind thought,
-    the wait is what the line of time over tokens of its model's calls has at no token, and the rest its own pace: long answers, which are cut, hardly show
-    the wait.
+    The time behind the first token shrinks to (kept - 1) x its own time per token. Of a call whose first token was not seen, or came behind thought, the
+    wait is what the line of time over tokens of its model's calls has at no token, and the rest its own pace: long answers, which are cut, hardly show it.
     """
     tokens, e2e, ttft = facts.call("output_tokens"), facts.call("e2e_ms"), facts.call("ttft_ms")
     cut = np.maximum(tokens - np.maximum(kept_tokens, 1.0), 0.0)
-    blind = (np.isnan(ttft) if late is None else np.isnan(ttft) | late) & ~np.isnan(e2e) & ~np.isnan(tokens)
+    blind = (np.isnan(ttft) | behind_thought(facts)) & ~np.isnan(e2e) & ~np.isnan(tokens)
     wait = np.where(blind, _lines(facts, np.where(blind, tokens, np.nan), e2e)[1], ttft)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Without a wait to tell apart the first token is one of the others.

@@ -69,6 +69,14 @@ def test_a_wait_before_hidden_reasoning_is_no_token_of_it() -> None:
     assert after == pytest.approx(before - 500.0, abs=15.0)
 
 
+def test_a_cap_cuts_tokens_at_the_pace_of_those_that_nobody_saw() -> None:
+    # 300 ms, then 10 ms a token: 150 of thought, unseen, and 50 to 149 of answer. At 180 tokens in all, 20 and more are cut at 10 ms each.
+    written = np.arange(100.0) + 50.0
+    facts = facts_of(calls(100, e2e_ms=300.0 + 10.0 * (written + 149.0), ttft_ms=300.0 + 1500.0, output_tokens=written + 150.0, reasoning_tokens=150.0))
+    late = next(e for e in cap.predict(facts, max_tokens=180).effects if e.metric == "e2e" and e.quantile == 0.95)
+    assert late.after == pytest.approx(300.0 + 10.0 * 179.0, rel=0.01)
+
+
 def guarded(**columns: Any) -> Facts:
     """200 requests: a quick check of 5 tokens by a small model in 60 ms, then an answer; `columns` hold the answers' figures, arrays of shape (200,)."""
     n = 200
