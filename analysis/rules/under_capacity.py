@@ -27,7 +27,8 @@ False alarms
 
 Source
     Queue share of at least a quarter of the excess (a tenth where a baseline shows the growth, whose slower tokens count
-    too), requests 1.1 times as often as before and work 1.15 times as much: own defaults. Fluid limit of a first-come
+    too), requests and work 1.1 times, one of them
+    1.15 times what they were before: own defaults. Fluid limit of a first-come
     queue, whose wait grows by (offered/served - 1) per second: Newell, Applications of Queueing Theory, ch. 2. 20-30
     % spare: published advice for LLM admission control.
 """
@@ -64,8 +65,8 @@ LEAST_RUNNING: Final = 4.0
 MOSTLY_FULL: Final = 0.75
 # A tenant that brings more than this part of the added work is the cause (`noisy_tenant`); own default.
 MOST_BY_ONE: Final = 0.5
-# Work that grew by this much is more load, not the swing of a minute or of a day; requests must come `MIN_GROWTH` times as often, and be this part
-# of the growth, else what grew is the work of a request; own defaults.
+# Requests, or all the work with them, that grew by this much are more load, not the swing of a minute or of a day; requests must come `MIN_GROWTH` times
+# as often, and be this part of the growth, else what grew is the work of a request; own defaults.
 MIN_ARRIVALS: Final = 1.15
 MIN_OF_GROWTH: Final = 0.35
 # Up to this growth of the mean rate, bursts that are there and were not before explain more than the mean does: 20 %, published.
@@ -232,7 +233,8 @@ def _pace(before: Calls, now: Calls, found: Slowdown) -> float:
 
 def _not_more_requests(case: Case, found: Demand) -> RuledOut | None:
     """Say what grew instead, None where it is how many requests come."""
-    if found.arrivals_ratio < MIN_GROWTH or found.growth < MIN_ARRIVALS or found.arrivals < MIN_OF_GROWTH:
+    least, most = sorted((found.arrivals_ratio, found.growth))
+    if least < MIN_GROWTH or most < MIN_ARRIVALS or found.arrivals < MIN_OF_GROWTH:
         return RuledOut(what=RULE, figure=f"requests come {found.arrivals_ratio:.2f} times as often as before")
     tenant = one_tenant(case)
     if tenant is not None and tenant > MOST_BY_ONE:

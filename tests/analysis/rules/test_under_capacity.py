@@ -127,13 +127,14 @@ def test_slower_tokens_of_a_fuller_engine_count_where_more_arrives() -> None:
     assert of(run(fuller(1.0), slo=E2E), "under_capacity") is None
 
 
-@pytest.mark.parametrize(("longer", "named"), [(True, {"under_capacity", "prompt_bloat"}), (False, set())])
-def test_an_eighth_more_requests_are_a_cause_beside_longer_prompts_and_none_alone(longer: bool, named: set[str]) -> None:
+@pytest.mark.parametrize(("rate", "longer", "named"), [
+    (1.13, 2.0, {"under_capacity", "prompt_bloat"}), (1.13, 1.0, set()), (1.22, 0.5, {"under_capacity"})])
+def test_an_eighth_more_requests_are_a_cause_beside_longer_prompts_and_none_alone(rate: float, longer: float, named: set[str]) -> None:
     """1.13 times as many a second, which a stream of a few hundred may do by itself; with prompts twice as long the engine has 1.3 times the work."""
     n, rng = 900, np.random.default_rng(2)
     late = np.arange(n) >= 400
-    tokens = np.where(late & longer, 2_000.0, 1_000.0) * np.exp(rng.normal(0.0, 0.3, n))
-    rows = requests(n, start_s=np.cumsum(np.where(late, 1.0 / 1.13, 1.0)), queue_ms=np.where(late, 2_000.0, 1.0), prefill_ms=0.1 * tokens, decode_ms=500.0,
+    tokens = np.where(late, 1_000.0 * longer, 1_000.0) * np.exp(rng.normal(0.0, 0.3, n))
+    rows = requests(n, start_s=np.cumsum(np.where(late, 1.0 / rate, 1.0)), queue_ms=np.where(late, 2_000.0, 1.0), prefill_ms=0.1 * tokens, decode_ms=500.0,
                     tpot_ms=5.0, output_tokens=101, input_tokens=np.round(tokens).astype(int))
     assert set(causes(run(rows, slo=E2E))) == named
 
