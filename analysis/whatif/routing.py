@@ -8,7 +8,7 @@ the median answer of calls of the same route and like input, as a router without
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import numpy as np
 import polars as pl
@@ -18,10 +18,12 @@ from analysis.latency import FloatArray
 from analysis.whatif.batching import LEAST_LOAD, ROUND_ROBIN
 from analysis.whatif.calibrate import Engine
 from analysis.whatif.engine import Calls
-from analysis.whatif.facts import Facts
+from analysis.whatif.facts import Bools, Facts
 from analysis.whatif.prediction import Fix, Prediction, refuse
 from analysis.whatif.simulate import Change, predict_simulated
 
+# Times its share of the tokens that a lane may have: own default, the load over capacity that a quarter of spare room bears.
+MOST_OVER: Final = 1.25
 Policy = Literal["round_robin", "least_load", "by_input", "by_predicted_length", "least_work", "lanes"]
 
 
@@ -36,6 +38,11 @@ def predict(
     if why is None and any(engine.unseen for engine in engines):
         return refuse(facts, fix, "simulated", "no engine tells which replica served a call: switch tracing on in the inference server")
     expected = expected_tokens(facts.calls)
+    fullest = max((_fullest(expected[engine.pool.rows], engine.setup.replicas) for engine in engines if engine.setup.replicas > 1), default=0.0)
+    if policy == "lanes" and fullest > MOST_OVER:
+        why = (f"the lengths that a router would expect are too alike for lanes: one would have {fullest:.1f} times its share of the tokens; watch the calls "
+               "with a length predictor (overrun serve --artifact)")
+        return refuse(facts, fix, "simulated", why)
 
     def change(engine: Engine) -> Change:
         calls, length = engine.pool.calls, expected[engine.pool.rows]
@@ -75,10 +82,21 @@ def expected_tokens(calls: pl.DataFrame) -> FloatArray:
 
 def _lanes(calls: Calls, length: FloatArray, replicas: int) -> Calls:
     """Replicas are split in proportion to the predicted tokens of short and long calls, at the length that halves them."""
+    short, _, split = _split(length, replicas)
+    low, high = np.where(short, 0, split), np.where(short, split, replicas)
+    return replace(calls, pool_from=low.astype(np.int64), pool_to=high.astype(np.int64))
+
+
+def _split(length: FloatArray, replicas: int) -> tuple[Bools, float, int]:
+    """Which calls are short (up to the length that halves the predicted tokens), their part of the tokens, and how many replicas they get."""
     order = np.argsort(length, kind="stable")
     half = np.searchsorted(np.cumsum(length[order]), 0.5 * length.sum())
     short = length <= length[order[min(half, len(order) - 1)]]
     part = float(length[short].sum() / max(1.0, length.sum()))
-    split = min(replicas - 1, max(1, round(replicas * part)))
-    low, high = np.where(short, 0, split), np.where(short, split, replicas)
-    return replace(calls, pool_from=low.astype(np.int64), pool_to=high.astype(np.int64))
+    return short, part, min(replicas - 1, max(1, round(replicas * part)))
+
+
+def _fullest(length: FloatArray, replicas: int) -> float:
+    """How many times its share of the predicted tokens the fuller lane has."""
+    _, part, split = _split(length, replicas)
+    return max(part * replicas / split, (1.0 - part) * replicas / (replicas - split))

@@ -93,6 +93,14 @@ def test_one_replica_leaves_no_choice() -> None:
     assert "nothing to choose" in routing.predict(recorded(arrivals(150)), policy="lanes").reasons["predicted"]
 
 
+def test_lengths_that_are_alike_make_no_lanes(two: Facts) -> None:
+    # Every answer is expected to be as long as the others: one of two lanes would have all of the tokens, twice its share.
+    alike = replace(two, calls=two.calls.with_columns(predicted_p50=pl.lit(100.0)))
+    answer = routing.predict(alike, policy="lanes")
+    assert answer.predicted is None
+    assert "too alike for lanes: one would have 2.0 times its share of the tokens" in answer.reasons["predicted"]
+
+
 def test_the_more_replicas_are_added_the_less_is_sure(two: Facts) -> None:
     def width(answer: Prediction) -> float:
         assert answer.predicted is not None
