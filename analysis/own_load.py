@@ -35,8 +35,9 @@ SLOWER: Final = 1.1
 
 
 class OwnLoad(NamedTuple):
-    """Medians now over before of the time per token, of the first token and, where nobody saw that, of the whole call (at equal length): of all calls, and of
-    those at equal load (None unknown). `crowded` is the share of slow requests' calls that began among more calls than all but a twentieth did before."""
+    """Medians now over before of the time per token, of the first token (at equal prompts) and, where nobody saw that, of the whole call (at equal length): of
+    all calls, and of those at equal load (None unknown). `crowded` is the share of slow requests' calls that began among more calls than all but a
+    twentieth did before."""
 
     pace: float
     pace_equal: float | None
@@ -90,7 +91,7 @@ def own_load(case: Case) -> OwnLoad | None:
         return None
     sides = (case.calls_before, case.calls)
     paces = [_pairs(side, side.running, np.where(side.of("output_tokens") >= MIN_TOKENS, side.token_ms, np.nan)) for side in sides]
-    firsts = [_pairs(side, side.in_flight, side.of("ttft_ms")) for side in sides]
+    firsts = [_pairs(side, side.in_flight, first_ms) for side, first_ms in zip(sides, first_tokens(*sides), strict=True)]
     wholes = _wholes(*sides)
     rates = [len(side) / max(float(np.ptp(side.of("start_s"))), 1e-3) if len(side) else 0.0 for side in sides]
     more = rates[1] >= MORE * rates[0]
@@ -98,6 +99,19 @@ def own_load(case: Case) -> OwnLoad | None:
         return OwnLoad(_ratio(paces), None, _ratio(firsts), None, _ratio(wholes), None, untold=more or huge_prompts(case.calls) > 0)
     return OwnLoad(
         _ratio(paces), _equal(paces, more), _ratio(firsts), _equal(firsts, more), _ratio(wholes), _equal(wholes, more), _crowded(case, case.calls_before))
+
+
+def first_tokens(before: Calls, now: Calls) -> list[FloatArray]:
+    """Return the first tokens of both, in ms, those now less what the mean prompt has more to read: that takes its time at any load.
+
+    What a token of a prompt costs is told by the calls before: where calls wait, it is lost in the waiting.
+    """
+    tokens = [side.new_tokens[known(side.new_tokens, side.of("ttft_ms")) & side.writers] for side in (before, now)]
+    firsts = [side.of("ttft_ms") for side in (before, now)]
+    if not all(map(len, tokens)):
+        return firsts
+    more_ms = slope_within([(before.new_tokens, firsts[0])]) * float(tokens[1].mean() - tokens[0].mean())
+    return [firsts[0], np.maximum(firsts[1] - more_ms, 0.0)]
 
 
 def _equal(sides: list[tuple[FloatArray, FloatArray]], more: bool) -> float | None:

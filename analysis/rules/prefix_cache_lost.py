@@ -46,8 +46,9 @@ RULE: Final = "prefix_cache_lost"
 MIN_DROP: Final = 0.15
 LOW_HITS: Final = 0.6
 MIN_Z: Final = 3.0
-# Where most of the input is cached, few points are much work: input to compute that grew by this part by lost hits counts as well; own default.
-MIN_RECOMPUTED: Final = 0.25
+# Where most of the input is cached, few points are much work: input to compute that grew by this part by lost hits counts as well, if hits clearly fell; own
+# default, as for other work.
+MIN_RECOMPUTED: Final = 0.1
 # Fewer calls than this part of the baseline's rate let entries expire; own default.
 QUIET: Final = 0.5
 # The head is what all but so many per cent of the former calls found (to within a tenth); a cache that already forgot kept more for fewer than half; own

@@ -55,8 +55,8 @@ MOST_MEDIAN: Final = 1.3
 MOST_PACE: Final = 1.3
 
 
-# Tenants differ where the calls of one are late so many times as often as all, or as rarely, and chi-square is so many of its standard deviations over its
-# mean, among those of whose calls as many would be late by chance; own defaults.
+# Tenants differ where the calls of one are late so many times as often as all, or as rarely, and chi-square is as rare as so many standard deviations,
+# among those of whose calls as many would be late by chance; own defaults.
 PREFERRED: Final = 2.0
 CLEAR: Final = 4.0
 LEAST_EXPECTED: Final = 5.0
@@ -158,9 +158,18 @@ def _whose(case: Case, found: Outside, late: BoolArray) -> Whose | None:
         return None
     n, shares = sides["n"].to_numpy().astype(np.float64), sides["share"].to_numpy()
     squares = float((n * (shares - usual) ** 2).sum()) / (usual * (1.0 - usual))
-    if squares < free + CLEAR * math.sqrt(2.0 * free) or (shares[-1] < PREFERRED * usual and shares[0] * PREFERRED > usual):
+    if deviations(squares, free) < CLEAR or (shares[-1] < PREFERRED * usual and shares[0] * PREFERRED > usual):
         return None
     return Whose(str(sides["tenant"][-1]), float(shares[-1]), str(sides["tenant"][0]), float(shares[0]))
+
+
+def deviations(squares: float, free: int) -> float:
+    """Return how many standard deviations of a normal are as rare as a chi-square of so many degrees of freedom, which is far from normal where these are few.
+
+    Wilson and Hilferty, PNAS 17 (1931): its cube root is nearly normal.
+    """
+    spread = 2.0 / (9.0 * free)
+    return (math.cbrt(squares / free) - (1.0 - spread)) / math.sqrt(spread)
 
 
 def _pace(case: Case, found: Outside, late: BoolArray) -> float | None:

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from analysis.calls import Calls
-from analysis.own_load import OwnLoad, _equal
+from analysis.own_load import OwnLoad, _equal, first_tokens
 from analysis.rules.under_capacity import _shared
 from analysis.slo import Slo
 from analysis.speed import at_equal_load, beyond_load
@@ -40,6 +40,20 @@ def groups(*, more: bool, token_ms: float = 4.0, first_ms: float = 50.0, apart_s
     return requests(
         len(group), start_s=start, first_token_ms=first, ttft_first_token_ms=first, decode_ms=decode, ttft_ms=first, tpot_ms=pace, input_tokens=200,
         output_tokens=100)
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_longer_prompts_of_ones_own_are_no_slower_far_side(counted: bool) -> None:
+    """A first token takes 50 ms and 0.25 ms for each token of the prompt, of which there are 400 more now: 100 ms. Uncounted, nobody knows."""
+    def calls(least: int) -> Calls:
+        tokens = least + np.arange(100) * 2.0
+        return Calls(pl.DataFrame({
+            "start_s": np.arange(100.0), "input_tokens": tokens if counted else np.full(100, np.nan), "cached_tokens": 0.0, "ttft_ms": 50.0 + 0.25 * tokens,
+            "output_tokens": 100.0, "model": "m", "engine_instance": None, "prefill_ms": None, "decode_ms": None, "e2e_ms": 1000.0, "error": False,
+            "on_path": True, "tpot_ms": 10.0, "queue_ms": None}))
+
+    before, now = (float(np.median(side)) for side in first_tokens(calls(100), calls(500)))
+    assert now - before == pytest.approx(0.0 if counted else 100.0, abs=0.1)
 
 
 def test_more_calls_of_ones_own_fill_a_far_side_that_is_as_fast_as_ever_at_equal_load() -> None:

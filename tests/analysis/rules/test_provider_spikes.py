@@ -5,6 +5,7 @@ import pytest
 
 from analysis.finding import say_ms
 from analysis.outside import clustering
+from analysis.rules.provider_spikes import deviations
 from analysis.slo import Slo
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.hosted import LATE, N, hosted, uncounted
@@ -73,6 +74,25 @@ def test_what_strikes_one_tenant_is_not_at_random(whose: str) -> None:
     found = run(hosted(np.where(late, 20_000.0, 400.0), tenant=tenant.tolist()), slo=TTFT)
     assert (of(found, "provider_spikes") is None) is (whose == "acme's")
     assert any("acme's calls are late" in one.figure for one in found.verdict.ruled_out if one.what == "provider_spikes") is (whose == "acme's")
+
+
+@pytest.mark.parametrize(("squares", "free"), [(6.635, 1), (9.210, 2), (18.475, 7)])
+def test_a_chi_square_that_one_in_a_hundred_exceeds_is_as_rare_as_two_and_a_third_deviations(squares: float, free: int) -> None:
+    assert deviations(squares, free) == pytest.approx(2.326, abs=0.03)
+
+
+def test_a_tenant_that_is_struck_twice_as_often_by_chance_is_no_reason() -> None:
+    """Of 186 calls of one tenant 11 are late, of 96 of another's 16, of 318 of a dozen others' 19: one in a thousand by chance, among as many tenants."""
+    n = np.arange(N)
+    order = np.random.default_rng(4).permutation(np.flatnonzero(LATE))
+    tenant = np.array([f"t{k % 12}" for k in n], dtype=object)
+    acme, globex = order[: int(0.31 * len(order))], order[int(0.31 * len(order)) : int(0.47 * len(order))]
+    tenant[acme], tenant[globex] = "acme", "globex"
+    late = np.zeros(N, dtype=bool)
+    for theirs, share in ((acme, 0.06), (globex, 0.17), (order[int(0.47 * len(order)) :], 0.06)):
+        late[theirs[: round(share * len(theirs))]] = True
+    found = run(hosted(np.where(late, 20_000.0, 400.0), tenant=tenant.tolist()), slo=Slo(ttft_ms=1500.0, percentile=99.0, goodput_target=0.99))
+    assert found.verdict.cause == "provider_spikes"
 
 
 def test_of_a_sample_late_calls_may_begin_behind_huge_prompts_that_are_not_stored() -> None:
