@@ -1,7 +1,8 @@
 """What if new replicas were warm before they took traffic? Simulated with every replica at its own pace from its first call on.
 
 How cold a new engine is at first and how soon it is warm are fitted to its calls. Without engine times, calls in an instance's first minute take the first
-token and the time per token of calls that met a warm one then; resampled. An instance is new when many calls of the window went elsewhere before its first.
+token and the time per token of calls that met a warm one then, and requests of a new instance of the application its own work (searches, tools) of warm
+ones of their route; resampled. An instance is new when many calls of the window went elsewhere before its first.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from msgspec import Meta
 
 from analysis.whatif.calibrate import Engine
 from analysis.whatif.draws import POOL, Neighbours
-from analysis.whatif.facts import SEED, Facts
+from analysis.whatif.facts import SEED, Facts, Ints
 from analysis.whatif.pool import CALLS_AHEAD
 from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
 from analysis.whatif.simulate import Change, predict_simulated
 
 DRAWS: Final = 8
+# What an application's own instance does beside the model's calls; a guardrail may be such a call.
+OWN_STAGES: Final = ("retrieval", "prompt", "tool", "post", "other")
 
 
 def predict(
@@ -54,12 +57,19 @@ def predict(
     steps = np.maximum(np.nan_to_num(tokens, nan=1.0) - 1.0, 0.0)
     token_ms = np.where(steps > 0.0, (e2e - seen) / np.maximum(steps, 1.0), np.nan)
 
+    theirs = facts.request_of[cold & named["engine_instance"].is_null().to_numpy()]
+    mine = np.unique(theirs[theirs >= 0])
+    own, own_before = (np.sum([np.nan_to_num(facts.ms(f"{prefix}{stage}_ms")) for stage in OWN_STAGES], axis=0) for prefix in ("", "ttft_"))
+
     def outcome() -> Times:
         drawn = others.draw(rows, rng)
         first, whole = seen.copy(), e2e.copy()
         first[rows] = np.minimum(seen[rows], seen[drawn])
         whole[rows] = first[rows] + np.fmin((e2e - seen)[rows], steps[rows] * token_ms[drawn])
         ttft_delta, e2e_delta = facts.per_request(whole - e2e, first - seen)
+        like = _warm_requests(facts, mine, rng)
+        e2e_delta[mine] -= np.maximum(own[mine] - own[like], 0.0)
+        ttft_delta[mine] -= np.maximum(own_before[mine] - own_before[like], 0.0)
         moved = np.full(len(seen), -1, dtype=np.int64)
         moved[rows] = drawn
         at = moved[facts.answering]
@@ -68,6 +78,18 @@ def predict(
 
     outcomes = [outcome() for _ in range(DRAWS)]
     return predict_times(facts, fix, outcomes[0], method="resampled", draws=outcomes[1:], cost={"cold_ratio_now": float(cold.mean())})
+
+
+def _warm_requests(facts: Facts, cold: Ints, rng: np.random.Generator) -> Ints:
+    """Return for each of the requests `cold` another one of its route that is none of them, itself where there is none."""
+    route = facts.requests["route"].fill_null("").to_numpy()
+    warm = np.setdiff1d(np.arange(len(facts)), cold)
+    out = cold.copy()
+    for name in np.unique(route[cold]):
+        pool, places = warm[route[warm] == name], np.flatnonzero(route[cold] == name)
+        if len(pool):
+            out[places] = rng.choice(pool, len(places))
+    return out
 
 
 def _warm(engine: Engine) -> Change:

@@ -221,6 +221,17 @@ def test_cold_replicas_answer_as_their_warm_neighbours() -> None:
     assert warm_pool.predict(facts_of(calls(50, ttft_ms=100.0))).predicted is None
 
 
+def test_cold_instances_of_the_application_search_as_warm_ones_do() -> None:
+    # Calls are as quick as ever; the new instance searches for 3 s in its first minute, the others for 100 ms.
+    n = 400
+    instance = np.array(["a"] * n, dtype=object)
+    instance[200::2] = "b"
+    search = np.where((instance == "b") & (np.arange(n) < 260), 3000.0, 100.0)
+    made = calls(n, ttft_ms=200.0, e2e_ms=700.0, instance=instance.tolist())
+    rows = requests_of(made, e2e_ms=700.0 + search, ttft_ms=200.0 + search, retrieval_ms=search, ttft_retrieval_ms=search)
+    assert gain(warm_pool.predict(facts_of(made, percentile=95.0, requests=rows))) == (3700.0, 800.0)
+
+
 def test_nothing_to_cancel_is_said() -> None:
     assert "own spans" in cancellation.predict(facts_of(calls(10))).reasons["predicted"]
     assert "nothing to cancel" in cancellation.predict(facts_of(calls(10, engine_e2e_ms=900.0, ttft_engine_ms=100.0))).reasons["predicted"]
