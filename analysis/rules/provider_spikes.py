@@ -177,7 +177,7 @@ def _pace(case: Case, found: Outside, late: BoolArray) -> float | None:
     keys = pl.Series(found.keys[late].view(np.uint64)).cast(case.calls.frame["trace_key"].dtype)
     theirs = case.calls.frame["trace_key"].is_in(keys.implode()).to_numpy()
     pace = case.calls.of("tpot_ms")
-    sides = [pace[side & known(pace) & ~case.calls.has_engine] for side in (theirs, ~theirs)]
+    sides = [pace[side & known(pace) & ~case.calls.has_engine & case.calls.writers] for side in (theirs, ~theirs)]
     if min(len(side) for side in sides) < MIN_BREACHING:
         return None
     return float(np.median(sides[0]) / max(float(np.median(sides[1])), 1e-3))

@@ -1,12 +1,14 @@
 """provider_spikes: fires on rare independent spikes with their share, is silent when they come together."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 from analysis.finding import say_ms
 from analysis.outside import clustering
 from analysis.rules.provider_spikes import deviations
 from analysis.slo import Slo
+from tests.analysis.builders import calls_of
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.hosted import LATE, N, hosted, uncounted
 
@@ -52,6 +54,17 @@ def test_silent_when_the_late_calls_are_written_slowly_too() -> None:
     found = run(hosted(np.where(late, 20_000.0, 400.0), np.where(late, 40.0, 10.0)), slo=TTFT)
     assert of(found, "provider_spikes") is None
     assert any(one.what == "provider_spikes" and "4.0 times as long" in one.figure for one in found.verdict.ruled_out)
+
+
+def test_quick_checks_beside_the_answers_say_nothing_of_the_late_calls_pace() -> None:
+    """Each request asks a small model for 5 tokens of 2 ms; the client never hears of two in five of these where the answer came late."""
+    late = LATE & (np.random.default_rng(2).random(N) < 0.08)
+    rows = hosted(np.where(late, 20_000.0, 400.0))
+    unheard = late & (np.random.default_rng(3).random(N) < 0.4)
+    checks = calls_of(rows, model="guard", duration_ms=50.0, output_tokens=5, tpot_ms=2.0).filter(pl.Series(~unheard))
+    calls = pl.concat([calls_of(rows), checks.with_columns(span_id=pl.col("span_id") + 10_000)], how="diagonal_relaxed")
+    finding = the(run(rows, calls=[calls], slo=TTFT), "provider_spikes")
+    assert finding.evidence["pace_ratio"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("own", [True, False])
