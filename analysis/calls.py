@@ -121,9 +121,11 @@ class Calls:
 
     @functools.cached_property
     def cached_tokens(self) -> FloatArray:
-        """Input tokens that a cache held, 0 where the caller was told of none. Who gave up was told nothing: the share of the answered calls is taken."""
+        """Input tokens that a cache held, 0 where the caller was told of none. Who gave up was told nothing, and where only an engine tells (its
+        caller's span was lost) nothing is known of it: the share of the other calls is taken."""
         cached, n_in = self.of("cached_tokens"), self.of("input_tokens")
-        untold = (self.of("error") == 1.0) & np.isnan(cached)
+        alone = self.of("engine_alone") if "engine_alone" in self.frame.columns else np.zeros(len(self))
+        untold = ((self.of("error") == 1.0) | (alone == 1.0)) & np.isnan(cached)
         whole = float(np.nansum(n_in[~untold]))
         share = float(np.nansum(cached[~untold])) / whole if whole > 0.0 else 0.0
         return np.where(untold, share * np.nan_to_num(n_in), np.nan_to_num(cached))

@@ -16,6 +16,14 @@ def test_a_call_that_was_given_up_counts_with_the_cached_share_of_the_answered_o
     assert calls.new_tokens[:4].tolist() == [100.0, 900.0, 1_000.0, 800.0]
 
 
+def test_a_call_whose_callers_span_was_lost_counts_with_the_cached_share_of_the_others() -> None:
+    frame = pl.DataFrame({"error": False, "input_tokens": [1_000, 3_000, 2_000], "cached_tokens": [900, 2_100, None], "engine_alone": [0, 0, 1]})
+    assert Calls(frame).cached_tokens.tolist() == [900.0, 2_100.0, 1_500.0]
+    # Where engines alone tell, and none of a cache, nothing is known of one.
+    alone = pl.DataFrame({"error": False, "input_tokens": [1_000, 2_000], "cached_tokens": pl.Series([None, None], dtype=pl.Int64), "engine_alone": 1})
+    assert Calls(alone).new_tokens.tolist() == [1_000.0, 2_000.0]
+
+
 def test_what_goes_to_models_of_which_no_engine_tells_is_left_out_where_one_does() -> None:
     frame = pl.DataFrame({"model": ["llama", "llama", None, "gpt"], "prefill_ms": [50.0, None, 50.0, None], "decode_ms": [900.0, None, 900.0, None]})
     calls = Calls(frame)
