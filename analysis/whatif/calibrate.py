@@ -10,6 +10,7 @@ thirds, scored on the rest), and refits on resampled blocks of time, whose answe
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ import numpy as np
 
 from analysis.latency import FloatArray
 from analysis.whatif.conversations import remembered
-from analysis.whatif.engine import Bools, Costs, Ints, Run, Setup, simulate
+from analysis.whatif.engine import NO_KNEE, Bools, Costs, Ints, Run, Setup, simulate
 from analysis.whatif.facts import SEED
 from analysis.whatif.limits import with_limits
 from analysis.whatif.pool import Pool
@@ -76,6 +77,16 @@ _PRIOR: Final = 0.02
 _PART: Final = 0.2
 # Coefficients that the regression tells, before that part.
 _TOLD: Final = 6
+# Calls of before the window that are replayed beside it; own default. They are asked where the engine that was fitted to the window replays their E2E P50 or
+# P95 further off than that (TTFT P50 twice as far), and believed where an engine of both replays them no further off than the gate allows.
+EARLIER: Final = 1000
+_SAME: Final = 0.03
+# How many times as badly as by an engine of its own the window may be replayed then: searches for one that suits both end a fifth above the least; own
+# default.
+_WORSE: Final = 1.25
+# By which parts of a step it may be longer beyond the knee of an engine of both, and how many knees, the likeliest, are looked at more closely.
+_JUMPS: Final = (0.3, 0.6, 1.0, 1.5)
+_LIKELY: Final = 3
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,7 @@ class Engine:
 
     `identity_error` and `holdout_error` are |replay / recorded - 1| by name (`e2e_p50`, ..., `ttft_p99`); `gate` says why the engine must not be
     used, None when it passed; `ttft_gate` why only its TTFT must not be. `unseen` engines were guessed from what their clients saw (`analysis.whatif.unseen`).
+    A knee may as well lie at `knee_least`, the largest batch of before the window where its steps are told by those.
     """
 
     pool: Pool
@@ -97,6 +109,7 @@ class Engine:
     ttft_gate: str | None
     seconds: float
     unseen: bool = False
+    knee_least: int = NO_KNEE
 
 
 class Replay:
@@ -128,14 +141,15 @@ def fit(
     *,
     rows: Ints | None = None,
     setup: Setup | None = None,
+    earlier: Pool | None = None,
     progress: Callable[[float], None] = lambda share: None,
     refits: int = REFITS,
     effort: float = 1.0,
 ) -> Engine:
     """Calibrate one pool on some of its calls (all of them by default); seconds on one core. `progress` is told the share done.
 
-    With `setup` the engine's settings are known and only what a step costs is searched for. `effort` below 1 searches with fewer evaluations, on a
-    shorter stretch.
+    With `setup` the engine's settings are known and only what a step costs is searched for. `earlier` are calls that the same engines may have served before
+    (`_Earlier`). `effort` below 1 searches with fewer evaluations, on a shorter stretch.
     """
     begun = time.perf_counter()
     rng = np.random.default_rng(SEED)
@@ -158,27 +172,88 @@ def fit(
     # Only then: a slow replica's calls look like those of large batches.
     if not known:
         setup, at = search.bent(setup, at)
+    across = None if earlier is None or known else search.across(_Earlier(earlier, setup, at, effort), setup, at)
+    calm, setup, at = across or (None, setup, at)
     if part is not pool:
-        at, _ = search.minimise(Replay(pool, every[~_joined(pool)[every]]), setup, at, 0.1, POLISH)
+        at, _ = search.minimise(_beside(Replay(pool, every[~_joined(pool)[every]]), calm), setup, at, 0.1, POLISH)
     if cold.any():
         setup = _warming(part, whole[cold[whole]], setup, costs_of(at))
     if _gate(errors(pool, simulate(pool.calls, setup, costs_of(at)), every), _E2E + _TTFT):
         at = search.insist(setup, at)
     progress(0.6)
     seen, unseen = _parted(part, inside)
-    trained = _Search(part, seen, effort).from_starts(Replay(part, seen), setup, HOLDOUT)[0]
+    trained = _Search(part, seen, effort).from_starts(_beside(Replay(part, seen), calm), setup, HOLDOUT)[0]
     holdout = errors(part, simulate(part.calls, setup, costs_of(trained)), unseen)
     progress(0.7)
     others = []
     refits = max(3, round(refits * effort))
     for k in range(refits):
-        others.append(costs_of(search.otherwise(Replay(part, _resampled(part, inside, rng)), setup, at, _SPLIT if k % 2 else -_SPLIT)))
+        others.append(costs_of(search.otherwise(_beside(Replay(part, _resampled(part, inside, rng)), calm), setup, at, _SPLIT if k % 2 else -_SPLIT)))
         progress(0.7 + 0.3 * (k + 1) / refits)
     calls, setup = remembered(pool.drawn().calls, setup, costs_of(at))
     pool = replace(pool, calls=calls)
     identity = simulate(pool.calls, setup, costs_of(at))
     error = errors(pool, identity, every)
-    return Engine(pool, setup, costs_of(at), tuple(others), identity, error, holdout, _gate(error, _E2E), _gate(error, _TTFT), time.perf_counter() - begun)
+    return Engine(pool, setup, costs_of(at), tuple(others), identity, error, holdout, _gate(error, _E2E), _gate(error, _TTFT), time.perf_counter() - begun,
+                  knee_least=setup.knee if calm is None else min(setup.knee, calm.pool.most_running))
+
+
+class _Earlier:
+    """Calls of before the window, which met other batches: what a step costs in those, if the engines were the same.
+
+    Whether they were is seen in the replay: one engine has to replay both, these better than one whose steps were all quicker or slower by one factor than
+    in the window (another machine, another model). Seats (as many as ever ran), drafts and the pace of each replica are those of before, the scheduler is the
+    window's or one with chunks, the one that suits them best.
+    """
+
+    def __init__(self, pool: Pool, setup: Setup, at: FloatArray, effort: float) -> None:
+        warm = np.flatnonzero(~_joined(pool))
+        self.pool, self._rows = _stretch(pool, warm, round(EARLIER * effort))
+        self._replay = Replay(self.pool, self._rows)
+        own = with_limits(pool, pool.setup())
+        own = replace(own, max_sequences=min(own.max_sequences, pool.most_running))
+        self._setup = replace(own, prefill_first=setup.prefill_first, token_budget=setup.token_budget)
+        self._setup = replace(self._setup, speed=_speeds(self.pool, _bent_as(self._setup, setup), costs_of(at), np.ones(len(self.pool), np.bool_)))
+
+    def error(self, setup: Setup, costs: Costs) -> float:
+        """Of a replay by an engine with these costs and the knee of `setup`."""
+        return self._replay.error(_bent_as(self._setup, setup), costs)
+
+    def schedulers(self) -> Iterator[_Earlier]:
+        """The same calls with prompts in chunks of some size."""
+        for most in TOKEN_BUDGETS:
+            other = copy.copy(self)
+            other._setup = replace(self._setup, prefill_first=False, token_budget=most)
+            if other._setup != self._setup:
+                yield other
+
+    def off(self, setup: Setup, costs: Costs) -> float:
+        """How far such a replay is off at E2E P50 or P95, or half as far as at TTFT P50, which may err twice as much: the greatest."""
+        error = errors(self.pool, simulate(self.pool.calls, _bent_as(self._setup, setup), costs), self._rows)
+        return max(error["e2e_p50"], error["e2e_p95"], error["ttft_p50"] * E2E_GATE / TTFT_GATE)
+
+    def scaled(self, setup: Setup, costs: Costs) -> float:
+        """The least error of engines like that whose steps all take some factor longer."""
+        return min(self.error(setup, costs.scaled(float(factor))) for factor in np.exp(np.linspace(-0.8, 0.8, 17)))
+
+
+def _bent_as(setup: Setup, other: Setup) -> Setup:
+    return replace(setup, knee=other.knee, knee_s=other.knee_s)
+
+
+class _Both:
+    """The error of a replay of the window and of what ran before it."""
+
+    def __init__(self, window: Replay, calm: _Earlier) -> None:
+        self._window, self._calm = window, calm
+
+    def error(self, setup: Setup, costs: Costs) -> float:
+        """The sum of both."""
+        return self._window.error(setup, costs) + self._calm.error(setup, costs)
+
+
+def _beside(window: Replay, calm: _Earlier | None) -> Replay | _Both:
+    return window if calm is None else _Both(window, calm)
 
 
 def trial(pool: Pool, rows: Ints) -> Callable[[Setup, int, FloatArray | None], tuple[FloatArray, float]]:
@@ -239,7 +314,7 @@ class _Search:
         first: FloatArray = self._starts[0]
         return first
 
-    def minimise(self, replay: Replay, setup: Setup, at: FloatArray, width: float, evaluations: int) -> tuple[FloatArray, float]:
+    def minimise(self, replay: Replay | _Both | _Earlier, setup: Setup, at: FloatArray, width: float, evaluations: int) -> tuple[FloatArray, float]:
         """Nelder and Mead from `at`, with a weak pull to the last start."""
         centre = self._starts[-1]
 
@@ -248,7 +323,7 @@ class _Search:
 
         return minimise(value, at, np.full(len(at), width), max(LEAST_EVALUATIONS, round(evaluations * self._effort)))
 
-    def from_starts(self, replay: Replay, setup: Setup, evaluations: int) -> tuple[FloatArray, float]:
+    def from_starts(self, replay: Replay | _Both, setup: Setup, evaluations: int) -> tuple[FloatArray, float]:
         """The better of the two searches, looked at once more with a fresh simplex (one that has shrunk early does not come back)."""
         found = [self.minimise(replay, setup, self.scaled(replay, setup, start), 0.4, evaluations) for start in self._starts]
         return self.minimise(replay, setup, min(found, key=lambda one: one[1])[0], 0.3, evaluations)
@@ -259,7 +334,7 @@ class _Search:
         found = [self.minimise(replay, setup, near, 0.3, LAST) for near in (at, *self._starts)]
         return self.minimise(replay, setup, min(found, key=lambda one: one[1])[0], 0.15, LAST)[0]
 
-    def otherwise(self, replay: Replay, setup: Setup, at: FloatArray, split: float) -> FloatArray:
+    def otherwise(self, replay: Replay | _Both, setup: Setup, at: FloatArray, split: float) -> FloatArray:
         """Other coefficients that suit these calls about as well: with another part of a step that every batch takes, where the recording leaves that open."""
         near, least = self.minimise(replay, setup, at, 0.15, REFIT)
         moved = [near + split * _STEP_ALONE for _ in _SHARES]
@@ -276,7 +351,7 @@ class _Search:
         seconds = float(pool.ended_s[rows].max() - pool.arrived_s[rows].min()) * setup.replicas
         return float(np.clip((pool.e2e_s - pool.ttft_s)[rows].sum() / max(seconds, _LEAST_S), 1.0, setup.max_sequences))
 
-    def scaled(self, replay: Replay, setup: Setup, start: FloatArray) -> FloatArray:
+    def scaled(self, replay: Replay | _Both, setup: Setup, start: FloatArray) -> FloatArray:
         """The start with all step times multiplied by the factor that suits best: near capacity everything hangs on it."""
         steps = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0])
         tried = [start + shift * steps for shift in np.linspace(-0.4, 0.4, 9)]
@@ -342,6 +417,49 @@ class _Search:
         if best[0] < BETTER * plain[0]:
             return bent(best[2], best[1])[0], best[2][:-1]
         return setup, plain[1]
+
+    def across(self, calm: _Earlier, setup: Setup, at: FloatArray) -> tuple[_Earlier, Setup, FloatArray] | None:
+        """What ran before the window, and the setup and the coefficients of one engine that replays both; None without one that does so well.
+
+        It may have a knee between the batches of before and those of now.
+        """
+        if calm.off(setup, costs_of(at)) <= _SAME:
+            return None
+        # A search from what suits the window alone does not come to what suits both, where that has a knee: what suits the calls before is another start.
+        smooth, setup_of = replace(setup, knee=NO_KNEE, knee_s=0.0), self._kneed(setup)
+        own, least = self.minimise(calm, smooth, at, 0.3, LAST)
+        for other in calm.schedulers():
+            near, error = self.minimise(other, smooth, own, 0.3, ALTERNATIVE)
+            if error < BETTER * least:
+                calm, own, least = other, near, error
+        both, alone = _Both(self._replay, calm), self._replay.error(setup, costs_of(at))
+        plain, worth = min((self.minimise(both, smooth, start, 0.3, ALTERNATIVE) for start in (at, own)), key=lambda one: one[1])
+        plain, worth = self.minimise(both, smooth, plain, 0.2, LAST)
+        glances = [(both.error(setup_of(point, size), costs_of(point[:-1])), size, point) for size in range(8, self._pool.most_running + 1, 8)
+                   for start in (at, own) for jump in _JUMPS for point in [np.append(start, start[2] + np.log(jump))]]
+        found = min((self._knee(both, setup_of, size, point, ALTERNATIVE) for _, size, point in sorted(glances, key=_error)[:_LIKELY]), key=_error)
+        for step in _CLIMB[:3]:
+            found = min([found, *(self._knee(both, setup_of, max(1, found[1] + way * step), found[2], ALTERNATIVE) for way in (-1, 1))], key=_error)
+        # Engines record their graphs for multiples of eight: those on either side are looked at as closely.
+        beside = {found[1], max(8, found[1] // 8 * 8), -(-found[1] // 8) * 8}
+        found = min((self._knee(both, setup_of, size, found[2], LAST) for size in sorted(beside)), key=_error)
+        if found[0] >= BETTER * worth:
+            found = (worth, NO_KNEE, np.append(plain, -np.inf))
+        bent, near = setup_of(found[2], found[1]), found[2][:-1]
+        told = self._replay.error(bent, costs_of(near)) <= _WORSE * max(alone, _CLOSE) and calm.off(bent, costs_of(near)) <= E2E_GATE
+        told = told and _gate(errors(self._pool, simulate(self._pool.calls, bent, costs_of(near)), self._rows), _E2E + _TTFT) is None
+        changed = alone + calm.scaled(setup, costs_of(at))
+        return (calm, bent, near) if told and both.error(bent, costs_of(near)) < BETTER * changed else None
+
+    @staticmethod
+    def _kneed(setup: Setup) -> Callable[[FloatArray, int], Setup]:
+        return lambda point, size: replace(setup, knee=size, knee_s=float(np.exp(point[-1])))
+
+    def _knee(self, both: _Both, setup_of: Callable[[FloatArray, int], Setup], size: int, start: FloatArray, evaluations: int) -> tuple[float, int, FloatArray]:
+        """The coefficients and the jump for a knee of this size: the error of both, the size and the point."""
+        most = max(LEAST_EVALUATIONS, round(evaluations * self._effort))
+        point, error = minimise(lambda point: both.error(setup_of(point, size), costs_of(point[:-1])), start, np.full(len(start), 0.25), most)
+        return error, size, point
 
     def _plain(self, setup: Setup, at: FloatArray) -> tuple[float, FloatArray]:
         """The error without a knee, and the coefficients, after as deep a search: what that finds is no knee."""

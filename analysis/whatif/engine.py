@@ -31,6 +31,8 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 NEVER: Final = np.inf
+# A batch size that no engine reaches.
+NO_KNEE: Final = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ class Setup:
     drafted: float = 0.0
     draft_share: float = 0.0
     speed: tuple[float, ...] = (1.0,)
-    knee: int = 1 << 40
+    knee: int = NO_KNEE
     knee_s: float = 0.0
     born_s: tuple[float, ...] = ()
     cold: float = 0.0

@@ -33,6 +33,9 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 MOST_REQUESTS: Final = 50_000
 # Calls that started before the window still held seats and KV when it began; longer ones than a minute are rare enough to lose.
 LEAD: Final = timedelta(seconds=60)
+# What ran so long before the window tells what a step costs in other batches, where the engines are still the same; the latest calls of it.
+EARLIER: Final = timedelta(seconds=600)
+MOST_EARLIER: Final = 3000
 INDICATORS: Final = ("queue_depth", "running", "kv_cache_usage", "preemptions", "prompt_tokens", "output_tokens", "kv_capacity", "spec_accept_length",
                      "spec_accept_rate", "spec_accepted_tokens", "spec_draft_tokens", "spec_drafts")
 SEED: Final = 20_251
@@ -50,6 +53,7 @@ class Facts:
     others, and `prompt_hash` where any call tells one. `effort` is the part of the usual evaluations that calibration may take.
     `points`: engine indicators (time_us, instance, model, indicator, value). `metric` and `percentile` (0..100) are what is judged. `slo` names what any
     request is limited by (`slo_<metric>_ms` are limits that requests came with), `budgets` are configured stage budgets.
+    `before` has the calls and samples of the minutes before the window, no requests.
     """
 
     requests: pl.DataFrame
@@ -61,6 +65,7 @@ class Facts:
     left_out: int = 0
     effort: float = 1.0
     budgets: Configured | None = None
+    before: Facts | None = field(default=None, repr=False)
     load_spans: Callable[[], pl.DataFrame] = field(default=pl.DataFrame, repr=False)
     progress: Callable[[float], None] = field(default=lambda share: None, repr=False)
 
@@ -138,6 +143,7 @@ class Facts:
         found, lacking = pools(self)
         blind = not found and not self.calls["engine_e2e_ms"].count()
         found = unseen.pools(self) if blind else found
+        earlier = {pool.model: pool for pool in pools(self.before)[0]} if self.before is not None and not blind else {}
         # What came before the window fills the engine at its beginning; it may have met other settings, or an engine that worked for calls without a span.
         begun = self.calls["start_us"].to_numpy() >= (self.requests["start_us"].min() if len(self) else 0)
         fitted = []
@@ -147,7 +153,8 @@ class Facts:
             setup = unseen.guess(pool, rows, self.effort) if blind else None
             if setup is None and blind:
                 return [], lacking
-            fitted.append(replace(fit(pool, rows=rows, setup=setup, progress=self.progress, effort=self.effort), unseen=blind))
+            engine = fit(pool, rows=rows, setup=setup, earlier=earlier.get(pool.model), progress=self.progress, effort=self.effort)
+            fitted.append(replace(engine, unseen=blind))
         lacking = None if blind and fitted else lacking
         return fitted, lacking or next((engine.gate for engine in fitted if engine.gate), None)
 
@@ -184,7 +191,9 @@ def load_facts(
     rows, slo = with_own(rows, slo)
     ok = rows.filter(~pl.col("error")).with_columns(pl.int_range(pl.len()).alias("request"))
     span = _extent(rows)
-    calls = con.sql(query("whatif_calls"), params={"start": span[0] - LEAD, "end": span[1]}).pl()
+    calls = con.sql(query("whatif_calls"), params={"start": span[0] - EARLIER, "end": span[1]}).pl()
+    before = _before(con, calls, span[0], slo, metric)
+    calls = calls.filter(pl.col("start_us") >= _us(span[0] - LEAD))
     calls = calls.join(ok.select("trace_id", "request"), on="trace_id", how="left", maintain_order="left").with_columns(pl.col("request").fill_null(-1))
     calls = _with_prompts(con, calls, span[0] - LEAD, span[1])
     points = read_samples(con, "metric_points", span[0], span[1] + LEAD, None, indicators=list(INDICATORS))
@@ -196,7 +205,21 @@ def load_facts(
         found: pl.DataFrame = cursor.sql(query("whatif_spans"), params={"start": span[0] - LEAD, "end": span[1]}).pl()
         return found.join(ids, on="trace_id", how="semi", maintain_order="left")
 
-    return Facts(ok.drop("request"), calls, points, slo, metric, rows.height - ok.height, left_out, budgets=budgets, load_spans=spans)
+    return Facts(ok.drop("request"), calls, points, slo, metric, rows.height - ok.height, left_out, budgets=budgets, before=before, load_spans=spans)
+
+
+def _before(con: duckdb.DuckDBPyConnection, calls: pl.DataFrame, start: datetime, slo: Slo, metric: str) -> Facts | None:
+    """What is known of the minutes before `start`, None where no call ran then."""
+    earlier = calls.filter(pl.col("start_us") < _us(start)).tail(MOST_EARLIER).with_columns(request=pl.lit(-1, pl.Int64))
+    if earlier.is_empty():
+        return None
+    points = read_samples(con, "metric_points", start - EARLIER, start, None, indicators=list(INDICATORS))
+    none = pl.DataFrame(schema={"start_us": pl.Int64, "e2e_ms": pl.Float64})
+    return Facts(none, earlier, points, slo, metric)
+
+
+def _us(at: datetime) -> int:
+    return round(at.timestamp() * 1e6)
 
 
 def _with_prompts(con: duckdb.DuckDBPyConnection, calls: pl.DataFrame, start: datetime, end: datetime) -> pl.DataFrame:

@@ -6,6 +6,7 @@ Fewer seats make tokens quicker and the queue longer; more seats the other way r
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Final
 
 import numpy as np
@@ -26,13 +27,12 @@ def predict(facts: Facts, *, sequences: Annotated[int, Meta(ge=1, le=100_000, de
     """Return the answer; the fix takes nothing away."""
     fix = Fix("max_sequences", f"Run at most {sequences:,} sequences per replica", "the other settings stay", {"sequences": sequences})
 
-    def change(engine: Engine) -> Change:
-        return Change(engine.pool.calls, replace(engine.setup, max_sequences=seats(engine)))
-
-    def below(engine: Engine) -> Change:
-        """The same were the knee, which lies a little below so many, where they end: a few seats more or less turn an engine over there."""
-        left, knee = seats(engine), engine.setup.knee
-        return Change(engine.pool.calls, replace(engine.setup, max_sequences=left, knee=left if knee < left <= NEAR * knee else knee))
+    def change(engine: Engine, near: float = 0.0, least: bool = False) -> Change:
+        """With the knee, where it lies a little below so many seats, at their end: a few seats more or less turn an engine over there."""
+        left, knee = seats(engine), engine.knee_least if least else engine.setup.knee
+        # Steps are told by the sequences that decode, of which one less than run is usual: a prompt is being read. One more than the knee is the knee.
+        ends = knee < left <= max(knee + 1, near * knee)
+        return Change(engine.pool.calls, replace(engine.setup, max_sequences=left, knee=left if ends else knee))
 
     def seats(engine: Engine) -> int:
         """Those for the calls that are simulated: calls whose engine's span was lost take theirs as well."""
@@ -40,4 +40,5 @@ def predict(facts: Facts, *, sequences: Annotated[int, Meta(ge=1, le=100_000, de
 
     # Batches of the busiest pool against the seats that are left.
     fewer = max((float(np.log2(max(1, engine.pool.most_running) / sequences)) for engine in facts.engines[0]), default=0.0)
-    return predict_simulated(facts, fix, change, worse={metric: wide * max(0.0, fewer) for metric, wide in PER_HALVING.items()}, also=[below])
+    also = [partial(change, near=NEAR), partial(change, least=True)]
+    return predict_simulated(facts, fix, change, worse={metric: wide * max(0.0, fewer) for metric, wide in PER_HALVING.items()}, also=also)

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from analysis.slo import Slo
 from analysis.whatif import engine, fixes
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Prediction, WhatIfError
@@ -84,8 +85,8 @@ class Worker:
 
     def _asked(self, facts: Facts, fix: str, texts: Mapping[str, str | None]) -> Prediction:
         spans = facts.spans if getattr(fixes.find(fix), "NEEDS_SPANS", False) else None
-        sent = (facts.requests, facts.calls, facts.points, facts.slo, facts.metric, facts.failed, facts.left_out, facts.effort, facts.budgets, spans, fix,
-                dict(texts))
+        sent = (facts.requests, facts.calls, facts.points, facts.slo, facts.metric, facts.failed, facts.left_out, facts.effort, facts.budgets,
+                _frames(facts.before), spans, fix, dict(texts))
         try:
             pipe = self._open()
             pipe.send(sent)
@@ -120,11 +121,20 @@ def _serve(pipe: Connection) -> None:
     engines: OrderedDict[Any, Any] = OrderedDict()
     while True:
         try:
-            requests, calls, points, slo, metric, failed, left_out, effort, budgets, spans, fix, texts = pipe.recv()
+            requests, calls, points, slo, metric, failed, left_out, effort, budgets, before, spans, fix, texts = pipe.recv()
         except (EOFError, OSError):
             return
-        facts = Facts(requests, calls, points, slo, metric, failed, left_out, effort, budgets, load_spans=partial(_given, spans))
+        facts = Facts(requests, calls, points, slo, metric, failed, left_out, effort, budgets, _earlier(before, slo, metric),
+                      load_spans=partial(_given, spans))
         pipe.send(_answer(engines, facts, fix, texts))
+
+
+def _frames(before: Facts | None) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame] | None:
+    return None if before is None else (before.requests, before.calls, before.points)
+
+
+def _earlier(frames: tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame] | None, slo: Slo, metric: str) -> Facts | None:
+    return None if frames is None else Facts(frames[0], frames[1], frames[2], slo, metric)
 
 
 def _given(spans: pl.DataFrame | None) -> pl.DataFrame:

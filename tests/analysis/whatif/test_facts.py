@@ -45,6 +45,16 @@ def test_calls_of_other_routes_are_there_but_belong_to_no_request() -> None:
     assert (facts.answering >= 0).all()
 
 
+def test_what_ran_before_the_window_is_apart_from_its_calls() -> None:
+    con = store()
+    with_calls(con, 200)
+    facts = load_facts(con, Window(start=at(100)), Slo(e2e_ms=1000.0), "e2e")
+    assert facts.before is not None
+    # A minute of them is in the batches of the window, too.
+    assert (len(facts), facts.calls.height, facts.before.calls.height) == (100, 160, 100)
+    assert facts.before.calls["start_us"].max() < facts.requests["start_us"].min()  # type: ignore[operator]
+
+
 def test_the_latest_requests_are_taken_and_the_cut_is_told() -> None:
     con = store()
     with_calls(con, 40)

@@ -21,10 +21,11 @@ from analysis.whatif import (
     warm_pool,
 )
 from analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
-from analysis.whatif.calibrate import Engine
+from analysis.whatif.calibrate import Engine, fit
 from analysis.whatif.drafts import recorded_draft, recorded_length
 from analysis.whatif.engine import Calls, Setup, simulate
 from analysis.whatif.facts import Facts
+from analysis.whatif.pool import pools
 from analysis.whatif.prediction import Fix, Prediction
 from analysis.whatif.simulate import Change, predict_simulated
 from tests.analysis.whatif.builders import facts_of, requests_of
@@ -132,6 +133,31 @@ def test_a_knee_that_few_steps_reach_is_found() -> None:
     assert abs(engine.setup.knee - 24) <= 1
 
 
+def test_what_ran_before_the_window_tells_what_smaller_batches_cost() -> None:
+    # Past its capacity the engine runs 80 at once, far beyond the knee: what fewer seats buy is seen in the hours before alone, of 16 at once.
+    law = Setup(max_sequences=256, knee=24, knee_s=0.02)
+    came, earlier = arrivals(600, rate=8.0, seed=4), recorded(arrivals(400, rate=4.0, seed=9), replace(law, max_sequences=24))
+    [pool], _ = pools(recorded(came, law))
+    [calm], _ = pools(earlier)
+    rows = np.flatnonzero(pool.arrived_s > 15.0)
+    alone, told = fit(pool, rows=rows, refits=3), fit(pool, rows=rows, earlier=calm, refits=3)
+    truth, without, with_them = (float(np.quantile(simulate(came, replace(setup, max_sequences=24), costs).e2e_s, 0.95))
+                                 for setup, costs in ((law, COSTS), (alone.setup, alone.costs), (told.setup, told.costs)))
+    assert without > 5.0 * truth
+    assert with_them == pytest.approx(truth, rel=0.2)
+    assert told.setup.knee == 24
+    assert told.knee_least == calm.most_running
+
+
+def test_another_engine_before_the_window_tells_nothing() -> None:
+    # Steps of before took half of the time: another machine.
+    came, earlier = arrivals(400, rate=5.0, seed=4), recorded(arrivals(300, rate=3.0, seed=9), costs=COSTS.scaled(0.5))
+    [pool], _ = pools(recorded(came))
+    [calm], _ = pools(earlier)
+    alone, told = fit(pool, refits=3), fit(pool, earlier=calm, refits=3)
+    assert (told.setup, told.costs) == (alone.setup, alone.costs)
+
+
 def test_calls_without_a_span_keep_their_part_of_the_seats() -> None:
     # One call in sixteen has lost its engine's span: fifteen of sixteen seats are for those that are simulated.
     came = arrivals(480, rate=6.0, seed=3)
@@ -149,9 +175,9 @@ def test_calls_without_a_span_keep_their_part_of_the_seats() -> None:
 
 
 def test_a_knee_just_below_the_seats_leaves_open_on_which_side_they_are() -> None:
-    facts = recorded(arrivals(500, rate=4.5, seed=4), Setup(knee=12, knee_s=0.02))
+    facts = recorded(arrivals(500, rate=5.5, seed=4), Setup(knee=16, knee_s=0.02))
     [engine], _ = facts.engines
-    just_above, far_above = (max_sequences.predict(facts, sequences=engine.setup.knee + more).predicted for more in (1, 8))
+    just_above, far_above = (max_sequences.predict(facts, sequences=engine.setup.knee + more).predicted for more in (2, 8))
     assert just_above is not None
     assert far_above is not None
     low, _ = just_above.interval or (0.0, 0.0)
