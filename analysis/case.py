@@ -79,7 +79,7 @@ class Case:
     to the window's end; `baseline` is what it is compared with, None where there is none. `points` are engine indicators (see
     `RequestFrame`) of both. `burn` is how many times faster than allowed requests go bad. `coverage` is the share (0..1) of the requests
     counted by the engines themselves whose spans are stored, None where no engine counts: who shared a batch is known only near 1.
-    `rows` are one request in `every`: what is counted per second is so many times as much.
+    `rows` are one request in `every`: what is counted per second is so many times as much. `usual_ms` is the judged percentile of the baseline.
     """
 
     rows: pl.DataFrame
@@ -99,6 +99,7 @@ class Case:
     lookups: Lookups
     coverage: float | None = None
     every: int = 1
+    usual_ms: float | None = None
 
     @property
     def kept(self) -> float:

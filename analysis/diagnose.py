@@ -39,7 +39,7 @@ from analysis.checklist import Step, checklist
 from analysis.finding import FINDING_CAUSES, MIN_BREACHING, Diagnosis, Finding
 from analysis.goodput import Z_ONE_SIDED, Goodput, goodput, judge, weights_of, wilson, with_own
 from analysis.incident import from_us, to_us
-from analysis.latency import min_n
+from analysis.latency import min_n, quantile
 from analysis.leaving import by_choice
 from analysis.ranking import Ranked, run_rules, without
 from analysis.rules import rules
@@ -323,6 +323,7 @@ def _case(breach: Breach, lookups: Lookups, coverage: float | None) -> Case:
         lookups=lookups,
         coverage=coverage,
         every=breach.frame.every,
+        usual_ms=None if breach.base is None else quantile(breach.base[f"{breach.metric}_ms"].to_numpy(), breach.slo.percentile / 100.0),
     )
 
 

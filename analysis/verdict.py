@@ -383,7 +383,7 @@ def _gain(finding: Finding, percentile: str) -> str:
     if fix.predicted is None:
         return f"{fix.title}: what that brings is not known ({fix.reasons.get('predicted', 'it is not computed')})."
     predicted = fix.predicted
-    if predicted.after >= predicted.before and "window" in fix.reasons and predicted.interval and predicted.interval[0] < predicted.before:
+    if predicted.after >= predicted.before and fix.reasons.keys() & {"window", "interval"} and predicted.interval and predicted.interval[0] < predicted.before:
         low, high = map(say_ms, predicted.interval)
         return f"{fix.title}: whether that lowers {predicted.metric.upper()} {percentile} is open ({low} to {high})."
     if predicted.after >= predicted.before:
