@@ -28,13 +28,12 @@ Source
     tokens held: bytes a token = 2 x layers x KV heads x head dimension x bytes.
 """
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import hit_ratio
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.kv import OWN_FIGURE, SHRUNK, Pressure, pressure
 from analysis.prefill import spread
@@ -46,6 +45,8 @@ MIN_PREEMPTED: Final = 0.01
 MIN_LOST: Final = 0.1
 # Growth of the engine's work that fills a cache by itself; own default.
 GREW: Final = 1.25
+# Factor on the KV memory that is asked about where nobody tells how much there was; own default.
+ROOM: Final = 1.5
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -72,13 +73,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     return too_few_breaches(case) or _diagnosis(case, found, claims, shrunk, 0.0 if grown is None else grown.lost_ratio)
 
 
-def _simulation(case: Case, found: Pressure, lost: float) -> dict[str, Any]:
-    """What to simulate: the former KV memory, or the hits that it held where nothing is preempted."""
-    hits = hit_ratio(case)
-    if lost >= MIN_LOST and found.preempted < MIN_PREEMPTED and hits is not None:
-        return {"whatif": "prefix_cache", "parameters": {"hit_ratio": round(min(hits.before, 0.999), 3)}}
+def _more_room(found: Pressure) -> float:
+    """By how much the KV memory has to grow to be what it was; half as much again where nothing tells what it was."""
     known = found.capacity_ratio is not None and 0.0 < found.capacity_ratio < SHRUNK
-    return {"whatif": "kv_size", "parameters": {"factor": round(1.0 / (found.capacity_ratio or 1.0), 3) if known else 1.5}}
+    return round(1.0 / (found.capacity_ratio or 1.0), 3) if known else ROOM
 
 
 def _diagnosis(case: Case, found: Pressure, claims: dict[str, float], shrunk: bool, lost: float) -> Diagnosis:
@@ -93,7 +91,7 @@ def _diagnosis(case: Case, found: Pressure, claims: dict[str, float], shrunk: bo
         "vLLM: --gpu-memory-utilization 0.95, --kv-cache-dtype fp8, a lower --max-model-len or --max-num-seqs; SGLang: --mem-fraction-static; "
         "check what else took GPU memory since the onset (another process, LoRA adapters, CUDA graphs).",
         "no request waits for blocks or is preempted", np.asarray(saved),
-        **_simulation(case, found, lost))
+        whatif="kv_size", parameters={"factor": _more_room(found)})
     return named(
         case, RULE, stage, claims,
         Action(

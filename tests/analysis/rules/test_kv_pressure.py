@@ -57,7 +57,10 @@ def test_fires_on_a_smaller_cache_that_loses_prompts_before_it_preempts() -> Non
     slow = requests(N, prefill_ms=np.where(LATE, 4_000.0, 100.0), decode_ms=1_000.0, input_tokens=100, cached_tokens=cached)
     shrunk = run(slow, slo=E2E, gauges=gauges((0.2, 0.4), (0.0, 0.0), (40_000.0, 20_000.0)))
     assert shrunk.verdict.cause == "kv_pressure"
-    assert the(shrunk, "kv_pressure").evidence["lost_tokens_ratio"] == pytest.approx(1.0)
+    finding = the(shrunk, "kv_pressure")
+    assert finding.evidence["lost_tokens_ratio"] == pytest.approx(1.0)
+    assert finding.fix is not None
+    assert (finding.fix.title, finding.fix.whatif, finding.fix.parameters) == ("Give the KV cache more room", "kv_size", {"factor": 2.0})
     # With the memory as it was, the lost prompts are the cause.
     kept = run(slow, slo=E2E, gauges=gauges((0.2, 0.4), (0.0, 0.0), (40_000.0, 40_000.0)))
     assert (kept.verdict.cause, of(kept, "kv_pressure")) == ("prefix_cache_lost", None)
