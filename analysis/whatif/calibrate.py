@@ -79,11 +79,15 @@ _PART: Final = 0.2
 _TOLD: Final = 6
 # Calls of before the window that are replayed beside it; own default. They are asked where the engine that was fitted to the window replays their E2E P50 or
 # P95 further off than that (TTFT P50 twice as far), and believed where an engine of both replays them no further off than the gate allows.
-EARLIER: Final = 1000
+EARLIER: Final = 500
+# Calls of the window that a search for an engine of both replays, on their busiest stretch; own default, as the search is as long as all others together.
+JOINT: Final = 800
 _SAME: Final = 0.03
 # How many times as badly as by an engine of its own the window may be replayed then: searches for one that suits both end a fifth above the least; own
 # default.
 _WORSE: Final = 1.25
+# How many times as badly as by another machine before and now an engine of both may replay them halfway through its search: the rest lowers it by less.
+_HOPELESS: Final = 1.2
 # By which parts of a step it may be longer beyond the knee of an engine of both, and how many knees, the likeliest, are looked at more closely.
 _JUMPS: Final = (0.3, 0.6, 1.0, 1.5)
 _LIKELY: Final = 3
@@ -432,12 +436,16 @@ class _Search:
             near, error = self.minimise(other, smooth, own, 0.3, ALTERNATIVE)
             if error < BETTER * least:
                 calm, own, least = other, near, error
-        both, alone = _Both(self._replay, calm), self._replay.error(setup, costs_of(at))
+        window, alone = self._shorter(), self._replay.error(setup, costs_of(at))
+        both = _Both(window, calm)
         plain, worth = min((self.minimise(both, smooth, start, 0.3, ALTERNATIVE) for start in (at, own)), key=lambda one: one[1])
         plain, worth = self.minimise(both, smooth, plain, 0.2, LAST)
         glances = [(both.error(setup_of(point, size), costs_of(point[:-1])), size, point) for size in range(8, self._pool.most_running + 1, 8)
                    for start in (at, own) for jump in _JUMPS for point in [np.append(start, start[2] + np.log(jump))]]
         found = min((self._knee(both, setup_of, size, point, ALTERNATIVE) for _, size, point in sorted(glances, key=_error)[:_LIKELY]), key=_error)
+        changed = window.error(setup, costs_of(at)) + calm.scaled(setup, costs_of(at))
+        if min(found[0], worth) > _HOPELESS * changed:
+            return None
         for step in _CLIMB[:3]:
             found = min([found, *(self._knee(both, setup_of, max(1, found[1] + way * step), found[2], ALTERNATIVE) for way in (-1, 1))], key=_error)
         # Engines record their graphs for multiples of eight: those on either side are looked at as closely.
@@ -448,8 +456,10 @@ class _Search:
         bent, near = setup_of(found[2], found[1]), found[2][:-1]
         told = self._replay.error(bent, costs_of(near)) <= _WORSE * max(alone, _CLOSE) and calm.off(bent, costs_of(near)) <= E2E_GATE
         told = told and _gate(errors(self._pool, simulate(self._pool.calls, bent, costs_of(near)), self._rows), _E2E + _TTFT) is None
-        changed = alone + calm.scaled(setup, costs_of(at))
         return (calm, bent, near) if told and both.error(bent, costs_of(near)) < BETTER * changed else None
+
+    def _shorter(self) -> Replay:
+        return self._replay if len(self._rows) <= JOINT else Replay(*_stretch(self._pool, np.unique(self._rows), JOINT))
 
     @staticmethod
     def _kneed(setup: Setup) -> Callable[[FloatArray, int], Setup]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
@@ -110,7 +111,7 @@ def _timing(faults: list[Result]) -> list[str]:
     late = sorted(r.delay_s for r in faults if r.delay_s is not None)
     out = []
     if errors:
-        off = f"{statistics.median(errors):.0f} s (median), {errors[int(0.9 * (len(errors) - 1))]:.0f} s (P90)"
+        off = f"{statistics.median(errors):.0f} s (median), {_p90(errors):.0f} s (P90)"
         out.append(f"Onset: found in {len(errors)} of {len(faults)}; off by {off}.")
     if late:
         out.append(f"From onset to the first report with the right cause: {statistics.median(late):.0f} s (median of {len(late)}).")
@@ -147,6 +148,11 @@ def _by_fix(found: list[WhatIf]) -> list[str]:
     return out
 
 
+def _p90(ascending: Sequence[float]) -> float:
+    """The least value that nine in ten do not exceed."""
+    return ascending[math.ceil(0.9 * len(ascending)) - 1]
+
+
 def _counts(cases: Sequence[WhatIf], right: Callable[[WhatIf], bool]) -> str:
     return f"{sum(map(right, cases))}/{len(cases)}"
 
@@ -159,7 +165,7 @@ def _errors(given: list[WhatIf], told: Callable[[Sequence[WhatIf], Callable[[Wha
     moved = [w for w in given if abs(w.truth - w.before) > _DIRECTION * w.before]
     right = told(moved, lambda w: (w.truth < w.before) == ((w.after or 0.0) < w.before))
     naive = sorted(abs(w.naive - w.truth) / w.truth for w in given if w.naive is not None)
-    return (f"{statistics.median(errors):.1%} | {errors[int(0.9 * (len(errors) - 1))]:.1%} | {covered} | {right} | "
+    return (f"{statistics.median(errors):.1%} | {_p90(errors):.1%} | {covered} | {right} | "
             + (f"{statistics.median(naive):.1%}" if naive else "-"))
 
 

@@ -45,7 +45,7 @@ def facts_of(load_: Traffic, seen: np.ndarray) -> Facts:
     calls = numbers.with_columns(
         **both, **none, span_id=pl.lit("0"), end_us=pl.col("start_us") + (pl.col("e2e_ms") * 1000).cast(pl.Int64),
         instance=pl.Series(seen[:, 3].astype(int)).cast(pl.String), engine_instance=pl.lit(None, pl.String),
-        ttft_engine_ms=pl.col("ttft_ms"), engine_e2e_ms=pl.col("e2e_ms"),
+        ttft_source=pl.lit("engine"), ttft_engine_ms=pl.col("ttft_ms"), engine_e2e_ms=pl.col("e2e_ms"),
         prefill_ms=pl.col("ttft_ms") - pl.col("queue_ms"), error=pl.lit(False), on_path=pl.lit(True), engine_alone=pl.lit(False),
         request=pl.int_range(n, dtype=pl.Int64))
     empty = pl.DataFrame(schema={"time_us": pl.Int64, "instance": pl.String, "model": pl.String, "indicator": pl.String, "value": pl.Float64})
@@ -170,13 +170,16 @@ def speed() -> list[str]:
     lines = ["| recording | calibration | answer after it | both |", "|---|---|---|---|"]
     for name, rate, server in SPEEDS:
         came = traffic(10_000, rate)
-        facts = facts_of(came, record(came, server))
-        begun = time.process_time()
-        _ = facts.engines
-        fitted = time.process_time()
-        cap.predict(facts, max_tokens=256)
-        done = time.process_time()
-        lines.append(f"| 10,000 requests, {name} | {fitted - begun:.1f} s | {done - fitted:.1f} s | {done - begun:.1f} s |")
+        calm = traffic(4_000, 0.6 * rate)
+        earlier = replace(calm, arrival=calm.arrival - calm.arrival[-1] - 1.0)
+        for more, before in (("", None), ("; 4,000 calls of a calmer time before", facts_of(earlier, record(earlier, server)))):
+            facts = replace(facts_of(came, record(came, server)), before=before)
+            begun = time.process_time()
+            _ = facts.engines
+            fitted = time.process_time()
+            cap.predict(facts, max_tokens=256)
+            done = time.process_time()
+            lines.append(f"| 10,000 requests, {name}{more} | {fitted - begun:.1f} s | {done - fitted:.1f} s | {done - begun:.1f} s |")
     return lines
 
 
