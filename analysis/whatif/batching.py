@@ -16,6 +16,8 @@ from collector.compiled import inlined, lean
 Array = Any
 
 RECORDED, ROUND_ROBIN, LEAST_LOAD = range(3)
+# What KV a call must find free to be admitted, and what it holds then: its whole prompt's; its whole prompt's, but it holds what is read; its first chunk's.
+WHOLE, FITTING, CHUNK = range(3)
 
 # Places in `State.counts`.
 INSIDE, LATER, HELD_HEAD, HELD_TAIL, ADMITTED = range(5)
@@ -56,6 +58,8 @@ class Law(NamedTuple):
     kv_tokens: int
     cache_tokens: int
     block: int
+    reserve: int
+    resumes: bool
     router: int
     gate_limit: int
     gate_rejects: bool
@@ -90,6 +94,7 @@ class State(NamedTuple):
     joined: Array  # the step in which it began to decode, and that of its end
     end_step: Array
     number: Array  # its place in the order of admission
+    dropped: Array  # KV tokens that its replica had written when it was preempted
     status: Array  # one of NOWHERE, HELD_UP, PRESENT, DONE
     kept: Array  # tokens of its conversation that its replica holds after its end, and its neighbours in the order of their last use
     older: Array
@@ -105,6 +110,7 @@ class State(NamedTuple):
     next_end: Array
     kv_mem: Array  # KV tokens held, and read in a step
     kv_read: Array
+    written: Array  # KV tokens written so far
     kv_kept: Array  # KV tokens kept for conversations that nobody runs, and the one used longest ago and last
     oldest: Array
     newest: Array
@@ -145,10 +151,12 @@ def at_rest(asked: Asked, law: Law) -> State:
     return State(
         child=per_call(-1), sibling=per_call(-1), behind=per_call(-1), left=per_call(), hit=per_call(), to_come=asked.outputs.copy(), need=per_call(),
         context=per_call(),
-        joined=per_call(), end_step=per_call(), number=per_call(), status=per_call(), kept=np.zeros(n), older=per_call(-1), newer=per_call(-1),
+        joined=per_call(), end_step=per_call(), number=per_call(), dropped=np.zeros(n),
+        status=per_call(), kept=np.zeros(n), older=per_call(-1), newer=per_call(-1),
         head=per_replica(-1), tail=per_replica(-1), reading=np.empty(places, dtype=np.int64), reading_n=per_replica(),
         decoding=np.empty(places, dtype=np.int64), decoding_n=per_replica(), steps=per_replica(), next_end=per_replica(_NO_END),
-        kv_mem=np.zeros(replicas), kv_read=np.zeros(replicas), kv_kept=np.zeros(replicas), oldest=per_replica(-1), newest=per_replica(-1),
+        kv_mem=np.zeros(replicas), kv_read=np.zeros(replicas), written=np.zeros(replicas),
+        kv_kept=np.zeros(replicas), oldest=per_replica(-1), newest=per_replica(-1),
         busy_until=np.full(replicas, np.inf), decodes=np.zeros(replicas, dtype=np.bool_),
         load=np.zeros(replicas), turn=per_replica(),
         later=np.empty(n), later_row=per_call(), held=per_call(), counts=np.zeros(5, dtype=np.int64))
@@ -182,8 +190,7 @@ def run(asked, law, s, fate):
                 _decoded(r, t, asked, law, s, fate)
             _read(r, t, asked, law, s, fate)
             s.busy_until[r] = np.inf
-        _preempt(r, asked, law, s, fate)
-        _start(r, t, asked, law, s, fate)
+        _start(r, t, _preempt(r, law, s, fate), asked, law, s, fate)
 
 
 @inlined
@@ -315,6 +322,7 @@ def _decoded(r, t, asked, law, s, fate):
     s.steps[r] += 1
     s.kv_mem[r] += grown
     s.kv_read[r] += grown
+    s.written[r] += grown
     if law.cache_tokens > 0 and s.kv_kept[r] + s.kv_mem[r] > law.cache_tokens:
         _evict(r, law.cache_tokens - s.kv_mem[r], s.kept, s.older, s.newer, s.oldest, s.newest, s.kv_kept)
     if s.steps[r] < s.next_end[r]:
@@ -458,23 +466,46 @@ def _evict(r, room, kept, older, newer, oldest, newest, kv_kept):
 
 
 @inlined
-def _preempt(r, asked, law, s, fate):
-    """While the next tokens find no block, put the newest sequence back to the head of the line, to be computed anew."""
+def _preempt(r, law, s, fate):
+    """While the next tokens find no block, put the newest sequence back to the head of the line, to be computed anew. Returns whether there was one."""
+    any_one = False
     while True:
         batch, taken = s.decoding_n[r], s.decoding_n[r] + s.reading_n[r]
-        if s.kv_mem[r] + batch * law.tokens_per_step + taken * law.block * 0.5 <= law.kv_tokens or taken <= 1:
-            return
+        wanted = batch * law.tokens_per_step + (0 if law.reserve == WHOLE else _next_chunks(r, law, s))
+        if s.kv_mem[r] + wanted + taken * law.block * 0.5 <= law.kv_tokens or taken <= 1:
+            return any_one
+        any_one = True
         decoding, reading = _newest(s.decoding, batch, r, s.number), _newest(s.reading, s.reading_n[r], r, s.number)
         if reading >= 0 and (decoding < 0 or s.number[s.reading[r, reading]] > s.number[s.decoding[r, decoding]]):
-            i = _drop_reading(r, reading, s)
+            i = _drop_reading(r, reading, law, s)
         else:
             i = _drop_decoding(r, decoding, law, s)
-        s.left[i] = max(1, s.context[i] - s.hit[i])
+        if not law.resumes:
+            s.left[i] = max(1, s.context[i] - s.hit[i])
+        s.dropped[i] = s.written[r]
         fate.preempted[i] += 1
         s.behind[i] = s.head[r]
         s.head[r] = i
         if s.tail[r] < 0 or s.behind[i] < 0:
             s.tail[r] = i
+
+
+@inlined
+def _next_chunks(r, law, s):
+    """Tokens of the prompts being read that the next step takes."""
+    room = law.token_budget if law.prefill_first else law.token_budget - int(s.decoding_n[r] * law.checked)
+    tokens = 0
+    for k in range(s.reading_n[r]):
+        tokens += s.left[s.reading[r, k]]
+    return max(0, min(tokens, room))
+
+
+@inlined
+def _resume(i, r, s):
+    """Leave to a sequence that was preempted what it had computed, but for what others have written over it since, its end first."""
+    lost = int(s.written[r] - s.dropped[i])
+    s.dropped[i] += lost
+    s.left[i] = max(1, min(s.context[i] - s.hit[i], s.left[i] + lost))
 
 
 @inlined
@@ -488,12 +519,12 @@ def _newest(rows, n, r, number):
 
 
 @inlined
-def _drop_reading(r, where, s):
+def _drop_reading(r, where, law, s):
     i = s.reading[r, where]
     for k in range(where, s.reading_n[r] - 1):
         s.reading[r, k] = s.reading[r, k + 1]
     s.reading_n[r] -= 1
-    s.kv_mem[r] -= s.need[i]
+    s.kv_mem[r] -= s.need[i] - (0 if law.reserve == WHOLE else s.left[i])
     return i
 
 
@@ -516,8 +547,9 @@ def _drop_decoding(r, where, law, s):
 
 
 @inlined
-def _start(r, t, asked, law, s, fate):
-    """Begin the next step of a replica, if there is anything to do: prompts go on, calls are admitted, and the costs say when it ends."""
+def _start(r, t, preempted, asked, law, s, fate):
+    """Begin the next step of a replica, if there is anything to do: prompts go on, calls are admitted unless one was preempted for want of room, and the
+    costs say when it ends."""
     batch = s.decoding_n[r]
     budget = law.token_budget if law.prefill_first else law.token_budget - int(batch * law.checked)
     tokens, work = 0, 0.0
@@ -528,26 +560,31 @@ def _start(r, t, asked, law, s, fate):
             break
         work += _attended(i, chunk, s)
         s.left[i] -= chunk
+        s.kv_mem[r] += 0 if law.reserve == WHOLE else chunk
         tokens += chunk
         budget -= chunk
-    while s.head[r] >= 0 and budget > 0 and s.decoding_n[r] + s.reading_n[r] < law.seats:
+    while not preempted and s.head[r] >= 0 and budget > 0 and s.decoding_n[r] + s.reading_n[r] < law.seats:
         i = s.head[r]
         taken = s.decoding_n[r] + s.reading_n[r]
         source = _look_up(i, r, asked, s, fate) if law.cache_tokens > 0 and fate.preempted[i] == 0 else -1
-        if s.kv_mem[r] + s.need[i] + (taken + 1) * law.block * 0.5 > law.kv_tokens and taken > 0:
+        if law.resumes and fate.preempted[i] > 0:
+            _resume(i, r, s)
+        chunk = s.left[i] if law.prefill_first else min(s.left[i], budget)
+        held = s.need[i] if law.reserve == WHOLE else s.need[i] - s.left[i] + chunk
+        if s.kv_mem[r] + (held if law.reserve == CHUNK else s.need[i]) + (taken + 1) * law.block * 0.5 > law.kv_tokens and taken > 0:
             break
         if law.prefill_first and tokens > 0 and s.left[i] > budget:
             break
         if source >= 0:
             _forget(source, r, s.kept, s.older, s.newer, s.oldest, s.newest, s.kv_kept)
-        _admit(i, r, t, s, fate)
+        _admit(i, r, t, held, s, fate)
         if law.cache_tokens > 0 and s.kv_kept[r] + s.kv_mem[r] > law.cache_tokens:
             _evict(r, law.cache_tokens - s.kv_mem[r], s.kept, s.older, s.newer, s.oldest, s.newest, s.kv_kept)
-        chunk = s.left[i] if law.prefill_first else min(s.left[i], budget)
         work += _attended(i, chunk, s)
         s.left[i] -= chunk
         tokens += chunk
         budget -= chunk
+    s.written[r] += tokens
     if law.prefill_first and tokens > 0:
         batch = 0
     s.decodes[r] = batch > 0
@@ -569,8 +606,8 @@ def _attended(i, chunk, s):
 
 
 @inlined
-def _admit(i, r, t, s, fate):
-    """Take the first of the line in."""
+def _admit(i, r, t, held, s, fate):
+    """Take the first of the line in; it holds so many KV tokens at first."""
     s.head[r] = s.behind[i]
     if s.head[r] < 0:
         s.tail[r] = -1
@@ -578,6 +615,6 @@ def _admit(i, r, t, s, fate):
     s.number[i] = s.counts[ADMITTED]
     if np.isnan(fate.scheduled[i]):
         fate.scheduled[i] = t
-    s.kv_mem[r] += s.need[i]
+    s.kv_mem[r] += held
     s.reading[r, s.reading_n[r]] = i
     s.reading_n[r] += 1

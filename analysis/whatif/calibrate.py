@@ -19,11 +19,12 @@ from typing import Final
 import numpy as np
 
 from analysis.latency import FloatArray
+from analysis.whatif.batching import CHUNK, FITTING
 from analysis.whatif.conversations import remembered
 from analysis.whatif.engine import NO_KNEE, Bools, Costs, Ints, Run, Setup, simulate
 from analysis.whatif.facts import SEED
 from analysis.whatif.limits import with_limits
-from analysis.whatif.pool import Pool
+from analysis.whatif.pool import UNLIMITED_KV, Pool
 from analysis.whatif.regress import knee, regression
 from analysis.whatif.simplex import minimise
 
@@ -375,6 +376,10 @@ class _Search:
             near, found = self.from_starts(self._replay, other, ALTERNATIVE) if another else self.minimise(self._replay, other, at, 0.4, ALTERNATIVE)
             if found < BETTER * worth:
                 setup, at, worth = other, near, found
+        for other in _reserved(self._pool, setup, costs_of(at)):
+            near, found = self.minimise(self._replay, other, at, 0.3, ALTERNATIVE)
+            if found < BETTER * worth:
+                setup, at, worth = other, near, found
         progress(0.5)
         return setup, at
 
@@ -486,6 +491,14 @@ def _schedulers(pool: Pool) -> Iterator[Callable[[Setup], Setup]]:
         yield lambda s, b=budget: replace(s, prefill_first=True, token_budget=b)  # type: ignore[misc]
     for budget in TOKEN_BUDGETS:
         yield lambda s, b=budget: s if s.prefill_first else replace(s, token_budget=b)  # type: ignore[misc]
+
+
+def _reserved(pool: Pool, setup: Setup, costs: Costs) -> Iterator[Setup]:
+    """Other ways to hand out KV, where the replay shows that it is ever full."""
+    roomy = simulate(pool.calls, replace(setup, kv_tokens=UNLIMITED_KV), costs)
+    if not np.array_equal(roomy.end_s, simulate(pool.calls, setup, costs).end_s, equal_nan=True):
+        for reserve, resumes in ((CHUNK, True), (CHUNK, False), (FITTING, True)):
+            yield replace(setup, reserve=reserve, resumes=resumes)
 
 
 def _moments(pool: Pool) -> FloatArray:

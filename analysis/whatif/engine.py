@@ -2,7 +2,9 @@
 
 One step of a replica: every running sequence decodes one token, unfinished prompts take what is left of the token budget, then waiting
 calls are admitted first come first served while seats and KV blocks last; a decode that finds no block preempts the newest sequence, which is
-computed anew later (the scheduler of vLLM V1; `prefill_first` is that of V0: whole prompts first, decoding stands still meanwhile).
+computed anew later, and none is admitted in that step (the scheduler of vLLM V1, which admits a call that finds blocks for its first chunk, later versions
+one whose whole prompt fits; SGLang keeps room for answers as well, which is told nowhere; `prefill_first` is that of V0: whole prompts first, decoding
+stands still meanwhile).
 A step takes
 
     max(compute, memory) + overlap x min(compute, memory) + sequence x batch,
@@ -23,7 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from analysis.whatif.batching import RECORDED, Asked, Fate, Law, at_rest, run
+from analysis.whatif.batching import RECORDED, WHOLE, Asked, Fate, Law, at_rest, run
 from collector.compiled import read_only
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -77,12 +79,13 @@ def apart(n: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The engine's settings. `kv_tokens` is per replica, and so is `cache_tokens`, what running calls and conversations that come back may hold together (0:
-    calls find in the cache what they found); `tokens_per_step` > 1 with speculative decoding, `drafted` are the tokens of a sequence that a step
-    checks for that, and `draft_share` is the part of `Costs.step` that proposing them takes, beside all else; `gate_limit` calls in flight at most
-    (0: no gate), others wait before the engine or, with `gate_rejects`, are turned away. `speed` multiplies a replica's step times. A decoding step
-    of more than `knee` sequences takes `knee_s` longer. A replica born at `born_s` (-inf: long ago) takes 1 + `cold` times as long then; `cold`
-    halves every `warm_s`.
+    """The engine's settings. `kv_tokens` is per replica, and so are `shared_tokens` of it, which several calls hold together, and `cache_tokens`, what running
+    calls and conversations that come back may hold together (0: calls find in the cache what they found). To be admitted a call must find KV free
+    as `reserve` says; one that was preempted and `resumes` finds what it had computed but for what others have written since. `tokens_per_step` > 1
+    with speculative decoding, `drafted` are the tokens of a sequence that a step checks for that, and `draft_share` is the part of `Costs.step` that
+    proposing them takes, beside all else; `gate_limit` calls in flight at most (0: no gate), others wait before the engine or, with `gate_rejects`, are
+    turned away. `speed` multiplies a replica's step times. A decoding step of more than `knee` sequences takes `knee_s` longer. A replica born at `born_s`
+    (-inf: long ago) takes 1 + `cold` times as long then; `cold` halves every `warm_s`.
     """
 
     replicas: int = 1
@@ -91,7 +94,10 @@ class Setup:
     max_sequences: int = 256
     kv_tokens: int = 1 << 40
     cache_tokens: int = 0
+    shared_tokens: int = 0
     block: int = 16
+    reserve: int = WHOLE
+    resumes: bool = False
     router: int = RECORDED
     gate_limit: int = 0
     gate_rejects: bool = False
@@ -170,13 +176,14 @@ def simulate(calls: Calls, setup: Setup, costs: Costs) -> Run:
     speed[: len(given)] = given
     born = np.full(setup.replicas, -np.inf)
     born[: len(setup.born_s)] = setup.born_s[: setup.replicas]
+    kv_tokens = setup.kv_tokens - setup.shared_tokens
     told = (calls.weight, calls.gated, calls.follows, calls.lag_s, calls.head, calls.reach, calls.usual)
     asked = Asked(*map(read_only, (order, calls.arrival_s, calls.after, calls.prompt_tokens, calls.cached_tokens, calls.output_tokens, calls.replica,
                                    calls.pool_from, calls.pool_to, *told)))
-    law = Law(setup.prefill_first, max(1, setup.token_budget), min(max(1, setup.max_sequences), n), setup.kv_tokens, setup.cache_tokens, setup.block,
-              setup.router, setup.gate_limit, setup.gate_rejects, float(setup.tokens_per_step), setup.checked, float(setup.draft_share),
-              costs.prefill_token, costs.attention, costs.step, costs.kv_token, costs.sequence, float(costs.overlap), setup.knee, setup.knee_s, speed, born,
-              setup.cold, setup.warm_s)
+    law = Law(setup.prefill_first, max(1, setup.token_budget), min(max(1, setup.max_sequences), n), kv_tokens, setup.cache_tokens, setup.block,
+              setup.reserve, setup.resumes, setup.router, setup.gate_limit, setup.gate_rejects, float(setup.tokens_per_step), setup.checked,
+              float(setup.draft_share), costs.prefill_token, costs.attention, costs.step, costs.kv_token, costs.sequence, float(costs.overlap), setup.knee,
+              setup.knee_s, speed, born, setup.cold, setup.warm_s)
     times = np.full((4, n), np.nan)
     fate = Fate(times[0], times[1], times[2], times[3], np.full(n, -1, dtype=np.int64), np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64))
     run(asked, law, at_rest(asked, law), fate)

@@ -33,6 +33,8 @@ CALLS_AHEAD: Final = 10
 _BALANCES: Final = 0.8
 # KV usage samples below this say more about rounding than about capacity.
 _LEAST_USAGE: Final = 0.2
+# Above this usage calls may have been preempted; own default.
+_CALM_USAGE: Final = 0.8
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Pool:
     those that were there from the beginning.
     `session` numbers the conversations, -1 where none is told, `meant` is when their turns were meant to come. `told_ratio` is the part of the calls whose
     engine's span is there: the others took seats, too. A step yields `accepted` tokens of a sequence, and checks `drafted` beside the one that it is sure of
-    (speculative decoding).
+    (speculative decoding). A replica holds `shared_tokens` of KV for several calls at once (a system prompt that all of them find in the cache).
     """
 
     model: str | None
@@ -63,6 +65,7 @@ class Pool:
     told_ratio: float = 1.0
     accepted: float = 1.0
     drafted: float = 0.0
+    shared_tokens: int = 0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -114,9 +117,9 @@ class Pool:
 
     def setup(self) -> Setup:
         """The settings to begin the search with."""
-        return Setup(replicas=self.replicas, kv_tokens=self.kv_tokens or UNLIMITED_KV, max_sequences=max(DEFAULT_SEQUENCES, self.most_running),
-                     speed=(1.0,) * self.replicas, born_s=self.born_s, tokens_per_step=self.accepted, drafted=self.drafted,
-                     draft_share=share_of(COST_A_TOKEN * self.drafted))
+        return Setup(replicas=self.replicas, kv_tokens=self.kv_tokens or UNLIMITED_KV, shared_tokens=self.shared_tokens,
+                     max_sequences=max(DEFAULT_SEQUENCES, self.most_running), speed=(1.0,) * self.replicas, born_s=self.born_s,
+                     tokens_per_step=self.accepted, drafted=self.drafted, draft_share=share_of(COST_A_TOKEN * self.drafted))
 
 
 def _in_turn(replica: Ints, replicas: int) -> bool:
@@ -208,10 +211,11 @@ def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
     talk = _conversations(calls)
     begun, over = _requests(facts, rows, start.min(), arrival, arrival + e2e_s)
     made = linked(made, talk, begun, arrival, arrival + e2e_s)
+    shared = _shared_tokens(facts, model, kv, start.min(), made, arrival + queue_s, arrival + ttft_s, arrival + e2e_s, len(instances))
     own = meant(made, talk, begun, over, arrival, arrival + e2e_s)
     points = _of_model(facts, model)
     return Pool(model, rows, made, arrival, ttft_s, e2e_s, queue_s, instances, _born(arrival, replica, len(instances)), kv, running, talk, own,
-                accepted=max(1.0, recorded_length(points)), drafted=recorded_draft(points))
+                accepted=max(1.0, recorded_length(points)), drafted=recorded_draft(points), shared_tokens=shared)
 
 
 def made(facts: Facts, model: str | None, calls: pl.DataFrame, ttft_s: FloatArray, e2e_s: FloatArray) -> Pool:
@@ -314,6 +318,26 @@ def _kv_tokens(facts: Facts, model: str | None, start: FloatArray, arrival: Floa
         return None
     tokens = [float(_in_use(t, arrival, queue_s, ttft_s, e2e_s, prompt, output).sum()) for t in at[keep]]
     return int(np.median(np.array(tokens) / used[keep] / max(1, replicas)))
+
+
+def _shared_tokens(facts: Facts, model: str | None, kv_tokens: int | None, zero_s: float, calls: Calls, begun: FloatArray, first: FloatArray,
+                   ended: FloatArray, replicas: int) -> int:
+    """KV tokens of a replica beside those that its calls hold for themselves: the heads that their prompts share, as the usage gauge tells; 0 without one.
+
+    They are at most what these calls found: a gauge that counts what nobody uses any more shows more.
+    """
+    points = _of_model(facts, model)
+    if kv_tokens is None or points.filter(pl.col("indicator") == "kv_capacity").is_empty():
+        return 0  # a capacity that was read off the calls is what is left for them
+    usage = points.filter(pl.col("indicator") == "kv_cache_usage").group_by("time_us").agg(pl.col("value").mean()).sort("time_us")
+    at, used = usage["time_us"].to_numpy() / 1e6 - zero_s, usage["value"].to_numpy() * kv_tokens
+    heads = np.where(calls.head < 0, calls.cached_tokens, np.minimum(calls.cached_tokens, calls.head))
+    each = [_in_use(t, begun, np.zeros(len(begun)), first - begun, ended - begun, calls.prompt_tokens, calls.output_tokens) for t in at]
+    found = np.array([float(heads[one > 0.0].sum()) for one in each]) / max(1, replicas)
+    held = np.array([float(one.sum()) for one in each]) / max(1, replicas) - found
+    # Where it is fuller, calls that were preempted hold nothing though they seem to run.
+    calm = (held > _LEAST_USAGE * kv_tokens) & (held < _CALM_USAGE * kv_tokens) & (at < ended.max())
+    return max(0, int(np.median(np.minimum(used - held, found)[calm]))) if int(calm.sum()) >= 5 else 0
 
 
 def _in_use(t: float, arrival: FloatArray, queue_s: FloatArray, ttft_s: FloatArray, e2e_s: FloatArray, prompt: Ints, output: Ints) -> FloatArray:

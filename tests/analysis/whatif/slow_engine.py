@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from analysis.whatif.batching import CHUNK, WHOLE
 from analysis.whatif.engine import Calls, Costs, Setup
 
 
@@ -17,6 +18,8 @@ class _Sequence:
     end: float | None = None
     held: int = 0
     number: int = 0
+    dropped: int = 0
+    preempted: bool = False
     tokens: list[float] = field(default_factory=list)
 
     @property
@@ -34,7 +37,7 @@ def run(calls: Calls, setup: Setup, costs: Costs) -> tuple[list[float], list[flo
     waiting: list[_Sequence] = []
     reading: list[_Sequence] = []
     decoding: list[_Sequence] = []
-    now, numbers, preempted = 0.0, 0, 0
+    now, numbers, preempted, written = 0.0, 0, 0, 0
     while coming or waiting or reading or decoding:
         if not (waiting or reading or decoding):
             now = max(now, coming[0].arrival)
@@ -44,12 +47,22 @@ def run(calls: Calls, setup: Setup, costs: Costs) -> tuple[list[float], list[flo
         def used() -> float:
             return sum(s.held for s in [*reading, *decoding])
 
-        while len(reading) + len(decoding) > 1 and used() + len(decoding) + setup.block / 2 * (len(reading) + len(decoding)) > setup.kv_tokens:
+        def growth() -> int:
+            room = max(0, setup.token_budget - (0 if setup.prefill_first else len(decoding)))
+            return len(decoding) + (0 if setup.reserve == WHOLE else min(room, sum(s.to_read for s in reading)))
+
+        full = False
+        while len(reading) + len(decoding) > 1 and used() + growth() + setup.block / 2 * (len(reading) + len(decoding)) > setup.kv_tokens:
             newest = max([*reading, *decoding], key=lambda s: s.number)
+            if not setup.resumes:
+                newest.read = 0
+            elif newest in decoding:
+                newest.read = newest.prompt - newest.cached
             (reading if newest in reading else decoding).remove(newest)
-            newest.held, newest.read = 0, 0
+            newest.held, newest.dropped, newest.preempted = 0, written, True
             waiting.insert(0, newest)
             preempted += 1
+            full = True
         budget = setup.token_budget - (0 if setup.prefill_first else len(decoding))
         chunks: list[tuple[_Sequence, int]] = []
         for sequence in reading:
@@ -57,16 +70,22 @@ def run(calls: Calls, setup: Setup, costs: Costs) -> tuple[list[float], list[flo
             if chunk > 0:
                 chunks.append((sequence, chunk))
                 budget -= chunk
-        while waiting and budget > 0 and len(reading) + len(decoding) < setup.max_sequences:
+                sequence.held += 0 if setup.reserve == WHOLE else chunk
+        while not full and waiting and budget > 0 and len(reading) + len(decoding) < setup.max_sequences:
             sequence, taken = waiting[0], len(reading) + len(decoding)
-            if taken and used() + sequence.to_read + setup.block / 2 * (taken + 1) > setup.kv_tokens:
+            if setup.resumes and sequence.preempted:
+                # What others have written since lies over the end of what it had computed; one token is computed anew at least.
+                sequence.read = min(max(0, sequence.read - (written - sequence.dropped)), sequence.prompt - sequence.cached - 1)
+                sequence.dropped = written
+            chunk = sequence.to_read if setup.prefill_first else min(sequence.to_read, budget)
+            found, all_of_it = sequence.read + chunk, sequence.read + sequence.to_read
+            if taken and used() + (found if setup.reserve == CHUNK else all_of_it) + setup.block / 2 * (taken + 1) > setup.kv_tokens:
                 break
             if setup.prefill_first and chunks and sequence.to_read > budget:
                 break
             waiting.pop(0)
             numbers += 1
-            sequence.number, sequence.held = numbers, sequence.to_read
-            chunk = sequence.to_read if setup.prefill_first else min(sequence.to_read, budget)
+            sequence.number, sequence.held = numbers, all_of_it if setup.reserve == WHOLE else found
             chunks.append((sequence, chunk))
             budget -= chunk
             reading.append(sequence)
@@ -75,6 +94,7 @@ def run(calls: Calls, setup: Setup, costs: Costs) -> tuple[list[float], list[flo
         work = sum(chunk * (s.prompt - s.to_read + chunk / 2) for s, chunk in chunks)
         context = sum(s.prompt for s in batch)
         compute, memory = costs.prefill_token * (tokens + len(batch)) + costs.attention * work, costs.step + costs.kv_token * context
+        written += tokens + len(batch)
         now += max(compute, memory) + costs.overlap * min(compute, memory) + costs.sequence * (len(batch) + len(reading))
         for sequence, chunk in chunks:
             sequence.read += chunk

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from analysis.whatif import chunked_prefill
-from analysis.whatif.batching import LEAST_LOAD
+from analysis.whatif.batching import CHUNK, LEAST_LOAD, WHOLE
 from analysis.whatif.calibrate import STRETCH, fit
 from analysis.whatif.engine import Setup, simulate
 from analysis.whatif.limits import with_limits
@@ -75,6 +75,37 @@ def test_kv_capacity_comes_from_the_usage_gauge() -> None:
     facts.points = points
     [pool], _ = pools(facts)
     assert pool.kv_tokens == pytest.approx(50_000, rel=0.05)
+
+
+def test_what_prompts_share_is_the_kv_in_use_beside_what_calls_hold() -> None:
+    """Heads of 300 tokens that all find in the cache: the engine holds them once, and its calls as much less."""
+    heads = np.full(300, 300)
+    facts = recorded(arrivals(300, prompt_tokens=arrivals(300).prompt_tokens + heads, cached_tokens=heads))
+    times = [facts.calls["start_us"].to_numpy() + 1000.0 * facts.call(name) for name in ("queue_ms", "ttft_ms", "e2e_ms")]
+    at = np.arange(times[0].min() + 5e6, times[0].max(), 1e6)
+    grown = [np.clip((t - times[1]) / (times[2] - times[1]), 0.0, 1.0) for t in at]
+    held = [(((t >= times[0]) & (t < times[2])) * (facts.call("input_tokens") - 300 + facts.call("output_tokens") * part)).sum()
+            for t, part in zip(at, grown, strict=True)]
+    one = pl.DataFrame({"time_us": at.astype(np.int64), "instance": "gpu-0", "model": "m", "indicator": "kv_cache_usage"})
+    usage = one.with_columns(value=(np.array(held) + 900.0) / 40_000.0)
+    facts.points = pl.concat([usage, one[:1].with_columns(indicator=pl.lit("kv_capacity"), value=40_000.0)])
+    [pool], _ = pools(facts)
+    assert pool.setup().shared_tokens == pytest.approx(900, rel=0.05)
+    facts.points = usage
+    [pool], _ = pools(facts)
+    assert pool.setup().shared_tokens == 0
+
+
+@pytest.mark.parametrize(("reserve", "resumes"), [(WHOLE, False), (CHUNK, True)])
+def test_how_kv_is_reserved_is_read_off_a_full_engine(reserve: int, resumes: bool) -> None:
+    rng = np.random.default_rng(3)
+    came = arrivals(400, rate=3.6, seed=5, prompt_tokens=np.clip(rng.lognormal(7.6, 0.6, 400), 100, 8000).astype(np.int64))
+    setup = Setup(kv_tokens=24_000, token_budget=1024, reserve=reserve, resumes=resumes)
+    told = pl.DataFrame({"time_us": [0], "instance": "gpu-0", "model": "m", "indicator": "kv_capacity", "value": 24_000.0})
+    [pool], _ = pools(recorded(came, setup, points=told))
+    engine = fit(pool, refits=0)
+    assert engine.identity_error["ttft_p99"] < 0.05
+    assert (engine.setup.reserve == CHUNK, engine.setup.resumes) == (reserve == CHUNK, resumes)
 
 
 def test_without_engine_times_there_is_no_pool_and_it_says_what_to_switch_on() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.whatif import batching
-from analysis.whatif.batching import LEAST_LOAD, ROUND_ROBIN
+from analysis.whatif.batching import CHUNK, FITTING, LEAST_LOAD, ROUND_ROBIN, WHOLE
 from analysis.whatif.engine import Calls, Costs, Setup, apart, simulate
 from tests.analysis.whatif.slow_engine import run
 
@@ -80,8 +80,11 @@ def test_front_end_time_is_before_the_first_token() -> None:
 
 
 @pytest.mark.parametrize("setup", [
-    Setup(), Setup(token_budget=256), Setup(max_sequences=4), Setup(kv_tokens=6000), Setup(prefill_first=True), Setup(prefill_first=True, kv_tokens=8000)],
-    ids=["default", "small budget", "few seats", "little KV", "prefill first", "prefill first, little KV"])
+    Setup(), Setup(token_budget=256), Setup(max_sequences=4), Setup(kv_tokens=6000), Setup(prefill_first=True), Setup(prefill_first=True, kv_tokens=8000),
+    Setup(kv_tokens=6000, token_budget=256, reserve=CHUNK), Setup(kv_tokens=6000, token_budget=256, reserve=CHUNK, resumes=True),
+    Setup(kv_tokens=6000, token_budget=256, reserve=FITTING), Setup(kv_tokens=9000, token_budget=700, reserve=FITTING, resumes=True)],
+    ids=["default", "small budget", "few seats", "little KV", "prefill first", "prefill first, little KV", "first chunk", "first chunk, resumed",
+         "whole prompt fits", "whole prompt fits, resumed"])
 @pytest.mark.parametrize("rate", [2.0, 20.0])
 def test_it_agrees_with_the_obvious_engine(setup: Setup, rate: float) -> None:
     calls = arrivals(150, rate=rate)
@@ -99,6 +102,25 @@ def test_preemption_happens_and_nobody_is_lost() -> None:
     assert not np.isnan(done.end_s).any()
     assert (done.first_s <= done.end_s).all()
     assert (done.scheduled_s >= done.arrived_s).all()
+
+
+def test_an_engine_that_reserves_a_chunk_preempts_more() -> None:
+    calls = arrivals(300, rate=20.0)
+    whole, chunk = (simulate(calls, Setup(kv_tokens=5000, token_budget=256, reserve=reserve), COSTS) for reserve in (WHOLE, CHUNK))
+    assert chunk.preempted.sum() > 2 * whole.preempted.sum()
+
+
+def test_what_was_computed_before_a_preemption_is_read_again_where_it_is_kept() -> None:
+    calls = arrivals(300, rate=20.0)
+    anew, resumed = (simulate(calls, Setup(kv_tokens=5000, token_budget=256, reserve=CHUNK, resumes=resumes), COSTS) for resumes in (False, True))
+    assert resumed.preempted.sum() > 0
+    assert resumed.end_s.max() < anew.end_s.max()
+
+
+def test_what_calls_share_leaves_less_kv_for_them() -> None:
+    calls = arrivals(300, rate=20.0)
+    less, shared = simulate(calls, Setup(kv_tokens=5000), COSTS), simulate(calls, Setup(kv_tokens=6000, shared_tokens=1000), COSTS)
+    assert shared.end_s.tolist() == less.end_s.tolist()
 
 
 def test_a_prompt_larger_than_the_cache_runs_alone() -> None:
