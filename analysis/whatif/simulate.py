@@ -20,7 +20,7 @@ import numpy as np
 from analysis.finding import say_count
 from analysis.latency import FloatArray, sorted_quantile
 from analysis.whatif.batching import LEAST_LOAD, RECORDED
-from analysis.whatif.calibrate import Engine
+from analysis.whatif.calibrate import E2E_GATE, TTFT_GATE, Engine
 from analysis.whatif.engine import Calls, Costs, Setup, simulate
 from analysis.whatif.facts import Bools, Facts
 from analysis.whatif.pool import UNLIMITED_KV
@@ -57,6 +57,8 @@ CLIENT_ONLY: Final = ("no engine tells of itself, so answers are exact, resample
                       "times")
 # What may be changed of an engine that nobody sees into: how many there are, what is let through to them, and how many tokens a step yields.
 _OUTSIDE: Final = ("replicas", "speed", "born_s", "gate_limit", "gate_rejects", "tokens_per_step", "drafted", "draft_share")
+# Part of the draws that must be off the fitted engine's replay by more than its gate for them to be of another regime; own default.
+MOST: Final = 0.5
 # A request counts as touched when the fix moves its time by more than this part.
 TOUCHED: Final = 0.01
 
@@ -252,7 +254,8 @@ def _effect(
         return effect
     old, same, new = (_quantile(times, metric, q) for times in (before, identity, after))
     best = new * float(_correction(old, same, new))
-    moved = np.array([np.log(_quantile(b, metric, q)) - np.log(_quantile(a, metric, q)) for a, b in draws])
+    drawn = np.array([[_quantile(times, metric, q) for times in draw] for draw in draws]).reshape(-1, 2)
+    moved = _moved(same, drawn, TTFT_GATE if metric == "ttft" else E2E_GATE)
     spread = float(np.std(moved - np.log(new / same))) if len(moved) else 0.0
     if any(len(engine.pool.meant.at_s) > 1 for engine in engines):
         # One draw of when turns would have come is as good as another one.
@@ -265,6 +268,19 @@ def _effect(
     ways = [best, *(float(way * _correction(old, same, way)) for way in (_quantile(times, metric, q) for times in others))]
     effect.interval = (min(ways) * float(np.exp(-Z90 * sd)), max(ways) * float(np.exp(Z90 * sd)))
     return effect
+
+
+def _moved(same: float, draws: FloatArray, gate: float) -> FloatArray:
+    """Logarithm of what the fix does in each draw (its quantile without, with the fix), where the fitted engine's quantile without it is `same`.
+
+    An engine beyond its knee is slow because it is slow: full batches take longer, so they stay full. Where most draws do not come to that, they tell how it
+    is with the fix, and not what it was without: that is the fitted engine's.
+    """
+    without, fixed = np.log(draws).T
+    off = np.abs(without - np.log(same)) > np.log(1.0 + gate)
+    elsewhere = off & (int(off.sum()) > MOST * len(off))
+    moved: FloatArray = fixed - np.where(elsewhere, np.log(same), without)
+    return moved
 
 
 def _nearest(percentile: float) -> int:

@@ -12,6 +12,7 @@ from analysis.whatif import cap, context_limit, hardware, kv_size, load, max_seq
 from analysis.whatif.batching import LEAST_LOAD
 from analysis.whatif.engine import Calls, Costs, Setup, simulate
 from analysis.whatif.facts import Facts
+from analysis.whatif.simulate import _moved
 from tests.analysis.whatif.recording import COSTS, arrivals, hosted, recorded
 
 CAME = arrivals(400, rate=8.0)
@@ -128,3 +129,13 @@ def test_hits_are_raised_for_all_beyond_what_those_that_hit_find() -> None:
     assert prefix_cache.restored(prompt, cached, 0.3).tolist() == [200] * 50 + [400] * 50
     assert prefix_cache.restored(prompt, cached, 0.7).tolist() == [700] * 100
     assert prefix_cache.restored(prompt, 0 * cached, 0.7).tolist() == [700] * 100
+
+
+def test_draws_that_do_not_come_to_the_recorded_state_tell_what_it_is_with_the_fix() -> None:
+    # The fitted engine is in its slow state (16 s); most draws are not, and all of them say 9 s with the fix.
+    slow = np.array([[9.5, 9.0], [9.4, 9.1], [15.8, 9.0]])
+    assert np.exp(_moved(16.0, slow, 0.1)).tolist() == pytest.approx([9.0 / 16.0, 9.1 / 16.0, 9.0 / 15.8])
+    # One that is off may as well be: what the fix does is told within each draw.
+    usual = np.array([[9.5, 9.0], [15.9, 9.1], [15.8, 9.0]])
+    assert np.exp(_moved(16.0, usual, 0.1)).tolist() == pytest.approx([9.0 / 9.5, 9.1 / 15.9, 9.0 / 15.8])
+    assert len(_moved(16.0, np.empty((0, 2)), 0.1)) == 0
