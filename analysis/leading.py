@@ -1,7 +1,8 @@
 """Which engine indicator warns before requests go bad, how early, and how often for nothing? Learned on the user's own data.
 
-Event based: an alert is the moment when an indicator rises over a threshold (or falls below it), a breach the moment when the share of bad requests
-rises over what the SLO allows. Precision, recall and lead are compared with alerts at random times; what rises only after the breach is said to lag.
+Event based: an alert is the moment when an indicator rises over a threshold (or falls below it), told once in two minutes while it stays on; a breach
+the moment when the share of bad requests rises over what the SLO allows, by more than chance. Precision, recall and lead are compared with alerts at
+random times; what rises only after the breach is said to lag.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 import msgspec
 import numpy as np
 import polars as pl
+from scipy.stats import binom
 
 from analysis.budget import BoolArray, FloatArray
 from analysis.incident import IntArray
@@ -26,6 +28,9 @@ LEAST_EVENTS: Final = 3
 # Requests per step of time whose bad share is judged; a share of fewer jumps by itself. Own default.
 _LEAST_IN_STEP: Final = 10
 _STEP_S: Final = 10.0
+# A run of steps whose count of bad requests comes up as often as this while the SLO is just kept is chance, which nothing announces: at 60 requests a step and
+# 1 % allowed two bad ones already look like a breach, and come up every eighth step. A window of 40 minutes has 240 steps. Own default.
+_CHANCE: Final = 0.001
 # Thresholds tried: the middles between neighbouring quantiles of the indicator's own upper half.
 _QUANTILES: Final = tuple(np.linspace(50.0, 100.0, 61).tolist())
 # Indicators that warn by falling.
@@ -37,7 +42,8 @@ LEARNED: Final = ("queue_depth", "running", "kv_cache_usage", "preemptions", "pr
 class Indicator(msgspec.Struct, kw_only=True):
     """How well one indicator warned of breaches on this data. Ratios 0..1, threshold in the indicator's own unit (SI).
 
-    `precision` = alerts that a breach followed within 120 s, `recall` = breaches that an alert came before, `lead_s_median` from alert to breach.
+    `precision` = alerts that a breach followed within 120 s, `recall` = breaches before which an alert was on within 120 s, `lead_s_median` from then to
+    the breach. An alert is told once in 120 s, however often it falls and rises, and again while it stays on.
     `null_precision` is what alerts at random times would reach: no better means no warning. `lags` says that it rises after the breach instead.
     """
 
@@ -66,7 +72,10 @@ class Breaches:
 
 
 def breaches(start_us: IntArray, bad: BoolArray, allowed: float, origin_us: int) -> Breaches:
-    """Return the breaches of a window: runs of 10 s steps (longer where traffic is thin) whose bad share is over twice what is allowed."""
+    """Return the breaches of a window: runs of 10 s steps (longer where traffic is thin) whose bad share is over twice what is allowed, and no chance.
+
+    A run is chance where so many bad of its requests are likely at the share that is allowed (exact binomial tail).
+    """
     seconds = (start_us - origin_us) / 1e6
     if not len(seconds):
         return Breaches(np.zeros(0), np.zeros(0), 0.0, 0.0)
@@ -79,6 +88,9 @@ def breaches(start_us: IntArray, bad: BoolArray, allowed: float, origin_us: int)
     over[1:-1] |= over[:-2] & over[2:]
     edges = np.diff(np.concatenate([[0], over.astype(np.int8), [0]]))
     begins, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    asked, failed = np.concatenate([[0], np.cumsum(n)]), np.concatenate([[0.0], np.cumsum(hits)])
+    real = binom.sf(failed[ends] - failed[begins] - 1.0, asked[ends] - asked[begins], allowed) < _CHANCE
+    begins, ends = begins[real], ends[real]
     return Breaches(np.asarray(first + begins * step, np.float64), np.asarray(first + ends * step, np.float64), first, last)
 
 
@@ -127,24 +139,38 @@ def _best(name: str, seconds: FloatArray, values: FloatArray, onsets: FloatArray
 
 def _score(name: str, seconds: FloatArray, values: FloatArray, threshold: float, onsets: FloatArray, found: Breaches) -> Indicator:
     over = values > threshold
-    alerts = seconds[np.flatnonzero(over & ~np.concatenate([[False], over[:-1]]))]
-    # An alert in the middle of a breach says nothing new, right or wrong.
-    inside = np.array([bool(((found.onsets + LAG_S < a) & (a < found.ends)).any()) for a in alerts], dtype=np.bool_)
-    judged = alerts[~inside] if len(alerts) else alerts
+    judged = _told(seconds[over], found)
     right = np.array([bool(((onsets > a) & (onsets <= a + HORIZON_S)).any()) for a in judged], dtype=np.bool_)
-    leads = [float(onset - judged[(judged < onset) & (judged >= onset - HORIZON_S)].min()) for onset in onsets
-             if ((judged < onset) & (judged >= onset - HORIZON_S)).any()]
+    on = seconds[over]
+    leads = [float(onset - on[(on < onset) & (on >= onset - HORIZON_S)].min()) for onset in onsets
+             if ((on < onset) & (on >= onset - HORIZON_S)).any()]
     late = np.array([bool(((onsets <= a) & (onsets >= a - LAG_S)).any()) for a in judged], dtype=np.bool_)
     precision = float(right.mean()) if len(judged) else None
     covered = _union(onsets - HORIZON_S, onsets) / max(found.last_s - found.first_s, 1e-9)
-    rate = len(judged) / max(found.last_s - found.first_s, 1e-9)
+    told = float(np.minimum(np.diff(on, append=on[-1:] + HORIZON_S), HORIZON_S).sum()) / max(found.last_s - found.first_s, 1e-9)
     reasons = {} if leads else {"lead_s_median": "no alert came before a breach"}
     if precision is None:
         reasons["precision"] = "it never rose over the threshold"
     return Indicator(
         indicator=name, threshold=threshold, precision=precision, recall=len(leads) / len(onsets), lead_s_median=float(np.median(leads)) if leads else None,
-        events=len(onsets), alerts=len(judged), null_precision=min(1.0, covered), null_recall=float(1.0 - np.exp(-rate * HORIZON_S)),
+        events=len(onsets), alerts=len(judged), null_precision=min(1.0, covered), null_recall=min(1.0, told),
         lags=bool(len(judged)) and int(late.sum()) > int(right.sum()), reasons=reasons)
+
+
+def _told(over: FloatArray, found: Breaches) -> FloatArray:
+    """Return when an alert is told, from the moments at which the indicator is over its threshold.
+
+    What it says holds for the horizon: until then it is not told again, however often it falls and rises; afterwards it is, as long as it is on. In the
+    middle of a breach it says nothing new, right or wrong, nor does what is left of it within the horizon.
+    """
+    begun = np.searchsorted(found.onsets + LAG_S, over, side="left") - 1
+    inside = (begun >= 0) & (over < found.ends[np.maximum(begun, 0)]) if len(found.ends) else np.zeros(len(over), np.bool_)
+    told, k = [], 0
+    while k < len(over):
+        if not inside[k]:
+            told.append(float(over[k]))
+        k = int(np.searchsorted(over, over[k] + HORIZON_S, side="left"))
+    return np.asarray(told, np.float64)
 
 
 def _gain(made: Indicator) -> tuple[float, float]:

@@ -104,7 +104,7 @@ def learned(report: Report) -> str:
     if others:
         body += f'<details class="ov-details"><summary>{len(others)} warn no better than chance, or late</summary>{ui.table(heads, others)}</details>'
     return (f"<h2>Learned on this data</h2>{body}<small>Precision = alerts that a breach followed within 2 min, recall = breaches that an alert came before; "
-            "source /api/v1/report</small>")
+            "both on the data that the alert was learned on, later data gives less; source /api/v1/report</small>")
 
 
 def warns(row: Indicator) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from analysis.engine_view import engine_view, indicators
 from analysis.headroom import headroom, said
 from analysis.knee import knee
-from analysis.leading import Indicator
+from analysis.leading import Breaches, Indicator, _score, breaches
 from analysis.made_indicators import arrivals
 from analysis.page import to_html, to_markdown
 from analysis.report import build
@@ -85,6 +85,37 @@ def test_unrest_of_the_engine_s_steps_is_learned_from_its_step_counter_beside_th
     assert 0.0 < found["iteration_deviation"].threshold < 0.03
     series = {row.indicator: row for row in engine_view(con, Window(), SLO).series}
     assert (series["iteration_time"].unit, series["iteration_time"].max) == ("s", pytest.approx(0.06))
+
+
+def test_two_bad_requests_of_a_busy_step_are_chance_and_five_are_a_breach() -> None:
+    """A request each 1/6 s, 1 % allowed: of 60 requests two are bad in every eighth step by chance (0.12), five in one of 3,000 (0.0003)."""
+    start_us = np.arange(0, 600_000_000, 1_000_000 // 6, dtype=np.int64)
+    for bad_ones, begun in ((2, []), (5, [300.0])):
+        bad = np.zeros(len(start_us), np.bool_)
+        bad[np.searchsorted(start_us, 301_000_000) + np.arange(bad_ones)] = True
+        assert breaches(start_us, bad, 0.01, 0).onsets.tolist() == begun
+
+
+def scored(over: list[tuple[float, float]], onsets: list[float]) -> Indicator:
+    """An hour of samples every 10 s, over the threshold in the given spans; breaches of 20 s."""
+    seconds = np.arange(0.0, 3_600.0, 10.0)
+    values = np.array([float(any(a <= s < b for a, b in over)) for s in seconds])
+    begun = np.array(onsets)
+    return _score("running", seconds, values, 0.5, begun, Breaches(begun, begun + 20.0, 0.0, 3_600.0))
+
+
+def test_an_alert_that_flaps_is_one_alert_and_one_that_stays_on_is_told_again() -> None:
+    flapping = scored([(500.0, 510.0), (530.0, 540.0), (560.0, 570.0)], [600.0])
+    assert (flapping.alerts, flapping.precision, flapping.recall, flapping.lead_s_median) == (1, 1.0, 1.0, 100.0)
+    always = scored([(0.0, 3_600.0)], [600.0, 1_800.0])
+    assert (always.alerts, always.recall) == (30, 1.0)
+    assert always.precision == pytest.approx(always.null_precision or 0.0, abs=0.01)
+    assert always.null_recall == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_breach_that_begins_while_the_alert_is_still_on_was_told() -> None:
+    found = scored([(500.0, 900.0)], [610.0, 890.0])
+    assert (found.recall, found.null_recall) == (1.0, pytest.approx((890.0 - 500.0 + 120.0) / 3_600.0))
 
 
 def test_starts_centuries_apart_take_no_memory() -> None:

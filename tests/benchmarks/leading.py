@@ -22,7 +22,7 @@ import duckdb
 import polars as pl
 
 from analysis.engine_view import indicators
-from analysis.goodput import judge
+from analysis.goodput import judge, wilson
 from analysis.intake import import_files
 from analysis.leading import Breaches, Indicator, _score, breaches
 from analysis.made_indicators import arrivals, deviations, step_times
@@ -82,16 +82,23 @@ def one(scenario: str, seed: int) -> dict[str, Indicator | None]:
 
 
 def table(found: dict[str, list[Indicator]]) -> str:
-    """Alerts and breaches of all windows together, a row a method."""
+    """Alerts and breaches of all windows together with Wilson intervals, a row a method."""
     out = ["| alert | windows | alerts | precision | breaches | recall | lead, median of windows |", "|---|---|---|---|---|---|---|"]
     for name, rows in found.items():
         alerts, events = sum(i.alerts for i in rows), sum(i.events for i in rows)
         right = sum((i.precision or 0.0) * i.alerts for i in rows)
         told = sum(i.recall * i.events for i in rows)
         leads = [i.lead_s_median for i in rows if i.lead_s_median is not None]
-        out.append(f"| {name} | {len(rows)} | {alerts} | {right / alerts if alerts else 0.0:.2f} | {events} | {told / events if events else 0.0:.2f} | "
+        out.append(f"| {name} | {len(rows)} | {alerts} | {_share(right, alerts)} | {events} | {_share(told, events)} | "
                    f"{f'{statistics.median(leads):.0f} s' if leads else '-'} |")
     return "\n".join(out)
+
+
+def _share(hits: float, n: int) -> str:
+    if not n:
+        return "-"
+    low, high = wilson(round(hits), n)
+    return f"{hits / n:.2f} ({low:.2f}-{high:.2f})"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
