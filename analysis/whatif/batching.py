@@ -1,8 +1,8 @@
 """What happens in each step of a continuous-batching server? The compiled event loop of `engine.simulate`, which says what is simulated.
 
 Rows of all arrays per call are those of the calls; `r` is a replica, `i` a call, `t` seconds. A step costs O(1): a running sequence is known by the
-step in which it ends, so only ends touch the list. The parts are compiled into the loop: handing so many arrays on takes 4.5 times as long as the work
-(numba 0.68, 2026-11-22).
+step in which it ends, so only ends touch the list; steps in which nobody comes or goes follow each other in a short loop (`_coast`). The parts are compiled
+into the loop: handing so many arrays on takes 4.5 times as long as the work (numba 0.68, 2026-11-22).
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def at_rest(asked: Asked, law: Law) -> State:
 def run(asked, law, s, fate):
     """The event loop: the next arrival or the next end of a step, whichever is first."""
     _link(asked.after, s)
-    order, at = asked.order, 0
+    order, at, apart = asked.order, 0, len(s.load) == 1 or _apart(asked, law)
     while True:
         t_order = asked.arrival[order[at]] if at < len(order) else np.inf
         t_later = s.later[0] if s.counts[LATER] > 0 else np.inf
@@ -190,7 +190,30 @@ def run(asked, law, s, fate):
                 _decoded(r, t, asked, law, s, fate)
             _read(r, t, asked, law, s, fate)
             s.busy_until[r] = np.inf
-        _start(r, t, _preempt(r, law, s, fate), asked, law, s, fate)
+        preempted = _preempt(r, law, s, fate)
+        _start(r, t, preempted, asked, law, s, fate)
+        t_order = asked.arrival[order[at]] if at < len(order) else np.inf
+        t_later = s.later[0] if s.counts[LATER] > 0 else np.inf
+        _coast(r, min(t_order, t_later, np.inf if apart else _others_end(r, s.busy_until)), preempted, law, s)
+
+
+@inlined
+def _apart(asked, law):
+    """Whether no call's end brings another call."""
+    for i in range(len(asked.after)):
+        if asked.after[i] >= 0 or asked.follows[i] >= 0:
+            return False
+    return law.gate_limit <= 0
+
+
+@inlined
+def _others_end(r, busy_until):
+    """When the first of the other replicas' steps ends."""
+    t = np.inf
+    for k in range(len(busy_until)):
+        if k != r:
+            t = min(t, busy_until[k])
+    return t
 
 
 @inlined
@@ -591,12 +614,48 @@ def _start(r, t, preempted, asked, law, s, fate):
     if tokens == 0 and batch == 0:
         return
     compute = law.prefill_token * (tokens + batch * law.checked) + law.attention * work
-    memory = law.step * (1.0 - law.draft_share) + law.kv_token * (s.kv_read[r] if batch > 0 else 0.0)
-    host = law.step * law.draft_share + law.sequence * (batch + s.reading_n[r]) + (law.knee_s if batch > law.knee else 0.0)
+    memory = _memory(s.kv_read[r] if batch > 0 else 0.0, law)
+    host = _host(batch, s.reading_n[r], law)
     pace = law.speed[r]
     if law.cold > 0.0:
         pace *= 1.0 + law.cold * 2.0 ** (-(t - law.born[r]) / law.warm_s)
     s.busy_until[r] = t + pace * (max(compute, memory) + law.overlap * min(compute, memory) + host)
+
+
+@inlined
+def _coast(r, until, preempted, law, s):
+    """Take the steps that end before `until`, the next arrival, and only add a token to each sequence: none ends, reads its prompt, or has to make room.
+    Who waits goes on waiting, for a seat or for KV that only an end sets free; not so behind a preemption, or where what is left to read grows meanwhile."""
+    t, batch, steps = s.busy_until[r], s.decoding_n[r], s.steps[r]
+    if not t < until or not s.decodes[r] or s.reading_n[r] > 0 or law.cold > 0.0:
+        return
+    if s.head[r] >= 0 and batch < law.seats and (preempted or law.resumes):
+        return
+    grown, kv_mem, kv_read, written = batch * law.tokens_per_step, s.kv_mem[r], s.kv_read[r], s.written[r]
+    most = law.kv_tokens - grown - batch * law.block * 0.5 if batch > 1 else np.inf
+    if law.cache_tokens > 0:
+        most = min(most, law.cache_tokens - s.kv_kept[r])
+    compute, host, pace, ending = law.prefill_token * (batch * law.checked), _host(batch, 0, law), law.speed[r], s.next_end[r]
+    while t < until and steps + 1 < ending and kv_mem + grown <= most:
+        steps += 1
+        kv_mem += grown
+        kv_read += grown
+        written += grown
+        memory = _memory(kv_read, law)
+        t += pace * (max(compute, memory) + law.overlap * min(compute, memory) + host)
+    s.busy_until[r], s.steps[r], s.kv_mem[r], s.kv_read[r], s.written[r] = t, steps, kv_mem, kv_read, written
+
+
+@inlined
+def _memory(kv_read, law):
+    """Seconds that a step reads weights and KV."""
+    return law.step * (1.0 - law.draft_share) + law.kv_token * kv_read
+
+
+@inlined
+def _host(batch, reading, law):
+    """Seconds of a step that no other work hides."""
+    return law.step * law.draft_share + law.sequence * (batch + reading) + (law.knee_s if batch > law.knee else 0.0)
 
 
 @inlined

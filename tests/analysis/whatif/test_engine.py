@@ -85,7 +85,7 @@ def test_front_end_time_is_before_the_first_token() -> None:
     Setup(kv_tokens=6000, token_budget=256, reserve=FITTING), Setup(kv_tokens=9000, token_budget=700, reserve=FITTING, resumes=True)],
     ids=["default", "small budget", "few seats", "little KV", "prefill first", "prefill first, little KV", "first chunk", "first chunk, resumed",
          "whole prompt fits", "whole prompt fits, resumed"])
-@pytest.mark.parametrize("rate", [2.0, 20.0])
+@pytest.mark.parametrize("rate", [0.1, 2.0, 20.0])
 def test_it_agrees_with_the_obvious_engine(setup: Setup, rate: float) -> None:
     calls = arrivals(150, rate=rate)
     costs = replace(COSTS, overlap=0.3)
@@ -159,6 +159,16 @@ def test_a_call_waits_for_the_one_before_it() -> None:
     calls = replace(arrivals(2), arrival_s=np.array([1.0, 0.25]), after=np.array([-1, 0]))
     done = simulate(calls, Setup(), COSTS)
     assert done.arrived_s[1] == pytest.approx(done.end_s[0] + 0.25)
+
+
+def test_a_replica_does_not_decode_past_an_arrival_that_an_end_elsewhere_brings() -> None:
+    # Steps of 10 ms. The first call's last token of 100 is there at 1.00 s, the one after it arrives at 1.002 s on the replica where another decodes until 5 s:
+    # it is read in that one's next step, which begins at 1.01 s.
+    calls = replace(arrivals(3), arrival_s=np.array([0.0, 0.002, 0.0]), after=np.array([-1, 0, -1]), prompt_tokens=np.full(3, 100),
+                    cached_tokens=np.zeros(3, np.int64), output_tokens=np.array([100, 2, 500]), replica=np.array([0, 1, 1]))
+    done = simulate(calls, Setup(replicas=2), Costs(0.0, 0.0, 0.01, 0.0, 0.0))
+    assert done.scheduled_s[1] == pytest.approx(1.01)
+    assert done.end_s.tolist() == pytest.approx([1.0, 1.03, 5.0])
 
 
 def test_the_gate_turns_away_or_holds() -> None:
