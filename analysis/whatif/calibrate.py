@@ -23,7 +23,7 @@ from analysis.whatif.batching import CHUNK, FITTING
 from analysis.whatif.conversations import remembered
 from analysis.whatif.engine import NO_KNEE, Bools, Costs, Ints, Run, Setup, simulate
 from analysis.whatif.facts import SEED
-from analysis.whatif.limits import with_limits
+from analysis.whatif.limits import suggested, with_limits
 from analysis.whatif.pool import UNLIMITED_KV, Pool
 from analysis.whatif.regress import knee, regression
 from analysis.whatif.simplex import minimise
@@ -37,6 +37,10 @@ LEAST_EVALUATIONS: Final = 30
 BLOCKS: Final = 12
 # An alternative setting must lower the error by this part to be believed over the default.
 BETTER: Final = 0.9
+# Settings beside the default that are looked at as closely as it; own default.
+_RIVALS: Final = 2
+# Parts of a KV capacity that waits suggest between which it is looked for; own default.
+_AROUND_KV: Final = tuple(np.linspace(0.9, 1.06, 33).tolist())
 # Calls that a search replays: enough for its quantiles, few enough for seconds. Longer recordings are searched on their busiest stretch.
 STRETCH: Final = 3000
 # The gate of the identity replay: E2E quantiles within 10 %, TTFT P99 within 20 %.
@@ -298,6 +302,19 @@ def _gate(error: dict[str, float], gates: tuple[tuple[str, float], ...]) -> str 
     return None
 
 
+@dataclass(frozen=True)
+class _Tried:
+    """Settings, the coefficients that suit them, and the error of the replay with both."""
+
+    setup: Setup
+    at: FloatArray
+    worth: float
+
+
+def _worth(tried: _Tried) -> float:
+    return tried.worth
+
+
 class _Search:
     """The search for settings and coefficients of one pool on `rows`, from two starts: moments of the recording, and a regression."""
 
@@ -363,25 +380,56 @@ class _Search:
         return min(tried, key=lambda point: replay.error(setup, costs_of(point)))
 
     def settings(self, progress: Callable[[float], None]) -> tuple[Setup, FloatArray]:
-        """Fit the coefficients with the default settings, then try others and keep what lowers the error clearly."""
-        setup = with_limits(self._told, self._pool.setup())
-        at, worth = self.from_starts(self._replay, setup, FIRST)
+        """Fit the coefficients with the default settings, then try others and keep what lowers the error clearly.
+
+        A limit that waits suggest may be none, and coefficients that suit one setting hide another one: the likeliest settings are looked at as closely as
+        the default, and the limit again with the scheduler that was found.
+        """
+        free = self._pool.setup()
+        limits = [*suggested(self._told, free), free]
+        first = (_Tried(setup, *self.from_starts(self._replay, setup, FIRST)) for setup in limits)
+        default = self.reserved(self.sized(min(first, key=_worth), free))
         progress(0.25)
+        tried: list[_Tried] = []
         for change in _schedulers(self._told):
-            other = change(setup)
-            if other == setup:
+            other = change(default.setup)
+            if other == default.setup:
                 continue
             # Costs that suit chunks are no place to begin from where decoding stands still.
-            another = other.prefill_first and not setup.prefill_first
-            near, found = self.from_starts(self._replay, other, ALTERNATIVE) if another else self.minimise(self._replay, other, at, 0.4, ALTERNATIVE)
-            if found < BETTER * worth:
-                setup, at, worth = other, near, found
-        for other in _reserved(self._pool, setup, costs_of(at)):
-            near, found = self.minimise(self._replay, other, at, 0.3, ALTERNATIVE)
-            if found < BETTER * worth:
-                setup, at, worth = other, near, found
+            another = other.prefill_first and not default.setup.prefill_first
+            at = default.at if another else min([default, *tried], key=_worth).at
+            tried.append(_Tried(other, *(self.from_starts(self._replay, other, ALTERNATIVE) if another
+                                         else self.minimise(self._replay, other, at, 0.4, ALTERNATIVE))))
+        near = [one for one in sorted(tried, key=_worth)[:_RIVALS] if one.worth < default.worth / BETTER]
+        best = min([self.again(one) for one in near], key=_worth, default=default)
+        found = best if near and best.worth < BETTER * self.again(default).worth else default
+        for limit in limits:
+            setup = replace(found.setup, max_sequences=limit.max_sequences, kv_tokens=limit.kv_tokens)
+            if setup != found.setup:
+                found = min(found, _Tried(setup, *self.minimise(self._replay, setup, found.at, 0.4, LAST)), key=_worth)
+        found = self.reserved(self.sized(found, free))
         progress(0.5)
-        return setup, at
+        return found.setup, found.at
+
+    def sized(self, found: _Tried, free: Setup) -> _Tried:
+        """The settings with the KV capacity that replays best, of those around one that waits suggest: a hundredth more or less preempts other calls."""
+        if found.setup.kv_tokens == free.kv_tokens:
+            return found
+        sizes = [replace(found.setup, kv_tokens=round(part * found.setup.kv_tokens)) for part in _AROUND_KV]
+        near = sorted(sizes, key=lambda setup: self._replay.error(setup, costs_of(found.at)))[:_LIKELY]
+        found = min([found, *(_Tried(setup, *self.minimise(self._replay, setup, found.at, 0.3, ALTERNATIVE)) for setup in near)], key=_worth)
+        return self.again(found)
+
+    def reserved(self, found: _Tried) -> _Tried:
+        """The settings with the way to reserve KV that replays best, if clearly."""
+        others = (_Tried(other, *self.minimise(self._replay, other, found.at, 0.3, ALTERNATIVE))
+                  for other in _reserved(self._pool, found.setup, costs_of(found.at)))
+        best = min(others, key=_worth, default=found)
+        return best if best.worth < BETTER * found.worth else found
+
+    def again(self, one: _Tried) -> _Tried:
+        """The same settings after a further search with a fresh simplex."""
+        return min(one, _Tried(one.setup, *self.minimise(self._replay, one.setup, one.at, 0.3, FIRST)), key=_worth)
 
     def hidden(self, setup: Setup, at: FloatArray) -> FloatArray:
         """The coefficients with more or with less of a step's lesser bound beside the greater, where others that suit it lower the error."""

@@ -30,11 +30,19 @@ _NEAR_TOLD: Final = 0.95
 
 def with_limits(pool: Pool, setup: Setup) -> Setup:
     """Return the setup with the limit that the waits show, or as it is."""
+    return next(iter(suggested(pool, setup)), setup)
+
+
+def suggested(pool: Pool, setup: Setup) -> list[Setup]:
+    """Return the setup with each limit that the waits suggest by itself, the likelier one first; none where they suggest none.
+
+    Only a replay tells which of them it is, and whether there is one: in a queue that grows everything is about as full whenever somebody waits.
+    """
     decoding = pool.calls.output_tokens > 1
     token_s = (pool.e2e_s - pool.ttft_s)[decoding] / (pool.calls.output_tokens[decoding] - 1)
     waits = pool.queue_s > _STEPS * max(1e-3, float(np.median(token_s)) if len(token_s) else 0.0)
     if int(waits.sum()) < _LEAST_WAITS:
-        return setup
+        return []
     running, held = np.zeros(len(pool)), np.zeros(len(pool))
     wanted = (pool.calls.prompt_tokens - pool.calls.cached_tokens).astype(np.float64)
     for r in np.unique(pool.calls.replica):
@@ -50,16 +58,17 @@ def with_limits(pool: Pool, setup: Setup) -> Setup:
     waits &= pool.queue_s >= np.quantile(pool.queue_s[waits], 0.75)
     weight = pool.queue_s[waits] / pool.queue_s[waits].sum()
     if pool.kv_tokens is not None and float(weight[(held + wanted)[waits] >= _NEAR_TOLD * pool.kv_tokens].sum()) >= _PART:
-        return setup
+        return []
+    found = []
     seats = _weighted(running[waits], weight, 0.5)
     # Clocks and halved ways put an odd call into its neighbour's seat: a fiftieth of the calls may see more than there are, and others one more.
     most = float(np.quantile(running, 0.98))
     if seats >= min(_NEAR_SEATS * most, most - 1.0) and float(weight[np.abs(running[waits] - seats) <= max(1.0, 0.03 * seats)].sum()) >= _PART:
-        return replace(setup, max_sequences=int(seats))
+        found.append(replace(setup, max_sequences=int(seats)))
     capacity = _weighted(held[waits], weight, 0.95)
     if pool.kv_tokens is None and float(weight[held[waits] >= _NEAR_KV * capacity].sum()) >= _PART:
-        return replace(setup, kv_tokens=int(capacity))
-    return setup
+        found.append(replace(setup, kv_tokens=int(capacity)))
+    return found
 
 
 def _weighted(values: FloatArray, weight: FloatArray, q: float) -> float:

@@ -11,7 +11,7 @@ from analysis.whatif.batching import CHUNK, LEAST_LOAD, WHOLE
 from analysis.whatif.calibrate import STRETCH, fit
 from analysis.whatif.engine import Setup, simulate
 from analysis.whatif.limits import with_limits
-from analysis.whatif.pool import pools
+from analysis.whatif.pool import UNLIMITED_KV, pools
 from tests.analysis.whatif.recording import COSTS, arrivals, recorded
 from tests.benchmarks.whatif import SITUATIONS, facts_of, record, traffic
 
@@ -55,6 +55,19 @@ def test_few_seats_are_found_where_clocks_put_an_odd_call_into_its_neighbours() 
     """One of nine is further from eight than a tenth: calls that end 20 ms late share a seat with the next one for that long."""
     [pool], _ = pools(recorded(arrivals(600, rate=14.0), Setup(max_sequences=8)))
     assert with_limits(replace(pool, e2e_s=pool.e2e_s + 0.02), pool.setup()).max_sequences == 8
+
+
+@pytest.mark.parametrize(("situation", "seed", "kv_tokens"), [("busy", 902, UNLIMITED_KV), ("past capacity", 901, 200_000)])
+def test_the_replay_says_which_limit_it_is_and_whether_there_is_one(situation: str, seed: int, kv_tokens: int) -> None:
+    """A prompt of ten thousand tokens holds the others up as full KV blocks would; where those are full, about as many run whenever somebody waits."""
+    _, rate, server, shape = next(one for one in SITUATIONS if one[0] == situation)
+    came = traffic(500, rate, seed=seed, **shape)
+    [pool], _ = pools(facts_of(came, record(came, server, seed=seed + 1)))
+    assert with_limits(pool, pool.setup()) != replace(pool.setup(), kv_tokens=kv_tokens)
+    engine = fit(pool, refits=0)
+    assert engine.setup.max_sequences == pool.setup().max_sequences
+    assert engine.setup.kv_tokens == pytest.approx(kv_tokens, rel=0.05)
+    assert max(engine.identity_error[f"e2e_p{p}"] for p in (50, 95, 99)) < 0.05
 
 
 def test_nothing_is_limited_where_nobody_waits() -> None:
