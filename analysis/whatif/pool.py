@@ -15,7 +15,7 @@ from analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
 from analysis.whatif.conversations import Meant, linked, meant
 from analysis.whatif.drafts import COST_A_TOKEN, recorded_draft, recorded_length, share_of
 from analysis.whatif.engine import Calls, Ints, Setup, apart
-from analysis.whatif.facts import Facts
+from analysis.whatif.facts import Bools, Facts
 
 # Least calls to fit six coefficients and two settings from; own default, ten per fitted number and room for the hold-out.
 MIN_CALLS: Final = 100
@@ -46,7 +46,8 @@ class Pool:
     those that were there from the beginning.
     `session` numbers the conversations, -1 where none is told, `meant` is when their turns were meant to come. `told_ratio` is the part of the calls whose
     engine's span is there: the others took seats, too. A step yields `accepted` tokens of a sequence, and checks `drafted` beside the one that it is sure of
-    (speculative decoding). A replica holds `shared_tokens` of KV for several calls at once (a system prompt that all of them find in the cache).
+    (speculative decoding). A replica holds `shared_tokens` of KV for several calls at once (a system prompt that all of them find in the cache). `sighted`
+    are the calls that came when engines told of nearly all that was in flight, None where that is not known.
     """
 
     model: str | None
@@ -66,6 +67,7 @@ class Pool:
     accepted: float = 1.0
     drafted: float = 0.0
     shared_tokens: int = 0
+    sighted: Bools | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -87,13 +89,15 @@ class Pool:
         replica, known = self.calls.replica, self.calls.replica >= 0
         if self.replicas < 2 or not known.any():
             return RECORDED
+        # Beside calls of which no engine tells (it stopped them when their clients left) the least load is not known.
+        told = known if self.sighted is None else known & self.sighted
         in_flight = np.zeros((len(self), self.replicas))
         for r in range(self.replicas):
             begun, ended = np.sort(self.arrived_s[replica == r]), np.sort(self.ended_s[replica == r])
             in_flight[:, r] = np.searchsorted(begun, self.arrived_s) - np.searchsorted(ended, self.arrived_s, side="right")
             in_flight[self.arrived_s < self.born_s[r], r] = np.inf
         own = in_flight[np.arange(len(self)), np.maximum(replica, 0)]
-        if float((own <= in_flight.min(axis=1))[known].mean()) >= _BALANCES:
+        if told.any() and float((own <= in_flight.min(axis=1))[told].mean()) >= _BALANCES:
             return LEAST_LOAD
         return ROUND_ROBIN if _in_turn(replica[known][np.argsort(self.arrived_s[known], kind="stable")], self.replicas) else RECORDED
 
@@ -108,7 +112,7 @@ class Pool:
         own |= {"after": after, "follows": np.where(followed >= 0, place[followed], -1)}
         own["arrival_s"] = np.where((cut >= 0) & (after < 0), self.arrived_s[rows], own["arrival_s"])
         recorded = {name: getattr(self, name)[rows] for name in ("rows", "ttft_s", "e2e_s", "queue_s", "arrived_s", "session")}
-        return replace(self, calls=Calls(**own), meant=self.meant.take(rows), **recorded)
+        return replace(self, calls=Calls(**own), meant=self.meant.take(rows), sighted=None if self.sighted is None else self.sighted[rows], **recorded)
 
     def drawn(self, draw: int = 0) -> Pool:
         """The pool with calls that come when they were meant to come, as soon as the answers that they wait for are there: one of the draws of that."""
@@ -158,8 +162,28 @@ def pools(facts: Facts) -> tuple[list[Pool], str | None]:
             lacking.append(f"only {say_ratio(seen)} of the engine's traffic is recorded, at least {say_ratio(MIN_COVERAGE)} is needed to know its batches: "
                            "turn sampling off for the engine's spans")
             continue
-        found.append(replace(_pool(facts, None if model is None else str(model), with_times), told_ratio=with_times.height / served.height))
+        found.append(replace(_pool(facts, None if model is None else str(model), with_times), told_ratio=with_times.height / served.height,
+                             sighted=_sighted(group, with_times)))
     return found, None if found else lacking[0]
+
+
+def _sighted(calls: pl.DataFrame, told: pl.DataFrame) -> Bools:
+    """Say of each call that an engine tells of whether engines tell of nearly all that were in flight when it came: a client's half of a call does not say
+    where it ran. One that was given up stands by its engine's half where its request has one."""
+    halves = told.filter(pl.col("engine_alone").fill_null(False))["trace_id"].unique()
+    unseen = calls.filter(~pl.col("usable") & ~(pl.col("error").fill_null(False) & pl.col("trace_id").is_in(halves.implode())))
+    at = told["start_us"].to_numpy()
+    seen, missing = (_in_flight(side, at) for side in (told, unseen))
+    sighted: Bools = missing * MIN_COVERAGE <= (1.0 - MIN_COVERAGE) * seen
+    return sighted
+
+
+def _in_flight(calls: pl.DataFrame, at_us: Ints) -> Ints:
+    """How many of the calls had begun and not ended at each moment; what an engine still works on has not."""
+    begun = calls["start_us"].to_numpy()
+    ended = begun + 1000.0 * calls.select(pl.max_horizontal("e2e_ms", "engine_e2e_ms").fill_null(0.0)).to_series().to_numpy()
+    count: Ints = np.searchsorted(np.sort(begun), at_us, side="right") - np.searchsorted(np.sort(ended), at_us, side="right")
+    return count
 
 
 def _coverage(facts: Facts, calls: pl.DataFrame) -> float:

@@ -200,6 +200,17 @@ def test_a_cold_replica_is_simulated_warm() -> None:
     assert facts.engines[0][0].pool.router == LEAST_LOAD
 
 
+@pytest.mark.parametrize(("router", "found"), [(LEAST_LOAD, LEAST_LOAD), (RECORDED, RECORDED)])
+def test_a_router_is_judged_where_engines_tell_of_what_is_in_flight(router: int, found: int) -> None:
+    # Of the first half every second call is given up, and the engine that stops it tells nothing: to all appearances the fuller replica is chosen then.
+    n, drawn = 600, np.random.default_rng(2).integers(0, 2, 600)
+    facts = recorded(replace(arrivals(n, rate=14.0, seed=7), replica=drawn), Setup(replicas=2, router=router))
+    gone = (np.arange(n) < n // 2) & (np.arange(n) % 2 == 0)
+    lost = [pl.when(~pl.Series(gone)).then(pl.col(name)).alias(name) for name in ("engine_e2e_ms", "ttft_engine_ms", "prefill_ms", "queue_ms", "decode_ms")]
+    facts.calls = facts.calls.with_columns(*lost, error=pl.Series(gone), error_type=pl.when(pl.Series(gone)).then(pl.lit("asyncio.CancelledError")))
+    assert pools(facts)[0][0].router == found
+
+
 def test_a_router_in_turn_is_not_taken_for_one_that_balances(two: Facts) -> None:
     pool = two.engines[0][0].pool
     assert pool.router == ROUND_ROBIN
