@@ -2,7 +2,7 @@
 
 Detects
     Engine calls that run on after their client's call has ended (or whose client gave up), with tokens written afterwards
-    above 2 % of all and more than before, and an engine that is busier for it.
+    above 2 % of all and more than before (than at first, where it grew within the baseline), and an engine that is busier for it.
 
 Why it hurts
     Abandoned answers hold batch slots and KV memory to their end: the users who are still there wait for those who left.
@@ -41,6 +41,11 @@ RULE: Final = "missing_cancellation"
 MIN_WASTED: Final = 0.02
 # Engine time beyond the client's by this much is more than clocks and the last chunk; own default.
 BEYOND_MS: Final = 250.0
+# Growth of the waste from which engines go on that used to stop; own default.
+MORE_WASTED: Final = 1.5
+# Part of the baseline's calls (one in so many) that tells how it began, and the fewest of them: a quarter of so many tells a share to a tenth; own defaults.
+FIRST: Final = 3
+MIN_FIRST: Final = 300
 # Growth of arrivals that fills an engine, unless it would keep up with them without the waste; own default.
 GREW: Final = 1.25
 # Growth of the share of calls given up from which leaving is a consequence itself; own default.
@@ -60,9 +65,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     now = wasted(case.calls)
     if now is None:
         return None
-    before = wasted(case.calls_before) if case.calls_before is not None else None
+    before = _before(case.calls_before) if case.calls_before is not None else None
     was = before.tokens if before is not None else 0.0
-    if now.tokens < MIN_WASTED or now.tokens < 1.5 * was:
+    if now.tokens < MIN_WASTED or now.tokens < MORE_WASTED * was:
         return RuledOut(what=RULE, figure=f"{say_ratio(now.tokens)} of the tokens are written after the client left, {say_ratio(was)} before")
     grown = case.demand
     if more_attempts(case):
@@ -94,6 +99,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         weight=0.85, amplifier=busier or (before is not None and now.left > MORE_LEAVE * before.left))
     # An engine that would keep up without the waste is short of room because of it.
     return replace(found, brings=frozenset({"under_capacity"})) if fits else found
+
+
+def _before(calls: Calls) -> Waste | None:
+    """Return the waste of the baseline; where it grew within that, of its first part: it may lie in wait until the load rises, and what came before the
+    harm wastes as much by then."""
+    whole, first = wasted(calls), Calls(calls.frame.head(len(calls) // FIRST))
+    early = wasted(first) if len(first) >= MIN_FIRST else None
+    return early if whole is not None and early is not None and MORE_WASTED * early.tokens <= whole.tokens else whole
 
 
 def _fits(case: Case, now: float, was: float) -> bool:

@@ -49,15 +49,15 @@ def test_silent_when_engines_stop_with_their_clients() -> None:
 
 
 def test_a_cause_that_lay_in_wait_is_found_before_the_harm() -> None:
-    # Engines go on since the 420th request; the waits come with the 1,400th, so that most of what came before them wastes as much.
-    n, at = 1_600, np.arange(1_600)
-    left, wait = (at >= 420) & (at % 4 == 0), np.where((at >= 1_400) & (at % 4 != 0), 3_000.0, 5.0)
+    # Engines go on since the 250th request; the waits come with the 800th, so that most of what came before them wastes as much.
+    n, at = 1_000, np.arange(1_000)
+    left, wait = (at >= 250) & (at % 4 == 0), np.where((at >= 800) & (at % 4 != 0), 3_000.0, 5.0)
     frame = requests(n, queue_ms=wait, prefill_ms=200.0, decode_ms=np.where(left, 800.0, 1_000.0), output_tokens=np.where(left, 80, 100))
     found = run(frame, calls=[calls_of(frame, engine_e2e_ms=np.where(left, 5_000.0, wait + 1_200.0))], slo=E2E)
     assert found.verdict.cause == "missing_cancellation"
     assert the(found, "missing_cancellation").evidence["wasted_token_ratio_before"] == pytest.approx(0.0, abs=0.05)
     assert found.baseline is not None
-    assert (found.baseline.choice, found.baseline.requests) == ("auto: before the onset, its first part", 467)
+    assert (found.baseline.choice, found.baseline.requests) == ("auto: before the onset, its first part", 300)
 
 
 @pytest.mark.parametrize(("longest_wait_s", "cause"), [(30.0, "missing_cancellation"), (120.0, "under_capacity")])
@@ -67,6 +67,18 @@ def test_more_users_are_the_cause_only_where_the_engine_could_not_serve_them_wit
     wait = np.where(LATE & ~LEFT, np.r_[np.full(400, 5.0), np.linspace(5.0, 1e3 * longest_wait_s, 400)], 5.0)
     frame = requests(N, start_s=start, queue_ms=wait, prefill_ms=200.0, decode_ms=np.where(LEFT, 800.0, 1_000.0), output_tokens=np.where(LEFT, 80, 100))
     found = run(frame, calls=[calls_of(frame, engine_e2e_ms=np.where(LEFT, 5_000.0, wait + 1_200.0))], slo=E2E)
+    assert found.verdict.cause == cause
+
+
+@pytest.mark.parametrize(("since", "cause"), [(400, "missing_cancellation"), (0, "under_capacity")])
+def test_a_waste_that_lay_in_wait_until_more_came_is_the_cause_where_it_is_new(since: int, cause: str) -> None:
+    # Engines go on since the 400th request, or ever since; with the 1,400th a third more arrive and wait: 1.1 times what is served, of which 17 % is waste.
+    n, at = 1_800, np.arange(1_800)
+    late, left = at >= 1_400, (at >= since) & (at % 4 == 0)
+    start = np.r_[np.arange(1_400) * 1.0, 1_400.0 + np.arange(400) * 0.75]
+    wait = np.where(late & ~left, np.r_[np.full(1_400, 5.0), np.linspace(5.0, 30_000.0, 400)], 5.0)
+    frame = requests(n, start_s=start, queue_ms=wait, prefill_ms=200.0, decode_ms=np.where(left, 800.0, 1_000.0), output_tokens=np.where(left, 80, 100))
+    found = run(frame, calls=[calls_of(frame, engine_e2e_ms=np.where(left, 5_000.0, wait + 1_200.0))], slo=E2E)
     assert found.verdict.cause == cause
 
 
