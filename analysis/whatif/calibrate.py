@@ -55,6 +55,10 @@ _QUANTILES: Final = np.array([0.5, 0.75, 0.9, 0.95, 0.99])
 _LEAST_S: Final = 1e-4
 # Slowest replica's step over the quickest's from which they are no equals; own default, above what the noise of medians makes.
 UNEVEN: Final = 1.2
+# Paces of a replica, over or under that of the others, that are tried before all else; own default.
+_PACES: Final = (1.15, 1.3, 1.5, 1.75, 2.1, 2.6)
+# Error of a replay, all its parts together, above which it has not understood the recording (each is a fifth off); own default.
+_POOR: Final = 1.0
 # Calls of a new replica that show whether it is slow at first, and those of the others that its pace is compared with; own defaults.
 _EARLY, _OTHERS = 10, 50
 # Half-lives in seconds and factors from which the search for a new replica's way to its pace begins, and its evaluations.
@@ -64,6 +68,8 @@ _WARMING: Final = 60
 _SMEARED: Final = 1.6
 # Batch sizes that are tried as a knee, those around the best from which it is looked for anew (as parts of it), and the steps of that; own defaults.
 _SIZES, _AROUND, _CLIMB = 24, (0.75, 1.0, 1.3), (4, 2, 1, 1)
+# Knees and starts, the likeliest, that are looked at more closely; own default.
+_GLANCES: Final = 8
 # How far the part of a step that every batch takes is moved, in log units, to see whether the recording tells it from what grows with the batch, and how much
 # worse the replay may be then; own defaults.
 _SPLIT, _AS_GOOD = 0.35, 1.1
@@ -387,8 +393,11 @@ class _Search:
         """
         free = self._pool.setup()
         limits = [*suggested(self._told, free), free]
-        first = (_Tried(setup, *self.from_starts(self._replay, setup, FIRST)) for setup in limits)
-        default = self.reserved(self.sized(min(first, key=_worth), free))
+        default = self.first(limits)
+        if default.worth > _POOR and (paced := self.paced(default)) is not None:
+            limits = [replace(limit, speed=paced) for limit in limits]
+            default = min(default, self.first(limits), key=_worth)
+        default = self.reserved(self.sized(default, free))
         progress(0.25)
         tried: list[_Tried] = []
         for change in _schedulers(self._told):
@@ -410,6 +419,36 @@ class _Search:
         found = self.reserved(self.sized(found, free))
         progress(0.5)
         return found.setup, found.at
+
+    def first(self, setups: list[Setup]) -> _Tried:
+        """The best of these settings: by a whole search where there is one, else by a short one each and a longer one from the best."""
+        if len(setups) == 1:
+            return _Tried(setups[0], *self.from_starts(self._replay, setups[0], FIRST))
+        return self.again(min((_Tried(setup, *self.from_starts(self._replay, setup, ALTERNATIVE)) for setup in setups), key=_worth))
+
+    def paced(self, even: _Tried) -> tuple[float, ...] | None:
+        """The pace of each replica where one is much slower or quicker than the others; None where none is, or where its times tell it by themselves.
+
+        What fills that one alone explains nothing of the others, and its times over those of a replay that takes it for one of them overrate it: the more of
+        its calls there are at once the longer each takes.
+        """
+        setup = even.setup
+        if setup.replicas == 1:
+            return None
+        told = _speeds(self._pool, setup, costs_of(even.at), ~_joined(self._pool))
+        pace = np.log(told)
+        odd = int(np.argmax(np.abs(pace)))
+        if abs(pace[odd]) < np.log(UNEVEN) or self.minimise(self._replay, replace(setup, speed=told), even.at, 0.25, LAST)[1] <= _POOR:
+            return None
+        tried = []
+        for factor in _PACES:
+            speed = np.ones(setup.replicas)
+            speed[odd] = factor ** np.sign(pace[odd])
+            other = replace(setup, speed=tuple((speed / np.median(speed)).tolist()))
+            at = self.scaled(self._replay, other, even.at)
+            tried.append(_Tried(other, at, self._replay.error(other, costs_of(at))))
+        best = min(tried, key=_worth)
+        return best.setup.speed if best.worth < even.worth else None
 
     def sized(self, found: _Tried, free: Setup) -> _Tried:
         """The settings with the KV capacity that replays best, of those around one that waits suggest: a hundredth more or less preempts other calls."""
@@ -461,8 +500,9 @@ class _Search:
         around = {max(1, round(part * size)) for part in _AROUND} | {round(smeared)}
         # Engines record their graphs for multiples of eight (vLLM's capture sizes): what lies there lies there exactly.
         around |= {whole for whole in range(8, int(most) + 1, 8) if _AROUND[0] * size <= whole <= _AROUND[-1] * size}
-        tried = (fitted(np.append(one, np.log(more_s * _SMEARED)), near, ALTERNATIVE) for near in sorted(around) for one in (at, start))
-        best = min(tried, key=_error)
+        glances = [(self._replay.error(*bent(point, near)), near, point) for near in sorted(around) for one in (at, start)
+                   for point in [np.append(one, np.log(more_s * _SMEARED))]]
+        best = min((fitted(point, near, ALTERNATIVE) for _, near, point in sorted(glances, key=_error)[:_GLANCES]), key=_error)
         plain = self._plain(setup, at)
         if best[0] < plain[0] / BETTER:
             # Each size has coefficients of its own that suit it and hide the next one: climb with theirs, in steps that shrink.

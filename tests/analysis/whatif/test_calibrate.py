@@ -8,12 +8,12 @@ import pytest
 
 from analysis.whatif import chunked_prefill
 from analysis.whatif.batching import CHUNK, LEAST_LOAD, WHOLE
-from analysis.whatif.calibrate import STRETCH, fit
+from analysis.whatif.calibrate import STRETCH, _stretch, fit
 from analysis.whatif.engine import Setup, simulate
 from analysis.whatif.limits import with_limits
 from analysis.whatif.pool import UNLIMITED_KV, pools
 from tests.analysis.whatif.recording import COSTS, arrivals, recorded
-from tests.benchmarks.whatif import SITUATIONS, facts_of, record, traffic
+from tests.benchmarks.whatif import SITUATIONS, SPEEDS, facts_of, record, traffic
 
 
 def test_a_known_engine_is_found_again() -> None:
@@ -68,6 +68,18 @@ def test_the_replay_says_which_limit_it_is_and_whether_there_is_one(situation: s
     assert engine.setup.max_sequences == pool.setup().max_sequences
     assert engine.setup.kv_tokens == pytest.approx(kv_tokens, rel=0.05)
     assert max(engine.identity_error[f"e2e_p{p}"] for p in (50, 95, 99)) < 0.05
+
+
+def test_one_slow_replica_that_is_full_is_no_limit_of_all() -> None:
+    """Three of four work within their capacity, the fourth, half as slow again, is full of calls: an engine of four equal ones replays nothing of that."""
+    _, rate, server = SPEEDS[2]
+    came = traffic(10_000, rate)
+    [pool], _ = pools(facts_of(came, record(came, server)))
+    busiest, _ = _stretch(pool, np.arange(len(pool)))
+    engine = fit(busiest, refits=0)
+    assert engine.gate is None
+    assert int(np.argmax(engine.setup.speed)) == 2
+    assert engine.setup.speed[2] > 1.3
 
 
 def test_nothing_is_limited_where_nobody_waits() -> None:
