@@ -239,6 +239,17 @@ def _lower_rank(n: int, p: float) -> tuple[int, float] | None:
     return rank, weight
 
 
+def binomial_tail(n: int, k: int, p: float) -> float:
+    """Return P(B >= k) for B ~ Binomial(n, p), 0 <= p <= 1, to about 1e-12."""
+    if k <= 0 or p >= 1.0:
+        return 1.0 if k <= n else 0.0
+    if k > n or p <= 0.0:
+        return 0.0
+    first, cdf = _binomial_cdf(n, p)
+    at = k - 1 - first
+    return 1.0 if at < 0 else max(0.0, 1.0 - float(cdf[at])) if at < len(cdf) else 0.0
+
+
 def _binomial_cdf(n: int, p: float) -> tuple[int, FloatArray]:
     """Return (first, P(B <= k) for k = first, first + 1, ...) for B ~ Binomial(n, p), around its mean.
 

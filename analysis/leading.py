@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 import numpy as np
 import polars as pl
-from scipy.stats import binom
 
 from analysis.budget import BoolArray, FloatArray
 from analysis.incident import IntArray
+from analysis.latency import binomial_tail
 
 # A breach counts as announced when it begins within this time after an alert: two minutes are what a person or an autoscaler needs. Own default
 # in the middle of the field's 30 to 120 s.
@@ -89,7 +89,8 @@ def breaches(start_us: IntArray, bad: BoolArray, allowed: float, origin_us: int)
     edges = np.diff(np.concatenate([[0], over.astype(np.int8), [0]]))
     begins, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
     asked, failed = np.concatenate([[0], np.cumsum(n)]), np.concatenate([[0.0], np.cumsum(hits)])
-    real = binom.sf(failed[ends] - failed[begins] - 1.0, asked[ends] - asked[begins], allowed) < _CHANCE
+    runs = zip(asked[ends] - asked[begins], failed[ends] - failed[begins], strict=True)
+    real = np.array([binomial_tail(int(n), round(bad), allowed) < _CHANCE for n, bad in runs], np.bool_)
     begins, ends = begins[real], ends[real]
     return Breaches(np.asarray(first + begins * step, np.float64), np.asarray(first + ends * step, np.float64), first, last)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from analysis.latency import MIN_N, _binomial_cdf, latency, min_n, percentiles, quantile, quantile_interval, sorted_quantile
+from analysis.latency import MIN_N, _binomial_cdf, binomial_tail, latency, min_n, percentiles, quantile, quantile_interval, sorted_quantile
 from tests.analysis.builders import frame_of, requests
 
 SAMPLES = hnp.arrays(np.float64, st.integers(1, 400), elements=st.floats(0, 1e7, allow_subnormal=False))
@@ -85,6 +85,16 @@ def test_interval_covers_the_true_quantile_95_times_in_100(n: int, p: float) -> 
 def test_interval_is_none_where_no_order_statistic_lies_outside() -> None:
     assert quantile_interval(np.arange(5.0), 0.5) is None
     assert quantile_interval(np.arange(71.0), 0.95) is None
+
+
+@pytest.mark.parametrize(("n", "p"), [(20, 0.05), (300, 0.01), (5000, 0.1), (7, 0.0), (7, 1.0)])
+def test_the_tail_of_a_binomial_is_the_sum_of_its_terms(n: int, p: float) -> None:
+    for k in (-1, 0, 1, 3, n // 10, n // 2, n, n + 1):
+        terms = [math.comb(n, i) * p**i * (1.0 - p) ** (n - i) for i in range(max(k, 0), n + 1)] if n < 1000 else None
+        told = binomial_tail(n, k, p)
+        assert 0.0 <= told <= 1.0
+        if terms is not None:
+            assert told == pytest.approx(math.fsum(terms), abs=1e-12)
 
 
 @given(st.integers(1, 300), st.floats(0.01, 0.99))
