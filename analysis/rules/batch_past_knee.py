@@ -17,7 +17,7 @@ Fix
 
 False alarms
     An engine that slows down for another reason fills its batch as well (Little's law): the pace at equal batch sizes must be
-    what it was, on each replica. More users fill it too (`under_capacity`).
+    what it was, on each replica, and where no sizes are alike the GPUs' clocks. More users fill it too (`under_capacity`).
 
 Source
     Two-segment regression of time per token on batch size: own choice among knee methods (USL and Kneedle find a knee in any
@@ -32,6 +32,7 @@ from analysis.budget import FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
+from analysis.clocks import MIN_FALL
 from analysis.demand import Demand
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.speed import Slowdown, decode_parts, slowdown, worst_batch_pace
@@ -67,6 +68,10 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     pace = worst_batch_pace(case.calls_before, case.calls_inside)
     if pace is not None and pace > SAME_PACE:
         return RuledOut(what=RULE, figure=f"tokens take {pace:.2f} times as long at equal batch sizes")
+    # Where no batch of now is like one of before, the GPUs' recorded clocks say how much slower the engine itself can be.
+    if pace is None and case.clocks.known and case.clocks.ratio > SAME_PACE:
+        fell = f"GPU clocks fell by {say_ratio(case.clocks.fell)}" if case.clocks.fell >= MIN_FALL else "the GPU reports errors"
+        return RuledOut(what=RULE, figure=f"{fell}, which fills a batch by itself, and no batch is like one of before")
     whole = found.batch_ms + found.prefill_ms + found.rest_ms
     share = 1.0 - stalls_ms / whole if whole > 0.0 else 0.0
     claims = {"decode": share * parts["speed"] if case.metric not in ("tpot", "itl") else share * case.excess_ms("decode")}

@@ -87,14 +87,11 @@ def test_interval_is_none_where_no_order_statistic_lies_outside() -> None:
     assert quantile_interval(np.arange(71.0), 0.95) is None
 
 
-@pytest.mark.parametrize(("n", "p"), [(20, 0.05), (300, 0.01), (5000, 0.1), (7, 0.0), (7, 1.0)])
+@pytest.mark.parametrize(("n", "p"), [(20, 0.05), (300, 0.01), (900, 0.1), (900, 0.5), (7, 0.0), (7, 1.0)])
 def test_the_tail_of_a_binomial_is_the_sum_of_its_terms(n: int, p: float) -> None:
     for k in (-1, 0, 1, 3, n // 10, n // 2, n, n + 1):
-        terms = [math.comb(n, i) * p**i * (1.0 - p) ** (n - i) for i in range(max(k, 0), n + 1)] if n < 1000 else None
-        told = binomial_tail(n, k, p)
-        assert 0.0 <= told <= 1.0
-        if terms is not None:
-            assert told == pytest.approx(math.fsum(terms), abs=1e-12)
+        terms = [math.comb(n, i) * p**i * (1.0 - p) ** (n - i) for i in range(max(k, 0), n + 1)]
+        assert binomial_tail(n, k, p) == pytest.approx(math.fsum(terms), abs=1e-12)
 
 
 @given(st.integers(1, 300), st.floats(0.01, 0.99))

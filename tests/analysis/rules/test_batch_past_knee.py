@@ -40,15 +40,26 @@ def test_of_a_sample_nobody_knows_how_many_run() -> None:
     assert "10 % of the calls are stored" in found.skipped["batch_past_knee"]
 
 
-def test_fires_on_spans_alone_where_more_requests_come_and_the_batch_is_larger_than_ever() -> None:
-    # Half as many requests again, and four times the batch: a limit that stayed where it was would not let that many in.
+def crowded() -> pl.DataFrame:
+    """Half as many requests again, and four times the batch: a limit that stayed where it was would not let that many in."""
     rows = batches(SIZE)
     late = pl.int_range(pl.len()) >= 800
     start_ns = pl.col("start_ns").cast(pl.Int64)
-    rows = rows.with_columns(start_ns=pl.when(late).then(start_ns.min() + 800_000_000_000 + (start_ns - start_ns.min() - 800_000_000_000) * 2 // 3)
+    return rows.with_columns(start_ns=pl.when(late).then(start_ns.min() + 800_000_000_000 + (start_ns - start_ns.min() - 800_000_000_000) * 2 // 3)
                              .otherwise(start_ns))
-    finding = the(run(rows, slo=E2E), "batch_past_knee")
+
+
+def test_fires_on_spans_alone_where_more_requests_come_and_the_batch_is_larger_than_ever() -> None:
+    finding = the(run(crowded(), slo=E2E), "batch_past_knee")
     assert finding.evidence["running_now"] / finding.evidence["running_before"] == pytest.approx(4.0, rel=0.1)
+
+
+@pytest.mark.parametrize(("clock_now", "throttled"), [(1.4e9, True), (1.7e9, False)])
+def test_much_lower_clocks_fill_a_batch_by_themselves(clock_now: float, throttled: bool) -> None:
+    # Four ran at a time and sixteen do: no batch of now is like one of before, and a seventh of the clock is what a fuller GPU's power limit takes.
+    found = run(crowded(), slo=E2E, gauges={"gpu_clock": {float(t): 1.98e9 if t < 800 else clock_now for t in range(0, 1600, 15)}})
+    assert found.verdict.cause == ("gpu_throttled" if throttled else "batch_past_knee")
+    assert any(out.what == "batch_past_knee" and "fills a batch by itself" in out.figure for out in found.verdict.ruled_out) is throttled
 
 
 def test_silent_when_the_same_batches_are_slower() -> None:
