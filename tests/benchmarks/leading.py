@@ -4,6 +4,7 @@ Simulated windows in which requests miss their limits again and again (bursts, l
 leads, with its threshold, is taken from the first two thirds and scored on the last third, beside "KV usage above 90 %" and "a request waits".
 
     python -m tests.benchmarks.leading --seeds 3
+    python -m tests.benchmarks.leading --waves --seeds 3     # load that comes and goes (`tests.benchmarks.waves`) instead of faults
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ from analysis.slo import Slo, parse_slo
 from analysis.window import RequestFrame, load, make_window
 from collector import store as stores
 from collector.config import load as load_settings
-from sample_traces.simulate import Job, make, write
+from sample_traces.simulate import Job, Made, make, write
+from tests.benchmarks.waves import WAVES, waves
 
 SCENARIOS: Final = ("burst_arrivals", "under_capacity", "kv_pressure", "growth_and_bloat", "prefix_cache_lost", "noisy_tenant")
 DURATION_S: Final = 2400.0
 SCRAPE_LEAD_S: Final = 10.0
 _LEARNED_PART: Final = 2.0 / 3.0
+LEARNED, IN_SAMPLE = "learned", "learned, on what it was learned on"
 FIXED: Final = {"KV usage above 90 %": ("kv_cache_usage", 0.9), "a request waits": ("queue_depth", 0.5)}
 
 
@@ -54,11 +57,11 @@ def scored(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, name: 
     return _score(name, (joined["time_us"].to_numpy() - origin) / 1e6, sign * joined["value"].to_numpy(), sign * threshold, onsets, found)
 
 
-def one(scenario: str, seed: int) -> dict[str, Indicator | None]:
-    """The alerts of one simulated window by name, scored on its last third; empty where the first part teaches none that leads."""
+def one(made: Made) -> dict[str, Indicator | None]:
+    """The alerts of one simulated window by name, scored on its last third, and on what it was learned on; empty where that teaches none that leads."""
     with tempfile.TemporaryDirectory(prefix="overrun-leading-") as place:
         folder = Path(place)
-        write(make(Job(scenario=scenario, severity="medium", seed=seed, duration_s=DURATION_S, fixes=False, tuned=True)), folder / "otlp")
+        write(made, folder / "otlp")
         truth: dict[str, Any] = json.loads((folder / "otlp" / "truth.json").read_bytes())
         settings = load_settings(flags={"collector.db": str(folder / "case.db")})
         import_files(sorted((folder / "otlp").glob("*.pb")), settings, url=None, progress=lambda done, of: None)
@@ -75,7 +78,8 @@ def one(scenario: str, seed: int) -> dict[str, Indicator | None]:
                 if not leads:
                     return {}
                 best = leads[0]
-                out = {f"learned: {best.indicator}": scored(con, rest, slo, best.indicator, best.threshold, falling=best.falling)}
+                later = scored(con, rest, slo, best.indicator, best.threshold, falling=best.falling)
+                out = {LEARNED: later, IN_SAMPLE: None if later is None else best}
                 return out | {said: scored(con, rest, slo, name, threshold) for said, (name, threshold) in FIXED.items()}
         finally:
             store.close()
@@ -104,19 +108,21 @@ def _share(hits: float, n: int) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the windows and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--scenario", action="append", choices=SCENARIOS)
+    parser.add_argument("--scenario", action="append", choices=(*SCENARIOS, *WAVES))
+    parser.add_argument("--waves", action="store_true", help="the windows of `tests.benchmarks.waves`")
     parser.add_argument("--seed", type=int, default=32001, help="the first one")
     parser.add_argument("--seeds", type=int, default=1)
     given = parser.parse_args(arguments)
-    found: dict[str, list[Indicator]] = {name: [] for name in ("learned", *FIXED)}
-    for scenario in given.scenario or SCENARIOS:
+    found: dict[str, list[Indicator]] = {name: [] for name in (LEARNED, IN_SAMPLE, *FIXED)}
+    for scenario in given.scenario or (WAVES if given.waves else SCENARIOS):
         for seed in range(given.seed, given.seed + given.seeds):
-            alerts = one(scenario, seed)
+            alerts = one(waves(scenario, seed) if scenario in WAVES else make(
+                Job(scenario=scenario, severity="medium", seed=seed, duration_s=DURATION_S, fixes=False, tuned=True)))
             for name, row in alerts.items():
                 said = "-" if row is None else f"{row.alerts} alerts, precision {row.precision}; {row.events} breaches, recall {row.recall:.2f}"
                 print(f"{scenario} {seed} {name}: {said}", file=sys.stderr, flush=True)
                 if row is not None:
-                    found["learned" if name.startswith("learned") else name].append(row)
+                    found[name].append(row)
             if not alerts:
                 print(f"{scenario} {seed}: nothing leads in its first part", file=sys.stderr, flush=True)
     print(table(found))
