@@ -9,7 +9,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from analysis import headroom
+from analysis import headroom, leading
 from analysis.budget import StageRow
 from analysis.budget_rows import said
 from analysis.edges import say_culprit
@@ -54,6 +54,7 @@ def to_html(report: Report) -> str:
         "<h2>Budgets</h2>" + _table(_BUDGETS, _budget_rows(report)) if report.budgets else "",
         f"<h2>{_heading(report)}</h2>" + "".join(_finding(finding) for finding in report.findings) if report.findings or seeking(report) else "",
         f"<h2>Headroom</h2><p>{_esc(headroom.said(report.headroom))}.</p>" if report.headroom else "",
+        f"<h2>Early warning</h2><p>{_esc(_warning(report))}</p>" if report.indicators else "",
         "<h2>Checklist</h2>", _table(("step", "status", "detail"), [(s.step, s.status, s.detail) for s in report.checklist]) if report.checklist else "",
         "<h2>Data quality</h2>", _table(("check", "status", "detail"), [(c.check, c.status, c.detail) for c in report.data_quality]),
     ]
@@ -85,6 +86,8 @@ def to_markdown(report: Report) -> str:
                   for rank, finding in enumerate(report.findings, 1)]
     if report.headroom:
         lines += ["", "### Headroom", "", f"{_md(headroom.said(report.headroom))}."]
+    if report.indicators:
+        lines += ["", "### Early warning", "", _md(_warning(report))]
     doubts = [check for check in report.data_quality if check.status != "ok"]
     lines += ["", f"### Data quality: {len(doubts)} to look at, {len(report.data_quality) - len(doubts)} passed", ""]
     lines += [f"- **{check.status}** {_md(check.check)}: {_md(check.detail)}" for check in doubts]
@@ -236,3 +239,8 @@ def _md(text: str) -> str:
     kept = printable(text, 2000) if text else ""
     kept = "".join(f"\\{char}" if char in "\\`*_|#!~" else char for char in kept)
     return kept.replace("<", "&lt;").replace(">", "&gt;").replace("://", "&#58;//")
+
+
+def _warning(report: Report) -> str:
+    text = leading.said(report.indicators)
+    return f"{text[:1].upper()}{text[1:]}."

@@ -9,7 +9,7 @@ import textwrap
 from datetime import datetime
 from typing import Final
 
-from analysis import headroom
+from analysis import headroom, leading
 from analysis.budget import LATER, StageRow
 from analysis.budget_rows import said
 from analysis.edges import say_culprit
@@ -39,7 +39,7 @@ def render(report: Report, *, width: int = 100) -> str:
         [_head(report), *_wrap(report.verdict.sentence, width)],
         _latency(report, width),
         [*_wrap(_goodput(report), width), *_wrap(say_cost(report.cost), width), *_wrap(_context(report), width), *_wrap(_now(report), width),
-         *_wrap(_room(report), width, "", "  ")],
+         *_wrap(_room(report), width, "", "  "), *_wrap(_warning(report), width, "", "  ")],
         _stages(report, width),
         _budgets(report),
         _findings(report, width),
@@ -142,6 +142,11 @@ def _moment(time: datetime, report: Report) -> str:
 def _change(change: Changed, report: Report) -> str:
     at = "" if change.at == report.verdict.onset else f" at {_moment(change.at, report)}"
     return f"{change.what} {change.before[0]} -> {change.after}{at}" if len(change.before) == 1 else f"{change.what} {change.after} new{at}"
+
+
+def _warning(report: Report) -> str:
+    """Which indicator warned before breaches, and how far it may be relied on."""
+    return f"EARLY WARNING {leading.said(report.indicators)}." if report.indicators else ""
 
 
 def _room(report: Report) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
+from analysis import leading
 from analysis.engine_course import HELD_SAMPLES, HELD_STEPS, EngineCourse, IndicatorCourse
 from analysis.engine_view import EngineView
 from analysis.headroom import say_own
@@ -103,8 +104,9 @@ def learned(report: Report) -> str:
     body = ui.table(heads, [_learned(row) for row in warned]) if warned else "<p>No indicator warned better than alerts at random times would.</p>"
     if others:
         body += f'<details class="ov-details"><summary>{len(others)} warn no better than chance, or late</summary>{ui.table(heads, others)}</details>'
-    return (f"<h2>Learned on this data</h2>{body}<small>Precision = alerts that a breach followed within 2 min, recall = breaches that an alert came before; "
-            "both on the data that the alert was learned on, later data gives less; source /api/v1/report</small>")
+    return (f"<h2>Learned on this data</h2><p>{ui.stated(leading.said(report.indicators))}</p>{body}<small>Precision = alerts that a breach followed within "
+            "2 min, recall = breaches that an alert came before; both on data held out: each of "
+            f"{report.indicators[0].parts} parts of the window is scored by what was learned on the others. Source /api/v1/report</small>")
 
 
 def warns(row: Indicator) -> bool:
