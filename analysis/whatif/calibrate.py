@@ -25,7 +25,7 @@ from analysis.whatif.engine import NO_KNEE, Bools, Costs, Ints, Run, Setup, simu
 from analysis.whatif.facts import SEED
 from analysis.whatif.limits import suggested, with_limits
 from analysis.whatif.pool import UNLIMITED_KV, Pool
-from analysis.whatif.regress import knee, regression
+from analysis.whatif.regress import Knee, knee, regression
 from analysis.whatif.simplex import minimise
 
 # Evaluations of the replay: from each start, each alternative setting, last search, polish on the whole recording, hold-out, each refit. In tests
@@ -64,10 +64,8 @@ _EARLY, _OTHERS = 10, 50
 # Half-lives in seconds and factors from which the search for a new replica's way to its pace begins, and its evaluations.
 _WARM_S, _COLD = (10.0, 30.0, 90.0, 270.0), (0.5, 1.5, 5.0)
 _WARMING: Final = 60
-# A regression on mean batches sees less of a jump than there is: by how much more is tried as well; own default.
-_SMEARED: Final = 1.6
-# Batch sizes that are tried as a knee, those around the best from which it is looked for anew (as parts of it), and the steps of that; own defaults.
-_SIZES, _AROUND, _CLIMB = 24, (0.75, 1.0, 1.3), (4, 2, 1, 1)
+# Sizes around a knee that recorded rates tell (as parts of it) from which the one that replays best is looked for, and the steps of that; own defaults.
+_AROUND, _CLIMB = (0.85, 0.92, 1.0, 1.08), (2, 1, 1)
 # Knees and starts, the likeliest, that are looked at more closely; own default.
 _GLANCES: Final = 8
 # How far the part of a step that every batch takes is moved, in log units, to see whether the recording tells it from what grows with the batch, and how much
@@ -99,8 +97,7 @@ _SAME: Final = 0.03
 _WORSE: Final = 1.25
 # How many times as badly as by another machine before and now an engine of both may replay them halfway through its search: the rest lowers it by less.
 _HOPELESS: Final = 1.2
-# By which parts of a step it may be longer beyond the knee of an engine of both, and how many knees, the likeliest, are looked at more closely.
-_JUMPS: Final = (0.3, 0.6, 1.0, 1.5)
+# KV capacities, the likeliest, that are looked at more closely; own default.
 _LIKELY: Final = 3
 
 
@@ -110,7 +107,8 @@ class Engine:
 
     `identity_error` and `holdout_error` are |replay / recorded - 1| by name (`e2e_p50`, ..., `ttft_p99`); `gate` says why the engine must not be
     used, None when it passed; `ttft_gate` why only its TTFT must not be. `unseen` engines were guessed from what their clients saw (`analysis.whatif.unseen`).
-    A knee may as well lie at `knee_least`, the largest batch of before the window where its steps are told by those.
+    `knee` is where recorded token rates break, if the engine has one: that of `setup` is the one that replays best, a little below where noise, which a replay
+    has not, tips an engine over its knee.
     """
 
     pool: Pool
@@ -124,7 +122,7 @@ class Engine:
     ttft_gate: str | None
     seconds: float
     unseen: bool = False
-    knee_least: int = NO_KNEE
+    knee: Knee | None = None
 
 
 class Replay:
@@ -185,10 +183,11 @@ def fit(
     at = search.hidden(setup, at)
     setup = replace(setup, speed=_speeds(part, setup, costs_of(at), ~cold))
     # Only then: a slow replica's calls look like those of large batches.
+    bend = None
     if not known:
-        setup, at = search.bent(setup, at)
+        setup, at, bend = search.bent(setup, at)
     across = None if earlier is None or known else search.across(_Earlier(earlier, setup, at, effort), setup, at)
-    calm, setup, at = across or (None, setup, at)
+    calm, setup, at, bend = across or (None, setup, at, bend)
     if part is not pool:
         at, _ = search.minimise(_beside(Replay(pool, every[~_joined(pool)[every]]), calm), setup, at, 0.1, POLISH)
     if cold.any():
@@ -210,7 +209,7 @@ def fit(
     identity = simulate(pool.calls, setup, costs_of(at))
     error = errors(pool, identity, every)
     return Engine(pool, setup, costs_of(at), tuple(others), identity, error, holdout, _gate(error, _E2E), _gate(error, _TTFT), time.perf_counter() - begun,
-                  knee_least=setup.knee if calm is None else min(setup.knee, calm.pool.most_running))
+                  knee=bend)
 
 
 class _Earlier:
@@ -225,6 +224,7 @@ class _Earlier:
         warm = np.flatnonzero(~_joined(pool))
         self.pool, self._rows = _stretch(pool, warm, round(EARLIER * effort))
         self._replay = Replay(self.pool, self._rows)
+        self.seen = (self.pool, self._rows)
         own = with_limits(pool, pool.setup())
         own = replace(own, max_sequences=min(own.max_sequences, pool.most_running))
         self._setup = replace(own, prefill_first=setup.prefill_first, token_budget=setup.token_budget)
@@ -477,45 +477,27 @@ class _Search:
         tried = [self.minimise(self._replay, setup, start, 0.3, LAST) for start in (at, other)]
         return min(tried, key=lambda one: one[1])[0]
 
-    def bent(self, setup: Setup, at: FloatArray) -> tuple[Setup, FloatArray]:
-        """The setup with a batch size above which steps take longer, where that lowers the error clearly."""
-        found = knee(self._pool, np.unique(self._rows))
-        if found is None:
-            return setup, at
-        smeared, least, most, more_s, read = found
-        start = np.maximum(_log(read), self._starts[0] - np.log(10.0))
-        # Mean batches smear a jump: where it lies is seen in the replay alone.
-        sizes = np.unique(np.geomspace(least, most, _SIZES).round().astype(np.int64)).tolist()
-        size = min(sizes, key=lambda size: self._replay.error(replace(setup, knee=size, knee_s=more_s), costs_of(start)))
-
-        def bent(point: FloatArray, size: int) -> tuple[Setup, Costs]:
-            return replace(setup, knee=size, knee_s=float(np.exp(point[-1]))), costs_of(point[:-1])
-
-        def fitted(point: FloatArray, size: int, evaluations: int) -> tuple[float, int, FloatArray]:
-            """The coefficients and the jump for a knee of this size: its error, the size and the point."""
-            widths, most = np.full(len(point), 0.25), max(LEAST_EVALUATIONS, round(evaluations * self._effort))
-            found, error = minimise(lambda point: self._replay.error(*bent(point, size)), point, widths, most)
-            return error, size, found
-
-        around = {max(1, round(part * size)) for part in _AROUND} | {round(smeared)}
-        # Engines record their graphs for multiples of eight (vLLM's capture sizes): what lies there lies there exactly.
-        around |= {whole for whole in range(8, int(most) + 1, 8) if _AROUND[0] * size <= whole <= _AROUND[-1] * size}
-        glances = [(self._replay.error(*bent(point, near)), near, point) for near in sorted(around) for one in (at, start)
-                   for point in [np.append(one, np.log(more_s * _SMEARED))]]
-        best = min((fitted(point, near, ALTERNATIVE) for _, near, point in sorted(glances, key=_error)[:_GLANCES]), key=_error)
+    def bent(self, setup: Setup, at: FloatArray) -> tuple[Setup, FloatArray, Knee | None]:
+        """The setup with a batch size above which steps take longer, where that lowers the error clearly, and the knee that recorded rates tell then."""
+        seen = knee((self._pool, np.unique(self._rows)))
+        if seen is None:
+            return setup, at, None
+        setup_of = self._kneed(setup)
+        start = np.maximum(_log(seen.costs), self._starts[0] - np.log(10.0))
+        points = [np.append(one, np.log(seen.jump_s)) for one in (at, start)]
+        glances = [(self._replay.error(setup_of(point, size), costs_of(point[:-1])), size, point) for size in _around(seen) for point in points]
+        best = min((self._knee(self._replay, setup_of, size, point, ALTERNATIVE) for _, size, point in sorted(glances, key=_error)[:_GLANCES]), key=_error)
         plain = self._plain(setup, at)
         if best[0] < plain[0] / BETTER:
             # Each size has coefficients of its own that suit it and hide the next one: climb with theirs, in steps that shrink.
-            for step in _CLIMB:
-                beside = min((fitted(best[2], max(1, best[1] + way * step), ALTERNATIVE) for way in (-1, 1)), key=_error)
-                best = min(best, beside, key=_error)
-            best = min(best, fitted(best[2], best[1], LAST), key=_error)
+            best = self._climbed(self._replay, setup_of, best)
+            best = min(best, self._knee(self._replay, setup_of, best[1], best[2], LAST), key=_error)
             plain = min(plain, self._plain(setup, best[2][:-1]), key=lambda one: one[0])
         if best[0] < BETTER * plain[0]:
-            return bent(best[2], best[1])[0], best[2][:-1]
-        return setup, plain[1]
+            return setup_of(best[2], best[1]), best[2][:-1], seen
+        return setup, plain[1], None
 
-    def across(self, calm: _Earlier, setup: Setup, at: FloatArray) -> tuple[_Earlier, Setup, FloatArray] | None:
+    def across(self, calm: _Earlier, setup: Setup, at: FloatArray) -> tuple[_Earlier, Setup, FloatArray, Knee | None] | None:
         """What ran before the window, and the setup and the coefficients of one engine that replays both; None without one that does so well.
 
         It may have a knee between the batches of before and those of now.
@@ -533,23 +515,30 @@ class _Search:
         both = _Both(window, calm)
         plain, worth = min((self.minimise(both, smooth, start, 0.3, ALTERNATIVE) for start in (at, own)), key=lambda one: one[1])
         plain, worth = self.minimise(both, smooth, plain, 0.2, LAST)
-        glances = [(both.error(setup_of(point, size), costs_of(point[:-1])), size, point) for size in range(8, self._pool.most_running + 1, 8)
-                   for start in (at, own) for jump in _JUMPS for point in [np.append(start, start[2] + np.log(jump))]]
-        found = min((self._knee(both, setup_of, size, point, ALTERNATIVE) for _, size, point in sorted(glances, key=_error)[:_LIKELY]), key=_error)
+        seen, found = knee((self._pool, np.unique(self._rows)), calm.seen), (worth, NO_KNEE, np.append(plain, -np.inf))
         changed = window.error(setup, costs_of(at)) + calm.scaled(setup, costs_of(at))
-        if min(found[0], worth) > _HOPELESS * changed:
+        if seen is not None:
+            points = [np.append(start, np.log(seen.jump_s)) for start in (at, own)]
+            glances = [(both.error(setup_of(point, size), costs_of(point[:-1])), size, point) for size in _around(seen) for point in points]
+            bends = [self._knee(both, setup_of, size, point, ALTERNATIVE) for _, size, point in sorted(glances, key=_error)[:_GLANCES]]
+            found = min([found, *bends], key=_error)
+        if found[0] > _HOPELESS * changed:
             return None
-        for step in _CLIMB[:3]:
-            found = min([found, *(self._knee(both, setup_of, max(1, found[1] + way * step), found[2], ALTERNATIVE) for way in (-1, 1))], key=_error)
-        # Engines record their graphs for multiples of eight: those on either side are looked at as closely.
-        beside = {found[1], max(8, found[1] // 8 * 8), -(-found[1] // 8) * 8}
-        found = min((self._knee(both, setup_of, size, found[2], LAST) for size in sorted(beside)), key=_error)
-        if found[0] >= BETTER * worth:
-            found = (worth, NO_KNEE, np.append(plain, -np.inf))
+        if seen is not None:
+            best = self._climbed(both, setup_of, min(bends, key=_error))
+            best = min((self._knee(both, setup_of, size, best[2], LAST) for size in sorted({best[1], seen.size})), key=_error)
+            found = best if best[0] < BETTER * worth else (worth, NO_KNEE, np.append(plain, -np.inf))
         bent, near = setup_of(found[2], found[1]), found[2][:-1]
         told = self._replay.error(bent, costs_of(near)) <= _WORSE * max(alone, _CLOSE) and calm.off(bent, costs_of(near)) <= E2E_GATE
         told = told and _gate(errors(self._pool, simulate(self._pool.calls, bent, costs_of(near)), self._rows), _E2E + _TTFT) is None
-        return (calm, bent, near) if told and both.error(bent, costs_of(near)) < BETTER * changed else None
+        return (calm, bent, near, None if found[1] == NO_KNEE else seen) if told and both.error(bent, costs_of(near)) < BETTER * changed else None
+
+    def _climbed(
+        self, replay: Replay | _Both, setup_of: Callable[[FloatArray, int], Setup], best: tuple[float, int, FloatArray]
+    ) -> tuple[float, int, FloatArray]:
+        for step in _CLIMB:
+            best = min([best, *(self._knee(replay, setup_of, max(1, best[1] + way * step), best[2], ALTERNATIVE) for way in (-1, 1))], key=_error)
+        return best
 
     def _shorter(self) -> Replay:
         return self._replay if len(self._rows) <= JOINT else Replay(*_stretch(self._pool, np.unique(self._rows), JOINT))
@@ -558,16 +547,24 @@ class _Search:
     def _kneed(setup: Setup) -> Callable[[FloatArray, int], Setup]:
         return lambda point, size: replace(setup, knee=size, knee_s=float(np.exp(point[-1])))
 
-    def _knee(self, both: _Both, setup_of: Callable[[FloatArray, int], Setup], size: int, start: FloatArray, evaluations: int) -> tuple[float, int, FloatArray]:
-        """The coefficients and the jump for a knee of this size: the error of both, the size and the point."""
+    def _knee(
+        self, replay: Replay | _Both, setup_of: Callable[[FloatArray, int], Setup], size: int, start: FloatArray, evaluations: int
+    ) -> tuple[float, int, FloatArray]:
+        """The coefficients and the jump for a knee of this size: the error of the replay, the size and the point."""
         most = max(LEAST_EVALUATIONS, round(evaluations * self._effort))
-        point, error = minimise(lambda point: both.error(setup_of(point, size), costs_of(point[:-1])), start, np.full(len(start), 0.25), most)
+        point, error = minimise(lambda point: replay.error(setup_of(point, size), costs_of(point[:-1])), start, np.full(len(start), 0.25), most)
         return error, size, point
 
     def _plain(self, setup: Setup, at: FloatArray) -> tuple[float, FloatArray]:
         """The error without a knee, and the coefficients, after as deep a search: what that finds is no knee."""
         point, _ = self.minimise(self._replay, setup, at, 0.25, LAST)
         return self._replay.error(setup, costs_of(point)), point
+
+
+def _around(seen: Knee) -> list[int]:
+    """Sizes that may be the knee; engines record their graphs for multiples of eight (vLLM's capture sizes): what lies there lies there exactly."""
+    whole = {size for size in range(8, seen.most + 1, 8) if size >= seen.least}
+    return sorted({max(1, round(part * seen.size)) for part in _AROUND} | whole)
 
 
 def _error(found: tuple[float, int, FloatArray]) -> float:

@@ -19,19 +19,17 @@ from analysis.whatif.simulate import Change, predict_simulated
 
 # Log units of extra width per halving of the batches that were recorded: what a step costs in smaller ones is seen at the window's calmer times alone.
 PER_HALVING: Final = {"e2e": 0.025, "tpot": 0.025, "ttft": 0.075}
-# So far above a fitted knee as a part of it the knee may as well be there; own default, as far as fits to recordings with lost spans have been off.
-NEAR: Final = 1.15
 
 
 def predict(facts: Facts, *, sequences: Annotated[int, Meta(ge=1, le=100_000, description="seats of a replica (max_num_seqs)")]) -> Prediction:
     """Return the answer; the fix takes nothing away."""
     fix = Fix("max_sequences", f"Run at most {sequences:,} sequences per replica", "the other settings stay", {"sequences": sequences})
 
-    def change(engine: Engine, near: float = 0.0, least: bool = False) -> Change:
-        """With the knee, where it lies a little below so many seats, at their end: a few seats more or less turn an engine over there."""
-        left, knee = seats(engine), engine.knee_least if least else engine.setup.knee
+    def change(engine: Engine, bend: str = "size") -> Change:
+        """With the knee at these seats where recorded rates break there or above: the one that replays best may lie a little below."""
+        left, knee = seats(engine), engine.setup.knee
         # Steps are told by the sequences that decode, of which one less than run is usual: a prompt is being read. One more than the knee is the knee.
-        ends = knee < left <= max(knee + 1, near * knee)
+        ends = knee < left <= 1 + max(knee, 0 if engine.knee is None else getattr(engine.knee, bend))
         return Change(engine.pool.calls, replace(engine.setup, max_sequences=left, knee=left if ends else knee))
 
     def seats(engine: Engine) -> int:
@@ -40,5 +38,5 @@ def predict(facts: Facts, *, sequences: Annotated[int, Meta(ge=1, le=100_000, de
 
     # Batches of the busiest pool against the seats that are left.
     fewer = max((float(np.log2(max(1, engine.pool.most_running) / sequences)) for engine in facts.engines[0]), default=0.0)
-    also = [partial(change, near=NEAR), partial(change, least=True)]
+    also = [partial(change, bend="least"), partial(change, bend="most")]
     return predict_simulated(facts, fix, change, worse={metric: wide * max(0.0, fewer) for metric, wide in PER_HALVING.items()}, also=also)

@@ -6,6 +6,8 @@ a call's own span says when it was in a batch but not how the batches were cut.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,10 +17,23 @@ from analysis.whatif.engine import Costs, Ints
 from analysis.whatif.pool import Pool
 
 _LEAST: float = 1e-12
-# Batch sizes that are tried as a knee, the calls that must lie on either side of one, and the least that it adds to a step, as a part of it; own defaults.
-_KNEES: Final = np.linspace(0.05, 0.95, 19)
-_LEAST_SIDE: Final = 30
+# The part of all decoding that lies on either side of a knee at the least, by how much more the squared error may be for another size to be as good, and the
+# least that a knee adds to a step, as a part of it; own defaults.
+_LEAST_SIDE: Final = 0.005
+_AS_GOOD: Final = 1.05
 _LEAST_JUMP: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Knee:
+    """A batch `size` above which a decoding step takes `jump_s` seconds longer, the sizes from `least` to `most` that tell the recorded times nearly as well,
+    and the other coefficients."""
+
+    size: int
+    least: int
+    most: int
+    jump_s: float
+    costs: Costs
 
 
 def regression(pool: Pool, among: Ints) -> Costs | None:
@@ -35,32 +50,47 @@ def regression(pool: Pool, among: Ints) -> Costs | None:
     return _costs(pool, step, prefill, sequence, kv_token)
 
 
-def knee(pool: Pool, among: Ints) -> tuple[float, float, float, float, Costs] | None:
-    """Return above which batch size (mean over a call's decoding) steps take longer, between which sizes that was sought, by how many seconds, and the other
-    coefficients; None where no jump shows.
+def knee(*seen: tuple[Pool, Ints]) -> Knee | None:
+    """Return the batch size above which steps take longer, from some calls (rows) of pools of equal engines; None where no jump shows.
 
-    The same least squares with one more column, (n_i - 1) x [mean batch > k], for the k that leaves least error.
+    Who decodes for D_b seconds in a batch of b gets r(b) D_b tokens, so s_i = sum of r(b) D_ib - c x (prompt tokens read meanwhile): least squares with r
+    linear in b on either side of a size, for the size that leaves least error. The batches are those that were recorded; a replay that comes to large ones a
+    moment late is wrong about all that follows, and takes another size for the knee.
     """
-    seen = _decoding(pool, among)
-    if seen is None:
+    decoded = [(x, y, _beside(pool, among)) for pool, among in seen for x, y in [_decoding(pool, among) or (None, None)] if x is not None and y is not None]
+    if not decoded:
         return None
-    x, y = seen
-    batch = x[:, 2] / x[:, 0]
-    tried = []
-    for k in np.unique(np.quantile(batch, _KNEES)):
-        above = batch > k
-        if min(int(above.sum()), int((~above).sum())) < _LEAST_SIDE:
-            continue
-        columns = np.column_stack([x, x[:, 0] * above])
-        found = _least_squares(columns / y[:, None], np.ones(len(y)))
-        tried.append((float(((columns @ found / y - 1.0) ** 2).sum()), float(k), found))
-    if not tried:
+    widest = max(beside_s.shape[1] for _, _, beside_s in decoded)
+    beside_s = np.concatenate([np.pad(one, ((0, 0), (0, widest - one.shape[1]))) for _, _, one in decoded])
+    x, y = np.concatenate([x for x, _, _ in decoded]), np.concatenate([y for _, y, _ in decoded])
+    found = _broken(x[:, 0], x[:, 1], beside_s)
+    if found is None:
         return None
-    _, size, (step, prefill, sequence, kv_token, jump) = min(tried, key=lambda one: one[0])
+    size, least, most, above = found
+    step, prefill, sequence, kv_token, jump = _least_squares(np.column_stack([x, above]) / y[:, None], np.ones(len(y)))
     if jump < _LEAST_JUMP * max(step, 1e-3):
         return None
-    low, high = np.quantile(batch, _KNEES[[0, -1]])
-    return max(1.0, size), max(1.0, float(low)), max(1.0, float(high)), float(jump), _costs(pool, step, prefill, sequence, kv_token)
+    return Knee(size, least, most, float(jump), _costs(seen[0][0], step, prefill, sequence, kv_token))
+
+
+def _broken(steps: FloatArray, read: FloatArray, beside_s: FloatArray) -> tuple[int, int, int, FloatArray] | None:
+    """The size at which token rates break, the least and the most that do nearly as well, and each call's steps in batches above it."""
+    batch = np.arange(beside_s.shape[1], dtype=np.float64)
+    passed = np.cumsum(beside_s.sum(axis=0)) / beside_s.sum()
+    time_s, batch_s = np.cumsum(beside_s, axis=1), np.cumsum(beside_s * batch, axis=1)
+    weight = 1.0 / np.sqrt(steps)
+    tried = []
+    for size in np.flatnonzero((passed >= _LEAST_SIDE) & (passed <= 1.0 - _LEAST_SIDE)).tolist():
+        below, above = (time_s[:, size], batch_s[:, size]), (time_s[:, -1] - time_s[:, size], batch_s[:, -1] - batch_s[:, size])
+        columns = np.column_stack([*below, *above, -read]) * weight[:, None]
+        rates = np.linalg.lstsq(columns, steps * weight, rcond=None)[0]
+        tried.append((float(((columns @ rates - steps * weight) ** 2).sum()), size, rates))
+    if not tried:
+        return None
+    error, size, rates = min(tried, key=lambda one: one[0])
+    near = [other for worth, other, _ in tried if worth <= _AS_GOOD * error]
+    beyond = beside_s[:, size + 1 :] @ np.maximum(rates[2] + rates[3] * batch[size + 1 :], 0.0)
+    return size, min(near), max(near), np.minimum(beyond, steps)
 
 
 def _costs(pool: Pool, step: float, prefill: float, sequence: float, kv_token: float) -> Costs:
@@ -68,16 +98,21 @@ def _costs(pool: Pool, step: float, prefill: float, sequence: float, kv_token: f
                  max(kv_token, _LEAST), max(sequence, _LEAST), 0.3 * max(step, 1e-3))
 
 
-def _decoding(pool: Pool, among: Ints) -> tuple[FloatArray, FloatArray] | None:
-    """Steps, prompt tokens read meanwhile, steps x mean batch and steps x mean KV of each call that decodes (rows), and its decode time in seconds."""
+def _by_replica(pool: Pool, among: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Each replica's calls (rows), and those of them among `among` that decode."""
     calls = pool.calls
     decoding = among[((calls.output_tokens > 1) & (pool.e2e_s > pool.ttft_s))[among]]
-    if len(decoding) < 30 or (calls.replica < 0).all():  # who shared a batch with whom is not known
+    for r in np.unique(calls.replica[decoding]):
+        yield np.flatnonzero(calls.replica == r), decoding[calls.replica[decoding] == r]
+
+
+def _decoding(pool: Pool, among: Ints) -> tuple[FloatArray, FloatArray] | None:
+    """Steps, prompt tokens read meanwhile, steps x mean batch and steps x mean KV of each call that decodes (rows), and its decode time in seconds."""
+    calls, parts = pool.calls, list(_by_replica(pool, among))
+    if sum(len(rows) for _, rows in parts) < 30 or (calls.replica < 0).all():  # who shared a batch with whom is not known
         return None
     columns, target = [], []
-    for r in np.unique(calls.replica[decoding]):
-        mine = np.flatnonzero(calls.replica == r)
-        rows = decoding[calls.replica[decoding] == r]
+    for mine, rows in parts:
         scheduled = pool.arrived_s + pool.queue_s
         first, end = pool.arrived_s + pool.ttft_s, pool.ended_s
         fresh = (calls.prompt_tokens - calls.cached_tokens).astype(np.float64)
@@ -90,6 +125,22 @@ def _decoding(pool: Pool, among: Ints) -> tuple[FloatArray, FloatArray] | None:
         columns.append(np.column_stack([steps, read, steps * batch, steps * kv]))
         target.append(took)
     return np.concatenate(columns), np.concatenate(target)
+
+
+def _beside(pool: Pool, among: Ints) -> FloatArray:
+    """Seconds that each call (rows of `_decoding`) decoded in a batch of each size, shape (n, sizes)."""
+    first, end = pool.arrived_s + pool.ttft_s, pool.ended_s
+    parts = []
+    for mine, rows in _by_replica(pool, among):
+        begun, over = np.sort(first[mine]), np.sort(np.maximum(first, end)[mine])
+        at = np.sort(np.concatenate([begun, over]))
+        batch = np.searchsorted(begun, at, side="right") - np.searchsorted(over, at, side="right")
+        upto = np.zeros((len(at), int(batch.max()) + 1))
+        upto[np.arange(1, len(at)), batch[:-1]] = np.diff(at)
+        upto = np.cumsum(upto, axis=0)
+        parts.append(upto[np.searchsorted(at, end[rows])] - upto[np.searchsorted(at, first[rows])])
+    widest = max(part.shape[1] for part in parts)
+    return np.concatenate([np.pad(part, ((0, 0), (0, widest - part.shape[1]))) for part in parts])
 
 
 def ramp(begin: FloatArray, end: FloatArray, amount: FloatArray, at: FloatArray) -> FloatArray:

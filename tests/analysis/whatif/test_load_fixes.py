@@ -27,6 +27,7 @@ from analysis.whatif.engine import Calls, Setup, simulate
 from analysis.whatif.facts import Facts
 from analysis.whatif.pool import pools
 from analysis.whatif.prediction import Fix, Prediction
+from analysis.whatif.regress import knee
 from analysis.whatif.simulate import Change, predict_simulated
 from tests.analysis.whatif.builders import facts_of, requests_of
 from tests.analysis.whatif.recording import COSTS, arrivals, recorded
@@ -131,22 +132,54 @@ def test_a_knee_that_few_steps_reach_is_found() -> None:
     [engine], why = recorded(arrivals(600, rate=6.0, seed=7), Setup(knee=24, knee_s=0.015)).engines
     assert why is None
     assert abs(engine.setup.knee - 24) <= 1
+    assert engine.knee is not None
+    assert engine.knee.size == 24
+
+
+@pytest.mark.parametrize(("at", "rate"), [(12, 4.5), (16, 5.5), (24, 6.0)])
+def test_recorded_token_rates_tell_a_knee(at: int, rate: float) -> None:
+    [pool], _ = pools(recorded(arrivals(600, rate=rate, seed=7), Setup(knee=at, knee_s=0.02)))
+    half = np.flatnonzero(np.random.default_rng(1).random(len(pool)) < 0.5)
+    told, by_half = knee((pool, np.arange(len(pool)))), knee((pool, half))
+    assert told is not None
+    assert by_half is not None
+    # A call's own times include what its engine's front end takes, so a batch seems larger by one at times.
+    assert at <= told.size <= at + 1
+    assert abs(by_half.size - at) <= 1
+    assert told.least <= told.size <= told.most
+    assert told.jump_s == pytest.approx(0.02, rel=0.25)
+
+
+def test_an_engine_whose_steps_grow_with_the_batch_has_no_knee() -> None:
+    [pool], _ = pools(recorded(arrivals(600, rate=6.0, seed=7)))
+    assert knee((pool, np.arange(len(pool)))) is None
 
 
 def test_what_ran_before_the_window_tells_what_smaller_batches_cost() -> None:
-    # Past its capacity the engine runs 80 at once, far beyond the knee: what fewer seats buy is seen in the hours before alone, of 16 at once.
+    # Past its capacity the engine runs 80 at once, far beyond the knee: what steps of 16 at once take is seen in the hours before.
     law = Setup(max_sequences=256, knee=24, knee_s=0.02)
     came, earlier = arrivals(600, rate=8.0, seed=4), recorded(arrivals(400, rate=4.0, seed=9), replace(law, max_sequences=24))
     [pool], _ = pools(recorded(came, law))
     [calm], _ = pools(earlier)
     rows = np.flatnonzero(pool.arrived_s > 15.0)
     alone, told = fit(pool, rows=rows, refits=3), fit(pool, rows=rows, earlier=calm, refits=3)
-    truth, without, with_them = (float(np.quantile(simulate(came, replace(setup, max_sequences=24), costs).e2e_s, 0.95))
+    truth, without, with_them = (float(np.quantile(simulate(came, replace(setup, max_sequences=24, knee=24), costs).e2e_s, 0.95))
                                  for setup, costs in ((law, COSTS), (alone.setup, alone.costs), (told.setup, told.costs)))
     assert without > 5.0 * truth
     assert with_them == pytest.approx(truth, rel=0.2)
-    assert told.setup.knee == 24
-    assert told.knee_least == calm.most_running
+    assert told.knee is not None
+    assert told.knee.least <= 24 <= told.knee.most
+
+
+def test_an_engine_that_noise_tips_over_its_knee_keeps_to_the_knee_that_rates_tell() -> None:
+    # A replay has no noise: one whose knee lies at 14 is over it as long as the recorded engine, whose rates break at 16.
+    facts = recorded(arrivals(500, rate=5.5, seed=4), Setup(knee=16, knee_s=0.02))
+    [engine], _ = facts.engines
+    facts.__dict__["engines"] = ([replace(engine, setup=replace(engine.setup, knee=14))], None)
+    answer = max_sequences.predict(facts, sequences=16).predicted
+    assert answer is not None
+    true = float(np.quantile(simulate(arrivals(500, rate=5.5, seed=4), Setup(max_sequences=16, knee=16, knee_s=0.02), COSTS).e2e_s, 0.95) * 1000.0)
+    assert answer.after == pytest.approx(true, rel=0.2)
 
 
 def test_another_engine_before_the_window_tells_nothing() -> None:
@@ -177,6 +210,8 @@ def test_calls_without_a_span_keep_their_part_of_the_seats() -> None:
 def test_a_knee_just_below_the_seats_leaves_open_on_which_side_they_are() -> None:
     facts = recorded(arrivals(500, rate=5.5, seed=4), Setup(knee=16, knee_s=0.02))
     [engine], _ = facts.engines
+    assert engine.knee is not None
+    facts.__dict__["engines"] = ([replace(engine, knee=replace(engine.knee, most=engine.setup.knee + 2))], None)
     just_above, far_above = (max_sequences.predict(facts, sequences=engine.setup.knee + more).predicted for more in (2, 8))
     assert just_above is not None
     assert far_above is not None
