@@ -112,8 +112,8 @@ def _warns(counts: Counts) -> BoolArray:
 def _worth(counts: Counts, events: Counts | float, *, plain: bool) -> Counts:
     """Return F1, less its standard error for all but the plain indicator (rule of one standard error, Breiman et al. 1984, 3.4.3).
 
-    To choose among nine indicators by five breaches is a lottery: where load comes and goes (`tests.benchmarks.leading --waves`, seeds 33001 to 35004) the
-    best one had precision 0.38 at recall 0.68 on other parts of the window, the rate of arrivals in doubt 0.43 at 0.74. The error is that of a share of so
+    To choose among nine indicators by five breaches is a lottery: docs/BENCHMARKS.md has what the best where it was learned is worth later, and what this
+    choice. Load drives most breaches, and the rate of arrivals is counted from all requests instead of seen once a scrape. The error is that of a share of so
     many breaches, by Laplace's rule: 3 of 3 are not certain.
     """
     good = f1(counts[RIGHT] / np.maximum(counts[ALERTS], 1.0), counts[TOLD] / np.maximum(events, 1.0))

@@ -106,7 +106,7 @@ class Breaches:
 def breaches(start_us: IntArray, bad: BoolArray, allowed: float, origin_us: int) -> Breaches:
     """Return the breaches of a window: runs of 10 s steps (longer where traffic is thin) whose bad share is over twice what is allowed, and no chance.
 
-    A run is chance where so many bad of its requests are likely at the share that is allowed (exact binomial tail).
+    It begins with its first bad request. A run is chance where so many bad of its requests are likely at the share that is allowed (exact binomial tail).
     """
     seconds = (start_us - origin_us) / 1e6
     if not len(seconds):
@@ -124,7 +124,10 @@ def breaches(start_us: IntArray, bad: BoolArray, allowed: float, origin_us: int)
     runs = zip(asked[ends] - asked[begins], failed[ends] - failed[begins], strict=True)
     real = np.array([binomial_tail(int(n), round(bad), allowed) < _CHANCE for n, bad in runs], np.bool_)
     begins, ends = begins[real], ends[real]
-    return Breaches(np.asarray(first + begins * step, np.float64), np.asarray(first + ends * step, np.float64), first, last)
+    # Its step begins up to 10 s before anything is bad, and an alert told in between would count as late; who is bad from the first step on began before.
+    failures = np.sort(seconds[bad])
+    onsets = np.where(begins == 0, first, failures[np.searchsorted(failures, first + begins * step)]) if len(failures) else np.zeros(0)
+    return Breaches(np.asarray(onsets, np.float64), np.asarray(first + ends * step, np.float64), first, last)
 
 
 def learn(points: pl.DataFrame, found: Breaches, origin_us: int) -> tuple[list[Indicator], str | None]:

@@ -124,10 +124,18 @@ def test_unrest_of_the_engine_s_steps_is_learned_from_its_step_counter_beside_th
 def test_two_bad_requests_of_a_busy_step_are_chance_and_five_are_a_breach() -> None:
     """A request each 1/6 s, 1 % allowed: of 60 requests two are bad in every eighth step by chance (0.12), five in one of 3,000 (0.0003)."""
     start_us = np.arange(0, 600_000_000, 1_000_000 // 6, dtype=np.int64)
-    for bad_ones, begun in ((2, []), (5, [300.0])):
+    for bad_ones, begun in ((2, []), (5, [pytest.approx(301.0, abs=0.2)])):
         bad = np.zeros(len(start_us), np.bool_)
         bad[np.searchsorted(start_us, 301_000_000) + np.arange(bad_ones)] = True
         assert breaches(start_us, bad, 0.01, 0).onsets.tolist() == begun
+
+
+def test_a_breach_begins_with_its_first_bad_request_and_one_of_the_first_step_had_begun_before() -> None:
+    start_us = np.arange(0, 600_000_000, 1_000_000, dtype=np.int64)
+    bad = np.zeros(len(start_us), np.bool_)
+    bad[[3, 4, 5, 306, 307, 308, 309, 310]] = True
+    found = breaches(start_us, bad, 0.01, 0)
+    assert (found.onsets.tolist(), found.ends.tolist()) == ([0.0, 306.0], [10.0, 320.0])
 
 
 def scored(over: list[tuple[float, float]], onsets: list[float]) -> Scored:

@@ -34,6 +34,13 @@ def waves(name: str, seed: int) -> Made:
                                     "scenario": name, "seed": seed})
 
 
+def load_of(name: str, seed: int) -> tuple[list[float], list[float]]:
+    """Return the seconds at which the load of a window changes and what it is from there on, without the chance of single arrivals; empty where it stays."""
+    world, _, calm, peaks = WAVES[name]
+    plan = _plan(world, calm, peaks, f"waves/{name}/{seed}") if peaks is not None else []
+    return [at for at, _ in plan], [settings.growth for _, settings in plan]
+
+
 def _plan(world: Settings, calm: float, peaks: tuple[float, float] | None, seed: str) -> list[tuple[float, Settings]]:
     """Calm load, and waves that rise in eight steps, stay and fall in four, some minutes apart."""
     dice = random.Random(seed)
