@@ -38,16 +38,22 @@ def test_the_bars_ink_the_path_and_mark_the_first_token() -> None:
     assert "critical path: decode 500.0 ms (50 %), first_token 250.0 ms (25 %), retrieval 250.0 ms (25 %)" in text
 
 
-@pytest.mark.parametrize("name", ["semconv-genai-openai", "vllm-joined"])
+@pytest.fixture(scope="module", params=["semconv-genai-openai", "vllm-joined"])
+def recorded(request: pytest.FixtureRequest) -> list[tuple[int, Trace]]:
+    """How many spans each request of a recording has, and the request."""
+    with stored(*bodies(request.param)) as con:
+        return [(found["spans"], load_trace(con, found["trace_id"])) for found in recording(request.param).requests]
+
+
 @pytest.mark.parametrize("width", [1, 60, 100, 200])
-def test_recorded_requests_fit_their_width(name: str, width: int) -> None:
-    with stored(*bodies(name)) as con:
-        for request in recording(name).requests:
-            text = render(load_trace(con, request["trace_id"]), width)
-            rows = text.splitlines()[4:-2]
-            assert len(rows) == request["spans"] + 1
-            assert max(len(row) for row in rows) <= max(width, 60)
-            assert "█" in text
+def test_recorded_requests_fit_their_width(recorded: list[tuple[int, Trace]], width: int) -> None:
+    assert recorded
+    for spans, trace in recorded:
+        text = render(trace, width)
+        rows = text.splitlines()[4:-2]
+        assert len(rows) == spans + 1
+        assert max(len(row) for row in rows) <= max(width, 60)
+        assert "█" in text
 
 
 HOSTILE = (

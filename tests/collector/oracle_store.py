@@ -39,7 +39,9 @@ class Held:
 def pipeline(*, quiet_s: float = 3_600.0) -> Iterator[Pipeline]:
     """An empty store that assembles only when it is drained."""
     with tempfile.TemporaryDirectory() as folder:
-        made = Pipeline(new_store(Path(folder) / "overrun.db"), CollectorSettings(quiet_s=quiet_s), PrivacySettings(), assemble)
+        store = new_store(Path(folder) / "overrun.db")
+        store.connection.execute("pragma disable_checkpoint_on_shutdown")  # the file goes with its folder
+        made = Pipeline(store, CollectorSettings(quiet_s=quiet_s), PrivacySettings(), assemble)
         try:
             yield made
         finally:
