@@ -58,7 +58,7 @@ def test_doctor_says_the_same_of_a_file_and_of_a_server(db: Path, server: Server
     assert of_file == of_server
     gateway = of_file["services"][0]
     assert (gateway["service"], gateway["model_calls"], gateway["dialects"]["genai"]) == ("chat-gateway", 20, 20)
-    assert "never seen" in overrun("doctor", "--db", db).stdout
+    assert "never seen" in here("doctor", "--db", db).stdout
 
 
 def test_a_mistake_in_own_attributes_stops_the_start(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_one_replica_leaves_no_choice() -> None:
 
 def test_lengths_that_are_alike_make_no_lanes(two: Facts) -> None:
     # Every answer is expected to be as long as the others: one of two lanes would have all of the tokens, twice its share.
-    alike = replace(two, calls=two.calls.with_columns(predicted_p50=pl.lit(100.0)))
+    alike = replace(two, calls=two.calls.with_columns(predicted_p50=pl.lit(100.0)), effort=0.3)  # refused whatever a step costs
     answer = routing.predict(alike, policy="lanes")
     assert answer.predicted is None
     assert "too alike for lanes: one would have 2.0 times its share of the tokens" in answer.reasons["predicted"]
@@ -196,7 +196,7 @@ def test_calls_without_a_span_keep_their_part_of_the_seats() -> None:
     came = arrivals(480, rate=6.0, seed=3)
     facts, lost = recorded(came), np.arange(480) % 16 == 0
     gone = [pl.when(pl.Series(lost)).then(None).otherwise(pl.col(name)).alias(name) for name in ("engine_e2e_ms", "ttft_engine_ms", "prefill_ms", "queue_ms")]
-    facts = replace(facts, calls=facts.calls.with_columns(gone))
+    facts = replace(facts, calls=facts.calls.with_columns(gone), effort=0.3)  # both answers are of one engine
     [engine], _ = facts.engines
     assert engine.pool.told_ratio == 15 / 16
     whole = replace(facts)

@@ -66,7 +66,7 @@ def test_the_cost_of_a_cap_is_what_it_cuts(facts: Facts) -> None:
 
 def test_a_request_of_two_calls_is_cut_where_one_of_them_is() -> None:
     client = recorded(CAME, engine_e2e_ms=None, ttft_engine_ms=None, prefill_ms=None)
-    pairs = replace(client, calls=client.calls.with_columns(request=pl.col("request") // 2))
+    pairs = replace(client, calls=client.calls.with_columns(request=pl.col("request") // 2), effort=0.3)  # what is cut hangs on no engine
     longest = client.calls["output_tokens"].to_numpy().reshape(-1, 2).max(axis=1)
     assert cap.predict(pairs, max_tokens=100).cost["truncated_ratio"] == pytest.approx(float((longest > 100).mean()))
 
