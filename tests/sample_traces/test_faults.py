@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,23 +35,38 @@ def result(**changes: Any) -> Result:
     return msgspec.structs.replace(found, **changes)
 
 
+def easy(scenario: str) -> Job:
+    """A short window with that fault."""
+    return Job(scenario=scenario, severity="easy", seed=102, duration_s=160.0)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where recordings stay for the next test that asks about them."""
+    return tmp_path_factory.mktemp("kept")
+
+
 @pytest.mark.parametrize(("scenario", "stage"), [("slow_dependency", "retrieval"), ("under_capacity", "queue")])
-def test_a_fault_is_found_from_its_telemetry_alone(tmp_path: Path, scenario: str, stage: str) -> None:
-    job = Job(scenario=scenario, severity="easy", seed=102, duration_s=160.0)
-    found = run(job, Options(keep=tmp_path))
+def test_a_fault_is_found_from_its_telemetry_alone(kept: Path, scenario: str, stage: str) -> None:
+    found = run(easy(scenario), Options(keep=kept))
     assert found.breach is not None
     assert found.breach > 0.15
     assert (found.status, found.stage, found.cause) == ("over_budget", stage, scenario)
     assert found.cause_right(1)
     assert found.stage_right(1)
-    assert {path.name for path in tmp_path.glob("*/*")} == {"case.db", "truth.json"}
+    assert {path.name for path in kept.glob("*/*")} == {"case.db", "truth.json"}
     assert found.path
-    kept = next(tmp_path.glob("*/truth.json"))
-    truth = json.loads(kept.read_bytes())
+
+
+def test_the_path_is_wrong_where_exemplars_began_before_the_fault_or_the_stage_is_another(kept: Path, tmp_path: Path) -> None:
+    run(easy("slow_dependency"), Options(keep=kept))
+    shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
+    [noted] = tmp_path.glob("slow_dependency-*/truth.json")
+    truth = json.loads(noted.read_bytes())
     late = (datetime.fromisoformat(truth["end"]) - timedelta(seconds=10.0)).isoformat()
     for changed in ({"onset": late}, {"stages": ["guardrail"]}):
-        kept.write_text(json.dumps(truth | {"fixes": []} | changed))  # no what-if is asked again
-        assert run(job, Options(keep=tmp_path)).path is False
+        noted.write_text(json.dumps(truth | {"fixes": []} | changed))  # no what-if is asked again
+        assert run(easy("slow_dependency"), Options(keep=tmp_path)).path is False
 
 
 def test_an_ablation_takes_away_what_it_says_and_nothing_else(tmp_path: Path) -> None:
