@@ -32,8 +32,8 @@ LEAST_LEAD_S: Final = 10.0
 # An alert is recommended from these on: as often right as wrong, and half of the breaches. Below, people learn to look away. Own defaults.
 LEAST_PRECISION: Final = 0.5
 LEAST_RECALL: Final = 0.5
-# So often alerts at random times may be right as often as those of a recommended one; the usual level of one test. Of 400 windows of noise alone with four
-# or seven breaches 14 were recommended.
+# So often alerts at random times may be right as often as those of a recommended one; the usual level of one test. Of windows of noise alone at most one in
+# twenty has a recommended one (`tests/analysis/test_leading.py`).
 _LUCK: Final = 0.05
 # What is kept in doubt: load drives most breaches, and the rate of arrivals is counted from every request, not seen once a scrape.
 PLAIN: Final = "arrivals"
@@ -60,7 +60,7 @@ class Scored(msgspec.Struct, kw_only=True):
 
     `precision` = alerts that a breach followed within 120 s, `recall` = breaches before which an alert was on within 120 s, `lead_s_median` from then to
     the breach. An alert is told once in 120 s, however often it falls and rises, and again while it stays on; `late` of them came in the first 60 s of
-    a breach: not for nothing, but no warning. `null_precision` is what alerts at random times would reach: no better means no warning.
+    a breach: no warning of that one, though one may follow. `null_precision` is what alerts at random times would reach: no better means no warning.
     """
 
     precision: float | None

@@ -127,8 +127,9 @@ def _pooled(rows: Iterable[Scored]) -> float:
 
 
 def table(found: dict[str, list[Scored]]) -> str:
-    """Alerts and breaches of all windows together with Wilson intervals, a row a method; late alerts came in the first minute of a breach."""
-    out = ["| alert | windows | alerts | precision | of them late | breaches | recall | lead, median of windows |", "|---|---|---|---|---|---|---|---|"]
+    """Alerts and breaches of all windows together with Wilson intervals, a row a method."""
+    out = ["| alert | windows | alerts | precision | in a breach's first minute | breaches | recall | lead, median of windows |",
+           "|---|---|---|---|---|---|---|---|"]
     for name, rows in found.items():
         alerts, events = sum(i.alerts for i in rows), sum(i.events for i in rows)
         right = sum((i.precision or 0.0) * i.alerts for i in rows)
