@@ -25,7 +25,7 @@ from analysis.whatif.engine import NO_KNEE, Bools, Costs, Ints, Run, Setup, simu
 from analysis.whatif.facts import SEED
 from analysis.whatif.limits import suggested, with_limits
 from analysis.whatif.pool import UNLIMITED_KV, Pool
-from analysis.whatif.regress import Knee, knee, regression
+from analysis.whatif.regress import Knee, knee, odd_one, regression
 from analysis.whatif.simplex import minimise
 
 # Evaluations of the replay: from each start, each alternative setting, last search, polish on the whole recording, hold-out, each refit. In tests
@@ -55,10 +55,8 @@ _QUANTILES: Final = np.array([0.5, 0.75, 0.9, 0.95, 0.99])
 _LEAST_S: Final = 1e-4
 # Slowest replica's step over the quickest's from which they are no equals; own default, above what the noise of medians makes.
 UNEVEN: Final = 1.2
-# Paces of a replica, over or under that of the others, that are tried before all else; own default.
-_PACES: Final = (1.15, 1.3, 1.5, 1.75, 2.1, 2.6)
-# Error of a replay, all its parts together, above which it has not understood the recording (each is a fifth off); own default.
-_POOR: Final = 1.0
+# Parts of the pace that recorded rates tell of an odd replica from which it is looked for; own default: told low, more often than not by less than half.
+_PACES: Final = (1.0, 1.6, 2.5)
 # Calls of a new replica that show whether it is slow at first, and those of the others that its pace is compared with; own defaults.
 _EARLY, _OTHERS = 10, 50
 # Half-lives in seconds and factors from which the search for a new replica's way to its pace begins, and its evaluations.
@@ -394,9 +392,8 @@ class _Search:
         free = self._pool.setup()
         limits = [*suggested(self._told, free), free]
         default = self.first(limits)
-        if default.worth > _POOR and (paced := self.paced(default)) is not None:
-            limits = [replace(limit, speed=paced) for limit in limits]
-            default = min(default, self.first(limits), key=_worth)
+        if (paced := self.paced(limits)) is not None and paced.worth < BETTER * default.worth:
+            default, limits = paced, [replace(limit, speed=paced.setup.speed) for limit in limits]
         default = self.reserved(self.sized(default, free))
         progress(0.25)
         tried: list[_Tried] = []
@@ -426,29 +423,31 @@ class _Search:
             return _Tried(setups[0], *self.from_starts(self._replay, setups[0], FIRST))
         return self.again(min((_Tried(setup, *self.from_starts(self._replay, setup, ALTERNATIVE)) for setup in setups), key=_worth))
 
-    def paced(self, even: _Tried) -> tuple[float, ...] | None:
-        """The pace of each replica where one is much slower or quicker than the others; None where none is, or where its times tell it by themselves.
+    def paced(self, limits: list[Setup]) -> _Tried | None:
+        """The best of these settings where recorded rates tell one replica that is much slower or quicker than the others, with its pace; None where none is.
 
-        What fills that one alone explains nothing of the others, and its times over those of a replay that takes it for one of them overrate it: the more of
-        its calls there are at once the longer each takes.
+        What fills that one alone explains nothing of the others, and no limit suits it without its pace: both are looked for at once.
         """
-        setup = even.setup
-        if setup.replicas == 1:
+        odd = odd_one(self._pool, np.unique(self._rows))
+        if odd is None:
             return None
-        told = _speeds(self._pool, setup, costs_of(even.at), ~_joined(self._pool))
-        pace = np.log(told)
-        odd = int(np.argmax(np.abs(pace)))
-        if abs(pace[odd]) < np.log(UNEVEN) or self.minimise(self._replay, replace(setup, speed=told), even.at, 0.25, LAST)[1] <= _POOR:
-            return None
-        tried = []
-        for factor in _PACES:
-            speed = np.ones(setup.replicas)
-            speed[odd] = factor ** np.sign(pace[odd])
-            other = replace(setup, speed=tuple((speed / np.median(speed)).tolist()))
-            at = self.scaled(self._replay, other, even.at)
-            tried.append(_Tried(other, at, self._replay.error(other, costs_of(at))))
-        best = min(tried, key=_worth)
-        return best.setup.speed if best.worth < even.worth else None
+        replica, pace, costs = odd
+
+        def setup_of(limit: Setup, point: FloatArray) -> Setup:
+            speed = np.ones(limit.replicas)
+            speed[replica] = np.exp(point[-1])
+            return replace(limit, speed=tuple((speed / np.median(speed)).tolist()))
+
+        def searched(limit: Setup, start: FloatArray, evaluations: int) -> tuple[float, FloatArray, Setup]:
+            most = max(LEAST_EVALUATIONS, round(evaluations * self._effort))
+            point, error = minimise(lambda point: self._replay.error(setup_of(limit, point), costs_of(point[:-1])), start, np.full(len(start), 0.3), most)
+            return error, point, limit
+
+        start = np.maximum(_log(costs), self._starts[0] - np.log(10.0))
+        starts = [np.append(start, np.log(pace) + np.sign(np.log(pace)) * np.log(part)) for part in _PACES]
+        _, point, limit = min((searched(limit, point, 2 * ALTERNATIVE) for limit in limits for point in starts), key=lambda one: one[0])
+        error, point, limit = searched(limit, point, FIRST)
+        return _Tried(setup_of(limit, point), point[:-1], error)
 
     def sized(self, found: _Tried, free: Setup) -> _Tried:
         """The settings with the KV capacity that replays best, of those around one that waits suggest: a hundredth more or less preempts other calls."""

@@ -17,6 +17,9 @@ from analysis.whatif.engine import Costs, Ints
 from analysis.whatif.pool import Pool
 
 _LEAST: float = 1e-12
+# Factors between one replica's steps and the others' that are tried, and the part that is left of the error where one of them is believed; own defaults.
+_PACES: Final = np.geomspace(0.1, 10.0, 41)
+_EVEN: Final = 0.9
 # The part of all decoding that lies on either side of a knee at the least, by how much more the squared error may be for another size to be as good, and the
 # least that a knee adds to a step, as a part of it; own defaults.
 _LEAST_SIDE: Final = 0.005
@@ -48,6 +51,30 @@ def regression(pool: Pool, among: Ints) -> Costs | None:
     x, y = seen
     step, prefill, sequence, kv_token = _least_squares(x / y[:, None], np.ones(len(y)))
     return _costs(pool, step, prefill, sequence, kv_token)
+
+
+def odd_one(pool: Pool, among: Ints) -> tuple[int, float, Costs] | None:
+    """Return the replica whose steps take longer, or shorter, than those of the others, about how many times as long, and the coefficients of the others; None
+    where none stands out.
+
+    The same least squares with that replica's decode times over each of some factors: a slow one whose batches grow is told from one with large batches, as
+    some of its calls met batches like the others'. The factor is told low: what a step adds for a large batch is taken for more than it is.
+    """
+    seen = _decoding(pool, among)
+    if seen is None or pool.replicas == 1:
+        return None
+    x, y = seen
+    ran_on = np.concatenate([pool.calls.replica[rows] for _, rows in _by_replica(pool, among)])
+
+    def fitted(replica: int, factor: float) -> tuple[float, FloatArray]:
+        took = np.where(ran_on == replica, y / factor, y)
+        found = _least_squares(x / took[:, None], np.ones(len(took)))
+        return float(np.abs(x @ found / took - 1.0).mean()), found
+
+    even, _ = fitted(-1, 1.0)
+    tried = [(*fitted(replica, factor), replica, factor) for replica in np.unique(ran_on[ran_on >= 0]).tolist() for factor in _PACES.tolist()]
+    error, (step, prefill, sequence, kv_token), replica, factor = min(tried, key=lambda one: one[0])
+    return (replica, factor, _costs(pool, step, prefill, sequence, kv_token)) if error < _EVEN * even else None
 
 
 def knee(*seen: tuple[Pool, Ints]) -> Knee | None:

@@ -27,7 +27,7 @@ from analysis.whatif.engine import Calls, Setup, simulate
 from analysis.whatif.facts import Facts
 from analysis.whatif.pool import pools
 from analysis.whatif.prediction import Fix, Prediction
-from analysis.whatif.regress import knee
+from analysis.whatif.regress import knee, odd_one
 from analysis.whatif.simulate import Change, predict_simulated
 from tests.analysis.whatif.builders import facts_of, requests_of
 from tests.analysis.whatif.recording import COSTS, arrivals, recorded
@@ -153,6 +153,25 @@ def test_recorded_token_rates_tell_a_knee(at: int, rate: float) -> None:
 def test_an_engine_whose_steps_grow_with_the_batch_has_no_knee() -> None:
     [pool], _ = pools(recorded(arrivals(600, rate=6.0, seed=7)))
     assert knee((pool, np.arange(len(pool)))) is None
+
+
+@pytest.mark.parametrize("pace", [1.5, 4.0])
+def test_the_pace_of_a_replica_that_is_slow_and_full_is_found(pace: float) -> None:
+    # Its batches are larger as it is slow, and slower as they are large: at four times the steps of the others its seats are full, and theirs are not.
+    came = replace(arrivals(900, rate=18.0, seed=3), replica=np.arange(900) % 4, pool_to=np.full(900, 4))
+    [pool], _ = pools(recorded(came, Setup(replicas=4, max_sequences=32, speed=(1.0, 1.0, pace, 1.0))))
+    odd = odd_one(pool, np.arange(len(pool)))
+    assert odd is not None
+    assert odd[0] == 2
+    engine = fit(pool, refits=3)
+    assert engine.gate is None
+    assert engine.setup.speed[2] == pytest.approx(pace, rel=0.1)
+
+
+def test_no_replica_stands_out_where_one_is_asked_for_more() -> None:
+    came = replace(arrivals(600, rate=10.0, seed=3), replica=np.where(np.arange(600) % 3 == 0, 0, 1), pool_to=np.full(600, 2))
+    [pool], _ = pools(recorded(came, Setup(replicas=2)))
+    assert odd_one(pool, np.arange(len(pool))) is None
 
 
 def test_what_ran_before_the_window_tells_what_smaller_batches_cost() -> None:
