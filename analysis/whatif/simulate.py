@@ -204,10 +204,8 @@ def _replayed(
     lost = np.zeros(len(facts), np.bool_)
     for at, engine in enumerate(engines):
         change = Change(engine.pool.calls, engine.setup) if changes is None else changes[at]
-        if change.setup.router == RECORDED and engine.pool.router == LEAST_LOAD:
-            change = replace(change, setup=replace(change.setup, router=LEAST_LOAD))
         costs = change.costs(engine.costs if draw is None else engine.refits[draw]).scaled(scale)
-        run = simulate(change.calls, change.setup, costs)
+        run = simulate(change.calls, routed(engine, change.setup), costs)
         pool, rows = engine.pool, engine.pool.rows
         spent = pool.e2e_s if change.spent_s is None else change.spent_s
         whole[rows] = 1000.0 * (run.e2e_s - spent)
@@ -232,6 +230,11 @@ def _replayed(
         own = ~np.isnan(answered.e2e) & ~np.isnan(old.e2e)
         times = Times(*(np.where(own, answered.of(metric), times.of(metric)) for metric in METRICS))
     return times
+
+
+def routed(engine: Engine, setup: Setup) -> Setup:
+    """Return the setup with the recording's own router, where calls would now choose as it did."""
+    return replace(setup, router=LEAST_LOAD) if setup.router == RECORDED and engine.pool.router == LEAST_LOAD else setup
 
 
 def _quantile(times: Times, metric: str, q: float) -> float:

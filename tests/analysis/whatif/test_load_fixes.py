@@ -404,6 +404,28 @@ def test_what_nobody_waits_for_is_cut() -> None:
     assert answer.predicted is not None
 
 
+def test_a_call_that_is_dropped_with_another_is_cut_where_that_one_ends_now() -> None:
+    # Calls 2k are waited for, calls 2k + 1 of the same request, twice as long, are dropped as those end, and the engine writes them to their end.
+    n, even = 400, np.arange(400) // 2 * 2
+    came = arrivals(n, rate=7.0, seed=6)
+    came = replace(came, arrival_s=came.arrival_s[even], output_tokens=np.where(np.arange(n) % 2, 2, 1) * came.output_tokens[even])
+    facts = recorded(came, Setup(max_sequences=12), request=np.arange(n) // 2, trace_id=[str(k // 2) for k in range(n)])
+    facts.calls = facts.calls.with_columns(e2e_ms=facts.calls["e2e_ms"].gather(even)).with_columns(end_us=pl.col("start_us") + 1000.0 * pl.col("e2e_ms"))
+    [engine], _ = facts.engines
+    engine = replace(engine, setup=Setup(max_sequences=12), costs=COSTS)
+    gone = facts.call("engine_e2e_ms") > facts.call("e2e_ms") + cancellation.GONE_MS
+    other, later_s = cancellation.left_with(facts, gone, facts.call("e2e_ms"))
+    assert gone.sum() > 100
+    assert (other[gone] == even[gone]).all()
+    cut = engine.pool.calls
+    for _ in range(cancellation.ROUNDS):
+        cut = cancellation.cut(engine, cut, gone, facts.call("e2e_ms") / 1000.0, other, later_s)
+    run = simulate(cut, Setup(max_sequences=12), COSTS)
+    apart_s = (run.end_s - run.end_s[even])[gone]
+    assert np.quantile(np.abs(apart_s), 0.9) < 0.5
+    assert np.quantile(run.ttft_s, 0.9) < 0.5 * np.quantile(engine.pool.ttft_s, 0.9)
+
+
 def test_cached_answers_free_the_engine_for_the_others() -> None:
     came = arrivals(500, rate=13.0, seed=4)
     facts = recorded(came, Setup(max_sequences=24))
