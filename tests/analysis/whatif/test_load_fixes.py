@@ -11,6 +11,7 @@ from analysis.whatif import (
     cancellation,
     co_location,
     eject,
+    load,
     max_sequences,
     replicas,
     response_cache,
@@ -238,6 +239,19 @@ def test_a_knee_just_below_the_seats_leaves_open_on_which_side_they_are() -> Non
     on_the_knee = max_sequences.predict(facts, sequences=engine.setup.knee).predicted
     assert on_the_knee is not None
     assert low < on_the_knee.after < just_above.after
+
+
+def test_more_load_may_meet_seats_that_the_recording_never_filled() -> None:
+    came = arrivals(400, rate=5.0, seed=4)
+    facts = recorded(came)
+    [engine], _ = facts.engines
+    seats = Setup(max_sequences=engine.pool.most_running + 1)
+    true = simulate(replace(came, arrival_s=came.arrival_s / 1.6), seats, COSTS).ttft_s
+    effect = next(e for e in load.predict(facts, factor=1.6).effects if (e.metric, e.quantile) == ("ttft", 0.95))
+    assert effect.interval is not None
+    assert effect.after is not None
+    assert 1000.0 * np.quantile(true, 0.95) > 2.0 * effect.after
+    assert effect.interval[0] <= 1000.0 * np.quantile(true, 0.95) <= effect.interval[1]
 
 
 def test_a_cold_replica_is_simulated_warm() -> None:
