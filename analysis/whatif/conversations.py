@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from analysis.latency import FloatArray
-from analysis.whatif.engine import Calls, Costs, Ints, Setup, simulate
+from analysis.whatif.engine import Bools, Calls, Costs, Ints, Setup, simulate
 
 SEED: Final = 20_251
 
@@ -209,8 +209,38 @@ def remembered(calls: Calls, setup: Setup, costs: Costs) -> tuple[Calls, Setup]:
             if abs(lacking(tried)) < abs(lacking(hits)):
                 room, hits = middle, tried
             low, high = (middle, high) if lacking(tried) > 0.0 else (low, middle)
-    share = float(found.sum()) / reach
-    apart = float(np.abs(hits[turns] - found).sum()) / reach
-    if apart > _AGREES * 2.0 * share * (1.0 - share) + _NEAR:
+    if _agree(hits[turns], found, reach):
+        return _with_cache(calls, setup, room, hits)
+    if setup.kv_tokens >= every:
         return calls, setup
-    return replace(calls, usual=np.where(turns, np.minimum(hits, calls.reach), -1)), replace(setup, cache_tokens=int(room))
+    # Of what is kept in the room that the engine tells, some is not found for reasons of its own: a conversation begun anew, a history that was cut.
+    room = float(setup.kv_tokens)
+    anew = _begun_anew(calls, kept(room))
+    kept_on = replace(calls, reach=np.where(anew, 0, calls.reach))
+    hits = simulate(kept_on, replace(setup, cache_tokens=int(room)), costs).found
+    turns = kept_on.reach > 0
+    found = np.clip(calls.cached_tokens - calls.head, 0, calls.reach)[turns].astype(np.float64)
+    if int(turns.sum()) < MIN_TURNS or not _agree(hits[turns], found, float(kept_on.reach.sum())):
+        return calls, setup
+    return _with_cache(kept_on, setup, room, hits)
+
+
+def _begun_anew(calls: Calls, hits: Ints) -> Bools:
+    """Turns that find nothing of the one before wherever they go: those that did not where it was kept, and as large a part, drawn, of those that met no such
+    place."""
+    turns = calls.reach > 0
+    found, held = calls.cached_tokens > np.maximum(calls.head, 0), hits > 0
+    part = float((turns & held & ~found).sum()) / max(1, int((turns & held).sum()))
+    drawn = np.random.default_rng(SEED).random(len(calls)) < part
+    anew: Bools = turns & ~found & (held | drawn)
+    return anew
+
+
+def _agree(hits: Ints, found: FloatArray, reach: float) -> bool:
+    """Whether a cache finds about what was found, turn by turn, and not only as much of all that there was (`reach`)."""
+    share = float(found.sum()) / reach
+    return float(np.abs(hits - found).sum()) / reach <= _AGREES * 2.0 * share * (1.0 - share) + _NEAR
+
+
+def _with_cache(calls: Calls, setup: Setup, room: float, hits: Ints) -> tuple[Calls, Setup]:
+    return replace(calls, usual=np.where(calls.reach > 0, np.minimum(hits, calls.reach), -1)), replace(setup, cache_tokens=int(room))

@@ -103,6 +103,26 @@ def test_a_limit_above_all_prompts_changes_nothing() -> None:
     assert all((getattr(same, name) == getattr(calls, name)).all() for name in Calls.__slots__)
 
 
+def test_turns_that_find_nothing_where_they_were_kept_do_not_hide_the_cache() -> None:
+    # Each conversation keeps to its replica, and three turns in ten begin anew. Were turns sent to either replica, the others would find what they left there.
+    rng, room = np.random.default_rng(8), 1_000_000
+    prompt, cached = played(room)
+    anew = rng.random(N) < 0.3
+    calls = replace(came(prompt, cached), pool_to=np.full(N, 2))
+    calls = replace(calls, cached_tokens=np.where(anew, np.minimum(cached, HEAD), cached), replica=SESSION % 2)
+    known, setup = remembered(calls, Setup(replicas=2, kv_tokens=room), COSTS)
+    assert setup.cache_tokens == room
+    assert (hits(known, setup) == calls.cached_tokens).all()
+    sent, left, truth = rng.integers(0, 2, N), {}, np.zeros(N)
+    for i in range(N):
+        told, place = prompt[i] - HEAD - OWN[i], (SESSION[i], sent[i])
+        truth[i] = 0 if anew[i] else min(left.get(place, 0), told)
+        left = {key: min(value, told) if key[0] == SESSION[i] else value for key, value in left.items()} | {place: prompt[i] + OUTPUT[i] - HEAD}
+    found = hits(replace(known, replica=sent), setup) - HEAD
+    assert truth.mean() < 0.9 * (calls.cached_tokens - HEAD).mean()
+    assert found.mean() == pytest.approx(truth.mean(), rel=0.05)
+
+
 def test_hits_that_no_cache_explains_stay_as_they_were() -> None:
     prompt, cached = played(60_000)
     assert remembered(came(prompt, cached, np.full(N, -1)), Setup(kv_tokens=60_000), COSTS)[1].cache_tokens == 0
