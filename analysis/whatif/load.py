@@ -19,7 +19,7 @@ from analysis.whatif.simulate import SHAKE, Change, predict_simulated
 
 # Log units of extra width per doubling: a heavier load visits batches that the recording does not show.
 _PER_DOUBLING = 0.05
-_SHAKE_PER_DOUBLING = 24.0
+_SHAKE_PER_DOUBLING = 28.0
 
 
 def predict(facts: Facts, *, factor: Annotated[float, Meta(gt=0.01, lt=100, description="load over today's, such as 1.3 or 0.8")]) -> Prediction:

@@ -45,11 +45,11 @@ from analysis.whatif.shorter import idle_ms
 
 # Shares of an interval's width, see docs/BENCHMARKS.md (what-ifs): of the hold-out error, of the logarithm of the effect, and at the least. Chosen so that
 # engines of other laws, the nearer ones and the furthest, lie inside about as far above 90 % as below.
-HOLDOUT_SHARE: Final = 0.7
-EFFECT_SHARE: Final = 0.03
+HOLDOUT_SHARE: Final = 0.6
+EFFECT_SHARE: Final = 0.02
 LEAST: Final = {"e2e": 0.01, "ttft": 0.045, "tpot": 0.01}
 # Steps are taken to cost this much more or less than fitted: next to capacity that moves a queue by multiples.
-SHAKE: Final = 0.007
+SHAKE: Final = 0.006
 # Log units of extra width where the engine was guessed from what its clients saw; as measured.
 UNSEEN: Final = {"e2e": 0.07, "tpot": 0.07, "ttft": 0.12}
 # Said with an answer whose engines nobody tells of.
