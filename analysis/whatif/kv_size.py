@@ -23,6 +23,8 @@ from analysis.whatif.simulate import Change, predict_simulated
 HITS_UNKNOWN: Final = 0.15
 # ...and where the turns of the recorded conversations tell them; as measured.
 HITS_TOLD: Final = 0.04
+# ...and where no gauge tells the capacity, which waits suggest then; as measured (docs/BENCHMARKS.md, "KV x 2": TTFT P90 65 % off).
+GUESSED: Final = {"e2e": 0.05, "tpot": 0.05, "ttft": 0.3}
 
 
 def predict(facts: Facts, *, factor: Annotated[float, Meta(gt=0, le=1000, description="KV tokens of a replica over today's, such as 2")]) -> Prediction:
@@ -36,4 +38,7 @@ def predict(facts: Facts, *, factor: Annotated[float, Meta(gt=0, le=1000, descri
         setup = engine.setup
         return Change(engine.pool.calls, replace(setup, kv_tokens=int(setup.kv_tokens * factor), cache_tokens=int(setup.cache_tokens * factor)))
 
-    return predict_simulated(facts, fix, change, needs_kv=True, worse=HITS_TOLD if told else HITS_UNKNOWN if cached else 0.0)
+    hit = HITS_TOLD if told else HITS_UNKNOWN if cached else 0.0
+    guessed = any(engine.pool.kv_tokens is None for engine in facts.engines[0])
+    worse = {metric: float(np.hypot(hit, wide if guessed else 0.0)) for metric, wide in GUESSED.items()}
+    return predict_simulated(facts, fix, change, needs_kv=True, worse=worse)

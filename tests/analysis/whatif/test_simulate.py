@@ -106,6 +106,20 @@ def test_kv_that_never_filled_is_no_fix(facts: Facts) -> None:
     assert "KV capacity is not known" in kv_size.predict(facts, factor=2.0).reasons["predicted"]
 
 
+def test_a_kv_capacity_that_only_waits_suggest_makes_the_answer_less_sure() -> None:
+    facts = recorded(arrivals(300, rate=8.0, seed=6), Setup(kv_tokens=12_000))
+    [engine], _ = facts.engines
+    engine = replace(engine, setup=replace(engine.setup, kv_tokens=12_000), gate=None, ttft_gate=None)
+    widths = []
+    for told in (None, 12_000):
+        facts.__dict__["engines"] = ([replace(engine, pool=replace(engine.pool, kv_tokens=told))], None)
+        predicted = kv_size.predict(facts, factor=1.5).predicted
+        assert predicted is not None
+        assert predicted.interval is not None
+        widths.append(np.log(predicted.interval[1] / predicted.interval[0]))
+    assert widths[0] > widths[1]
+
+
 def test_the_engine_is_calibrated_once_for_all_questions(facts: Facts) -> None:
     engines, _ = facts.engines
     cap.predict(facts, max_tokens=100)
