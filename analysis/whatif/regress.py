@@ -17,8 +17,10 @@ from analysis.whatif.engine import Costs, Ints
 from analysis.whatif.pool import Pool
 
 _LEAST: float = 1e-12
-# Factors between one replica's steps and the others' that are tried, and the part that is left of the error where one of them is believed; own defaults.
-_PACES: Final = np.geomspace(0.1, 10.0, 41)
+# Factors between one replica's steps and the others' that are tried, of how many replicas, the likeliest, and the part that is left of the error where one of
+# them is believed; own defaults.
+_PACES: Final = np.geomspace(0.1, 10.0, 21)
+_LIKELY: Final = 3
 _EVEN: Final = 0.9
 # The part of all decoding that lies on either side of a knee at the least, by how much more the squared error may be for another size to be as good, and the
 # least that a knee adds to a step, as a part of it; own defaults.
@@ -71,8 +73,10 @@ def odd_one(pool: Pool, among: Ints) -> tuple[int, float, Costs] | None:
         found = _least_squares(x / took[:, None], np.ones(len(took)))
         return float(np.abs(x @ found / took - 1.0).mean()), found
 
-    even, _ = fitted(-1, 1.0)
-    tried = [(*fitted(replica, factor), replica, factor) for replica in np.unique(ran_on[ran_on >= 0]).tolist() for factor in _PACES.tolist()]
+    even, alike = fitted(-1, 1.0)
+    off = np.log(y / np.maximum(x @ alike, _LEAST))
+    likely = sorted(np.unique(ran_on[ran_on >= 0]).tolist(), key=lambda replica: -abs(float(np.median(off[ran_on == replica]))))[:_LIKELY]
+    tried = [(*fitted(replica, factor), replica, factor) for replica in likely for factor in _PACES.tolist()]
     error, (step, prefill, sequence, kv_token), replica, factor = min(tried, key=lambda one: one[0])
     return (replica, factor, _costs(pool, step, prefill, sequence, kv_token)) if error < _EVEN * even else None
 
@@ -202,8 +206,11 @@ def _least_squares(x: FloatArray, y: FloatArray) -> FloatArray:
     gram, wanted = a.T @ a, a.T @ y
     beta = np.zeros(x.shape[1])
     for _ in range(2000):
+        last = beta.copy()
         for j in range(len(beta)):
             if gram[j, j] > 0.0:
                 beta[j] = max(0.0, beta[j] + (wanted[j] - gram[j] @ beta) / gram[j, j])
+        if (beta == last).all():
+            break
     found: FloatArray = beta / scale
     return found
