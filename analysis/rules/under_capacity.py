@@ -23,7 +23,9 @@ Fix
 False alarms
     A short burst on a sufficient engine drains by itself (`burst_arrivals`); a single slow or hot replica queues
     while others are idle; an engine that became slower queues at unchanged load. The first two do not let everybody's
-    wait grow for many service times; the third is excluded by time per token and arrival rate.
+    wait grow for many service times; the third is excluded by time per token and arrival rate. Where engines came to read
+    prompts in one piece, answers that stand still meanwhile fill the batch: only what as many requests would have added
+    before is the load's.
 
 Source
     Queue share of at least a quarter of the excess (a tenth where a baseline shows the growth, whose slower tokens count
@@ -50,7 +52,8 @@ from analysis.latency import FloatArray
 from analysis.overlap import Flow
 from analysis.own_load import SAME, SLOWER, unknown_load
 from analysis.prefill import spread
-from analysis.speed import MIN_TOKENS, Slowdown, decode_parts, same_batch_pace, slowdown
+from analysis.rules.decode_stall import set_whole
+from analysis.speed import MIN_TOKENS, Line, Slowdown, decode_parts, same_batch_pace, slowdown
 from analysis.tenants import one_tenant
 from analysis.whatif.clip import clip
 
@@ -185,7 +188,7 @@ def _by_demand(case: Case, load: Load, found: Demand, usual_ms: float) -> Diagno
     other = _not_more_requests(case, found)
     if other is not None:
         return other
-    claims = spread(case, found.arrivals)
+    claims = spread(case, _by_arrivals(case, found))
     if not enough(case, claims):
         return None
     return _diagnosis(case, load, read_gauges(case.points, case.rows), claims, {**found._asdict(), "service_ms": usual_ms})
@@ -197,10 +200,12 @@ def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut
     if other is not None or before is None or parts is None:
         return other
     said = f"requests come {found.arrivals_ratio:.2f} times as often as before"
-    pace = _pace(before, case.calls_inside, parts)
+    pace, share = _pace(before, case.calls_inside, parts), _by_arrivals(case, found)
     if pace >= SAME:
         return RuledOut(what=RULE, figure=f"{said}, and tokens take {pace:.2f} times as long at equal batch sizes")
-    claims = {stage: _shared(case) * ms for stage, ms in spread(case, found.arrivals).items()}
+    claims = {stage: _shared(case) * ms for stage, ms in spread(case, share).items()}
+    if share < found.arrivals and not enough(case, claims):
+        return RuledOut(what=RULE, figure=f"{said}, which would have brought {say_ratio(share)} of what is slower had prompts not come to be read in one piece")
     if parts.now.running < MIN_ARRIVALS * parts.before.running or not enough(case, claims):
         return RuledOut(what=RULE, figure=f"{said}, and {parts.now.running:.1f} run at a time, {parts.before.running:.1f} before")
     count = len(np.unique(case.calls.engine[case.calls.has_engine]))
@@ -222,6 +227,27 @@ def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut
         evidence={**found._asdict(), "running_before": parts.before.running, "running_now": parts.now.running, "token_ms_usual": parts.usual_ms,
                   "token_ms_slow": parts.slow_ms, "same_batch_pace": pace},
         weight=_CONFIDENCE["spans"], why_no_service="all replicas are as busy")
+
+
+def _by_arrivals(case: Case, found: Demand) -> float:
+    """Return the part (0..1) of what is slower that goes with more requests; where engines read prompts in one piece that did not, no more than the same
+    requests would have made slower before: who stands still meanwhile fills the batch, and a batch that grew by that is not the load's."""
+    parts = slowdown(case) if set_whole(case) else None
+    return found.arrivals if parts is None else found.arrivals * former_slowdown(parts.before, parts.now, found.arrivals_ratio)
+
+
+def former_slowdown(before: Line, now: Line, ratio: float) -> float:
+    """Return which part (0..1) of the slower tokens the engine as it was before would have shown as well, had requests come `ratio` times as often.
+
+    By Little's law as many calls run as come while one takes its time, so that with t for the time per token, s its value before and r the ratio
+    t = base + prefill x r + batch x r x t / s. 1 where no t is enough: those requests were more than that engine could serve.
+    """
+    room = 1.0 - before.batch_ms * before.running * ratio / max(before.token_ms, 1e-9)
+    slower = now.token_ms - before.token_ms
+    if room <= 0.0 or slower <= 0.0:
+        return 1.0
+    alone = (before.base_ms + before.prefill_ms * before.prefill * ratio) / room
+    return min(1.0, max(0.0, alone - before.token_ms) / slower)
 
 
 def _pace(before: Calls, now: Calls, found: Slowdown) -> float:

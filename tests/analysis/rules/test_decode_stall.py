@@ -89,6 +89,43 @@ def test_prompts_are_read_in_one_piece_where_nearly_all_wait_them_out_and_few_di
     assert unchunked(of_share(0.1, 10), of_share(0.95)) is None
 
 
+def served(growth: float, *, chunk: int = 250, n: int = 3_600, calm: int = 1_800, long: float = 0.125) -> pl.DataFrame:
+    """Calls on an engine whose step takes 8 ms and 0.5 ms for every running call, or 0.04 ms for every token read if that is more. Answers have 60 tokens,
+    prompts 200 or (the share `long` of them) 8,000. It reads `chunk` tokens a step for the first `calm` calls, which come five a second, and then all
+    prompts that wait in one piece, of calls that come `growth` times as often."""
+    rng, late = np.random.default_rng(5), np.arange(n) >= calm
+    came = np.cumsum(rng.exponential(200.0, n) / np.where(late, growth, 1.0))
+    n_in = np.where(rng.random(n) < long, 8_000, 200)
+    taken, first, ended, unread, unwritten = np.zeros(n), np.zeros(n), np.zeros(n), n_in.copy(), np.full(n, 59)
+    now, coming, reading, writing = 0.0, 0, [], []
+    while coming < n or reading or writing:
+        now = now if reading or writing else max(now, came[coming])
+        while coming < n and came[coming] <= now:
+            taken[coming] = now
+            reading, coming = [*reading, coming], coming + 1
+        left = chunk if coming <= calm else int(n_in.sum())
+        read = left
+        for one in reading:
+            unread[one], left = max(0, unread[one] - left), max(0, left - unread[one])
+        now += max(8.0 + 0.5 * (len(reading) + len(writing)), 0.04 * (read - left))
+        unwritten[writing] -= 1
+        ended[[one for one in writing if not unwritten[one]]] = now
+        done = [one for one in reading if not unread[one]]
+        first[done] = now
+        reading, writing = [one for one in reading if unread[one]], [*(one for one in writing if unwritten[one]), *done]
+    queue, prefill, decode = taken - came, first - taken, ended - first
+    return requests(n, start_s=came / 1e3, queue_ms=queue, prefill_ms=prefill, decode_ms=decode, ttft_queue_ms=queue, ttft_prefill_ms=prefill,
+                    input_tokens=n_in, output_tokens=60, tpot_ms=decode / 59.0)
+
+
+@pytest.mark.parametrize(("growth", "long"), [(1.2, 0.125), (1.3, 0.17)])
+def test_batches_that_grow_because_answers_stand_still_are_not_the_load(growth: float, long: float) -> None:
+    """With more requests than before, which this engine would hardly feel if it still read in chunks: 8 or 14 calls run at a time instead of 5."""
+    found = run(served(growth, long=long), slo=Slo(e2e_ms=2_000.0))
+    assert (found.verdict.cause, causes(found)) == ("decode_stall", ["decode_stall"])
+    assert any(out.what == "under_capacity" and "read in one piece" in out.figure for out in found.verdict.ruled_out)
+
+
 def streams(gap_ms: np.ndarray, pace: np.ndarray | float = 10.0) -> pl.DataFrame:
     """Rounds as a client alone sees them: answers of 100 tokens whose longest gap is `gap_ms`, `pace` ms a token otherwise; prompts and others are short."""
     answer = WHO == 0

@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.rules.under_capacity import Load, read_gauges, service_ms, summed, wait_growth
+from analysis.rules.under_capacity import Load, former_slowdown, read_gauges, service_ms, summed, wait_growth
 from analysis.slo import Slo
+from analysis.speed import Line
 from tests.analysis.builders import frame_of, requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 
@@ -230,3 +231,14 @@ def test_a_wait_of_a_part_of_the_service_time_is_an_overload_where_most_have_it_
     load = growth(rows)
     assert not load.growing
     assert load.standing is lasts
+
+
+def test_what_the_former_engine_would_have_taken_for_as_many_requests() -> None:
+    """A token takes 10 ms: 4 + 1 for each of 4 calls + 2 for what is read. With t ms a token, 1.25 times the requests are 4 x 1.25 x t / 10 calls:
+    t = 4 + 2 x 1.25 + t / 2 = 13 ms, 3 of the 12 ms that a token now takes longer. 2.5 times the requests fill it: t = 4 + 5 + t."""
+    before = Line(base_ms=4.0, batch_ms=1.0, prefill_ms=0.001, running=4.0, prefill=2_000.0, token_ms=10.0, n=500)
+    now = before._replace(running=12.0, token_ms=22.0)
+    assert former_slowdown(before, now, 1.25) == pytest.approx(0.25)
+    assert former_slowdown(before, now, 1.0) == 0.0
+    assert former_slowdown(before, now, 2.5) == 1.0
+    assert former_slowdown(before, before, 1.25) == 1.0
