@@ -6,12 +6,14 @@ part: own engines seen from outside answer as before, a provider that became slo
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from analysis.budget import FloatArray
-from analysis.calls import Calls, known
+from analysis.calls import MIN_CALLS, Calls, known
 from analysis.demand import slope_within
 from analysis.finding import NotEnoughData, say_ratio
 from analysis.overlap import Flow
@@ -30,6 +32,9 @@ REST: Final = 0.5
 MORE: Final = 1.15
 # Times the median of new tokens from which a prompt is huge; own default, as in `huge_context`.
 HUGE: Final = 6.0
+# Standard errors of no correlation from which what calls take follows how many there are; own default, as in `stalls`: below 2 at simulated providers, which
+# do not feel the calls of one customer, above 8 at engines of one's own.
+CERTAIN: Final = 5.0
 # And above this ratio over all calls everybody is slower, not some; own default.
 SLOWER: Final = 1.1
 
@@ -49,6 +54,8 @@ class OwnLoad(NamedTuple):
     untold: bool = False
     """Whether more calls are made, or huge prompts sent, and only some of them are stored: what is in flight, and so what calls take at equal load, is not
     known then."""
+    moved: bool = True
+    """Whether the far side is seen to feel the caller's own calls, or that cannot be told."""
 
     @property
     def paced(self) -> bool:
@@ -98,7 +105,8 @@ def own_load(case: Case) -> OwnLoad | None:
     if case.thinned:
         return OwnLoad(_ratio(paces), None, _ratio(firsts), None, _ratio(wholes), None, untold=more or huge_prompts(case.calls) > 0)
     return OwnLoad(
-        _ratio(paces), _equal(paces, more), _ratio(firsts), _equal(firsts, more), _ratio(wholes), _equal(wholes, more), _crowded(case, case.calls_before))
+        _ratio(paces), _equal(paces, more), _ratio(firsts), _equal(firsts, more), _ratio(wholes), _equal(wholes, more), _crowded(case, case.calls_before),
+        moved=_moved(*sides))
 
 
 def first_tokens(before: Calls, now: Calls) -> list[FloatArray]:
@@ -127,6 +135,24 @@ def _equal(sides: list[tuple[FloatArray, FloatArray]], more: bool) -> float | No
     (load0, value0), (load1, value1) = sides
     usual = float(np.median(value0)) + slope_within(sides) * float(np.median(load1) - np.median(load0))
     return min(led_back, float(np.median(value1)) / max(usual, 1e-3))
+
+
+def _moved(before: Calls, now: Calls) -> bool:
+    """Say whether tokens came the slower the more calls ran before, or first tokens come the later the more calls were made while one takes its usual time.
+
+    Not the more are in flight now: a call that waits for whatever reason is in flight. True where either cannot be told.
+    """
+    began, usual_s = now.of("start_s"), float(np.median(before.of("e2e_ms"))) / 1e3 if len(before) else 0.0
+    made = np.sort(began)
+    meanwhile = (np.searchsorted(made, began, side="right") - np.searchsorted(made, began - usual_s)).astype(np.float64)
+    sides = (_pairs(before, before.running, np.where(before.of("output_tokens") >= MIN_TOKENS, before.token_ms, np.nan)),
+             _pairs(now, meanwhile, now.of("ttft_ms")))
+    return any(len(load) < MIN_CALLS or _follows(load, value) for load, value in sides)
+
+
+def _follows(load: FloatArray, value: FloatArray) -> bool:
+    ranks = pl.DataFrame({"load": load, "value": value})
+    return float(ranks.select(pl.corr("load", "value", method="spearman").fill_nan(0.0)).item()) * math.sqrt(len(load) - 1) > CERTAIN
 
 
 def _crowded(case: Case, before: Calls) -> float:

@@ -72,6 +72,22 @@ def test_a_far_side_that_is_slower_at_equal_load_is_not_filled_by_its_caller() -
     assert of(found, "under_capacity") is None
 
 
+def test_a_far_side_that_does_not_feel_its_callers_calls_is_not_filled_by_them() -> None:
+    """Four calls a second, then 1.3 times as many; since then a first token takes 2.4 s instead of 0.3 s in 40 s of each minute, at any number of calls.
+
+    Calls that wait are in flight: with few in flight are those of the other 20 s, which take 1.2 times as long. Tokens take 20 ms whatever runs.
+    """
+    rng, late = np.random.default_rng(3), np.arange(2_200) >= 1_000
+    start = np.cumsum(rng.exponential(0.25, 2_200) / np.where(late, 1.3, 1.0))
+    waits = np.where(late, np.where(start % 60.0 < 40.0, 8.0, 1.2), 1.0)
+    first, pace = 300.0 * np.exp(0.3 * rng.standard_normal(2_200)) * waits, 20.0 * np.exp(0.1 * rng.standard_normal(2_200))
+    rows = requests(2_200, start_s=start, first_token_ms=first, ttft_first_token_ms=first, decode_ms=99.0 * pace, ttft_ms=first, tpot_ms=pace,
+                    input_tokens=200, output_tokens=100)
+    found = run(rows, slo=Slo(ttft_ms=800.0))
+    assert causes(found) == ["provider_queueing"]
+    assert any(out.what == "under_capacity" and "does not feel them" in out.figure for out in found.verdict.ruled_out)
+
+
 def test_of_a_sample_nobody_knows_who_was_in_flight() -> None:
     """With more calls it may be the caller's own load, without it is the far side's pace."""
     more = run(groups(more=True), slo=E2E, coverage=0.1)
