@@ -483,9 +483,7 @@ class _Search:
             return setup, at, None
         setup_of = self._kneed(setup)
         start = np.maximum(_log(seen.costs), self._starts[0] - np.log(10.0))
-        points = [np.append(one, np.log(seen.jump_s)) for one in (at, start)]
-        glances = [(self._replay.error(setup_of(point, size), costs_of(point[:-1])), size, point) for size in _around(seen) for point in points]
-        best = min((self._knee(self._replay, setup_of, size, point, ALTERNATIVE) for _, size, point in sorted(glances, key=_error)[:_GLANCES]), key=_error)
+        best = self._glanced(self._replay, setup_of, seen, (at, start))
         plain = self._plain(setup, at)
         if best[0] < plain[0] / BETTER:
             # Each size has coefficients of its own that suit it and hide the next one: climb with theirs, in steps that shrink.
@@ -514,23 +512,29 @@ class _Search:
         both = _Both(window, calm)
         plain, worth = min((self.minimise(both, smooth, start, 0.3, ALTERNATIVE) for start in (at, own)), key=lambda one: one[1])
         plain, worth = self.minimise(both, smooth, plain, 0.2, LAST)
-        seen, found = knee((self._pool, np.unique(self._rows)), calm.seen), (worth, NO_KNEE, np.append(plain, -np.inf))
         changed = window.error(setup, costs_of(at)) + calm.scaled(setup, costs_of(at))
+        found = straight = (worth, NO_KNEE, np.append(plain, -np.inf))
+        seen = knee((self._pool, np.unique(self._rows)), calm.seen)
         if seen is not None:
-            points = [np.append(start, np.log(seen.jump_s)) for start in (at, own)]
-            glances = [(both.error(setup_of(point, size), costs_of(point[:-1])), size, point) for size in _around(seen) for point in points]
-            bends = [self._knee(both, setup_of, size, point, ALTERNATIVE) for _, size, point in sorted(glances, key=_error)[:_GLANCES]]
-            found = min([found, *bends], key=_error)
-        if found[0] > _HOPELESS * changed:
+            found = self._glanced(both, setup_of, seen, (at, own))
+        if min(found[0], worth) > _HOPELESS * changed:
             return None
         if seen is not None:
-            best = self._climbed(both, setup_of, min(bends, key=_error))
-            best = min((self._knee(both, setup_of, size, best[2], LAST) for size in sorted({best[1], seen.size})), key=_error)
-            found = best if best[0] < BETTER * worth else (worth, NO_KNEE, np.append(plain, -np.inf))
+            _, size, point = self._climbed(both, setup_of, found)
+            found = min((self._knee(both, setup_of, size, point, LAST) for size in sorted({size, seen.size})), key=_error)
+            found = found if found[0] < BETTER * worth else straight
         bent, near = setup_of(found[2], found[1]), found[2][:-1]
         told = self._replay.error(bent, costs_of(near)) <= _WORSE * max(alone, _CLOSE) and calm.off(bent, costs_of(near)) <= E2E_GATE
         told = told and _gate(errors(self._pool, simulate(self._pool.calls, bent, costs_of(near)), self._rows), _E2E + _TTFT) is None
         return (calm, bent, near, None if found[1] == NO_KNEE else seen) if told and both.error(bent, costs_of(near)) < BETTER * changed else None
+
+    def _glanced(
+        self, replay: Replay | _Both, setup_of: Callable[[FloatArray, int], Setup], seen: Knee, starts: tuple[FloatArray, ...]
+    ) -> tuple[float, int, FloatArray]:
+        """The best knee around the one that recorded rates tell, from these coefficients on."""
+        points = [np.append(start, np.log(seen.jump_s)) for start in starts]
+        glances = [(replay.error(setup_of(point, size), costs_of(point[:-1])), size, point) for size in _around(seen) for point in points]
+        return min((self._knee(replay, setup_of, size, point, ALTERNATIVE) for _, size, point in sorted(glances, key=_error)[:_GLANCES]), key=_error)
 
     def _climbed(
         self, replay: Replay | _Both, setup_of: Callable[[FloatArray, int], Setup], best: tuple[float, int, FloatArray]

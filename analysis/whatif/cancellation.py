@@ -64,9 +64,9 @@ def cut(engine: Engine, now: Calls, gone: Bools, stayed_s: FloatArray, other: In
     run = simulate(now, routed(engine, engine.setup), engine.costs)
     place = np.full(len(gone), -1)
     place[pool.rows] = np.arange(len(pool))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        token_s = np.where(now.output_tokens > 1, (run.end_s - run.first_s) / (now.output_tokens - 1), np.nan)
-    token_s = np.where(np.isnan(token_s), np.nanmedian(token_s), token_s)
+    token_s = (run.end_s - run.first_s) / np.maximum(now.output_tokens - 1, 1)
+    written = (now.output_tokens > 1) & ~np.isnan(token_s)
+    token_s = np.where(written, token_s, np.median(token_s[written]) if written.any() else 0.0)
     beside = np.where(other[pool.rows] >= 0, place[other[pool.rows]], -1)
     stays_s = np.where(beside >= 0, run.end_s[beside] + later_s[pool.rows] - run.arrived_s, stayed_s[pool.rows])
     seen = np.floor(1.0 + np.nan_to_num((stays_s - run.ttft_s) / np.maximum(token_s, 1e-6)))

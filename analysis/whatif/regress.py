@@ -88,12 +88,10 @@ def knee(*seen: tuple[Pool, Ints]) -> Knee | None:
     linear in b on either side of a size, for the size that leaves least error. The batches are those that were recorded; a replay that comes to large ones a
     moment late is wrong about all that follows, and takes another size for the knee.
     """
-    decoded = [(x, y, _beside(pool, among)) for pool, among in seen for x, y in [_decoding(pool, among) or (None, None)] if x is not None and y is not None]
+    decoded = [(*decoding, _beside(pool, among)) for pool, among in seen if (decoding := _decoding(pool, among)) is not None]
     if not decoded:
         return None
-    widest = max(beside_s.shape[1] for _, _, beside_s in decoded)
-    beside_s = np.concatenate([np.pad(one, ((0, 0), (0, widest - one.shape[1]))) for _, _, one in decoded])
-    x, y = np.concatenate([x for x, _, _ in decoded]), np.concatenate([y for _, y, _ in decoded])
+    x, y, beside_s = np.concatenate([x for x, _, _ in decoded]), np.concatenate([y for _, y, _ in decoded]), _stacked([beside_s for _, _, beside_s in decoded])
     found = _broken(x[:, 0], x[:, 1], beside_s)
     if found is None:
         return None
@@ -170,6 +168,11 @@ def _beside(pool: Pool, among: Ints) -> FloatArray:
         upto[np.arange(1, len(at)), batch[:-1]] = np.diff(at)
         upto = np.cumsum(upto, axis=0)
         parts.append(upto[np.searchsorted(at, end[rows])] - upto[np.searchsorted(at, first[rows])])
+    return _stacked(parts)
+
+
+def _stacked(parts: list[FloatArray]) -> FloatArray:
+    """The rows of all parts, those of narrower ones with zeros behind them."""
     widest = max(part.shape[1] for part in parts)
     return np.concatenate([np.pad(part, ((0, 0), (0, widest - part.shape[1]))) for part in parts])
 
