@@ -164,10 +164,10 @@ def latency_with(job: Job, onset_s: float, change: Callable[[Settings, Settings]
 
 
 def _answer(job: Job, scenario: Scenario, plan: Plan, telemetry: Telemetry, onset_s: float) -> dict[str, Any]:
-    """The right answer, and the same window without the fault and with each fix."""
-    def again(states: Plan) -> dict[str, Any]:
+    """The right answer, and the same window without the fault and with each fix (twice, the second time with other hiccups of the engines)."""
+    def again(states: Plan, dice: int = 0) -> dict[str, Any]:
         quiet = replace(telemetry, engine_metrics=False, chunk_events=False)
-        window = simulate(states, duration_s=job.duration_s, seed=job.seed, telemetry=quiet)
+        window = simulate(states, duration_s=job.duration_s, seed=job.seed, telemetry=quiet, dice=dice)
         after = users(window.outcomes, onset_s, job.duration_s)
         return latency(after) | {"breach_ratio": breach_ratio(after, scenario.slo)}
 
@@ -184,7 +184,8 @@ def _answer(job: Job, scenario: Scenario, plan: Plan, telemetry: Telemetry, onse
     if job.fixes:
         # The world before the onset, for what only the fault turned; the confounders of the second half stay.
         fixes = scenario.fixes(plan[-2][1], faulty)
-        out["fixes"] = [{"fix": fix.id, "parameters": fix.parameters, "latency": again([*plan[:-1], (at, fix.apply(faulty))])} for fix in fixes]
+        fixed = [(fix, [*plan[:-1], (at, fix.apply(faulty))]) for fix in fixes]
+        out["fixes"] = [{"fix": fix.id, "parameters": fix.parameters, "latency": again(states), "again": again(states, 1)} for fix, states in fixed]
     return out
 
 

@@ -89,9 +89,9 @@ class Counters:
 class Engine:
     """One replica."""
 
-    def __init__(self, clock: Clock, settings: Settings, index: int, seed: int) -> None:
+    def __init__(self, clock: Clock, settings: Settings, index: int, seed: int, dice: int = 0) -> None:
         self.clock, self.settings, self.index = clock, settings, index
-        self.dice = random.Random(f"engine/{seed}/{index}")
+        self.dice = random.Random(f"engine/{seed}/{index}" + (f"/{dice}" if dice else ""))
         self.waiting: deque[Sequence] = deque()
         self.prefilling: list[Sequence] = []
         self.decoding: set[Sequence] = set()

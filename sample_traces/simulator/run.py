@@ -32,18 +32,21 @@ class Window:
     engines: list[Engine]
 
 
-def simulate(plan: Plan, *, duration_s: float, seed: int, telemetry: Telemetry, start_ns: int = 0, name: str = "") -> Window:
-    """Run one window; the same input gives the same output, bit for bit. `name` keeps the ids of different windows of one seed apart."""
+def simulate(plan: Plan, *, duration_s: float, seed: int, telemetry: Telemetry, start_ns: int = 0, name: str = "", dice: int = 0) -> Window:
+    """Run one window; the same input gives the same output, bit for bit.
+
+    `name` keeps the ids of different windows of one seed apart; with other `dice` the same requests meet other hiccups of the engines.
+    """
     clock, book = Clock(), Book(f"{name}/{seed}")
     base = plan[0][1]
     state = [base]
-    engines = [Engine(clock, base, index, seed) for index in range(0 if base.provider else base.replicas)]
+    engines = [Engine(clock, base, index, seed, dice) for index in range(0 if base.provider else base.replicas)]
     caller = Caller(clock, book, lambda: engines, Provider(seed), telemetry.chunk_events)
     app = App(clock, book, lambda: state[0], caller)
     requests = traffic.draw(plan, duration_s, seed)
 
     def change(to: Settings) -> None:
-        _reconfigure(clock, engines, state[0], to, seed)
+        _reconfigure(clock, engines, state[0], to, seed, dice)
         state[0] = to
 
     for since, settings in plan[1:]:
@@ -57,10 +60,10 @@ def simulate(plan: Plan, *, duration_s: float, seed: int, telemetry: Telemetry, 
     return Window(book.spans, scrapes, app.outcomes, len(requests), engines)
 
 
-def _reconfigure(clock: Clock, engines: list[Engine], now: Settings, to: Settings, seed: int) -> None:
+def _reconfigure(clock: Clock, engines: list[Engine], now: Settings, to: Settings, seed: int, dice: int) -> None:
     """Other flags for the engines that run; replicas that are added or cold begin with an empty cache."""
     for index in range(len(engines), 0 if to.provider else to.replicas):
-        engines.append(Engine(clock, to, index, seed))
+        engines.append(Engine(clock, to, index, seed, dice))
         engines[index].born = clock.now
     for engine in engines:
         engine.reconfigure(to)

@@ -40,7 +40,10 @@ DELAYS_S: Final = (15, 30, 45, 60, 90, 120, 180, 240)
 
 
 class WhatIf(msgspec.Struct):
-    """One predicted quantile beside the simulated truth, in ms; `after` is null where the product gave no figure."""
+    """One predicted quantile beside the simulated truth, in ms; `after` is null where the product gave no figure.
+
+    `again` is the truth of the same requests with other hiccups of the engines: no answer can be nearer than these two are to each other.
+    """
 
     fix: str
     method: str
@@ -52,6 +55,7 @@ class WhatIf(msgspec.Struct):
     interval: tuple[float, float] | None
     naive: float | None = None
     why: str = ""
+    again: float | None = None
 
 
 class Result(msgspec.Struct):
@@ -306,10 +310,11 @@ def _asked(facts: Facts, fix: dict[str, Any], texts: dict[str, str], truth: dict
         before, after = truth["latency"]["after"][f"{metric}_ms"], fix["latency"][f"{metric}_ms"]
         if before is None or after is None:
             continue
+        again = fix.get("again", {}).get(f"{metric}_ms") or {}
         naive = fault_baselines.naive_after(facts, fix) if metric == "e2e" else {}
         for name, quantile in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
             effect = effects.get((metric, quantile))
             told = "; ".join(effect.reasons.values())[:200] if effect and effect.reasons else why
             rows.append(WhatIf(fix["fix"], method, metric, quantile, before[name], after[name], effect.after if effect else None,
-                               effect.interval if effect else None, naive.get(quantile), told))
+                               effect.interval if effect else None, naive.get(quantile), told, again.get(name)))
     return rows

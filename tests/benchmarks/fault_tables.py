@@ -124,8 +124,8 @@ def _whatifs(found: list[WhatIf]) -> list[str]:
 
 def _by_method(found: list[WhatIf]) -> list[str]:
     """What-ifs by the class of their method, with Wilson intervals."""
-    out = ["| method | metric | answered | abs. error, median | P90 | interval covers | right direction | subtraction, median |",
-           "|---|---|---|---|---|---|---|---|"]
+    out = ["| method | metric | answered | abs. error, median | P90 | interval covers | right direction | subtraction, median | two truths, median |",
+           "|---|---|---|---|---|---|---|---|---|"]
     for method in sorted({w.method for w in found if w.after is not None}):
         for metric, quantile in _JUDGED:
             given = [w for w in found if (w.method, w.metric, w.quantile) == (method, metric, quantile) and w.after is not None]
@@ -136,8 +136,8 @@ def _by_method(found: list[WhatIf]) -> list[str]:
 
 
 def _by_fix(found: list[WhatIf]) -> list[str]:
-    out = ["| what-if | metric | cases | answered | abs. error, median | P90 | interval covers | right direction | subtraction, median |",
-           "|---|---|---|---|---|---|---|---|---|"]
+    out = ["| what-if | metric | cases | answered | abs. error, median | P90 | interval covers | right direction | subtraction, median | two truths, median |",
+           "|---|---|---|---|---|---|---|---|---|---|"]
     for fix in sorted({w.fix for w in found}):
         for metric, quantile in _JUDGED:
             rows = [w for w in found if w.fix == fix and w.metric == metric and w.quantile == quantile]
@@ -159,14 +159,15 @@ def _counts(cases: Sequence[WhatIf], right: Callable[[WhatIf], bool]) -> str:
 
 def _errors(given: list[WhatIf], told: Callable[[Sequence[WhatIf], Callable[[WhatIf], bool]], str]) -> str:
     if not given:
-        return "- | - | - | - | -"
+        return "- | - | - | - | - | -"
     errors = sorted(abs((w.after or 0.0) - w.truth) / w.truth for w in given)
     covered = told([w for w in given if w.interval], lambda w: w.interval is not None and w.interval[0] <= w.truth <= w.interval[1])
     moved = [w for w in given if abs(w.truth - w.before) > _DIRECTION * w.before]
     right = told(moved, lambda w: (w.truth < w.before) == ((w.after or 0.0) < w.before))
     naive = sorted(abs(w.naive - w.truth) / w.truth for w in given if w.naive is not None)
-    return (f"{statistics.median(errors):.1%} | {_p90(errors):.1%} | {covered} | {right} | "
-            + (f"{statistics.median(naive):.1%}" if naive else "-"))
+    apart = sorted(abs(w.again - w.truth) / w.truth for w in given if w.again is not None)
+    return " | ".join((f"{statistics.median(errors):.1%}", f"{_p90(errors):.1%}", covered, right, *(f"{statistics.median(part):.1%}" if part else "-"
+                                                                                                    for part in (naive, apart))))
 
 
 def confusions(results: Iterable[Result]) -> str:

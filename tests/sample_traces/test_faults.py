@@ -158,15 +158,15 @@ def test_a_finding_of_warning_on_a_healthy_window_is_an_alarm_and_information_is
 
 
 def test_tables_count_what_was_asked_and_list_what_was_wrong() -> None:
-    predicted = WhatIf("cap", "simulated", "e2e", 0.95, 4000.0, 2000.0, 2100.0, (1900.0, 2200.0), 2400.0)
+    predicted = WhatIf("cap", "simulated", "e2e", 0.95, 4000.0, 2000.0, 2100.0, (1900.0, 2200.0), 2400.0, again=2020.0)
     wrong = result(seed=2, cause="under_capacity", stage="queue", ranked_stages=["queue"], findings=[("under_capacity", "warning", 0.8)])
     cases = [result(whatifs=[predicted]), wrong, result(seed=3, severity=None, causes=[], stages=[], scenario="healthy", status="within_budget", stage=None,
                                                         cause=None, findings=[])]
     text = fault_tables.tables(cases)
     assert "| full, easy | 50% (1/2, 9-91) | 50% (1/2, 9-91) | 50% (1/2, 9-91) |" in text
     assert "Healthy windows with an alarm: 0% (0/1" in text
-    assert "| cap (simulated) | E2E P95 | 1 | 1 | 5.0% | 5.0% | 1/1 | 1/1 | 20.0% |" in text
-    assert "| simulated | E2E P95 | 1 | 5.0% | 5.0% | 100% (1/1, 21-100) | 100% (1/1, 21-100) | 20.0% |" in text
+    assert "| cap (simulated) | E2E P95 | 1 | 1 | 5.0% | 5.0% | 1/1 | 1/1 | 20.0% | 1.0% |" in text
+    assert "| simulated | E2E P95 | 1 | 5.0% | 5.0% | 100% (1/1, 21-100) | 100% (1/1, 21-100) | 20.0% | 1.0% |" in text
     listed = fault_tables.confusions(cases)
     assert "long_outputs easy seed 2" in listed
     assert "seed 1" not in listed
