@@ -349,9 +349,8 @@ def check(
     config: Config = None,
 ) -> None:
     """Does this window pass? Ends with 0 when it does, 1 when a gate failed, 2 on bad input or nothing to judge."""
-    import msgspec
-
     from analysis import ask
+    from analysis.encoding import encode
 
     if output not in ("text", "json"):
         fail(f"--output {output!r} is not known: use text or json")
@@ -362,7 +361,7 @@ def check(
                   "workload": workload, "slo": slo}
     with _failing():
         result = ask.check(parameters, settings, db=db, url=url, files=files or [], min_goodput=min_goodput)
-    print(msgspec.json.encode(result).decode() if output == "json" else "\n".join([result.sentence, *(f"- {doubt}" for doubt in result.doubts)]))
+    print(encode(result).decode() if output == "json" else "\n".join([result.sentence, *(f"- {doubt}" for doubt in result.doubts)]))
     raise typer.Exit(0 if result.passed else 1)
 
 

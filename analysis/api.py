@@ -22,6 +22,7 @@ from analysis import doctor, export, lengths
 from analysis import report as reports
 from analysis.burn import burn
 from analysis.causes import Background as Seeking
+from analysis.encoding import encode
 from analysis.errors import AnalysisError, nearest
 from analysis.exposition import Background, Snapshot
 from analysis.kept import Kept
@@ -73,11 +74,11 @@ def routes(pipeline: Pipeline, settings: Settings, worker: Worker, token: str | 
     def checkup(parameters: Mapping[str, str]) -> bytes:
         question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
         with pipeline.store.reading() as con:
-            return msgspec.json.encode(doctor.examine(con, question.window))
+            return encode(doctor.examine(con, question.window))
 
     def one_trace(parameters: Mapping[str, str]) -> bytes:
         with pipeline.store.reading() as con:
-            return msgspec.json.encode(load_trace(con, parameters["trace_id"]))
+            return encode(load_trace(con, parameters["trace_id"]))
 
     private = [
         Route("/api/v1/report", asked(report, PARAMETERS)),
@@ -86,7 +87,7 @@ def routes(pipeline: Pipeline, settings: Settings, worker: Worker, token: str | 
         *views_api.routes(pipeline, settings),
         *whatif_api.routes(pipeline, settings, worker),
         Route("/api/v1/export/{kind}", _export(pipeline, settings)),
-        Route("/api/v1/predictor", asked(lambda _: msgspec.json.encode(watched.state() if watched else None), ())),
+        Route("/api/v1/predictor", asked(lambda _: encode(watched.state() if watched else None), ())),
         Route("/metrics", _metrics(pipeline, settings, watched, sought)),
     ]
     return [*(Route(r.path, _with_token(r.endpoint, token)) for r in private), *health_routes(pipeline)]
@@ -161,7 +162,7 @@ def _refused(error: AnalysisError | CollectorError) -> Response:
 
 
 def _error(status: int, sentence: str) -> Response:
-    return Response(msgspec.json.encode(ApiError(error=sentence)), status, media_type=JSON)
+    return Response(encode(ApiError(error=sentence)), status, media_type=JSON)
 
 
 async def _healthz(request: Request) -> Response:
@@ -172,7 +173,7 @@ async def _healthz(request: Request) -> Response:
 def _readyz(pipeline: Pipeline) -> Handler:
     async def ready(request: Request) -> Response:
         fine, body = await asyncio.to_thread(health.readiness, pipeline)
-        return Response(msgspec.json.encode(body), 200 if fine else 503, media_type=JSON)
+        return Response(encode(body), 200 if fine else 503, media_type=JSON)
 
     return ready
 

@@ -221,7 +221,7 @@ def whatif(
         facts = gather(con, question, metric)
         facts.progress = progress
         answer = in_money(fixes.ask(facts, fix, texts), facts, question.prices)
-    return msgspec.json.encode(answer).decode() if output == "json" else render(answer)
+    return encode(answer).decode() if output == "json" else render(answer)
 
 
 def trace(trace_id: str, settings: Settings, *, db: Path | None, url: str | None, output: str, width: int) -> str:
@@ -238,7 +238,7 @@ def trace(trace_id: str, settings: Settings, *, db: Path | None, url: str | None
         body = _get(f"{server}/api/v1/traces/{trace_id}", {})
     else:
         with _opened(path, settings) as store, store.reading() as con:
-            body = msgspec.json.encode(load_trace(con, trace_id))
+            body = encode(load_trace(con, trace_id))
     return body.decode() if output == "json" else waterfall(decode(body, Trace), width)
 
 

@@ -1,7 +1,12 @@
-"""How does an answer become JSON, and JSON an answer? One encoder for every endpoint: numbers that a calculation left as numpy's are plain ones on the wire."""
+"""How does an answer become JSON, and JSON an answer? One encoder for every endpoint.
+
+Numbers that a calculation left as numpy's are plain ones on the wire. Names are written by whoever sends telemetry, and JSON is read in terminals: what steers
+one there (C1 controls, invisible and bidirectional formatting) is written as an escape, which means the same to every reader of JSON.
+"""
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any, TypeVar
 
@@ -15,7 +20,8 @@ def encode(answer: Any) -> bytes:
     Raises:
         TypeError: something that is no answer.
     """
-    return _ENCODER.encode(answer)
+    body = _ENCODER.encode(answer)
+    return body if body.isascii() else _STEERS.sub(_escaped, body)
 
 
 def decode(data: bytes, kind: type[Answer]) -> Answer:
@@ -35,6 +41,10 @@ def decode(data: bytes, kind: type[Answer]) -> Answer:
     return answer
 
 
+def _escaped(found: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % ord(found[0].decode())
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
@@ -42,6 +52,8 @@ def _plain(value: Any) -> Any:
 
 
 Answer = TypeVar("Answer")
+# In UTF-8: U+0080-009F, 061C, 200B-200F, 2028-202E, 2060-206F, FEFF. Outside of strings JSON has no such bytes.
+_STEERS = re.compile(rb"\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]|\xef\xbb\xbf")
 _LEARNING = threading.Lock()
 _DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)

@@ -31,8 +31,9 @@ Owner = Literal["app", "platform", "provider"]
 class Predicted(msgspec.Struct, kw_only=True):
     """What a fix changes: one quantile (0..1) of one metric, before and after, in milliseconds; interval is 90 %.
 
-    `touched_ratio` is the share of requests that the fix changes, `cost` what it takes away (ratios 0..1). `over_before_ratio` and `over_after_ratio` are the
-    shares of requests over the limit of the metric, each over its own where requests have limits of their own; null where nothing limits it.
+    `touched_ratio` is the share of requests that the fix changes, `cost` what it takes away (ratios 0..1; money in `currency`). `over_before_ratio` and
+    `over_after_ratio` are the shares of requests over the limit of the metric, each over its own where requests have limits of their own; null where nothing
+    limits it.
     """
 
     metric: str
@@ -42,6 +43,7 @@ class Predicted(msgspec.Struct, kw_only=True):
     interval: tuple[float, float] | None
     touched_ratio: float
     cost: dict[str, float]
+    currency: str | None = None
     backtest_error_ratio: float | None = None
     over_before_ratio: float | None = None
     over_after_ratio: float | None = None
@@ -172,13 +174,24 @@ def say_over(predicted: Predicted) -> str:
     return f"{say_ratio(predicted.over_before_ratio)} -> {say_ratio(predicted.over_after_ratio)} over the limit"
 
 
-def say_price(name: str, value: float) -> str:
-    """Return one entry of a fix's cost: `truncated 5.5 %`, `replicas factor 1.5`, `network floor 2.3 ms`."""
+def say_costs(predicted: Predicted) -> str:
+    """Return what a fix costs: `truncated 5.5 %, replicas factor 1.5, network floor 2.3 ms, saved 0.80 USD per 1,000 requests`."""
+    return ", ".join(_say_price(name, value, predicted.currency) for name, value in predicted.cost.items())
+
+
+def say_money(amount: float) -> str:
+    """Return an amount of money: `1,234.50`, `0.80`, `0.0012`."""
+    return f"{amount:,.2f}" if abs(amount) >= 0.1 or not amount else f"{amount:.2g}"
+
+
+def _say_price(name: str, value: float, currency: str | None) -> str:
     words, _, unit = name.rpartition("_")
     if unit == "ratio" or name.endswith("_ratio_now"):
         return f"{words.removesuffix('_ratio').replace('_', ' ')}{' now' if unit == 'now' else ''} {say_ratio(value)}"
     if unit == "ms":
         return f"{words.replace('_', ' ')} {say_ms(value)}"
+    if name.endswith("_per_1000_requests"):
+        return f"{words.removesuffix('_per_1000')} {say_money(value)} {currency or ''}".rstrip() + " per 1,000 requests"
     return f"{name.replace('_', ' ')} {value:,.6g}"
 
 
@@ -186,7 +199,7 @@ def say_trust(predicted: Predicted) -> str:
     """Return which part of the requests a fix changes, its cost, how far its method was off: `touches 91 %; cost: truncated 5.5 %; back-test 0.3 % off`."""
     parts = [f"touches {say_ratio(predicted.touched_ratio)}"]
     if predicted.cost:
-        parts.append("cost: " + ", ".join(say_price(name, value) for name, value in predicted.cost.items()))
+        parts.append(f"cost: {say_costs(predicted)}")
     if predicted.backtest_error_ratio is not None:
         parts.append(f"back-test {say_ratio(predicted.backtest_error_ratio)} off")
     return "; ".join(parts)

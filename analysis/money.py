@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from analysis.errors import AnalysisError, nearest
-from analysis.finding import printable, say_rate, say_ratio
+from analysis.finding import Predicted, printable, say_rate, say_ratio
 from analysis.window import RequestFrame, answers, filter_of
 
 MILLION: Final = 1e6
@@ -181,19 +181,19 @@ _OF_COST: Final = {
     "duplicate_ratio": ("added", 0.0, 1.0), "duplicated_ratio": ("added", 0.0, 1.0)}
 
 
-def with_money(spent: Mapping[str, float], calls: pl.DataFrame, requests: int, prices: Prices | None) -> dict[str, float]:
-    """Return a fix's cost with `saved_per_1000_requests` (or `added_`) where it saves tokens (or sends calls twice) and the models have prices.
+def priced(predicted: Predicted, calls: pl.DataFrame, requests: int, prices: Prices) -> Predicted:
+    """Return a fix's prediction with `cost.saved_per_1000_requests` (or `added_`) and its currency where it saves tokens (or sends calls twice).
 
-    `calls` as in `saved_per_1000_requests`.
+    As it was where the models have no prices. `calls` as in `saved_per_1000_requests`.
     """
-    out = dict(spent)
+    out = dict(predicted.cost)
     for name, (said, output, read) in _OF_COST.items():
-        share = spent.get(name, 0.0)
-        if prices is not None and share > 0.0:
+        share = predicted.cost.get(name, 0.0)
+        if share > 0.0:
             money = saved_per_1000_requests(calls, requests, prices, output * share, read * share)
             if money is not None:
                 out[f"{said}_per_1000_requests"] = out.get(f"{said}_per_1000_requests", 0.0) + money
-    return out
+    return predicted if out == predicted.cost else msgspec.structs.replace(predicted, cost=out, currency=prices.currency)
 
 
 def say_cost(spent: Cost | None) -> str:

@@ -31,7 +31,7 @@ from analysis.goodput import FailedBy, Goodput, goodput, judge, own_limits
 from analysis.headroom import Room
 from analysis.latency import Latency, latency, no_latency
 from analysis.leading import Indicator
-from analysis.money import Cost, Prices, cost, with_money
+from analysis.money import Cost, Prices, cost, priced
 from analysis.quality import checks, evidence_checks, held_back, without_spoiled
 from analysis.sampling import Sampling, assess, evened
 from analysis.sides import Sides, sides
@@ -226,9 +226,8 @@ def _price(made: Report, prices: Prices | None) -> None:
     calls = pl.DataFrame([(one.model, one.input_tokens, one.output_tokens) for one in made.cost.models], schema=schema, orient="row")
     for at, finding in enumerate(made.findings):
         if finding.fix is not None and finding.fix.predicted is not None:
-            priced = with_money(finding.fix.predicted.cost, calls, made.window.requests, prices)
-            fix = msgspec.structs.replace(finding.fix, predicted=msgspec.structs.replace(finding.fix.predicted, cost=priced))
-            made.findings[at] = msgspec.structs.replace(finding, fix=fix)
+            predicted = priced(finding.fix.predicted, calls, made.window.requests, prices)
+            made.findings[at] = msgspec.structs.replace(finding, fix=msgspec.structs.replace(finding.fix, predicted=predicted))
 
 
 def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo) -> Report:

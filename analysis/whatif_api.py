@@ -71,7 +71,7 @@ def routes(pipeline: Pipeline, settings: Settings, worker: Worker) -> list[Route
 
     def list_them(parameters: Mapping[str, str]) -> bytes:
         worker.begin()  # who asks what there is will ask for one of them
-        return msgspec.json.encode(listed())
+        return encode(listed())
 
     async def one(request: Request) -> Response:
         # Each fix has parameters of its own: what is unknown is found once the fix is known.

@@ -7,8 +7,9 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 import streamlit as st
+
+from analysis.encoding import encode
 
 # A cell that begins like this would be run as a formula by a spreadsheet.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -21,7 +22,7 @@ def as_csv(what: str, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
 
 def as_json(what: str, name: str, answer: Any) -> None:
     """Offer an answer of the API as it came."""
-    _button(what, f"{name}.json", "application/json", lambda: msgspec.json.encode(answer).decode())
+    _button(what, f"{name}.json", "application/json", lambda: encode(answer).decode())
 
 
 def as_file(what: str, name: str, mime: str, make: Callable[[], bytes]) -> None:

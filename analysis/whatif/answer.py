@@ -9,7 +9,7 @@ import duckdb
 from analysis.breach import judged_metric
 from analysis.errors import nearest
 from analysis.goodput import judge
-from analysis.money import Prices, with_money
+from analysis.money import Prices, priced
 from analysis.question import Question
 from analysis.whatif.facts import Facts, load_facts
 from analysis.whatif.prediction import METRICS, Prediction, WhatIfError
@@ -34,8 +34,7 @@ def gather(con: duckdb.DuckDBPyConnection, question: Question, metric: str | Non
 
 def in_money(answer: Prediction, facts: Facts, prices: Prices | None) -> Prediction:
     """Return the answer with `cost.saved_per_1000_requests` (or `added_`) where a fix saves tokens (or sends calls twice) and the models have prices."""
-    own = facts.calls.filter(facts.calls["request"] >= 0)
-    answer.cost = with_money(answer.cost, own, len(facts), prices)
-    if answer.predicted is not None:
-        answer.predicted.cost = answer.cost
+    if prices is not None and answer.predicted is not None:
+        answer.predicted = priced(answer.predicted, facts.calls.filter(facts.calls["request"] >= 0), len(facts), prices)
+        answer.cost = answer.predicted.cost
     return answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from analysis.finding import printable, say_count, say_ms, say_over, say_price, say_ratio
+from analysis.finding import printable, say_costs, say_count, say_ms, say_over, say_ratio
 from analysis.whatif.prediction import Effect, Fitted, Prediction
 
 _NAMES: Final = {"ttft": "TTFT", "e2e": "E2E", "tpot": "TPOT"}
@@ -33,8 +33,8 @@ def render(answer: Prediction) -> str:
     lines += [_row(effect) for effect in answer.effects]
     how = _METHODS["client_only" if "client_only" in answer.reasons and not answer.bound else answer.method]
     lines += ["", f"How: {how}{', a bound' if answer.bound else ''}.", f"Holds if {answer.assumption}."]
-    if answer.cost:
-        lines.append("Cost: " + ", ".join(say_price(name, value) for name, value in answer.cost.items()) + ".")
+    if gain.cost:
+        lines.append(f"Cost: {say_costs(gain)}.")
     if gain.backtest_error_ratio is not None:
         lines.append(f"Back-test: on calls that calibration had not seen, P{100 * gain.quantile:g} was {say_ratio(gain.backtest_error_ratio)} off.")
     lines += [f"Note: {why}." for name, why in answer.reasons.items() if name != "predicted"]

@@ -26,6 +26,13 @@ def test_what_is_no_number_is_null() -> None:
     assert encode(Answer(value=np.float64("nan"), certain=False, n=0)) == b'{"value":null,"certain":false,"n":0}'
 
 
+def test_what_steers_a_terminal_is_written_as_an_escape() -> None:
+    name = "/rag\u009b31m/\u202eksa/\u200b\u2066\ufeff\x1bé路"
+    sent = encode({"route": name})
+    assert msgspec.json.decode(sent) == {"route": name}
+    assert sent.decode() == '{"route":"/rag\\u009b31m/\\u202eksa/\\u200b\\u2066\\ufeff\\u001bé路"}'
+
+
 def test_an_object_is_refused() -> None:
     with pytest.raises(TypeError, match="object cannot be sent"):
         encode(object())

@@ -6,11 +6,13 @@ import numpy as np
 import polars as pl
 import pytest
 
+from analysis.finding import Predicted, say_trust
 from analysis.money import Price, PriceError, Prices, read_prices, saved_per_1000_requests
 from analysis.page import to_html
 from analysis.report import Report, build, from_json, to_json
 from analysis.slo import DEFAULT
 from analysis.text import render
+from analysis.whatif import text
 from analysis.whatif.answer import in_money
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Prediction
@@ -113,6 +115,10 @@ def test_a_fix_that_saves_tokens_says_what_that_is_in_money() -> None:
     facts = Facts(pl.DataFrame({"start_us": [0, 1]}), calls, pl.DataFrame(), DEFAULT, "e2e")
     answer = in_money(prediction(tokens_saved_ratio=0.5), facts, prices)
     assert answer.cost["saved_per_1000_requests"] == pytest.approx(0.8)
+    assert answer.predicted is not None
+    assert answer.predicted.cost == answer.cost
+    assert "Cost: tokens saved 50 %, saved 0.80 EUR per 1,000 requests." in text.render(answer)
+    assert "saved 0.80 EUR per 1,000 requests" in say_trust(answer.predicted)
     assert in_money(prediction(tokens_saved_ratio=0.5), facts, None).cost == {"tokens_saved_ratio": 0.5}
     assert in_money(prediction(rejected_ratio=0.5), facts, prices).cost == {"rejected_ratio": 0.5}
     # A hedge sends a tenth of the prompts twice, which is as much as trimming a tenth of them saves.
@@ -122,7 +128,8 @@ def test_a_fix_that_saves_tokens_says_what_that_is_in_money() -> None:
 
 
 def prediction(**cost: float) -> Prediction:
-    return Prediction(fix="cap", title="Cap", assumption="nothing changes", method="exact", parameters={}, requests=2, cost=cost)
+    gain = Predicted(metric="e2e", quantile=0.95, before=2000.0, after=1000.0, interval=None, touched_ratio=0.5, cost=cost)
+    return Prediction(fix="cap", title="Cap", assumption="nothing changes", method="exact", parameters={}, requests=2, predicted=gain, cost=cost)
 
 
 def test_a_findings_fix_says_what_the_tokens_it_saves_cost() -> None:
@@ -140,4 +147,4 @@ def test_a_findings_fix_says_what_the_tokens_it_saves_cost() -> None:
         assert fix.predicted.cost["tokens_saved_ratio"] == pytest.approx(8_400 / 19_000)
         # 8,400 tokens at 8.00 a million are 0.0672 for 100 requests.
         assert fix.predicted.cost.get("saved_per_1000_requests") == (pytest.approx(0.672) if prices else None)
-    assert "saved per 1000 requests" in render(build(con, Window(baseline="none"), DEFAULT, prices=read_prices(TABLE)), width=200)
+    assert "saved 0.67 EUR per 1,000 requests" in render(build(con, Window(baseline="none"), DEFAULT, prices=read_prices(TABLE)), width=200)
