@@ -216,9 +216,24 @@ def _patience(start, end):
 @njit(cache=True, nogil=True)
 def _resolve_parents(bounds, parent, true_root, start, end, role, inferred):
     """Break cycles, choose each trace's root, attach what has no parent. Changes `parent` and `inferred`; returns (root, depth)."""
-    n = len(parent)
-    state = np.zeros(n, dtype=np.int8)
-    for i in range(n):
+    _break_cycles(parent)
+    root = np.empty(len(bounds) - 1, dtype=np.int64)
+    for t in range(len(bounds) - 1):
+        a, b = bounds[t], bounds[t + 1]
+        root[t], orphans = _root_of(a, b, parent, true_root, start, end, role)
+        search = orphans * (b - a) <= MAX_ORPHAN_WORK
+        for i in range(a, b):
+            if parent[i] < 0 and i != root[t]:
+                parent[i] = _tightest_around(i, a, b, root[t], parent, start, end) if search else root[t]
+                inferred[i] = True
+    return root, _depths(parent)
+
+
+@njit(cache=True, nogil=True)
+def _break_cycles(parent):
+    """Make the first seen member of each cycle an orphan, in place."""
+    state = np.zeros(len(parent), dtype=np.int8)
+    for i in range(len(parent)):
         j = i
         while j >= 0 and state[j] == 0:
             state[j] = 1
@@ -229,50 +244,54 @@ def _resolve_parents(bounds, parent, true_root, start, end, role, inferred):
             state[j] = 2
             j = parent[j]
         if met >= 0:
-            parent[met] = -1  # a cycle: its first seen member becomes an orphan
-    root = np.empty(len(bounds) - 1, dtype=np.int64)
-    for t in range(len(bounds) - 1):
-        a, b = bounds[t], bounds[t + 1]
-        best = -1
-        orphans = 0
-        for i in range(a, b):
-            if parent[i] < 0:
-                orphans += 1
-                if best < 0:
-                    best = i
-                    continue
-                # A span that says it is a root, then one that is no mere part of a request, then the earliest, then the longest.
-                x = 2 * true_root[i] + (role[i] < PHASE)
-                y = 2 * true_root[best] + (role[best] < PHASE)
-                if x != y:
-                    if x > y:
-                        best = i
-                elif start[i] < start[best] or (start[i] == start[best] and end[i] > end[best]):
-                    best = i
-        root[t] = best
-        search = orphans * (b - a) <= MAX_ORPHAN_WORK
-        for i in range(a, b):
-            if parent[i] >= 0 or i == best:
-                continue
-            tight = best
-            if search:
-                for j in range(a, b):
-                    if (
-                        j != i
-                        and start[j] <= start[i]
-                        and end[j] >= end[i]
-                        and end[j] - start[j] < end[tight] - start[tight]
-                    ):
-                        k = j
-                        while k >= 0 and k != i:
-                            k = parent[k]
-                        if k < 0:
-                            tight = j
-            parent[i] = tight
-            inferred[i] = True
-    depth = np.full(n, -1, dtype=np.int64)
-    chain = np.empty(n, dtype=np.int64)
-    for i in range(n):
+            parent[met] = -1
+
+
+@njit(cache=True, nogil=True)
+def _root_of(a, b, parent, true_root, start, end, role):
+    """Return the root of the trace in rows [a, b), and how many of its spans have no parent.
+
+    A span that says it is a root goes before others, then one that is no mere part of a request, then the earliest, then the longest.
+    """
+    best = -1
+    orphans = 0
+    for i in range(a, b):
+        if parent[i] >= 0:
+            continue
+        orphans += 1
+        if best < 0:
+            best = i
+            continue
+        x = 2 * true_root[i] + (role[i] < PHASE)
+        y = 2 * true_root[best] + (role[best] < PHASE)
+        if x != y:
+            if x > y:
+                best = i
+        elif start[i] < start[best] or (start[i] == start[best] and end[i] > end[best]):
+            best = i
+    return best, orphans
+
+
+@njit(cache=True, nogil=True)
+def _tightest_around(i, a, b, root, parent, start, end):
+    """Return the shortest span of rows [a, b) that lasts through span i and does not hang below it; the root where there is none."""
+    tight = root
+    for j in range(a, b):
+        if j != i and start[j] <= start[i] and end[j] >= end[i] and end[j] - start[j] < end[tight] - start[tight]:
+            k = j
+            while k >= 0 and k != i:
+                k = parent[k]
+            if k < 0:
+                tight = j
+    return tight
+
+
+@njit(cache=True, nogil=True)
+def _depths(parent):
+    """Return how many spans stand above each."""
+    depth = np.full(len(parent), -1, dtype=np.int64)
+    chain = np.empty(len(parent), dtype=np.int64)
+    for i in range(len(parent)):
         m = 0
         j = i
         while j >= 0 and depth[j] < 0:
@@ -283,7 +302,7 @@ def _resolve_parents(bounds, parent, true_root, start, end, role, inferred):
         for k in range(m - 1, -1, -1):
             d += 1
             depth[chain[k]] = d
-    return root, depth
+    return depth
 
 
 @njit(cache=True, nogil=True)
@@ -382,31 +401,9 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
     n = len(parent)
     call = np.full(n, -1, dtype=np.int64)
     engine = np.full(n, -1, dtype=np.int64)
-    phases = np.zeros(n, dtype=np.bool_)
     bearing = np.full(n, -1, dtype=np.int64)
-    tokens_below = np.zeros(n, dtype=np.bool_)
-    engine_below = np.zeros(n, dtype=np.bool_)
-    served = np.zeros(n, dtype=np.bool_)
-    last_call_end = np.full(len(root), -1, dtype=np.int64)
-    trace_of = np.empty(n, dtype=np.int64)
-    for t in range(len(root)):
-        for i in range(bounds[t], bounds[t + 1]):
-            trace_of[i] = t
-            if role[i] == LLM or role[i] == ENGINE:
-                last_call_end[t] = max(last_call_end[t], end[i])
-    for x in range(n - 1, -1, -1):
-        i = topological[x]
-        p = parent[i]
-        if p >= 0:
-            tokens_below[p] = tokens_below[p] or tokens_below[i] or (role[i] == LLM and has_tokens[i])
-            engine_below[p] = engine_below[p] or engine_below[i] or role[i] == ENGINE
-            served[p] = served[p] or kind[i] == _SERVER
-            if role[i] == PHASE:
-                e = p
-                while e >= 0 and role[e] != ENGINE:
-                    e = parent[e]
-                if e >= 0:
-                    phases[e] = True
+    tokens_below, engine_below, served, phases = _what_is_below(topological, parent, role, kind, has_tokens)
+    after_calls = _after_the_last_call(root, bounds, start, end, role)
     for x in range(n):
         i = topological[x]
         p = parent[i]
@@ -425,23 +422,12 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
         bearing[i] = -1 if kind[i] == _CONSUMER else bearing[p]  # what is done for a job is not what it waited for
         if role[i] == WRITE:
             role[i] = PLAIN
-            stage[i] = POST if start[i] >= last_call_end[trace_of[i]] else RETRIEVAL
+            stage[i] = POST if after_calls[i] else RETRIEVAL
         if role[i] == FOLDED:
             skipped[i] = True
             call[i] = above
         elif role[i] == LLM:
-            if tokens_below[i]:
-                # Around a gateway that makes the call it is the way there and back.
-                role[i], stage[i] = CONTAINER, NETWORK if served[i] else OTHER
-                call[i] = above
-            elif above >= 0:
-                role[i] = FOLDED
-                skipped[i] = True
-                call[i] = above
-            else:
-                call[i] = i
-                if bearing[i] == GUARDRAIL:
-                    stage[i] = GUARDRAIL
+            _settle_call(i, above, tokens_below[i], served[i], role, stage, call, bearing, skipped)
         elif role[i] == ENGINE:
             call[i] = above if above >= 0 else i
             # Of several engine spans (hidden attempts) the one that ended last gave the answer.
@@ -464,6 +450,61 @@ def _settle_roles(topological, root, bounds, parent, start, end, role, stage, ki
             if role[i] == PLAIN and stage[i] != OTHER and stage[i] != NETWORK and stage[i] != WAIT_USER:
                 bearing[i] = stage[i]
     return call, engine, phases
+
+
+@njit(cache=True, nogil=True)
+def _what_is_below(topological, parent, role, kind, has_tokens):
+    """Return per span whether below it are a call with tokens, an engine span, a server's span as a child, and phases of the engine span that it is."""
+    n = len(parent)
+    tokens_below = np.zeros(n, dtype=np.bool_)
+    engine_below = np.zeros(n, dtype=np.bool_)
+    served = np.zeros(n, dtype=np.bool_)
+    phases = np.zeros(n, dtype=np.bool_)
+    for x in range(n - 1, -1, -1):
+        i = topological[x]
+        p = parent[i]
+        if p < 0:
+            continue
+        tokens_below[p] = tokens_below[p] or tokens_below[i] or (role[i] == LLM and has_tokens[i])
+        engine_below[p] = engine_below[p] or engine_below[i] or role[i] == ENGINE
+        served[p] = served[p] or kind[i] == _SERVER
+        if role[i] == PHASE:
+            e = p
+            while e >= 0 and role[e] != ENGINE:
+                e = parent[e]
+            if e >= 0:
+                phases[e] = True
+    return tokens_below, engine_below, served, phases
+
+
+@njit(cache=True, nogil=True)
+def _after_the_last_call(root, bounds, start, end, role):
+    """Return per span whether it starts when the last model call or engine span of its trace has ended; so does any span of a trace without one."""
+    after = np.ones(len(role), dtype=np.bool_)
+    for t in range(len(root)):
+        last = -1
+        for i in range(bounds[t], bounds[t + 1]):
+            if role[i] == LLM or role[i] == ENGINE:
+                last = max(last, end[i])
+        for i in range(bounds[t], bounds[t + 1]):
+            after[i] = start[i] >= last
+    return after
+
+
+@njit(cache=True, nogil=True)
+def _settle_call(i, above, tokens_below, served, role, stage, call, bearing, skipped):
+    """Decide in place whether span i is the model call, the way to the gateway that makes it, or a part of the call above it (-1: none)."""
+    if tokens_below:
+        role[i], stage[i] = CONTAINER, NETWORK if served else OTHER
+        call[i] = above
+    elif above >= 0:
+        role[i] = FOLDED
+        skipped[i] = True
+        call[i] = above
+    else:
+        call[i] = i
+        if bearing[i] == GUARDRAIL:
+            stage[i] = GUARDRAIL
 
 
 @njit(cache=True, nogil=True)
