@@ -6,6 +6,7 @@ beside them a batch job that summarises. All of them call a model through `calls
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,6 +21,7 @@ from sample_traces.simulator.traffic import Request, lognormal
 
 _STORES: Final = ("documents", "tickets", "policies", "wiki")
 _TOOLS: Final = ("search_orders", "get_customer", "check_inventory", "create_quote")
+_COMMON: Final = 60.0  # questions that are asked again and again
 _BATCH_SERVICE: Final = "nightly-summaries"
 
 
@@ -148,15 +150,18 @@ class App:
 
     def _shape(self, request: Request, s: Settings, other: bool) -> Shape:
         """How long the prompt and the answer of a request are."""
-        z = request.z
-        own = lognormal(s.input_tokens, s.input_sigma, z[traffic.INPUT])
-        out = lognormal(s.output_tokens, s.output_sigma, z[traffic.OUTPUT])
+        z, question = request.z, _question(request, s)
+        asked_z, said_z = z[traffic.INPUT], z[traffic.OUTPUT]
+        if question >= 0:  # the same words, and so the same lengths
+            asked_z, said_z = random.Random(f"question/{question}").gauss(), random.Random(f"answer/{question}").gauss()
+        own = lognormal(s.input_tokens, s.input_sigma, asked_z)
+        out = lognormal(s.output_tokens, s.output_sigma, said_z)
         if s.input_factor != 1.0 and request.uniform(traffic.SLOW_INPUT) < s.input_share:
             own *= s.input_factor
         if s.output_factor != 1.0 and request.uniform(traffic.SLOW_OUTPUT) < s.output_share:
             out *= s.output_factor
         if other:
-            own, out = own * 0.5, out * 0.5
+            own, out = own * s.other_size, out * s.other_size
         if request.kind == "noisy":
             own, out = own * s.noisy_input_factor, out * s.noisy_output_factor
         if request.kind == "huge":
@@ -171,7 +176,8 @@ class App:
         asked = s.system_tokens + history + max(8, round(own))
         asked = min(asked, s.input_limit) if s.input_limit else asked
         keep = session if prefix and prefix[0][0] == "system" else ""
-        return Shape(asked, tokens, s.max_tokens, prefix, keep, min(reasoning, tokens - 1))
+        words = "" if s.repeat_share <= 0.0 else f"{other}/{question}" if question >= 0 else f"own/{request.index}"
+        return Shape(asked, tokens, s.max_tokens, prefix, keep, min(reasoning, tokens - 1), words=words)
 
     def _prefix(self, request: Request, s: Settings, system: int, session: str, history: int = 0) -> tuple[tuple[str, int], ...]:
         if request.uniform(traffic.BROKEN) < s.system_broken_share:
@@ -234,6 +240,13 @@ class App:
     def _close(self, span: Span) -> None:
         span.end = self.clock.now
         self.book.add(span)
+
+
+def _question(request: Request, s: Settings) -> int:
+    """Which of the common questions a request asks, the first the most often; -1: one of its own."""
+    if request.uniform(traffic.REPEAT) >= s.repeat_share:
+        return -1
+    return int(_COMMON ** request.uniform(traffic.QUESTION)) - 1
 
 
 def step_z(step: int, which: int) -> int:

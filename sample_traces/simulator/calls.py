@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from sample_traces.simulator.traffic import Request, call_draw, lognormal
 # From the socket to the scheduler and from the last token to the socket: HTTP, tokenising, process hops, detokenising.
 _FRONT_MS: Final = 6.0
 _BACK_MS: Final = 2.0
+# What an answer takes that a cache in front of the model has.
+_CACHED_S: Final = 0.05
 # A limit of tokens is one of a minute.
 _QUOTA_S: Final = 60.0
 
@@ -36,6 +39,8 @@ class Shape:
     stream: bool = True
     planner: bool = False
     model: str = ""
+    words: str = ""
+    """What tells one question from another, where prompts are hashed."""
 
 
 @dataclass(slots=True)
@@ -56,9 +61,13 @@ class Caller:
         self._turn = 0
         self._slots: dict[str, Slots] = {}
         self._quotas: dict[float, Bucket] = {}
+        self._answers: set[str] = set()
 
     def ask(self, request: Request, s: Settings, parent: Span, shape: Shape, nth: int) -> Process:
         """One answer, with as many attempts as the application makes."""
+        if s.response_cache and shape.words in self._answers:
+            yield _CACHED_S
+            return Asked(self.clock.now, "")
         attempts = 1 + (s.retries if s.retry_after_s > 0.0 or s.provider_429 > 0.0 else 0)
         asked = Asked(None, "none")
         seen: tuple[Sequence, ...] = ()
@@ -71,6 +80,8 @@ class Caller:
                 break
             if asked.error.endswith("RateLimitError"):
                 yield 0.5 * 2.0**attempt * lognormal(1.0, 0.2, request.z[call_draw(nth + attempt, traffic.GATEWAY)])
+        if shape.words and not asked.error:
+            self._answers.add(shape.words)
         return asked
 
     def _attempt(self, request: Request, s: Settings, parent: Span, shape: Shape, nth: int, patience: float) -> Process:
@@ -238,6 +249,8 @@ class Caller:
             "gen_ai.request.max_tokens": shape.max_tokens}
         if shape.stream:
             attributes["gen_ai.request.stream"] = True
+        if shape.words:
+            attributes["overrun.prompt_hash"] = hashlib.sha256(shape.words.encode()).hexdigest()[:16]
         now = self.clock.now
         return Span(parent.trace, self.book.span_id(), parent.id, f"chat {model}", sp.CLIENT, now, now, parent.resource, sp.OPENAI, attributes)
 

@@ -200,6 +200,8 @@ class Engine:
         return True
 
     def _admit(self) -> None:
+        if self.settings.static_batches and self._running:
+            return
         while self.waiting and self._running < self.settings.max_num_seqs:
             sequence = self.waiting[0]
             hit = self._hit(sequence)
@@ -274,7 +276,7 @@ class Engine:
             self._preempt()
             self._next(self._event)
             return
-        first = next(finish for finish, _, sequence in self._heap_top() if sequence is not None)
+        first = self._heap_top()[0][0] if not self.settings.static_batches else max(sequence.finish_step for sequence in self.decoding)
         steps = max(1, min(first - self.step, _LONGEST_EVENT, max(1, free // grown)))
         seconds = self._seconds(0, 0.0, decoding)
         self._block = (self.clock.now, seconds, steps)
@@ -318,6 +320,8 @@ class Engine:
         return 1.0 + sum(s.acceptance**i for i in range(1, s.draft_tokens + 1))
 
     def _retire(self) -> None:
+        if self.settings.static_batches and (self.prefilling or any(sequence.finish_step > self.step for sequence in self.decoding)):
+            return  # padded to the longest
         while top := self._heap_top():
             finish, _, sequence = top[0]
             if finish > self.step:

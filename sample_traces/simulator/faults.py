@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from sample_traces.simulator.scenarios import (
     AGENT,
@@ -16,6 +17,7 @@ from sample_traces.simulator.scenarios import (
     RAG_SLO,
     TIGHT,
     Fix,
+    Fixes,
     Scenario,
     changed,
     set_to,
@@ -64,8 +66,8 @@ def _prefix_back(before: Settings, after: Settings) -> list[Fix]:
 
 def limited(settings: Settings, share_ratio: float) -> Settings:
     """A quota for the noisy tenant: this share of the tokens, prompt and answer, that the application takes without its flood."""
-    # The mean of a lognormal is exp(sigma^2 / 2) times its median; requests of the other route are half as long.
-    own, out = (median * math.exp(sigma**2 / 2.0) * (1.0 - 0.5 * settings.other_share)
+    # The mean of a lognormal is exp(sigma^2 / 2) times its median.
+    own, out = (median * math.exp(sigma**2 / 2.0) * (1.0 - (1.0 - settings.other_size) * settings.other_share)
                 for median, sigma in ((settings.input_tokens, settings.input_sigma), (settings.output_tokens, settings.output_sigma)))
     return changed(settings, noisy_quota=share_ratio * settings.rate_rps * settings.growth * (settings.system_tokens + own + out))
 
@@ -302,3 +304,18 @@ SCENARIOS: Final = {s.id: s for s in (
         causes=("gpu_throttled",), stages=("decode",), client_causes=("token_rate_sag", "none"), client_stages=("decode", "generation"),
         fixes=_cooled),
 )}
+
+
+def _also(id: str, title: str, fixes: Fixes = lambda before, after: [], slo: str = RAG_SLO, **knobs: Any) -> Scenario:
+    """A slow store in a world where something else could be better, too: what the rule of this id says of it is an opportunity, never the cause."""
+    slow = SCENARIOS["slow_dependency"]
+    return replace(slow, id=id, number="O", title=f"{title}, and a vector store turns slow", slo=slo, world=changed(RAG, **knobs), accepted=(id,), fixes=fixes)
+
+
+OPPORTUNITIES: Final = {s.id: s for s in (
+    _also("static_batching", "The engine computes fixed batches", slo="ttft:4000 e2el:6000",
+          rate_rps=3.0, static_batches=True, chunked=False, output_sigma=0.6),
+    _also("one_model_for_all", "Short labels and long answers come from one model", other_route="/rag/label", other_share=0.4, other_size=0.2),
+    _also("no_response_cache", "Some questions are asked again and again", set_to("response_cache", {}, response_cache=True), repeat_share=0.4),
+)}
+"""Beside the scenarios: what the rules of opportunities see, for their tests."""

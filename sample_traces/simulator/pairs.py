@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sample_traces.simulator.faults import SCENARIOS
+from sample_traces.simulator.faults import OPPORTUNITIES, SCENARIOS
 from sample_traces.simulator.scenarios import AGENT, CHAT, HOSTED, RAG, Scenario, changed
 from sample_traces.simulator.settings import Settings
 from sample_traces.simulator.truth import limits_s
@@ -22,6 +22,8 @@ _USUAL: Final = {(world.kind, world.provider): world for world in (RAG, CHAT, AG
 
 def find(name: str) -> Scenario | None:
     """A scenario by its id, or two joined by a plus; None where there is none of that name. ValueError: the two cannot come together."""
+    if name in OPPORTUNITIES:
+        return OPPORTUNITIES[name]
     first, _, second = name.partition(AND)
     if first not in SCENARIOS or (second and second not in SCENARIOS):
         return None

@@ -32,6 +32,9 @@ class Settings:
     route: str = "/rag/ask"
     other_route: str = ""  # a second, lighter route, or none
     other_share: float = 0.0
+    other_size: float = 0.5  # how long its questions and answers are beside those of the first
+    repeat_share: float = 0.0  # share of requests that ask one of the common questions, word for word; prompts are hashed then
+    response_cache: bool = False  # in front of the model: what was answered is not asked again
     version: str = "2.4.1"
     pods: int = 2
     system_tokens: int = 1500
@@ -101,6 +104,7 @@ class Settings:
     max_num_seqs: int = 48
     token_budget: int = 2048
     chunked: bool = True
+    static_batches: bool = False  # nobody joins a batch, and nobody leaves it before the longest answer of it is done
     graph_limit: int = 512  # sequences up to which iterations run as recorded graphs; larger batches are launched kernel by kernel
     kv_tokens: int = 160_000
     prefix_cache: bool = True

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from analysis.whatif import fixes
 from sample_traces.simulate import Job, latency_with, make, write
-from sample_traces.simulator.faults import SCENARIOS
+from sample_traces.simulator.faults import OPPORTUNITIES, SCENARIOS
 from sample_traces.simulator.pairs import find
 from sample_traces.simulator.scenarios import SEVERITIES
 from tests.benchmarks import fault_tables, faults
@@ -184,6 +184,18 @@ def test_a_whole_run_replaces_its_own_part_of_the_document_alone() -> None:
 
 def test_seeds_for_the_table_are_in_no_other_use() -> None:
     assert not set(faults.DEVELOPMENT) & set(faults.HELD_OUT)
+
+
+@pytest.mark.parametrize("name", OPPORTUNITIES)
+def test_an_opportunity_is_told_beside_the_cause(name: str) -> None:
+    case = run(Job(scenario=name, severity="easy", seed=3, duration_s=150.0, confounders=False), Options())
+    assert (case.cause, case.stage) == ("slow_dependency", "retrieval")
+    assert (name, "info") in [(rule, severity) for rule, severity, _ in case.findings]
+    for predicted in case.whatifs:  # of the answers that a cache would have had
+        assert predicted.method == "simulated"
+        assert predicted.after == pytest.approx(predicted.truth, rel=0.04)
+        assert predicted.interval is not None
+        assert predicted.interval[0] <= predicted.truth <= predicted.interval[1]
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -27,3 +27,11 @@ def test_listed_with_group_size() -> None:
 
 def test_silent_under_continuous_batching() -> None:
     assert of(run(batch(False), slo=E2E), "static_batching") is None
+
+
+def test_silent_where_many_end_at_one_step_and_others_go_on() -> None:
+    # A busy engine: 64 calls a second, steps of 40 ms, so two to three end together at every step by chance.
+    start, tokens = np.arange(N) / 64.0, 20 + (37 * np.arange(N)) % 101
+    until = np.ceil((start + 0.101 + 0.04 * tokens) / 0.04) * 0.04
+    spent = 1000.0 * (until - start) - 101.0
+    assert of(run(requests(N, start_s=start, queue_ms=1.0, prefill_ms=100.0, decode_ms=spent, output_tokens=tokens), slo=E2E), "static_batching") is None
