@@ -147,13 +147,18 @@ class Facts:
         # What came before the window fills the engine at its beginning; it may have met other settings, or an engine that worked for calls without a span.
         begun = self.calls["start_us"].to_numpy() >= (self.requests["start_us"].min() if len(self) else 0)
         fitted = []
-        for pool in found:
+        for nth, pool in enumerate(found):
             rows = np.flatnonzero(begun[pool.rows])
             rows = rows if len(rows) >= MIN_CALLS else np.arange(len(pool))
-            setup = unseen.guess(pool, rows, self.effort) if blind else None
+
+            def done(share: float, nth: int = nth) -> None:
+                self.progress((nth + share) / len(found))
+
+            setup = unseen.guess(pool, rows, self.effort, lambda share: done(0.5 * share)) if blind else None
             if setup is None and blind:
                 return [], lacking
-            engine = fit(pool, rows=rows, setup=setup, earlier=earlier.get(pool.model), progress=self.progress, effort=self.effort)
+            engine = fit(pool, rows=rows, setup=setup, earlier=earlier.get(pool.model), effort=self.effort,
+                         progress=(lambda share: done(0.5 + 0.5 * share)) if blind else done)
             fitted.append(replace(engine, unseen=blind))
         lacking = None if blind and fitted else lacking
         return fitted, lacking or next((engine.gate for engine in fitted if engine.gate), None)

@@ -7,6 +7,7 @@ that never shares a step does nearly as well, the times do not follow the client
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -58,8 +59,11 @@ def pools(facts: Facts) -> list[Pool]:
     return found
 
 
-def guess(pool: Pool, rows: Ints, effort: float = 1.0) -> Setup | None:
-    """Return the settings that replay the calls `rows` best, None where those of engines that never share a step do nearly as well."""
+def guess(pool: Pool, rows: Ints, effort: float = 1.0, progress: Callable[[float], None] = lambda share: None) -> Setup | None:
+    """Return the settings that replay the calls `rows` best, None where those of engines that never share a step do nearly as well.
+
+    `progress` is told the share done.
+    """
     from analysis.whatif.calibrate import BETTER, trial
 
     tried = trial(pool, rows)
@@ -75,17 +79,22 @@ def guess(pool: Pool, rows: Ints, effort: float = 1.0) -> Setup | None:
         return seats <= MOST_SPARE * pool.most_running
 
     grid = [setup(k, seats) for k in REPLICAS for seats in SEATS if seats == DEFAULT_SEQUENCES or may_bind(k * seats)]
-    likely = sorted((found(one, GLANCE) for one in grid), key=_error)[:LIKELY]
-    best = min((found(one.setup) for one in likely), key=_error)
+    glanced = []
+    for one in grid:
+        glanced.append(found(one, GLANCE))
+        progress(0.5 * len(glanced) / len(grid))
+    best = min((found(one.setup) for one in sorted(glanced, key=_error)[:LIKELY]), key=_error)
+    progress(0.6)
     if best.error >= BETTER * found(setup(ALONE)).error:
         return None
     # What the grid does not have: seats between its own, a cache that fills, steps of another size. Near as they are, each begins where the best one is.
     held = _most_held(pool)
-    for _ in range(ROUNDS):
+    for nth in range(ROUNDS):
         near = min((found(one, NEAR, best.at) for one in _beside(best.setup, held)), key=_error)
         if near.error >= CLOSER * best.error:
             break
         best = near
+        progress(0.6 + 0.4 * (nth + 1) / ROUNDS)
     return best.setup
 
 

@@ -71,8 +71,12 @@ def test_nothing_is_guessed_where_times_follow_no_load_of_the_clients_or_tell_no
 def test_seats_between_those_of_the_grid_are_found() -> None:
     facts = seen_by_clients(arrivals(600, rate=9.0, seed=5), Setup(max_sequences=23))
     (pool,) = pools(facts)
-    found = guess(pool, np.arange(len(pool)))
+    told: list[float] = []
+    found = guess(pool, np.arange(len(pool)), progress=told.append)
     assert found is not None
+    assert told == sorted(told)
+    assert len(told) > 4
+    assert 0.0 < told[0] < 0.5 < told[-1] <= 1.0
     assert found.replicas * found.max_sequences == pytest.approx(23, rel=0.1)
 
 
