@@ -37,6 +37,8 @@ _DRAFT_COST: Final = 0.055
 _EAGER_S: Final = 0.016
 _BLOCK: Final = 16
 _LONGEST_EVENT: Final = 64
+# Begins the names under which is kept what preempted sequences had computed.
+_PREEMPTED: Final = "preempted/"
 
 
 @dataclass(slots=True, eq=False)
@@ -58,10 +60,13 @@ class Sequence:
     finished: float = -1.0
     cached: int = 0
     preemptions: int = 0
+    admitted: int = 0  # its place in the order of admission
     left: int = 0  # prompt tokens still to compute
     made: int = 0
     own: int = 0  # KV tokens of its own
     shared: list[str] = field(default_factory=list)
+    again: str = ""  # under which name is kept what it had computed when it was preempted, and the token with which that begins
+    again_from: int = 0
     finish_step: int = 0
     joined_step: int = 0
     aborted: bool = False
@@ -111,6 +116,7 @@ class Engine:
         self._event = 0
         self._block: tuple[float, float, int] | None = None  # start, seconds a step, steps of a pure decoding event
         self._tie = 0
+        self._admitted = 0
 
     # --- what the outside sees ---
 
@@ -179,7 +185,8 @@ class Engine:
         if event != self._event:
             return
         self._block = None
-        self._admit()
+        if not self._make_room():
+            self._admit()
         if not self._running:
             self.kv_own = self._context = 0  # tokens of a draft's step are fractions, and their rounding adds up
             self._busy = bool(self.waiting) and self._force()
@@ -196,28 +203,33 @@ class Engine:
             _, tokens = self.cache.popitem(last=False)
             self.kv_cache -= tokens
         sequence = self.waiting.popleft()
-        self._begin(sequence)
+        self._begin(sequence, self._take_prefix(sequence))
         return True
 
     def _admit(self) -> None:
+        """First come, first served, as long as what is free holds the whole prompt beside what those inside are about to write."""
         if self.settings.static_batches and self._running:
             return
         while self.waiting and self._running < self.settings.max_num_seqs:
             sequence = self.waiting[0]
-            hit = self._hit(sequence)
-            if not self._room(sequence.left - hit + 4 * _BLOCK):
+            hit = self._take_prefix(sequence)
+            if not self._room(self._grown() + self._promised() + sequence.left - hit + 4 * _BLOCK):
+                self._let_go(sequence)
                 return
             self.waiting.popleft()
-            self._begin(sequence)
+            self._begin(sequence, hit)
 
-    def _begin(self, sequence: Sequence) -> None:
-        sequence.cached = self._take_prefix(sequence)
-        self.counters.prefix_queries += sequence.left
-        self.counters.prefix_hits += sequence.cached
+    def _begin(self, sequence: Sequence, hit: int) -> None:
         if sequence.scheduled < 0.0:
-            sequence.scheduled = self.clock.now
+            sequence.scheduled, sequence.cached = self.clock.now, hit
             self.counters.prompt_tokens += sequence.input_tokens
-        sequence.left = max(1, sequence.left - sequence.cached)
+            self.counters.prefix_queries += sequence.left
+            self.counters.prefix_hits += hit
+        self._admitted += 1
+        sequence.admitted = self._admitted
+        sequence.left = max(1, sequence.left - hit)
+        if sequence.again in sequence.shared:
+            self._take_back(sequence, hit)
         self.prefilling.append(sequence)
 
     def _mixed(self) -> None:
@@ -239,9 +251,6 @@ class Engine:
             chunks.append((sequence, chunk))
             if s.chunked and room <= 0:
                 break
-        if decoding and not self._room(decoding):
-            self._preempt()
-            decoding = len(self.decoding)
         seconds = self._seconds(prompt_tokens, attention, decoding)
         self.counters.iterations.append((float(prompt_tokens + decoding), 1))
         self.clock.at(self.clock.now + seconds, self._end_mixed, self._event, chunks, decoding > 0, seconds)
@@ -266,18 +275,9 @@ class Engine:
         self._next(event)
 
     def _decode(self) -> None:
-        decoding = len(self.decoding)
-        grown = max(1, round(decoding * self._tokens_per_step()))
-        free = self._free()
-        if free < grown:
-            self._evict(grown)
-            free = self._free()
-        if free < grown and decoding > 1:
-            self._preempt()
-            self._next(self._event)
-            return
+        decoding, grown = len(self.decoding), self._grown()
         first = self._heap_top()[0][0] if not self.settings.static_batches else max(sequence.finish_step for sequence in self.decoding)
-        steps = max(1, min(first - self.step, _LONGEST_EVENT, max(1, free // grown)))
+        steps = max(1, min(first - self.step, _LONGEST_EVENT, max(1, self._free() // grown)))
         seconds = self._seconds(0, 0.0, decoding)
         self._block = (self.clock.now, seconds, steps)
         self.clock.at(self.clock.now + steps * seconds, self._end_decoding, self._event)
@@ -369,13 +369,37 @@ class Engine:
         self._release(sequence)
         self.clock.fire(sequence.done, self.clock.now)
 
+    def _make_room(self) -> bool:
+        """Take out the newest until what the others write next fits. Returns whether one had to go: then nobody comes in, as in vLLM V1."""
+        any_one = False
+        while self._running > 1 and not self._room(self._grown() + min(self._promised(), self.settings.token_budget)):
+            self._preempt()
+            any_one = True
+        return any_one
+
+    def _grown(self) -> int:
+        """Tokens that the decoding sequences write in an iteration."""
+        return max(1, round(len(self.decoding) * self._tokens_per_step())) if self.decoding else 0
+
+    def _promised(self) -> int:
+        """Tokens of admitted prompts that are still to be written."""
+        return sum(sequence.left for sequence in self.prefilling)
+
     def _preempt(self) -> None:
-        """Take the newest decoding sequence out; it computes everything again when its turn comes."""
-        victim = max(self.decoding, key=lambda s: (s.joined_step, s.queued))
-        self._tally(victim)
-        self.decoding.discard(victim)
+        """Take the sequence out that was admitted last; what no cache holds of it is computed again when its turn comes."""
+        victim = max((*self.decoding, *self.prefilling), key=lambda s: s.admitted)
+        if victim in self.decoding:
+            self._tally(victim)
+            self.decoding.discard(victim)
+        else:
+            self.prefilling.remove(victim)
+        whole = victim.input_tokens + victim.made
+        if self.settings.prefix_cache and victim.own:
+            victim.again, victim.again_from = f"{_PREEMPTED}{victim.admitted}", max(0, whole - max(1, victim.left) - victim.own)
+            self.cache[victim.again] = victim.own
+            self.kv_cache += victim.own
         self._release(victim)
-        victim.left = victim.input_tokens + victim.made
+        victim.left = whole
         victim.preemptions += 1
         self.counters.preemptions += 1
         self.waiting.appendleft(victim)
@@ -393,9 +417,15 @@ class Engine:
 
     def _evict(self, tokens: int) -> None:
         for name in [n for n in self.cache if not self._holders.get(n)]:
-            if self._free() >= tokens:
+            lacking = tokens - self._free()
+            if lacking <= 0:
                 return
-            self.kv_cache -= self.cache.pop(name)
+            if name.startswith(_PREEMPTED) and self.cache[name] > lacking + _BLOCK:  # its end first, by blocks
+                gone = -(-lacking // _BLOCK) * _BLOCK
+                self.cache[name] -= gone
+                self.kv_cache -= gone
+            else:
+                self.kv_cache -= self.cache.pop(name)
 
     def _hit(self, sequence: Sequence) -> int:
         if not self.settings.prefix_cache:
@@ -406,6 +436,8 @@ class Engine:
             hit += min(tokens, stored)
             if stored < tokens:
                 break
+        if sequence.again in self.cache and hit >= sequence.again_from:
+            hit = max(hit, sequence.again_from + self.cache[sequence.again])
         return min(hit, sequence.left - 1) // _BLOCK * _BLOCK
 
     def _take_prefix(self, sequence: Sequence) -> int:
@@ -414,9 +446,24 @@ class Engine:
             if name not in self.cache or not hit:
                 break
             self.cache.move_to_end(name)
-            self._holders[name] = self._holders.get(name, 0) + 1
-            sequence.shared.append(name)
+            self._hold(sequence, name)
+        if sequence.again in self.cache and hit > sequence.again_from:
+            self._hold(sequence, sequence.again)
         return hit
+
+    def _hold(self, sequence: Sequence, name: str) -> None:
+        self._holders[name] = self._holders.get(name, 0) + 1
+        sequence.shared.append(name)
+
+    def _take_back(self, sequence: Sequence, hit: int) -> None:
+        """What it had computed before it was preempted is its own again."""
+        found = hit - sequence.again_from
+        sequence.shared.remove(sequence.again)
+        self._holders.pop(sequence.again)
+        self.kv_cache -= self.cache.pop(sequence.again)
+        self.kv_own += found
+        sequence.own += found
+        sequence.again = ""
 
     def _share_prefix(self, sequence: Sequence) -> None:
         """Whole prefixes that were computed just now become everybody's."""
@@ -430,12 +477,14 @@ class Engine:
             self.kv_cache += tokens
             self.kv_own -= moved
             sequence.own -= moved
-            self._holders[name] = self._holders.get(name, 0) + 1
-            sequence.shared.append(name)
+            self._hold(sequence, name)
 
     def _release(self, sequence: Sequence) -> None:
         self.kv_own -= sequence.own
         sequence.own = 0
+        self._let_go(sequence)
+
+    def _let_go(self, sequence: Sequence) -> None:
         for name in sequence.shared:
             self._holders[name] -= 1
         sequence.shared.clear()

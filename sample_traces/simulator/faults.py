@@ -124,7 +124,7 @@ SCENARIOS: Final = {s.id: s for s in (
         fixes=_prefix_back),
     Scenario(
         id="kv_pressure", number="5", title="The KV cache shrinks and sequences are preempted",
-        world=changed(CHAT, kv_tokens=70_000, rate_rps=7.0), slo=CHAT_SLO, fault=_less_kv, amounts=(0.76, 0.748, 0.74), bounds=(0.55, 0.8),
+        world=changed(CHAT, kv_tokens=70_000, rate_rps=7.0), slo=CHAT_SLO, fault=_less_kv, amounts=(0.819, 0.792, 0.758), bounds=(0.6, 0.88),
         causes=("kv_pressure",), stages=("queue", "decode", "prefill"), client_causes=("none", "provider_queueing", "under_capacity", "token_rate_sag"),
         client_stages=MODEL,
         fixes=_kv_back),

@@ -105,6 +105,36 @@ def test_preempted_sequences_compute_again_and_still_end() -> None:
     assert max(s.preemptions for s in made) >= 1
 
 
+def test_no_more_is_admitted_than_the_cache_holds_whoever_waits() -> None:
+    clock = Clock()
+    engine = Engine(clock, replace(Settings(), kv_tokens=9_000), 0, 1)
+    held: list[int] = []
+
+    def look() -> Process:
+        while clock.now < 60.0:
+            held.append(engine.kv_own + engine.kv_cache)
+            yield 0.02
+
+    clock.start(look())
+    for _ in range(40):  # all at once: each by itself would fit
+        clock.at(0.1, engine.submit, Sequence(600, 300, 4096, (), "", Signal(), Signal(), 0.1))
+    clock.run(600.0)
+    assert 8_000 < max(held) <= 9_000
+    assert engine.counters.finished["stop"] == 40
+
+
+def test_what_was_computed_before_a_preemption_is_found_again_where_nobody_wrote_over_it() -> None:
+    clock = Clock()
+    engine = Engine(clock, replace(Settings(), kv_tokens=2_200), 0, 1)
+    made = [Sequence(900, 200, 4096, (), "", Signal(), Signal(), 0.1) for _ in range(2)]
+    for sequence in made:
+        clock.at(0.1, engine.submit, sequence)
+    clock.run(600.0)
+    assert [s.preemptions for s in made] == [0, 1]
+    prompts = 2 * 900
+    assert sum(tokens * n for tokens, n in engine.counters.iterations) < prompts + 2 * 200 + 300
+
+
 def test_a_token_comes_after_the_one_before_it() -> None:
     engine, made = engine_after([(0.03 * k, 500, 60) for k in range(30)], kv_tokens=9_000)
     for sequence in made:
