@@ -202,7 +202,7 @@ def fit(
     for k in range(refits):
         others.append(costs_of(search.otherwise(_beside(Replay(part, _resampled(part, inside, rng)), calm), setup, at, _SPLIT if k % 2 else -_SPLIT)))
         progress(0.7 + 0.3 * (k + 1) / refits)
-    calls, setup = remembered(pool.drawn().calls, setup, costs_of(at))
+    calls, setup = remembered(pool.drawn().calls, setup, costs_of(at), every)
     pool = replace(pool, calls=calls)
     identity = simulate(pool.calls, setup, costs_of(at))
     error = errors(pool, identity, every)

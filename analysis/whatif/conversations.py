@@ -33,6 +33,9 @@ _AGREES: Final = 0.5
 _CARRIED: Final = 0.5
 # ...and that slope is this many times its standard error or more: 99 % of chance.
 _SURE: Final = 2.33
+# Turns that would have found something, had they found it as often as others do, from which on it says something that they did not (95 % of chance), and the
+# part of these that may have; own default.
+_TOLD, _RARELY = 3.0, 0.1
 # Steps of the search for the room, between which parts of what the engine tells, and how near to the recorded hits it need not go on; own defaults.
 _STEPS: Final = 9
 _LEAST_ROOM, _MOST_ROOM = 0.1, 4.0
@@ -67,6 +70,7 @@ def linked(calls: Calls, conversation: Ints, start_s: FloatArray, arrived_s: Flo
     whole = np.maximum(calls.prompt_tokens + calls.output_tokens - head, 0)
     left = np.where(follows >= 0, np.minimum(whole[follows], calls.prompt_tokens - 1 - head), 0).astype(np.float64)
     left *= _part_found(calls, left, head)
+    left[_cut(calls, follows, head, left, arrived_s)] = 0.0
     lag_s = np.maximum(arrived_s - start_s, 0.0)
     return replace(calls, follows=follows, lag_s=lag_s, head=head, reach=np.maximum(left, 0.0).astype(np.int64), usual=np.full(len(calls), -1, dtype=np.int64))
 
@@ -138,6 +142,24 @@ def _after_thought(calls: Calls, behind: Ints, arrived_s: FloatArray, ended_s: F
     return Meant(at[None, :], lag)
 
 
+def _cut(calls: Calls, follows: Ints, head: Ints, left: FloatArray, arrived_s: FloatArray) -> Bools:
+    """Turns whose history was cut at its head, so that they find nothing behind what all share: those shorter than one before them, and all that follow.
+
+    Only where the recording agrees: who goes back to an earlier turn is shorter, too, and finds all of it.
+    """
+    longest, shorter = calls.prompt_tokens.copy(), np.zeros(len(calls), np.bool_)
+    for i in np.argsort(arrived_s, kind="stable"):
+        j = follows[i]
+        if j >= 0:
+            shorter[i] = shorter[j] or calls.prompt_tokens[i] < longest[j]
+            longest[i] = max(longest[i], longest[j])
+    found, turns = calls.cached_tokens > np.maximum(head, 0), left > 0.0
+    grown = turns & ~shorter
+    wanted = float((turns & shorter).sum()) * float(found[grown].mean()) if grown.any() else 0.0
+    told = wanted >= _TOLD and float((found & turns & shorter).sum()) <= _RARELY * wanted
+    return shorter if told else np.zeros(len(calls), np.bool_)
+
+
 def _part_found(calls: Calls, left: FloatArray, head: Ints) -> float:
     """Part of what a turn leaves that the next one finds where it finds anything (a template changes, blocks are whole); 1 where that is not seen."""
     seen = (left > 0.0) & (calls.cached_tokens > head)
@@ -183,13 +205,18 @@ def _carried(grown: FloatArray, before: FloatArray) -> bool:
     return slope >= _CARRIED and slope > _SURE * float(rest.std() / np.sqrt((away**2).sum()))
 
 
-def remembered(calls: Calls, setup: Setup, costs: Costs) -> tuple[Calls, Setup]:
-    """Return the calls and the setup with a cache of the size at which conversations find as much as they did, or as they are where none explains that."""
-    turns = calls.reach > 0
-    found = np.clip(calls.cached_tokens - calls.head, 0, calls.reach)[turns].astype(np.float64)
-    reach = float(calls.reach[turns].sum())
+def remembered(calls: Calls, setup: Setup, costs: Costs, rows: Ints) -> tuple[Calls, Setup]:
+    """Return the calls and the setup with a cache of the size at which conversations find as much as they did, or as they are where none explains that.
+
+    The size is that which the calls `rows` met: others came before the window, where the cache may have been another one.
+    """
+    met = np.zeros(len(calls), np.bool_)
+    met[rows] = True
+    every_found = np.clip(calls.cached_tokens - calls.head, 0, calls.reach)
+    turns = met & (calls.reach > 0)
+    found, reach = every_found[turns].astype(np.float64), float(calls.reach[turns].sum())
     # A cache in which no conversation finds anything was not too small: it was not asked for them.
-    if int(turns.sum()) < MIN_TURNS or float(found.sum()) < _NEAR * reach:
+    if int(turns.sum()) < MIN_TURNS or float(every_found.sum()) < _NEAR * float(calls.reach.sum()):
         return calls, setup
 
     def kept(room: float) -> Ints:
@@ -218,9 +245,9 @@ def remembered(calls: Calls, setup: Setup, costs: Costs) -> tuple[Calls, Setup]:
     anew = _begun_anew(calls, kept(room))
     kept_on = replace(calls, reach=np.where(anew, 0, calls.reach))
     hits = simulate(kept_on, replace(setup, cache_tokens=int(room)), costs).found
-    turns = kept_on.reach > 0
-    found = np.clip(calls.cached_tokens - calls.head, 0, calls.reach)[turns].astype(np.float64)
-    if int(turns.sum()) < MIN_TURNS or not _agree(hits[turns], found, float(kept_on.reach.sum())):
+    turns = met & (kept_on.reach > 0)
+    found = every_found[turns].astype(np.float64)
+    if int(turns.sum()) < MIN_TURNS or not _agree(hits[turns], found, float(kept_on.reach[turns].sum())):
         return calls, setup
     return _with_cache(kept_on, setup, room, hits)
 

@@ -16,6 +16,7 @@ HEAD, N, SESSIONS = 500, 2_000, 60
 RNG = np.random.default_rng(4)
 SESSION = RNG.integers(0, SESSIONS, N)
 ARRIVED = np.sort(RNG.uniform(0.0, 2_000.0, N))
+EVERY = np.arange(N)
 OWN, OUTPUT = RNG.integers(50, 150, N), RNG.integers(100, 200, N)
 
 
@@ -63,7 +64,7 @@ def hits(calls: Calls, setup: Setup) -> np.ndarray:
 def test_another_size_gives_the_hits_of_a_cache_that_is_played(now: int, other: int) -> None:
     prompt, cached = played(now)
     truth = played(other)[1]
-    calls, setup = remembered(came(prompt, cached), Setup(kv_tokens=now), COSTS)
+    calls, setup = remembered(came(prompt, cached), Setup(kv_tokens=now), COSTS, EVERY)
     assert setup.cache_tokens == pytest.approx(now, rel=0.1)
     found = hits(calls, replace(setup, cache_tokens=int(setup.cache_tokens * other / now)))
     moved = abs(float(truth.mean() - cached.mean()))
@@ -75,19 +76,19 @@ def test_another_size_gives_the_hits_of_a_cache_that_is_played(now: int, other: 
 
 def test_the_same_size_changes_nothing() -> None:
     prompt, cached = played(60_000)
-    calls, setup = remembered(came(prompt, cached), Setup(kv_tokens=60_000), COSTS)
+    calls, setup = remembered(came(prompt, cached), Setup(kv_tokens=60_000), COSTS, EVERY)
     assert (hits(calls, setup) == cached).all()
 
 
 def test_an_engine_that_holds_more_than_conversations_is_given_the_room_that_they_had() -> None:
     prompt, cached = played(30_000)
-    assert remembered(came(prompt, cached), Setup(kv_tokens=60_000), COSTS)[1].cache_tokens == pytest.approx(30_000, rel=0.1)
+    assert remembered(came(prompt, cached), Setup(kv_tokens=60_000), COSTS, EVERY)[1].cache_tokens == pytest.approx(30_000, rel=0.1)
 
 
 def test_shorter_prompts_push_out_less_of_the_others() -> None:
     prompt, cached = played(45_000)
     cut, truth = played(45_000, limit=1_500)
-    calls, setup = remembered(came(prompt, cached), Setup(kv_tokens=45_000), COSTS)
+    calls, setup = remembered(came(prompt, cached), Setup(kv_tokens=45_000), COSTS, EVERY)
     found = hits(shortened(calls, np.minimum(prompt, 1_500)), setup)
     as_they_were = np.minimum(cached, cut - 1)
     back = float(truth.mean() - as_they_were.mean())
@@ -103,6 +104,13 @@ def test_a_limit_above_all_prompts_changes_nothing() -> None:
     assert all((getattr(same, name) == getattr(calls, name)).all() for name in Calls.__slots__)
 
 
+def test_calls_before_the_window_met_another_cache() -> None:
+    (prompt, small), (_, large) = played(30_000), played(100_000)
+    early = ARRIVED < 700.0
+    calls = came(prompt, np.where(early, large, small))
+    assert remembered(calls, Setup(kv_tokens=100_000), COSTS, np.flatnonzero(~early))[1].cache_tokens == pytest.approx(30_000, rel=0.1)
+
+
 def test_turns_that_find_nothing_where_they_were_kept_do_not_hide_the_cache() -> None:
     # Each conversation keeps to its replica, and three turns in ten begin anew. Were turns sent to either replica, the others would find what they left there.
     rng, room = np.random.default_rng(8), 1_000_000
@@ -110,7 +118,7 @@ def test_turns_that_find_nothing_where_they_were_kept_do_not_hide_the_cache() ->
     anew = rng.random(N) < 0.3
     calls = replace(came(prompt, cached), pool_to=np.full(N, 2))
     calls = replace(calls, cached_tokens=np.where(anew, np.minimum(cached, HEAD), cached), replica=SESSION % 2)
-    known, setup = remembered(calls, Setup(replicas=2, kv_tokens=room), COSTS)
+    known, setup = remembered(calls, Setup(replicas=2, kv_tokens=room), COSTS, EVERY)
     assert setup.cache_tokens == room
     assert (hits(known, setup) == calls.cached_tokens).all()
     sent, left, truth = rng.integers(0, 2, N), {}, np.zeros(N)
@@ -123,15 +131,36 @@ def test_turns_that_find_nothing_where_they_were_kept_do_not_hide_the_cache() ->
     assert found.mean() == pytest.approx(truth.mean(), rel=0.05)
 
 
+def sliding(finds: bool) -> Calls:
+    """Conversations that forget their oldest turns once they are long, in a cache that holds nearly all; such turns find nothing, or as much as the others."""
+    prompt, cached = played(200_000)
+    longest, limit = dict.fromkeys(range(SESSIONS), 0), 2_000
+    for i in range(N):
+        s = int(SESSION[i])
+        if longest[s] > limit:
+            prompt[i] = limit - OWN[i]
+            cached[i] = prompt[i] - OWN[i] if finds else HEAD
+        longest[s] = max(longest[s], int(prompt[i]))
+    return came(prompt, cached)
+
+
+def test_a_turn_that_lost_the_head_of_its_history_finds_nothing_in_any_cache() -> None:
+    calls = sliding(False)
+    shorter = (calls.follows >= 0) & (calls.prompt_tokens < 2_000) & (calls.cached_tokens == HEAD) & (calls.prompt_tokens > 1_800)
+    assert shorter.sum() > 300
+    assert float((calls.reach[shorter] > 0).mean()) < 0.02
+    assert float((sliding(True).reach[shorter] > 0).mean()) > 0.98
+
+
 def test_hits_that_no_cache_explains_stay_as_they_were() -> None:
     prompt, cached = played(60_000)
-    assert remembered(came(prompt, cached, np.full(N, -1)), Setup(kv_tokens=60_000), COSTS)[1].cache_tokens == 0
+    assert remembered(came(prompt, cached, np.full(N, -1)), Setup(kv_tokens=60_000), COSTS, EVERY)[1].cache_tokens == 0
     # As many hits, of any turns.
     calls = came(prompt, cached)
     mixed = replace(calls, cached_tokens=np.where(RNG.random(N) < 0.5, calls.head, calls.head + calls.reach))
-    assert remembered(mixed, Setup(kv_tokens=60_000), COSTS)[1].cache_tokens == 0
+    assert remembered(mixed, Setup(kv_tokens=60_000), COSTS, EVERY)[1].cache_tokens == 0
     # None at all: a head that changes, not a cache that is too small.
-    assert remembered(replace(calls, cached_tokens=np.zeros(N, dtype=np.int64)), Setup(kv_tokens=60_000), COSTS)[1].cache_tokens == 0
+    assert remembered(replace(calls, cached_tokens=np.zeros(N, dtype=np.int64)), Setup(kv_tokens=60_000), COSTS, EVERY)[1].cache_tokens == 0
 
 
 def test_shorter_answers_leave_the_prompts_that_carry_them() -> None:
