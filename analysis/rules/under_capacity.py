@@ -22,8 +22,9 @@ Fix
 
 False alarms
     A short burst on a sufficient engine drains by itself (`burst_arrivals`); a single slow or hot replica queues
-    while others are idle; an engine that became slower queues at unchanged load. The first two do not let everybody's
-    wait grow for many service times; the third is excluded by time per token and arrival rate. Where engines came to read
+    while others are idle (the first to fill of replicas that are as fast, with as much work, is neither); an engine that
+    became slower queues at unchanged load. The first two do not let everybody's wait grow for many service times; the third
+    is excluded by time per token and arrival rate. Where engines came to read
     prompts in one piece, answers that stand still meanwhile fill the batch: only what as many requests would have added
     before is the load's. A provider that lets calls wait while more are made is not filled by them where it does not feel
     them: tokens no slower the more calls ran before, first tokens no later the more are made now (rank correlations below
@@ -50,11 +51,13 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named, open_fix
 from analysis.demand import MIN_GROWTH, Demand
 from analysis.finding import MIN_BREACHING, MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
+from analysis.fleet import MIN_ENGINES, lag_at_equal_batch, replicas
 from analysis.latency import FloatArray
 from analysis.overlap import Flow
 from analysis.own_load import SAME, SLOWER, unknown_load
 from analysis.prefill import spread
 from analysis.rules.decode_stall import set_whole
+from analysis.rules.hot_replica import AS_FAST, NEAR_OVER
 from analysis.speed import MIN_TOKENS, Line, Slowdown, decode_parts, same_batch_pace, slowdown
 from analysis.tenants import one_tenant
 from analysis.whatif.clip import clip
@@ -153,7 +156,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if load is None:
         return NotEnoughData(f"too few requests to follow the wait over time: at least {3 * _LEAST_PER_BIN} are needed")
     lonely = one_engine_waits(case.calls.of_kind(model=case.slowest_model))
-    if lonely is not None:
+    if lonely is not None and (found is None or not _first_to_fill(case)):
         return RuledOut(what=RULE, figure=f"waits stand at {say_ms(lonely[0])} on one engine and {say_ms(lonely[1])} on another")
     if found is not None:
         return _by_demand(case, load, found, usual_ms)
@@ -361,6 +364,20 @@ def one_engine_waits(calls: Calls) -> tuple[float, float] | None:
     if len(medians) < 2 or medians[-1] < 50.0 or medians[0] > UNEVEN * medians[-1]:
         return None
     return medians[-1], medians[0]
+
+
+def _first_to_fill(case: Case) -> bool:
+    """Say whether the engine whose calls wait longest has no more work than its peers and is as fast in batches like theirs.
+
+    Near capacity equal engines do not fill at the same moment: the first one keeps its queue (what waits there finds less in the cache), the others have just
+    room enough. Then it is no fault of that one that calls wait.
+    """
+    every = replicas(case.calls, case.slowest_model)
+    if len(every) < MIN_ENGINES:
+        return False
+    worst = max(every, key=lambda one: one.wait_ms)
+    lag = lag_at_equal_batch(case.calls, worst.name)
+    return worst.share * len(every) < NEAR_OVER and lag is not None and lag < AS_FAST
 
 
 def wait_growth(rows: pl.DataFrame, service_ms: float, every: int = 1) -> Load | None:

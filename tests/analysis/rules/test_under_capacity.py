@@ -9,7 +9,7 @@ import pytest
 from analysis.rules.under_capacity import Load, former_slowdown, read_gauges, service_ms, summed, wait_growth
 from analysis.slo import Slo
 from analysis.speed import Line
-from tests.analysis.builders import frame_of, requests
+from tests.analysis.builders import calls_of, frame_of, requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 
 SERVICE_MS = 400.0
@@ -242,3 +242,16 @@ def test_what_the_former_engine_would_have_taken_for_as_many_requests() -> None:
     assert former_slowdown(before, now, 1.0) == 0.0
     assert former_slowdown(before, now, 2.5) == 1.0
     assert former_slowdown(before, before, 1.25) == 1.0
+
+
+@pytest.mark.parametrize(("turns", "named"), [([0, 1, 2], True), ([0, 1, 2, 0, 1, 2, 0, 0], False)])
+def test_the_first_of_equal_replicas_to_fill_is_not_at_fault(turns: list[int], named: bool) -> None:
+    """Requests come 1.5 times as often and wait on one of three replicas alone, which gets every third of them; in the twin it gets half: it is hot."""
+    n, calm = 1500, 600
+    late, turn = np.arange(n) >= calm, np.resize(turns, n)
+    tokens = np.random.default_rng(5).integers(80, 121, n)
+    frame = requests(
+        n, start_s=np.cumsum(np.where(late, 0.5 / 1.5, 0.5)), queue_ms=np.where(late & (turn == 0), 4_000.0, 5.0), prefill_ms=100.0, decode_ms=tokens * 10.0,
+        output_tokens=tokens, input_tokens=500)
+    found = run(frame, calls=[calls_of(frame, engine_instance=[f"gpu-{k}" for k in turn])], slo=E2E)
+    assert (of(found, "under_capacity") is not None) is named
