@@ -41,7 +41,8 @@ class Line(NamedTuple):
 
 
 class Slowdown(NamedTuple):
-    """Time per token (ms) of usual and slow calls, and how much of the difference goes with batch, prefill of others, and neither."""
+    """Time per token (ms) of usual and slow calls, how much of the difference goes with batch, prefill of others, and neither, and the mean batch of the slow.
+    """
 
     usual_ms: float
     slow_ms: float
@@ -50,6 +51,7 @@ class Slowdown(NamedTuple):
     rest_ms: float
     before: Line
     now: Line
+    slow_running: float
 
 
 def line(calls: Calls) -> Line | None:
@@ -95,7 +97,7 @@ def slowdown(case: Case) -> Slowdown | None:
     prefill = max(0.0, now.prefill_ms * slow_at[1] - before.prefill_ms * usual_at[1])
     whole = max(0.0, slow_ms - usual_ms)
     shrink = min(1.0, whole / (batch + prefill)) if batch + prefill > 0.0 else 1.0
-    return Slowdown(usual_ms, slow_ms, batch * shrink, prefill * shrink, whole - (batch + prefill) * shrink, before, now)
+    return Slowdown(usual_ms, slow_ms, batch * shrink, prefill * shrink, whole - (batch + prefill) * shrink, before, now, slow_at[0])
 
 
 def _pooled(calls: Calls) -> float:

@@ -2,7 +2,8 @@
 
 Detects
     More calls in the batch than before, at arrivals that did not grow, and time per token that rose with the size of the
-    batch: its part of the slowdown, fitted together with prefill meanwhile, is the largest.
+    batch: its part of the slowdown, fitted together with prefill meanwhile, is the largest. Where the batch is larger at times
+    only: slow calls beside more than ever ran at once before, when calls waited for a place.
 
 Why it hurts
     Up to the knee a larger batch is nearly free; past it every sequence slows all others, while throughput stays flat.
@@ -60,11 +61,14 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     found = slowdown(case)
     if found is None:
         return None
-    ratio = found.now.running / max(found.before.running, 1.0)
+    running = found.now.running
+    if running < MIN_BATCH * found.before.running:
+        running = _at_times(case, found) or running
+    ratio = running / max(found.before.running, 1.0)
     grown = case.demand
     stalls_ms = found.prefill_ms if _stalls(case, found) else 0.0
     if ratio < MIN_BATCH or found.batch_ms < stalls_ms or (grown is not None and _busier(case, grown)):
-        return RuledOut(what=RULE, figure=f"{found.now.running:.1f} calls run at a time, {found.before.running:.1f} before")
+        return RuledOut(what=RULE, figure=f"{running:.1f} calls run at a time, {found.before.running:.1f} before")
     pace = worst_batch_pace(case.calls_before, case.calls_inside)
     if pace is not None and pace > SAME_PACE:
         return RuledOut(what=RULE, figure=f"tokens take {pace:.2f} times as long at equal batch sizes")
@@ -80,7 +84,23 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     if case.thinned:
         said = f"tokens take {say_ms(found.slow_ms)} instead of {say_ms(found.usual_ms)}, and {say_ratio(case.kept)} of the calls are stored"
         return NotEnoughData(f"{said}: how many ran at a time is not known, keep every trace for some minutes")
-    return too_few_breaches(case) or _diagnosis(case, found, ratio, pace, claims)
+    return too_few_breaches(case) or _diagnosis(case, found, running, pace, claims)
+
+
+def _at_times(case: Case, found: Slowdown) -> float | None:
+    """Return beside how many calls the slow ones ran where their batch is larger only at times, None where no limit can have let them in.
+
+    More must run at once than ever did before, when calls waited for a place: what kept them out is gone.
+    """
+    before = case.calls_before
+    if before is None or not waited(before) or _peak(case.calls) < MIN_BATCH * _peak(before):
+        return None
+    return found.slow_running if found.slow_running >= MIN_BATCH * found.before.running else None
+
+
+def _peak(calls: Calls) -> float:
+    """The most that ran at once, on the mean of a call."""
+    return float(np.nanmax(calls.running[calls.has_engine]))
 
 
 def _stalls(case: Case, found: Slowdown) -> bool:
@@ -95,7 +115,7 @@ def _busier(case: Case, grown: Demand) -> bool:
     With more requests the batch counts as past its knee only where it is much larger than it ever was before, which a limit that stayed where
     it was does not let happen.
     """
-    peaks = [float(np.nanmax(side.running[side.has_engine])) for side in (case.calls_before, case.calls) if side is not None]
+    peaks = [_peak(side) for side in (case.calls_before, case.calls) if side is not None]
     each = grown.growth / max(grown.calls_ratio, 1e-9)
     return each > MOST_EACH or grown.repeats > 0.3 or (grown.arrivals_ratio > MOST_GROWTH and peaks[-1] < HIGHER * peaks[0])
 
@@ -124,11 +144,11 @@ def _residual(x: FloatArray, y: FloatArray, breaks: list[float]) -> float:
     return float(((y - columns @ found) ** 2).sum())
 
 
-def _diagnosis(case: Case, found: Slowdown, ratio: float, pace: float | None, claims: dict[str, float]) -> Diagnosis:
+def _diagnosis(case: Case, found: Slowdown, running: float, pace: float | None, claims: dict[str, float]) -> Diagnosis:
     before = case.calls_before
     chosen = known(case.calls.running, case.calls.token_ms) & case.calls.has_engine
     # As many as ever ran well: the former mean would keep everybody waiting.
-    limit = np.ceil(max(1.0, float(np.nanmax(before.running[before.has_engine])) if before is not None else found.before.running))
+    limit = np.ceil(max(1.0, _peak(before) if before is not None else found.before.running))
     out = [float(np.nansum(side.of("output_tokens"))) / max(period.seconds, 1e-3)
            for side, period in ((before, case.baseline), (case.calls, case.period)) if side is not None and period is not None]
     slower = np.maximum(0.0, 1.0 - found.usual_ms / max(found.slow_ms, 1e-9))
@@ -143,13 +163,13 @@ def _diagnosis(case: Case, found: Slowdown, ratio: float, pace: float | None, cl
         Action(
             "platform", f"Let at most {limit:.0f} calls a replica through at the gateway; answer the rest with 429 and Retry-After.",
             "Lift the gateway's limit once the engines run with theirs.", fix),
-        headline=f"{found.now.running:.1f} calls run at a time, {found.before.running:.1f} before, and a token takes {say_ms(found.slow_ms)} instead of "
+        headline=f"{running:.1f} calls run at a time, {found.before.running:.1f} before, and a token takes {say_ms(found.slow_ms)} instead of "
         f"{say_ms(found.usual_ms)}, at the same arrivals",
-        because=f"{found.now.running:.0f} sequences run at a time instead of {found.before.running:.0f}, and every token takes {say_ms(found.slow_ms)}",
+        because=f"{running:.0f} sequences run at a time instead of {found.before.running:.0f}, and every token takes {say_ms(found.slow_ms)}",
         evidence={
-            "running_before": found.before.running, "running_now": found.now.running, "batch_ratio": ratio, "token_ms_usual": found.usual_ms,
-            "token_ms_slow": found.slow_ms, "batch_ms": found.batch_ms, "prefill_ms": found.prefill_ms, "rest_ms": found.rest_ms,
-            "ms_per_sequence": found.now.batch_ms, "same_batch_pace": pace, "output_tps": out,
+            "running_before": found.before.running, "running_now": running, "batch_ratio": running / max(found.before.running, 1.0),
+            "token_ms_usual": found.usual_ms, "token_ms_slow": found.slow_ms, "batch_ms": found.batch_ms, "prefill_ms": found.prefill_ms,
+            "rest_ms": found.rest_ms, "ms_per_sequence": found.now.batch_ms, "same_batch_pace": pace, "output_tps": out,
             "knee": knee(case.calls.running[chosen], case.calls.token_ms[chosen])},
         # A higher limit lets in who waited for a place; where nobody did, a larger batch may follow from longer answers (Little's law).
         weight=0.9, amplifier=before is not None and not waited(before))

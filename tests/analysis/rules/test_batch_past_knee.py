@@ -107,3 +107,24 @@ def test_silent_when_a_router_takes_calls_off_a_slow_replica() -> None:
     found = run(rows, calls=[calls_of(rows, engine_instance=[f"gpu-{k}" for k in replica[order]])], slo=Slo(e2e_ms=3_000.0))
     assert of(found, "batch_past_knee") is None
     assert found.verdict.cause == "straggler_replica"
+
+
+def at_times(waited: bool) -> pl.DataFrame:
+    """Four at a time as ever, but for one of ten that runs beside seven others since the onset; before, one of twenty waited half a second (or nobody)."""
+    group = np.arange(N) // 4
+    late, crowd = np.arange(N) >= 800, (group % 20 >= 18) & (np.arange(N) >= 800)
+    start = np.where(crowd & (group % 20 == 19), group - 1, group) * 4.0
+    size = np.where(crowd, 8, 4)
+    token = 2.0 + 2.0 * size
+    queue = np.where(waited & ~late & (np.arange(N) % 20 == 0), 500.0, 1.0)
+    return requests(N, start_s=start, queue_ms=queue, prefill_ms=20.0, decode_ms=token * 99.0, output_tokens=100, input_tokens=100, tpot_ms=token)
+
+
+def test_fires_where_slow_calls_alone_ran_beside_more_than_a_former_limit_let_in() -> None:
+    slo = Slo(e2e_ms=1600.0, percentile=95.0)
+    finding = the(run(at_times(waited=True), slo=slo), "batch_past_knee")
+    assert (finding.evidence["running_now"], finding.evidence["running_before"]) == (pytest.approx(8.0, rel=0.05), pytest.approx(4.0, rel=0.05))
+    assert finding.fix is not None
+    assert finding.fix.parameters == {"sequences": 4}
+    # Nobody had waited: these came together, and no limit was lifted.
+    assert of(run(at_times(waited=False), slo=slo), "batch_past_knee") is None
