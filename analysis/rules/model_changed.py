@@ -25,7 +25,7 @@ Source
     and 1.2 times as slow: own defaults.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -44,22 +44,13 @@ MORE: Final = 4.0
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     """Return the new model with the gain of the former one, None when the same models answer or the new one is as fast."""
-    before = case.calls_before
-    if before is None or not len(before) or not len(case.slow_calls):
+    found = newcomer(case)
+    if found is None:
         return None
-    old, new = _shares(before.frame), _shares(case.calls.frame)
-    # A baseline may end a little after the change.
-    fresh = [name for name in new if old.get(name, 0.0) <= ABSENT and new[name] >= MORE * old.get(name, 0.0)]
-    if not fresh or not old:
-        return None
-    served = _served(case.slow_calls.frame, fresh)
-    name = max(served, key=lambda one: served[one])
-    former = max(old, key=lambda one: old[one] - new.get(one, 0.0))
-    theirs, its = before.frame.filter(pl.col("model") == former), case.calls.frame.filter(pl.col("model") == name)
-    slower = _median(its, "e2e_ms") / max(_median(theirs, "e2e_ms"), 1.0)
-    if served[name] < MIN_OF_SLOW or slower < MIN_SLOWER or old[former] - new.get(former, 0.0) <= 0.0:
-        return RuledOut(what=RULE, figure=f"{printable(name)} takes {say_ratio(served[name])} of the slow requests' calls at {slower:.2f} times the time")
-    claims = {stage: served[name] * min(ms, case.excess_ms(stage)) for stage, ms in _added(case, theirs, its).items()}
+    (name, former, old, new, theirs, its), served, slower = found[:6], found.served, found.slower
+    if not found.replaced:
+        return RuledOut(what=RULE, figure=f"{printable(name)} takes {say_ratio(served)} of the slow requests' calls at {slower:.2f} times the time")
+    claims = {stage: served * min(ms, case.excess_ms(stage)) for stage, ms in _added(case, theirs, its).items()}
     if not enough(case, claims):
         return None
     few = too_few_breaches(case)
@@ -81,8 +72,45 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         f"it takes "
         f"{say_ms(_median(its, 'e2e_ms'))} where the former one took {say_ms(_median(theirs, 'e2e_ms'))}",
         because=f"{what} answers instead of {was} and takes {slower:.1f} times as long",
-        evidence={"model": what, "former_model": was, "share_now": new[name], "share_of_slow": served[name], "slower": slower, **figures},
+        evidence={"model": what, "former_model": was, "share_now": new[name], "share_of_slow": served, "slower": slower, **figures},
         weight=0.98, among=np.flatnonzero(case.breaching & hit), why_no_service="the model is another")
+
+
+class Newcomer(NamedTuple):
+    """A model that answers now and did not before, and the one whose part it took: their names, shares of the calls before and now by model, calls of the
+    former one before and of the new one now, its share of the slow requests' time, and how many times as long its calls take."""
+
+    name: str
+    former: str
+    old: dict[str, float]
+    new: dict[str, float]
+    theirs: pl.DataFrame
+    its: pl.DataFrame
+    served: float
+    slower: float
+
+    @property
+    def replaced(self) -> bool:
+        """Whether it took over requests of the former one, slow ones above all, and is slower."""
+        gave_up = self.old[self.former] - self.new.get(self.former, 0.0)
+        return self.served >= MIN_OF_SLOW and self.slower >= MIN_SLOWER and gave_up > 0.0
+
+
+def newcomer(case: Case) -> Newcomer | None:
+    """Return the model that answers now and did not before; of several the one that took most of the slow requests' time, None without any."""
+    before = case.calls_before
+    if before is None or not len(before) or not len(case.slow_calls):
+        return None
+    old, new = _shares(before.frame), _shares(case.calls.frame)
+    # A baseline may end a little after the change.
+    fresh = [name for name in new if old.get(name, 0.0) <= ABSENT and new[name] >= MORE * old.get(name, 0.0)]
+    if not fresh or not old:
+        return None
+    served = _served(case.slow_calls.frame, fresh)
+    name = max(served, key=lambda one: served[one])
+    former = max(old, key=lambda one: old[one] - new.get(one, 0.0))
+    theirs, its = before.frame.filter(pl.col("model") == former), case.calls.frame.filter(pl.col("model") == name)
+    return Newcomer(name, former, old, new, theirs, its, served[name], _median(its, "e2e_ms") / max(_median(theirs, "e2e_ms"), 1.0))
 
 
 def _shares(calls: pl.DataFrame) -> dict[str, float]:

@@ -36,6 +36,7 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
 from analysis.own_load import unknown_load
+from analysis.rules.model_changed import newcomer
 from analysis.speed import decode_parts
 from analysis.stalls import stall_odds
 from analysis.whole_calls import untimed, whole_calls
@@ -93,8 +94,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         because=f"{'some hosts of ' if some else ''}the provider {'need' if some else 'needs'} {say_ms(slow_ms)} for a token, {say_ms(usual_ms)} {case.when}",
         evidence={"token_ms_slow": slow_ms, "token_ms_usual": usual_ms, "ratio": ratio, "ratio_of_all_calls": everyone, "slow_paced_of_slow": some,
                   "prompt_odds_ratio": odds.ratio if odds is not None else None, "ratio_at_equal_load": load.pace_equal if load is not None else None},
-        # Calls that have more to read, and prompts that stop the answers beside them, slow the far side down as well: then what else is found comes first.
-        weight=0.85, amplifier=each > MOST_EACH or stalls or filled or case.thinned, why_no_service="the pace is the provider's")
+        # Calls that have more to read, prompts that stop the answers beside them, and another model slow the far side down as well: then what else is found
+        # comes first.
+        weight=0.85, amplifier=each > MOST_EACH or stalls or filled or case.thinned or _replaced(case), why_no_service="the pace is the provider's")
 
 
 def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -116,7 +118,14 @@ def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         case, RULE, "generation", claims, _action(case, found.pace_before_ms, saved), headline=said,
         because=f"the provider needs {say_ms(found.pace_now_ms)} for a token, {say_ms(found.pace_before_ms)} {case.when}",
         evidence={**found._asdict(), "ratio": found.ratio, "ratio_at_equal_load": load.whole_equal if load is not None else None},
-        weight=0.85, amplifier=each > MOST_EACH or (load is not None and load.answers) or case.thinned, why_no_service="the pace is the provider's")
+        weight=0.85, amplifier=each > MOST_EACH or (load is not None and load.answers) or case.thinned or _replaced(case),
+        why_no_service="the pace is the provider's")
+
+
+def _replaced(case: Case) -> bool:
+    """Say whether a slower model took over: slow requests are then those that met its slowest tokens."""
+    model = newcomer(case)
+    return model is not None and model.replaced
 
 
 def slower_tokens(case: Case) -> float:

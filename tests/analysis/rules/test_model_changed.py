@@ -4,6 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from analysis.slo import Slo
 from tests.analysis.builders import calls_of
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.hosted import LATE, N, hosted
@@ -17,6 +18,14 @@ def test_fires_on_a_new_snapshot() -> None:
     assert (finding.evidence["tpot_ms_before"], finding.evidence["tpot_ms_now"]) == (pytest.approx(10.0), pytest.approx(30.0))
     # 400 + 99 x 30 against 400 + 99 x 10 ms.
     assert finding.evidence["slower"] == pytest.approx(3_370 / 1_390, rel=0.03)
+
+
+def test_slow_requests_that_met_its_slowest_tokens_are_the_new_models() -> None:
+    pace = np.exp(np.random.default_rng(3).normal(0.0, 0.12, N)) * np.where(LATE, 12.8, 10.0)
+    rows = hosted(token_ms=pace, model=["m-2026-10" if late else "m-2026-04" for late in LATE])
+    found = run(rows, slo=Slo(e2e_ms=2_000.0, percentile=99.0, goodput_target=0.99))
+    assert found.verdict.cause == "model_changed"
+    assert causes(found) == ["model_changed"]
 
 
 def test_silent_when_the_same_model_is_slower() -> None:
