@@ -9,7 +9,7 @@ import numpy as np
 from analysis.budget import BoolArray, FloatArray
 from analysis.calls import Calls, known
 from analysis.demand import token_costs
-from analysis.speed import MIN_TOKENS, beyond_load
+from analysis.speed import MIN_TOKENS, at_equal_load, beyond_load
 
 # Fewest calls of an engine to have a pace of its own, and fewest engines to have peers; usual least group, and one against two.
 MIN_CALLS: Final = 20
@@ -91,10 +91,21 @@ def lag_at_equal_batch(calls: Calls, engine: str) -> float | None:
 
     A larger batch is slower on any host: an engine that is sent more than the others lags behind them for that reason.
     """
+    return beyond_load(_batches(calls, engine), alike=True)
+
+
+def lags_in_shared_batches(calls: Calls, engine: str, least: float) -> bool:
+    """Say whether an engine takes `least` times its peers' time for a token in batch sizes that both met: no line is drawn beyond what its peers have shown."""
+    pace = at_equal_load(_batches(calls, engine))
+    return pace is not None and pace >= least
+
+
+def _batches(calls: Calls, engine: str) -> list[tuple[FloatArray, FloatArray]]:
+    """Return batch size and time per token of the calls of an engine's peers of its model, and of its own."""
     mine = (calls.frame["engine_instance"] == engine).fill_null(value=False).to_numpy()
     told = calls.has_engine & known(calls.running, calls.token_ms) & (calls.of("output_tokens") >= MIN_TOKENS)
     told &= np.isin(calls.codes("model"), calls.codes("model")[mine & told])
-    return beyond_load([(calls.running[side & told], calls.token_ms[side & told]) for side in (~mine, mine)], alike=True)
+    return [(calls.running[side & told], calls.token_ms[side & told]) for side in (~mine, mine)]
 
 
 def share_on(calls: Calls, engine: str) -> float:

@@ -15,6 +15,8 @@ from analysis.speed import decode_parts, slowdown
 from analysis.whole_calls import untimed, whole_calls
 
 STAGES: Final = ("prefill", "first_token")
+# Points of hit ratio (0..1) that calls find less, from which a cache is lost; own default.
+MIN_DROP: Final = 0.15
 # Fewest requests with token counts on either side; as many as comparisons of the slow set ask of it.
 MIN_N: Final = 5
 
@@ -51,9 +53,23 @@ def reading(case: Case) -> Reading | None:
     cost = slope(np.r_[all_n1, all_n0], np.r_[all_x1, all_x0])
     cost = min(cost, max(x1 / max(float(all_n1.mean()), 1.0), x0 / max(float(all_n0.mean()), 1.0)))
     lost, longer = (cost * tokens for tokens in lost_and_longer(n0, n0 * (1.0 - (h0 or 0.0)), n1, n1 * (1.0 - (h1 or 0.0))))
+    if longer > 0.0 and _lost_alone(case):
+        lost, longer = lost + longer, 0.0
     whole = max(0.0, x1 - x0)
     shrink = min(1.0, whole / (longer + lost)) if longer + lost > 0.0 else 1.0
     return Reading(stage, longer * shrink, lost * shrink, whole - (longer + lost) * shrink, cost, n1, n0, h1, h0)
+
+
+def _lost_alone(case: Case) -> bool:
+    """Say whether calls have more to read because the cache lost it, and not because prompts have become longer, all calls taken together.
+
+    Where nothing is in the cache who has much to read is slow, where most is, who finds nothing: slow requests that are longer than the baseline's tell of
+    that choice, not of prompts that grew.
+    """
+    work, hits = case.demand, hit_ratio(case)
+    if work is None or hits is None or hits.before - hits.now < MIN_DROP:
+        return False
+    return work.lost_ratio >= MIN_GROWTH - 1.0 > max(work.longer_ratio, work.input_ratio - 1.0)
 
 
 def _hits(case: Case) -> tuple[float | None, float | None]:

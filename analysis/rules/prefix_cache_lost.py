@@ -39,11 +39,10 @@ from analysis.demand import hit_ratio
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 from analysis.goodput import wilson
 from analysis.kv import shrunk
-from analysis.prefill import Reading, knock_on, reading
+from analysis.prefill import MIN_DROP, Reading, knock_on, reading
 
 RULE: Final = "prefix_cache_lost"
-# Points of hit ratio, and the ratio below which a published alert fires.
-MIN_DROP: Final = 0.15
+# Hit ratio below which a published alert fires.
 LOW_HITS: Final = 0.6
 MIN_Z: Final = 3.0
 # Where most of the input is cached, few points are much work: input to compute that grew by this part by lost hits counts as well, if hits clearly fell; own

@@ -18,7 +18,7 @@ Fix
 
 False alarms
     Other hardware, model version or role is a different kind of replica, not a straggler: only replicas of one model are
-    compared. A replica that gets more work is hot, not slow (`hot_replica`).
+    compared. A replica that gets more work is hot, not slow (`hot_replica`), unless it lags in batches that its peers had as well.
 
 Source
     Largest standardised residual above 4 after a regression on tokens, and 25 % slower than its peers: own defaults.
@@ -32,7 +32,7 @@ import numpy as np
 from analysis.case import ENGINE_STAGES, Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
-from analysis.fleet import MIN_ENGINES, Replica, lag_at_equal_batch, replicas, share_on
+from analysis.fleet import MIN_ENGINES, Replica, lag_at_equal_batch, lags_in_shared_batches, replicas, share_on
 from analysis.rules.cold_start import log_pace
 
 RULE: Final = "straggler_replica"
@@ -53,7 +53,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return RuledOut(what=RULE, figure=f"the slowest of {len(now)} replicas takes {slower:.2f} times its peers' time for the same work")
     load = worst.share * len(now)
     equal = lag_at_equal_batch(case.calls, worst.name)
-    if load > MORE_LOAD and slower < load:
+    # Who is full of more work slows down by more than its share of it, and how much more its peers have not shown: only like batches tell then.
+    if load > MORE_LOAD and (slower < load or not lags_in_shared_batches(case.calls, worst.name, MIN_SLOWER)):
         return RuledOut(what=RULE, figure=f"{printable(worst.name)} takes {slower:.2f} times its peers' time, but has {load:.2f} times an even load")
     if equal is not None and equal < MIN_SLOWER:
         return RuledOut(what=RULE, figure=f"{printable(worst.name)} takes {slower:.2f} times its peers' time, but {equal:.2f} times in batches like theirs")

@@ -6,6 +6,7 @@ import pytest
 
 from analysis.calls import Calls
 from analysis.fleet import gini, lag_at_equal_batch
+from analysis.slo import Slo
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.fleet import LATE, N, fleet
 
@@ -54,6 +55,15 @@ def test_how_calls_were_dealt_out_before_tells_how_much_more_is_no_chance(in_tur
     replica = np.where(since, np.where(n % 12 == 0, 1, EVEN), before)
     frame, calls = fleet(replica, queue_ms=np.where(since & (replica == 1) & (abs(n - 1_050) > 75), 5_000.0, 5.0))
     assert (of(run(frame, calls=[calls], slo=E2E), "hot_replica") is not None) is in_turn
+
+
+@pytest.mark.parametrize(("more", "fires"), [(0.18, True), (0.03, False)])
+def test_a_share_far_from_even_and_from_chance_needs_no_wait_many_times_its_peers(more: float, fires: bool) -> None:
+    """It gets 1.54 (1.09) times an even share since the onset; its calls wait 750 ms, the others' 300 ms."""
+    warm = np.where(LATE & (np.random.default_rng(4).random(N) < more), 1, EVEN)
+    busy = LATE & (warm == 1)
+    frame, calls = fleet(warm, queue_ms=np.where(busy, 750.0, np.where(LATE, 300.0, 5.0)))
+    assert (of(run(frame, calls=[calls], slo=Slo(e2e_ms=1_700.0)), "hot_replica") is not None) is fires
 
 
 def test_silent_when_the_load_is_even() -> None:

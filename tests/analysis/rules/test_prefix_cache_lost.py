@@ -48,6 +48,15 @@ def test_silent_when_the_same_time_comes_from_longer_prompts() -> None:
     assert found.verdict.cause == "prompt_bloat"
 
 
+def test_who_is_slow_for_the_length_of_its_prompt_says_nothing_of_longer_prompts() -> None:
+    """One call in ten found nothing before, whatever its length, and the slowest were among them; now all find nothing, and long ones are slow."""
+    rng = np.random.default_rng(3)
+    n_in = np.exp(rng.normal(np.log(6_000.0), 0.5, N // 2)).round()
+    n_in = np.r_[n_in, n_in]
+    found = run(prompts(np.where(LATE | (rng.random(N) < 0.1), 0.0, 0.9 * n_in), n_in, "first_token"), slo=Slo(ttft_ms=2_000.0))
+    assert causes(found) == ["prefix_cache_lost"]
+
+
 def test_silent_when_the_cache_is_lost_but_something_else_took_the_time() -> None:
     cached = np.where(LATE, 0.0, 9_000.0)
     rows = prompts(cached).with_columns(pl.lit(200_000_000).alias("prefill_ns"), pl.lit(200_000_000).alias("ttft_prefill_ns"))

@@ -82,3 +82,12 @@ def test_a_replica_whose_calls_come_in_bunches_is_slower_by_its_batch_alone(host
     frame = requests(4 * n, start_s=start[order], queue_ms=1.0, prefill_ms=20.0, decode_ms=100.0 * pace[order], output_tokens=101, input_tokens=500)
     calls = calls_of(frame, engine_instance=[f"gpu-{k}" for k in replica[order]])
     assert (of(run(frame, calls=[calls], slo=E2E), "straggler_replica") is not None) is named
+
+
+def test_a_replica_with_twice_the_work_is_not_called_slow_in_batches_that_its_peers_never_had() -> None:
+    """It gets 46 % of the calls of four replicas since the onset and takes four times as long for a token, in batches that none of the others fills."""
+    hot = np.where(LATE & (np.arange(N) % 7 < 2), 2, REPLICA)
+    frame, calls = fleet(hot, token_ms=np.where(LATE & (hot == 2), 40.0, 10.0))
+    found = run(frame, calls=[calls], slo=E2E)
+    assert of(found, "straggler_replica") is None
+    assert found.verdict.cause == "hot_replica"
