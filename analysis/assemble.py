@@ -525,7 +525,8 @@ class _Batch:
             response = _codes(self.spans.column("response_id"))
             known = self.spans.column("response_id").is_valid().to_numpy()
             _join_by_id(engines[known[engines]], clients[known[clients]], response, self.parent, self.trace, self.start, self.end)
-            _join_siblings(engines, clients, self.parent, self.start, self.end, self.role, _numpy(self.spans, "status") == _ERROR)
+            names = np.where(known, response, _ABSENT)
+            _join_siblings(engines, clients, names, self.parent, self.start, self.end, self.role, _numpy(self.spans, "status") == _ERROR)
             if (np.diff(self.trace) < 0).any():
                 self._sort()
         self._join_places()
@@ -901,11 +902,12 @@ def _join_by_id(engines: Ints, clients: Ints, response: Ints, parent: Ints, trac
             parent[engine] = client
 
 
-def _join_siblings(engines: Ints, clients: Ints, parent: Ints, start: Ints, end: Ints, role: Ints, failed: Bools) -> None:
+def _join_siblings(engines: Ints, clients: Ints, names: Ints, parent: Ints, start: Ints, end: Ints, role: Ints, failed: Bools) -> None:
     """An engine span beside its client call (context injected by hand) goes under it, if exactly one sibling call encloses it in time.
 
     If none does, exactly one that failed meanwhile, without an engine's span of its own, gave it up: engines write on for clients that left. Clocks
-    are a little off: first come those that a call encloses as told, and of what is left a call that has none yet and nearly encloses it.
+    are a little off: first come those that a call encloses as told, and of what is left a call that has none yet and nearly encloses it. One whose answer has
+    another name (`names`, absent where none is told) was rather asked by a call that failed, and never by one whose own engine's span is there by its name.
     """
     loose = engines[parent[engines] >= 0]
     loose = loose[role[parent[loose]] != cp.LLM]
@@ -916,14 +918,16 @@ def _join_siblings(engines: Ints, clients: Ints, parent: Ints, start: Ints, end:
         if parent[client] >= 0:
             by_parent.setdefault(int(parent[client]), []).append(client)
     served = set(parent[engines].tolist())
+    by_name = set(parent[engines[(parent[engines] >= 0) & (names[engines] != _ABSENT) & (names[engines] == names[parent[engines]])]].tolist())
     for nearly in (False, True):
         for engine in loose[role[parent[loose]] != cp.LLM].tolist():
             beside = by_parent.get(int(parent[engine]), [])
             slack = doubles.CLOCK_SLACK_NS + nearly * (end[engine] - start[engine]) // 20
             around = [c for c in beside if start[c] - slack <= start[engine] and end[engine] <= end[c] + slack]
-            if nearly and (not around or (len(around) == 1 and around[0] in served)):
+            others = [c for c in around if _ABSENT not in (names[engine], names[c]) and names[engine] != names[c]]
+            if nearly and (not around or (len(around) == 1 and (around[0] in served or others))):
                 left = [c for c in beside if failed[c] and start[c] - slack <= start[engine] < end[c] < end[engine] and c not in served]
-                around = left if len(left) == 1 else around
+                around = left if len(left) == 1 else [c for c in around if c not in others or c not in by_name]
             if len(around) == 1:
                 parent[engine] = around[0]
                 served.add(around[0])

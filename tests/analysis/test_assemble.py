@@ -700,6 +700,19 @@ def test_a_clients_wrapper_is_known_by_its_own_scope_not_by_the_words_of_an_appl
     assert (call["model"], call["max_tokens"], call["duration_ns"], call["streaming"], call["output_tokens"]) == ("m", 9, 600 * MS, True, None)
 
 
+@pytest.mark.parametrize("lost", ["the answered call's engine", "the first attempt's call"])
+def test_an_engine_that_names_another_answer_is_not_the_next_calls_where_a_span_was_lost(lost: str) -> None:
+    def engine(id: int, start: float, end: float, name: str) -> Made:
+        return Made(id, "llm_request", start, end, 1, SERVER, {"gen_ai.latency.time_in_queue": 0.3, "gen_ai.request.id": name}, service="vllm", scope="vllm")
+
+    given_up = chat(2, 100, 550, status=2, attributes={"error.type": "openai.APITimeoutError"})
+    answer, first, second = chat(3, 550, 14_000, attributes={"gen_ai.response.id": "two"}), engine(4, 101, 12_000, "one"), engine(5, 551, 13_998, "two")
+    _, calls = assembled(root(15_000), answer, first, *([second] if lost.startswith("the first") else [given_up]))
+    begun, last = sorted(calls, key=lambda call: call["start_ns"])
+    assert begun["engine_e2e_ns"] == 11_899e6
+    assert last["engine_e2e_ns"] == (13_447e6 if lost.startswith("the first") else None)
+
+
 @pytest.mark.parametrize("writes_until", [2_000, 12_000])
 def test_what_an_engine_writes_for_a_call_that_was_given_up_is_not_the_next_calls(writes_until: float) -> None:
     """Asked again after 450 ms: where the engine works on the first attempt for ten seconds, a twentieth of that is more than lies between the two."""
