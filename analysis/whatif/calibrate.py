@@ -164,7 +164,7 @@ def fit(
     """
     begun = time.perf_counter()
     rng = np.random.default_rng(SEED)
-    every = np.arange(len(pool)) if rows is None else rows
+    every = np.flatnonzero(pool.told) if rows is None else rows
     part, inside = _stretch(pool, every, round(STRETCH * effort))
     # A step costs what it costs on replicas that are warm; how the others came to that is told apart.
     cold = _joined(part)
@@ -219,7 +219,7 @@ class _Earlier:
     """
 
     def __init__(self, pool: Pool, setup: Setup, at: FloatArray, effort: float) -> None:
-        warm = np.flatnonzero(~_joined(pool))
+        warm = np.flatnonzero(~_joined(pool) & pool.told)
         self.pool, self._rows = _stretch(pool, warm, round(EARLIER * effort))
         self._replay = Replay(self.pool, self._rows)
         self.seen = (self.pool, self._rows)
@@ -328,7 +328,7 @@ class _Search:
         self._effort = effort
         self._replay = Replay(pool, rows)
         # What is held out tells nothing, not even a place to start from; that it was in the batches of the others is known to the engine's gauges.
-        self._told = pool if len(np.unique(rows)) == len(pool) else pool.take(np.unique(rows))
+        self._told = pool if len(np.unique(rows)) == int(pool.told.sum()) else pool.take(_with_guessed(pool, np.unique(rows)))
         read = regression(pool, np.unique(rows))
         moments = _moments(self._told)
         # A coefficient that the regression puts at zero would be a place to come back from only by chance.
@@ -667,7 +667,15 @@ def _stretch(pool: Pool, rows: Ints, most: int = STRETCH) -> tuple[Pool, Ints]:
     starts = [int(block[np.argmin(in_flight[block])]) for block in np.array_split(np.arange(len(rows) - most + 1), 8) if len(block)]
     first = max(starts, key=lambda at: float(pool.queue_s[rows[order[at : at + most]]].mean()) + 1e-9 * at)
     chosen = np.sort(rows[order[first : first + most]])
-    return pool.take(chosen), np.arange(len(chosen))
+    every = _with_guessed(pool, chosen)
+    return pool.take(every), np.searchsorted(every, chosen)
+
+
+def _with_guessed(pool: Pool, rows: Ints) -> Ints:
+    """The rows, and those of the calls without an engine's span that came among them."""
+    at = pool.arrived_s
+    every: Ints = np.union1d(rows, np.flatnonzero(~pool.told & (at >= at[rows].min()) & (at <= at[rows].max())))
+    return every
 
 
 def _parted(pool: Pool, rows: Ints) -> tuple[Ints, Ints]:

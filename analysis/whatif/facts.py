@@ -148,8 +148,8 @@ class Facts:
         begun = self.calls["start_us"].to_numpy() >= (self.requests["start_us"].min() if len(self) else 0)
         fitted = []
         for nth, pool in enumerate(found):
-            rows = np.flatnonzero(begun[pool.rows])
-            rows = rows if len(rows) >= MIN_CALLS else np.arange(len(pool))
+            rows = np.flatnonzero(begun[pool.rows] & pool.told)
+            rows = rows if len(rows) >= MIN_CALLS else np.flatnonzero(pool.told)
 
             def done(share: float, nth: int = nth) -> None:
                 self.progress((nth + share) / len(found))

@@ -40,20 +40,22 @@ def suggested(pool: Pool, setup: Setup) -> list[Setup]:
     """
     decoding = pool.calls.output_tokens > 1
     token_s = (pool.e2e_s - pool.ttft_s)[decoding] / (pool.calls.output_tokens[decoding] - 1)
-    waits = pool.queue_s > _STEPS * max(1e-3, float(np.median(token_s)) if len(token_s) else 0.0)
+    waits = pool.told & (pool.queue_s > _STEPS * max(1e-3, float(np.median(token_s)) if len(token_s) else 0.0))
     if int(waits.sum()) < _LEAST_WAITS:
         return []
     running, held = np.zeros(len(pool)), np.zeros(len(pool))
     wanted = (pool.calls.prompt_tokens - pool.calls.cached_tokens).astype(np.float64)
-    for r in np.unique(pool.calls.replica):
-        mine = pool.calls.replica == r
+    for r in np.unique(pool.calls.replica[pool.told]):
+        mine = pool.told & (pool.calls.replica == r)
         at = (pool.arrived_s + 0.5 * pool.queue_s)[mine]
-        begin, end = (pool.arrived_s + pool.queue_s)[mine], pool.ended_s[mine]
-        fresh = wanted[mine]
-        output = pool.calls.output_tokens[mine].astype(np.float64)
-        running[mine] = _inside(begin, end, np.ones(len(begin)), at)
-        grown = ramp((pool.arrived_s + pool.ttft_s)[mine], end, output, at) - _since(end, output, at)
-        held[mine] = _inside(begin, end, fresh, at) + grown + 0.5 * setup.block * running[mine]
+        # Calls whose engine's span was lost ran on any of the replicas.
+        counted = mine | ~pool.told
+        share = np.where(mine, 1.0, 1.0 / pool.replicas)[counted]
+        begin, end = (pool.arrived_s + pool.queue_s)[counted], pool.ended_s[counted]
+        output = share * pool.calls.output_tokens[counted]
+        running[mine] = _inside(begin, end, share, at)
+        grown = ramp((pool.arrived_s + pool.ttft_s)[counted], end, output, at) - _since(end, output, at)
+        held[mine] = _inside(begin, end, share * wanted[counted], at) + grown + 0.5 * setup.block * running[mine]
     # The longest quarter, weighted by the time waited: many short turns in the budget must not hide a few long waits for a limit.
     waits &= pool.queue_s >= np.quantile(pool.queue_s[waits], 0.75)
     weight = pool.queue_s[waits] / pool.queue_s[waits].sum()
@@ -62,9 +64,9 @@ def suggested(pool: Pool, setup: Setup) -> list[Setup]:
     found = []
     seats = _weighted(running[waits], weight, 0.5)
     # Clocks and halved ways put an odd call into its neighbour's seat: a fiftieth of the calls may see more than there are, and others one more.
-    most = float(np.quantile(running, 0.98))
+    most = float(np.quantile(running[pool.told], 0.98))
     if seats >= min(_NEAR_SEATS * most, most - 1.0) and float(weight[np.abs(running[waits] - seats) <= max(1.0, 0.03 * seats)].sum()) >= _PART:
-        found.append(replace(setup, max_sequences=int(seats)))
+        found.append(replace(setup, max_sequences=round(seats)))
     capacity = _weighted(held[waits], weight, 0.95)
     if pool.kv_tokens is None and float(weight[held[waits] >= _NEAR_KV * capacity].sum()) >= _PART:
         found.append(replace(setup, kv_tokens=int(capacity)))

@@ -11,6 +11,7 @@ import polars as pl
 
 from analysis.finding import say_ratio
 from analysis.latency import FloatArray
+from analysis.repeats import impatient
 from analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
 from analysis.whatif.conversations import Meant, linked, meant
 from analysis.whatif.drafts import COST_A_TOKEN, recorded_draft, recorded_length, share_of
@@ -45,9 +46,10 @@ class Pool:
     replica's capacity where gauges tell it, `most_running` the most calls seen in a replica at once. `born_s` is when each replica was first seen, -inf for
     those that were there from the beginning.
     `session` numbers the conversations, -1 where none is told, `meant` is when their turns were meant to come. `told_ratio` is the part of the calls whose
-    engine's span is there: the others took seats, too. A step yields `accepted` tokens of a sequence, and checks `drafted` beside the one that it is sure of
-    (speculative decoding). A replica holds `shared_tokens` of KV for several calls at once (a system prompt that all of them find in the cache). `sighted`
-    are the calls that came when engines told of nearly all that was in flight, None where that is not known.
+    engine's span is there: of the others, those that are `guessed` (None: none) take seats on a replica that is not known, with times that their clients and
+    their neighbours suggest, and no replay is scored by them. A step yields `accepted` tokens of a sequence, and checks `drafted` beside the one that it is
+    sure of (speculative decoding). A replica holds `shared_tokens` of KV for several calls at once (a system prompt that all of them find in the cache).
+    `sighted` are the calls that came when engines told of all that was in flight, or of nearly all, None where that is not known.
     """
 
     model: str | None
@@ -68,9 +70,16 @@ class Pool:
     drafted: float = 0.0
     shared_tokens: int = 0
     sighted: Bools | None = None
+    guessed: Bools | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def told(self) -> Bools:
+        """The calls that an engine's span tells of."""
+        told: Bools = np.ones(len(self), np.bool_) if self.guessed is None else ~self.guessed
+        return told
 
     @property
     def ended_s(self) -> FloatArray:
@@ -112,7 +121,8 @@ class Pool:
         own |= {"after": after, "follows": np.where(followed >= 0, place[followed], -1)}
         own["arrival_s"] = np.where((cut >= 0) & (after < 0), self.arrived_s[rows], own["arrival_s"])
         recorded = {name: getattr(self, name)[rows] for name in ("rows", "ttft_s", "e2e_s", "queue_s", "arrived_s", "session")}
-        return replace(self, calls=Calls(**own), meant=self.meant.take(rows), sighted=None if self.sighted is None else self.sighted[rows], **recorded)
+        sighted, guessed = (None if flag is None else flag[rows] for flag in (self.sighted, self.guessed))
+        return replace(self, calls=Calls(**own), meant=self.meant.take(rows), sighted=sighted, guessed=guessed, **recorded)
 
     def drawn(self, draw: int = 0) -> Pool:
         """The pool with calls that come when they were meant to come, as soon as the answers that they wait for are there: one of the draws of that."""
@@ -162,17 +172,58 @@ def pools(facts: Facts) -> tuple[list[Pool], str | None]:
             lacking.append(f"only {say_ratio(seen)} of the engine's traffic is recorded, at least {say_ratio(MIN_COVERAGE)} is needed to know its batches: "
                            "turn sampling off for the engine's spans")
             continue
-        found.append(replace(_pool(facts, None if model is None else str(model), with_times), told_ratio=with_times.height / served.height,
-                             sighted=_sighted(group, with_times)))
+        every = pl.concat([with_times.with_columns(guessed=pl.lit(False)), _guessed(group, with_times)], how="diagonal").sort("row")
+        guessed = every["guessed"].to_numpy()
+        sighted = np.zeros(len(guessed), np.bool_)
+        sighted[~guessed] = _sighted(group, with_times)
+        found.append(replace(_pool(facts, None if model is None else str(model), every), told_ratio=with_times.height / served.height, sighted=sighted,
+                             guessed=guessed if guessed.any() else None))
     return found, None if found else lacking[0]
+
+
+def _guessed(calls: pl.DataFrame, told: pl.DataFrame) -> pl.DataFrame:
+    """The calls of which no engine tells though it tells of nearly all others, with what it would have told, so far as their clients and their neighbours say:
+    those that were answered, and those that were given up where engines mostly write on then (as much as the next call of that request had)."""
+    if calls["usable"].all():
+        return calls.clear().with_columns(guessed=pl.lit(True))
+    ahead = calls.with_columns(**{name: pl.col(name).backward_fill().over("trace_id") for name in ("input_tokens", "output_tokens")}, guessed=pl.lit(True))
+    left = pl.col("error").fill_null(False) & impatient()
+    gave_up = told.filter(left & ~pl.col("engine_alone").fill_null(False))
+    on = gave_up.filter(pl.col("engine_e2e_ms") > 1.5 * pl.col("e2e_ms")).height
+    goes_on = 2 * on > calls.filter(left & ~pl.col("engine_alone").fill_null(False)).height
+    lost = ahead.filter(~pl.col("usable") & (~pl.col("error").fill_null(False) | (left & goes_on)) & pl.col("e2e_ms").is_not_null()
+                        & (pl.col("input_tokens") > 0) & (pl.col("output_tokens") > 0))
+    if lost.is_empty():
+        return lost
+    at, told = lost["start_us"].to_numpy(), told.sort("start_us")
+    ms = {name: told[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in (
+        "e2e_ms", "engine_e2e_ms", "ttft_client_ms", "ttft_engine_ms", "queue_ms", "prefill_ms", "output_tokens")}
+    first = np.where(np.isnan(ms["ttft_engine_ms"]), np.nan_to_num(ms["queue_ms"]) + ms["prefill_ms"], ms["ttft_engine_ms"])
+    heard = ~told["error"].fill_null(False).to_numpy() & ~told["engine_alone"].fill_null(False).to_numpy()
+    way = _median((ms["e2e_ms"] - ms["engine_e2e_ms"])[heard])
+    seen = lost["ttft_client_ms"].cast(pl.Float64).fill_null(np.nan).to_numpy() - _median((ms["ttft_client_ms"] - first)[heard])
+    ttft = np.maximum(np.where(np.isnan(seen), np.interp(at, told["start_us"].to_numpy(), first), seen), 1.0)
+    token = _median((ms["engine_e2e_ms"] - first) / np.maximum(ms["output_tokens"] - 1.0, 1.0))
+    answered = ~lost["error"].fill_null(False).to_numpy()
+    whole = np.where(answered, lost["e2e_ms"].to_numpy() - way, ttft + token * (lost["output_tokens"].to_numpy() - 1.0))
+    queue = np.maximum(ttft - _median(first - np.nan_to_num(ms["queue_ms"])), 0.0)
+    return lost.with_columns(engine_e2e_ms=np.maximum(whole, ttft), ttft_engine_ms=ttft, queue_ms=queue, prefill_ms=ttft - queue)
+
+
+def _median(values: FloatArray) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else 0.0
 
 
 def _sighted(calls: pl.DataFrame, told: pl.DataFrame) -> Bools:
     """Say of each call that an engine tells of whether engines tell of nearly all that were in flight when it came: a client's half of a call does not say
     where it ran. One that was given up stands by its engine's half where its request has one."""
+    at, untold = told["start_us"].to_numpy(), calls.filter(~pl.col("usable"))
+    whole: Bools = _in_flight(untold, at) == 0
+    if int(whole.sum()) >= MIN_CALLS:
+        return whole
     halves = told.filter(pl.col("engine_alone").fill_null(False))["trace_id"].unique()
-    unseen = calls.filter(~pl.col("usable") & ~(pl.col("error").fill_null(False) & pl.col("trace_id").is_in(halves.implode())))
-    at = told["start_us"].to_numpy()
+    unseen = untold.filter(~(pl.col("error").fill_null(False) & pl.col("trace_id").is_in(halves.implode())))
     seen, missing = (_in_flight(side, at) for side in (told, unseen))
     sighted: Bools = missing * MIN_COVERAGE <= (1.0 - MIN_COVERAGE) * seen
     return sighted
@@ -214,10 +265,11 @@ def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
     e2e = np.maximum(ms["engine_e2e_ms"], ttft)
     # The way to the engine: half of what the client saw beyond the engine's own time.
     way = np.maximum(ms["e2e_ms"] - ms["engine_e2e_ms"], 0.0) / 2.0
+    guessed = calls["guessed"].to_numpy()
     start = calls["start_us"].to_numpy() / 1e6
     arrival = start - start.min() + way / 1000.0
-    names = calls.select(pl.coalesce("engine_instance", "instance").fill_null("")).to_series()
-    instances = tuple(sorted(names.unique().to_list()))[:MOST_REPLICAS]
+    names = calls.select(pl.when(~pl.col("guessed")).then(pl.coalesce("engine_instance", "instance").fill_null(""))).to_series()
+    instances = tuple(sorted(names.drop_nulls().unique().to_list()))[:MOST_REPLICAS]
     replica = np.array([instances.index(name) if name in instances else -1 for name in names.to_list()], dtype=np.int64)
     rows = calls["row"].to_numpy().astype(np.int64)
     after, gap = _chains(facts, rows, arrival, arrival + e2e / 1000.0)
@@ -229,7 +281,8 @@ def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
         output_tokens=tokens["output_tokens"], replica=replica, pool_from=np.zeros(n, dtype=np.int64), pool_to=np.full(n, MOST_REPLICAS, dtype=np.int64),
         weight=np.ones(n), gated=np.zeros(n, np.bool_), **apart(n))
     ttft_s, e2e_s = ttft / 1000.0, e2e / 1000.0
-    running = max(_most_at_once(arrival[replica == r] + queue_s[replica == r], arrival[replica == r] + e2e_s[replica == r]) for r in np.unique(replica))
+    begun, ended = arrival + queue_s, arrival + e2e_s
+    running = max(_most_at_once(begun[replica == r], ended[replica == r]) for r in np.unique(replica[~guessed]))
     fresh = tokens["input_tokens"] - cached
     kv = _kv_tokens(facts, model, start, arrival + start.min(), queue_s, ttft_s, e2e_s, fresh, tokens["output_tokens"], len(instances))
     talk = _conversations(calls)

@@ -173,7 +173,7 @@ def _seen(facts: Facts, engines: list[Engine]) -> Times:
     """The recorded times of the requests that can be replayed: NaN where a call on the path went to one of these engines and no span of it is there."""
     replayed = np.zeros(facts.calls.height, np.bool_)
     for engine in engines:
-        replayed[engine.pool.rows] = True
+        replayed[engine.pool.rows[engine.pool.told]] = True
     models = [engine.pool.model for engine in engines]
     theirs = facts.calls["model"].is_in([model for model in models if model is not None]).fill_null(None in models).to_numpy()
     failed = facts.calls["error"].fill_null(False).to_numpy()

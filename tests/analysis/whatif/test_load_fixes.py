@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from numpy.typing import NDArray
 
 from analysis.whatif import (
     admission,
@@ -279,6 +280,18 @@ def test_a_router_is_judged_where_engines_tell_of_what_is_in_flight(router: int,
     assert pools(facts)[0][0].router == found
 
 
+def test_a_router_is_judged_by_the_calls_that_came_when_no_span_of_the_others_was_lost() -> None:
+    # One in 12 engine's spans is lost. With hundreds of calls in flight nearly all are told of, and the fuller replica seems to be chosen as often.
+    n = 1200
+    rate = np.where(np.arange(n) < 300, 4.0, 14.0)
+    came = arrivals(n, seed=7, arrival_s=np.cumsum(np.random.default_rng(3).exponential(1.0, n) / rate), replica=np.full(n, -1))
+    facts = recorded(came, Setup(replicas=2, max_sequences=8, router=LEAST_LOAD))
+    gone = pl.Series(np.random.default_rng(4).random(n) < 1.0 / 12.0)
+    facts.calls = facts.calls.with_columns(
+        pl.when(~gone).then(name).alias(name) for name in ("engine_e2e_ms", "ttft_engine_ms", "prefill_ms", "queue_ms", "decode_ms"))
+    assert pools(facts)[0][0].router == LEAST_LOAD
+
+
 def test_a_router_in_turn_is_not_taken_for_one_that_balances(two: Facts) -> None:
     pool = two.engines[0][0].pool
     assert pool.router == ROUND_ROBIN
@@ -406,6 +419,82 @@ def test_a_second_attempt_is_taken_back() -> None:
             pl.Series(np.arange(200) % 2 == 1)).then(pl.col("input_tokens")))
         assert why in retries.predict(facts).reasons["predicted"]
     assert "no call was sent a second time" in retries.predict(recorded(arrivals(150))).reasons["predicted"]
+
+
+def _impatient(n: int = 400, patience_s: float = 0.45) -> tuple[Facts, NDArray[np.float64]]:
+    """Requests whose client asks a second time after `patience_s`, while the engine writes on: what is told of all attempts, and the TTFT of each in
+    ms if nobody did so."""
+    once = arrivals(n, rate=5.0)
+    twice = np.repeat(np.arange(n), 2)
+    second = np.arange(2 * n) % 2 == 1
+    fields = {name: getattr(once, name)[twice] for name in once.__slots__}
+    both = Calls(**(fields | {"arrival_s": fields["arrival_s"] + patience_s * second}))
+    keep = ~second | (twice % 4 == 0)  # each fourth is asked twice
+    both = Calls(**{name: getattr(both, name)[keep] for name in both.__slots__})
+    request, second = twice[keep], second[keep]
+    facts = recorded(both, Setup(max_sequences=12), request=request, trace_id=[f"{r:032x}" for r in request])
+    given_up = pl.Series(~second & (request % 4 == 0))
+    facts.calls = facts.calls.with_columns(
+        error=given_up, error_type=pl.when(given_up).then(pl.lit("openai.APITimeoutError")),
+        e2e_ms=pl.when(given_up).then(1000.0 * patience_s).otherwise("e2e_ms")).sort("start_us", maintain_order=True)
+    own = facts.calls.sort("request", "start_us").unique("request", keep="last", maintain_order=True).sort("request")
+    begun = facts.calls.group_by("request").agg(pl.col("start_us").min()).sort("request")["start_us"]
+    waited = (own["start_us"] - begun) / 1000.0
+    facts.requests = requests_of(own.with_columns(start_us=begun, e2e_ms=own["e2e_ms"] + waited, ttft_ms=own["ttft_ms"] + waited))
+    alone = simulate(once, Setup(max_sequences=12), COSTS)
+    return facts, 1000.0 * alone.ttft_s
+
+
+@pytest.mark.parametrize("lost", ["none", "engine", "client"])
+def test_a_wait_for_an_attempt_that_was_given_up_ends_with_it(lost: str) -> None:
+    facts, truth = _impatient()
+    part = pl.col("error") & (pl.col("request") % 12 == 0)  # a third of those attempts
+    if lost == "engine":  # the client knows of its own half only
+        own = ("input_tokens", "output_tokens", "cached_tokens", "ttft_ms", "ttft_engine_ms", "engine_e2e_ms", "queue_ms", "prefill_ms", "decode_ms")
+        facts.calls = facts.calls.with_columns([pl.when(~part).then(name).alias(name) for name in own])
+    if lost == "client":  # the engine's half stands by itself and names no model
+        facts.calls = facts.calls.with_columns(engine_alone=part, model=pl.when(~part).then("model"), error_type=pl.when(~part).then("error_type"),
+                                               e2e_ms=pl.when(part).then("engine_e2e_ms").otherwise("e2e_ms"), error=pl.col("error") & ~part)
+    answer = retries.predict(facts)
+    told = {(effect.metric, effect.quantile): effect.after for effect in answer.effects}
+    assert told["ttft", 0.5] == pytest.approx(np.quantile(truth, 0.5), rel=0.1)
+    assert told["ttft", 0.95] == pytest.approx(np.quantile(truth, 0.95), rel=0.15)
+    assert told["ttft", 0.99] == pytest.approx(np.quantile(truth, 0.99), rel=0.2)
+    assert answer.cost["attempts_saved_ratio"] == pytest.approx(0.2)
+
+
+def test_calls_whose_engine_spans_are_lost_take_their_seats() -> None:
+    # Every eleventh span of a full engine is lost: without these calls its steps would seem to take a tenth longer.
+    came, setup = arrivals(500, rate=9.0), Setup(max_sequences=12)
+    facts = recorded(came, setup)
+    gone = pl.Series(np.arange(500) % 11 == 5)
+    facts.calls = facts.calls.with_columns(ttft_client_ms=pl.col("ttft_ms"))
+    facts.calls = facts.calls.with_columns(
+        pl.when(~gone).then(name).alias(name) for name in ("engine_e2e_ms", "ttft_engine_ms", "prefill_ms", "queue_ms", "decode_ms"))
+    [pool], _ = pools(facts)
+    assert (pool.told.sum(), (pool.calls.replica[~pool.told] == -1).all(), pool.replicas) == (455, True, 1)
+    times = 1000.0 * np.stack([pool.ttft_s, pool.e2e_s])
+    assert times == pytest.approx(np.stack([facts.call("ttft_ms"), facts.call("e2e_ms")]), rel=1e-6)
+    [engine], _ = facts.engines
+    assert engine.setup.max_sequences == 12
+    slower = replace(came, arrival_s=came.arrival_s * 2.0)
+    ours, truth = (simulate(slower, setup, costs) for costs in (engine.costs, COSTS))
+    assert np.quantile(ours.e2e_s, (0.5, 0.95)) == pytest.approx(np.quantile(truth.e2e_s, (0.5, 0.95)), rel=0.03)
+
+
+def test_answers_that_begin_beside_each_other_are_no_attempts() -> None:
+    came = arrivals(200, rate=2.0)
+    prompt = np.repeat(came.prompt_tokens[:100], 2)
+    came = replace(came, prompt_tokens=prompt, arrival_s=np.repeat(came.arrival_s[::2], 2) + 0.002 * (np.arange(200) % 2))
+    facts = recorded(came, request=np.arange(200) // 2, trace_id=[f"{k // 2}" for k in range(200)])
+    assert "no call was sent a second time" in retries.predict(facts).reasons["predicted"]
+
+
+def test_without_retries_a_refused_request_fails() -> None:
+    facts, _ = _impatient()
+    facts.calls = facts.calls.with_columns(error_type=pl.when("error").then(pl.lit("openai.InternalServerError")))
+    assert "no call was sent a second time" in retries.predict(facts).reasons["predicted"]
+    assert retries.predict(facts, policy="off").cost["rejected_ratio"] == pytest.approx(0.25)
 
 
 def test_what_nobody_waits_for_is_cut() -> None:
