@@ -1,7 +1,7 @@
 """What if calls without a first token after some time went to a second provider? Resampled from that provider's own calls of the same minute.
 
 The first token comes after the wait plus a wait drawn from the second provider, the rest at its drawn time per token. With `after_ms=0` all calls move:
-those to models that were seen there too, and only where none was those to any.
+those to models that were seen there too, and only where none was those to any model that gives answers: checks by another model stay where they are.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from msgspec import Meta
 
 from analysis.finding import printable, say_ms
 from analysis.whatif.draws import POOL, Neighbours
-from analysis.whatif.facts import SEED, Facts
+from analysis.whatif.facts import SEED, Bools, Facts
 from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from analysis.whatif.side_model import SHORT
 
 DRAWS: Final = 8
 
@@ -44,7 +45,7 @@ def predict(
     models = facts.calls["model"].filter(pl.Series(there)).drop_nulls().unique()
     theirs = facts.calls["model"].is_in(models.implode()).fill_null(value=False).to_numpy()
     alike = bool((theirs & ~named).any())
-    may = theirs & ~named if alike else ~named
+    may = theirs & ~named if alike else ~named & ~_beside(facts)
     late = may & (facts.request_of >= 0) & (np.where(np.isnan(wait), e2e, wait) > after_ms)
     rows = np.flatnonzero(late)
     rng, others = np.random.default_rng(SEED), Neighbours(facts, there, same_model=alike)
@@ -75,3 +76,12 @@ def predict(
         draws=outcomes[1:],
         cost={"moved_ratio": float(late.sum() / max(1, int((facts.request_of >= 0).sum())))},
     )
+
+
+def _beside(facts: Facts) -> Bools:
+    """Calls to models that only ever work beside the answer: short answers, none of them the request's (guardrails, routers)."""
+    answers = np.zeros(len(facts.calls), np.bool_)
+    answers[facts.answering[facts.answering >= 0]] = True
+    long = np.nan_to_num(facts.call("output_tokens"), nan=np.inf) >= SHORT
+    answering = facts.calls["model"].filter(pl.Series(answers | long)).drop_nulls().unique()
+    return facts.calls["model"].is_in(answering.implode()).not_().fill_null(value=False).to_numpy()

@@ -30,7 +30,7 @@ def predict(
     facts: Facts,
     *,
     tenant: Annotated[str, Meta(description="the tenant; by default the one with most tokens")] = "",
-    share_ratio: Annotated[float, Meta(gt=0, le=1, description="part of all tokens that it may have, 0..1")] = 0.25,
+    share_ratio: Annotated[float, Meta(gt=0, le=1, description="part of the tokens then served that it may have, 0..1")] = 0.25,
 ) -> Prediction:
     """Return the answer with `cost.tenant_calls_ratio` and `cost.tenant_tokens_ratio`, the tenant's part of all calls and of their tokens, and
     `cost.rejected_ratio` of the requests."""

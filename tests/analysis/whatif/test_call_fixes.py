@@ -117,6 +117,16 @@ def test_calls_to_a_model_that_the_second_provider_never_served_stay() -> None:
     assert answer.cost["moved_ratio"] == 0.5
 
 
+def test_checks_by_a_small_model_stay_where_calls_move_to_another_model_of_one_provider() -> None:
+    # A guard of 40 ms and an answer that waits 8 s; another model of no other provider than theirs has its answers in 300 ms.
+    facts = guarded(ttft_ms=np.full(200, 8_000.0), e2e_ms=np.full(200, 9_000.0), input_tokens=np.full(200, 500.0), output_tokens=np.full(200, 101.0))
+    other = calls(100, ttft_ms=300.0, e2e_ms=1300.0, model="b", request=-1)
+    both = replace(facts, calls=pl.concat([facts.calls, other]).sort("start_us"))
+    answer = second_provider.predict(both, provider="b")
+    assert gain(answer) == (8_100.0, pytest.approx(400.0))
+    assert answer.cost["moved_ratio"] == 0.5
+
+
 def test_steps_beyond_the_cap_go_with_what_lies_between() -> None:
     # Four calls of 1 s, 200 ms apart: with two steps the second and third go, and the gaps before and between them.
     four = calls(40, start_s=np.repeat(np.arange(10) * 20.0, 4) + np.tile([0.0, 1.2, 2.4, 3.6], 10), e2e_ms=1000.0, ttft_ms=100.0, request=np.arange(40) // 4,
