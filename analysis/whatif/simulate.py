@@ -59,6 +59,8 @@ CLIENT_ONLY: Final = ("no engine tells of itself, so answers are exact, resample
 _OUTSIDE: Final = ("replicas", "speed", "born_s", "gate_limit", "gate_rejects", "tokens_per_step", "drafted", "draft_share")
 # Part of the draws that must be off the fitted engine's replay by more than its gate for them to be of another regime; own default.
 MOST: Final = 0.5
+# A draw that is off by this factor is of another regime by itself: an engine past its knee is full, or it is not; own default.
+ANOTHER: Final = 1.5
 # A request counts as touched when the fix moves its time by more than this part.
 TOUCHED: Final = 0.01
 
@@ -110,7 +112,7 @@ def predict_simulated(
            for engine, one in zip(engines, changes, strict=True)):
         return _bounded(facts, fix, bound, cost, engines, "no engine tells of its settings, and its clients' times do not tell what others would do")
     before = _seen(facts, engines)
-    identity, after = _replayed(facts, engines, before, None), _replayed(facts, engines, before, changes)
+    identity, after = _identity(facts, engines, before), _replayed(facts, engines, before, changes)
     draws = []
     for k in range(len(engines[0].refits)):
         drawn = [replace(engine, pool=engine.pool.drawn(k)) for engine in engines]
@@ -194,10 +196,29 @@ def _added(now: float | None, without: float | None, fixed: float | None) -> flo
     return None if now is None or without is None or fixed is None else min(1.0, max(0.0, now + fixed - without))
 
 
+def _identity(facts: Facts, engines: list[Engine], old: Times) -> Times:
+    """The requests as replayed without a change, each call sent where the router would; where it went, if only that gives the recorded times.
+
+    Engines past their knee stay full or never become so, which hangs on a call or two.
+    """
+    def off(times: Times) -> float:
+        told, given = (_quantile(one, "e2e", facts.percentile / 100.0) for one in (old, times))
+        return abs(float(np.log(given / told)))
+
+    identity = _replayed(facts, engines, old, None)
+    if (np.isfinite(old.e2e).any() and off(identity) > np.log(1.0 + E2E_GATE)
+            and any(routed(engine, engine.setup) != engine.setup for engine in engines)):
+        identity = min(identity, _replayed(facts, engines, old, None, as_sent=True), key=off)
+    return identity
+
+
 def _replayed(
-    facts: Facts, engines: list[Engine], old: Times, changes: list[Change] | None, draw: int | None = None, scale: float = 1.0
+    facts: Facts, engines: list[Engine], old: Times, changes: list[Change] | None, draw: int | None = None, scale: float = 1.0, as_sent: bool = False
 ) -> Times:
-    """The requests' recorded times (`old`) with simulated calls in place of the recorded ones; the recording's own settings where there is no change."""
+    """The requests' recorded times (`old`) with simulated calls in place of the recorded ones; the recording's own settings where there is no change.
+
+    `as_sent`: calls go where they went, not where the router would send them.
+    """
     n = facts.calls.height
     whole, first = np.zeros(n), np.zeros(n)
     token_ms = facts.call("tpot_ms").copy()
@@ -205,7 +226,7 @@ def _replayed(
     for at, engine in enumerate(engines):
         change = Change(engine.pool.calls, engine.setup) if changes is None else changes[at]
         costs = change.costs(engine.costs if draw is None else engine.refits[draw]).scaled(scale)
-        run = simulate(change.calls, routed(engine, change.setup), costs)
+        run = simulate(change.calls, change.setup if as_sent else routed(engine, change.setup), costs)
         pool, rows = engine.pool, engine.pool.rows
         spent = pool.e2e_s if change.spent_s is None else change.spent_s
         whole[rows] = 1000.0 * (run.e2e_s - spent)
@@ -276,12 +297,12 @@ def _effect(
 def _moved(same: float, draws: FloatArray, gate: float) -> FloatArray:
     """Logarithm of what the fix does in each draw (its quantile without, with the fix), where the fitted engine's quantile without it is `same`.
 
-    An engine beyond its knee is slow because it is slow: full batches take longer, so they stay full. Where most draws do not come to that, they tell how it
-    is with the fix, and not what it was without: that is the fitted engine's.
+    An engine beyond its knee is slow because it is slow: full batches take longer, so they stay full. Where most draws do not come to that, or one is far from
+    it, they tell how it is with the fix, and not what it was without: that is the fitted engine's.
     """
     without, fixed = np.log(draws).T
     off = np.abs(without - np.log(same)) > np.log(1.0 + gate)
-    elsewhere = off & (int(off.sum()) > MOST * len(off))
+    elsewhere = off & (int(off.sum()) > MOST * len(off)) | (np.abs(without - np.log(same)) > np.log(ANOTHER))
     moved: FloatArray = fixed - np.where(elsewhere, np.log(same), without)
     return moved
 

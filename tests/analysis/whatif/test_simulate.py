@@ -1,7 +1,7 @@
 """Simulated fixes against the same engine with the fix in place; bounds and refusals where it cannot be simulated."""
 
 from dataclasses import replace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,9 +9,11 @@ import polars as pl
 import pytest
 
 from analysis.whatif import cap, context_limit, hardware, kv_size, load, max_sequences, prefix_cache, prompt_trim, replicas
-from analysis.whatif.batching import LEAST_LOAD
+from analysis.whatif import simulate as simulated
+from analysis.whatif.batching import LEAST_LOAD, RECORDED
 from analysis.whatif.engine import Calls, Costs, Setup, simulate
 from analysis.whatif.facts import Facts
+from analysis.whatif.prediction import Times
 from analysis.whatif.simulate import _moved
 from tests.analysis.whatif.recording import COSTS, arrivals, hosted, recorded
 
@@ -149,7 +151,25 @@ def test_draws_that_do_not_come_to_the_recorded_state_tell_what_it_is_with_the_f
     # The fitted engine is in its slow state (16 s); most draws are not, and all of them say 9 s with the fix.
     slow = np.array([[9.5, 9.0], [9.4, 9.1], [15.8, 9.0]])
     assert np.exp(_moved(16.0, slow, 0.1)).tolist() == pytest.approx([9.0 / 16.0, 9.1 / 16.0, 9.0 / 15.8])
-    # One that is off may as well be: what the fix does is told within each draw.
-    usual = np.array([[9.5, 9.0], [15.9, 9.1], [15.8, 9.0]])
-    assert np.exp(_moved(16.0, usual, 0.1)).tolist() == pytest.approx([9.0 / 9.5, 9.1 / 15.9, 9.0 / 15.8])
+    # One that is a little off may as well be: what the fix does is told within each draw. One that is far off is of another state by itself.
+    usual = np.array([[13.0, 9.0], [15.9, 9.1], [15.8, 9.0]])
+    assert np.exp(_moved(16.0, usual, 0.1)).tolist() == pytest.approx([9.0 / 13.0, 9.1 / 15.9, 9.0 / 15.8])
+    far = np.array([[9.5, 9.0], [15.9, 9.1], [15.8, 9.0]])
+    assert np.exp(_moved(16.0, far, 0.1)).tolist() == pytest.approx([9.0 / 16.0, 9.1 / 15.9, 9.0 / 15.8])
     assert len(_moved(16.0, np.empty((0, 2)), 0.1)) == 0
+
+
+@pytest.mark.parametrize(("as_routed_s", "as_sent_s", "same_s"), [(10.0, 20.0, 20.0), (19.5, 20.0, 19.5), (10.0, 5.0, 10.0)])
+def test_what_stands_for_no_change_is_sent_where_it_went_if_only_that_gives_the_recorded_times(
+    monkeypatch: pytest.MonkeyPatch, as_routed_s: float, as_sent_s: float, same_s: float
+) -> None:
+    def times(seconds: float) -> Times:
+        return Times(*(np.full(20, 1000.0 * seconds) for _ in range(3)))
+
+    def replayed(*_: object, as_sent: bool = False) -> Times:
+        return times(as_sent_s if as_sent else as_routed_s)
+
+    monkeypatch.setattr(simulated, "_replayed", replayed)
+    engine: Any = SimpleNamespace(setup=Setup(replicas=2, router=RECORDED), pool=SimpleNamespace(router=LEAST_LOAD))
+    found = simulated._identity(recorded(CAME), [engine], times(20.5))
+    assert found.e2e[0] == 1000.0 * same_s
