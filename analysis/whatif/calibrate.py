@@ -82,6 +82,9 @@ _INSIST: Final = 5.0
 _PRIOR: Final = 0.02
 # The part of a step's lesser bound from which searches begin; own default.
 _PART: Final = 0.2
+# That part as far as engines are known: a cubic mean of two equal bounds is 1.26 times each; of a mixed step's kernels, those that read weights hide behind
+# their own arithmetic and those that read KV do not. Then others on either side, own defaults, each begun from one before it.
+_PARTS: Final = ((0.3, None), (0.15, 0.3), (0.0, 0.15), (0.5, 0.3), (0.75, 0.5))
 # Coefficients that the regression tells, before that part.
 _TOLD: Final = 6
 # Calls of before the window that are replayed beside it; own default. They are asked where the engine that was fitted to the window replays their E2E P50 or
@@ -282,6 +285,29 @@ def trial(pool: Pool, rows: Ints) -> Callable[[Setup, int, FloatArray | None], t
     return tried
 
 
+def parted(engine: Engine) -> Engine:
+    """Return the engine with the usual part of a step's lesser bound beside the greater, and as refits one with each part that replays the recording about as
+    well.
+
+    A search says little of that part: what it adds to steps with chunks of one size the other coefficients make up for. Steps with smaller chunks, and so more
+    of them, tell them apart. A part as far from the usual one as none at all is taken for it where its replay is a fifth better.
+    """
+    pool, rows = _stretch(engine.pool, np.flatnonzero(~_joined(engine.pool)), JOINT)
+    search, replay = _Search(pool, rows), Replay(pool, rows)
+    found = dict[float, tuple[FloatArray, float]]()
+    for part, near in _PARTS:
+        starts = [_log(engine.costs), search.start] if near is None else [found[near][0]]
+        found[part] = min((search.pinned(replay, engine.setup, start, part) for start in starts), key=lambda one: one[1])
+    least = min(error for _, error in found.values())
+    kept = {part: costs_of(at) for part, (at, error) in found.items() if error <= _WORSE * max(least, _CLOSE)}
+    usual = _PARTS[0][0]
+
+    def unlikely(part: float) -> float:
+        return found[part][1] * (1.0 + (_WORSE - 1.0) * ((part - usual) / usual) ** 2)
+
+    return replace(engine, costs=kept[min(kept, key=unlikely)], refits=tuple(kept.values()))
+
+
 def errors(pool: Pool, run: Run, rows: Ints) -> dict[str, float]:
     """Return |replay / recorded - 1| of E2E and TTFT quantiles over some calls of the pool."""
     out = {}
@@ -342,12 +368,23 @@ class _Search:
 
     def minimise(self, replay: Replay | _Both | _Earlier, setup: Setup, at: FloatArray, width: float, evaluations: int) -> tuple[FloatArray, float]:
         """Nelder and Mead from `at`, with a weak pull to the last start."""
-        centre = self._starts[-1]
-
         def value(point: FloatArray) -> float:
-            return replay.error(setup, costs_of(point)) + _PRIOR * float((((point - centre)[:_TOLD] / 2.0) ** 2).sum())
+            return replay.error(setup, costs_of(point)) + self._pull(point)
 
         return minimise(value, at, np.full(len(at), width), max(LEAST_EVALUATIONS, round(evaluations * self._effort)))
+
+    def pinned(self, replay: Replay, setup: Setup, at: FloatArray, part: float) -> tuple[FloatArray, float]:
+        """The coefficients that suit a given part of a step's lesser bound, searched for from others on, and the error of the replay."""
+        def value(point: FloatArray) -> float:
+            return replay.error(setup, costs_of(np.append(point, part))) + self._pull(point)
+
+        start = self.scaled(replay, setup, np.append(at[:_TOLD], part))[:_TOLD]
+        point, error = minimise(value, start, np.full(_TOLD, 0.3), LAST)
+        return np.append(point, part), error
+
+    def _pull(self, point: FloatArray) -> float:
+        """What is added to the error for coefficients that are far from the last start."""
+        return _PRIOR * float((((point[:_TOLD] - self._starts[-1][:_TOLD]) / 2.0) ** 2).sum())
 
     def from_starts(self, replay: Replay | _Both, setup: Setup, evaluations: int) -> tuple[FloatArray, float]:
         """The better of the two searches, looked at once more with a fresh simplex (one that has shrunk early does not come back)."""

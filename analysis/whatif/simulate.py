@@ -93,12 +93,14 @@ def predict_simulated(
     shake: float = SHAKE,
     needs_kv: bool = False,
     also: Sequence[Callable[[Engine], Change]] = (),
+    told: Callable[[Engine], Engine] = lambda engine: engine,
 ) -> Prediction:
     """Return the simulated answer, the exact bound where the engine cannot be simulated, or a refusal with the reason.
 
     `worse` (log units, for all metrics or by metric) widens the interval where the fix leaves what the calibration has seen, `shake` is how much more or
     less than fitted the steps may cost then; `needs_kv` refuses where no engine's KV capacity is
-    known. `cost` stands beside what the changes cost. `also` are other ways in which the same fix may turn out: the interval covers them as well.
+    known. `cost` stands beside what the changes cost. `also` are other ways in which the same fix may turn out: the interval covers them as well. `told` says
+    what the fix needs to know of an engine beyond its calibration.
     """
     engines, why = facts.engines
     if why is None and needs_kv and all(engine.setup.kv_tokens >= UNLIMITED_KV for engine in engines):
@@ -111,10 +113,11 @@ def predict_simulated(
     if any(engine.unseen and replace(one.setup, **{name: getattr(engine.setup, name) for name in _OUTSIDE}) != engine.setup
            for engine, one in zip(engines, changes, strict=True)):
         return _bounded(facts, fix, bound, cost, engines, "no engine tells of its settings, and its clients' times do not tell what others would do")
+    engines = [told(engine) for engine in engines]
     before = _seen(facts, engines)
     identity, after = _identity(facts, engines, before), _replayed(facts, engines, before, changes)
     draws = []
-    for k in range(len(engines[0].refits)):
+    for k in range(min(len(engine.refits) for engine in engines)):
         drawn = [replace(engine, pool=engine.pool.drawn(k)) for engine in engines]
         draws.append((_replayed(facts, drawn, before, None, k), _replayed(facts, drawn, before, [change(engine) for engine in drawn], k)))
     others = [_replayed(facts, engines, before, [other(engine) for engine in engines]) for other in also]

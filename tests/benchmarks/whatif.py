@@ -73,7 +73,7 @@ FIXES: list[tuple[str, ModuleType, dict[str, Any], Fixed]] = [
     ("cap 256", cap, {"max_tokens": 256}, _capped(256)),
     ("context 2k", context_limit, {"max_input_tokens": 2000}, _limited(2000)),
     ("cached 50 %", prefix_cache, {"hit_ratio": 0.5}, _cached(0.5)),
-    ("budget 512", chunked_prefill, {"token_budget": 512}, _server(budget=512)),
+    ("budget 512", chunked_prefill, {"token_budget": 512}, _server(budget=512, prefill_first=False)),
     ("32 seats", max_sequences, {"sequences": 32}, _server(seats=32)),
     ("2 replicas, in turn", replicas, {"replicas": 2, "router": "round_robin"}, _server(replicas=2)),
     ("3 replicas, least load", replicas, {"replicas": 3}, _server(replicas=3, least_loaded=True)),

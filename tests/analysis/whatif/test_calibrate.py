@@ -8,7 +8,7 @@ import pytest
 
 from analysis.whatif import chunked_prefill
 from analysis.whatif.batching import CHUNK, LEAST_LOAD, WHOLE
-from analysis.whatif.calibrate import STRETCH, _stretch, fit
+from analysis.whatif.calibrate import STRETCH, _stretch, fit, parted
 from analysis.whatif.engine import Setup, simulate
 from analysis.whatif.limits import with_limits
 from analysis.whatif.pool import UNLIMITED_KV, pools
@@ -208,7 +208,20 @@ def test_what_does_not_hide_behind_the_greater_bound_is_found_and_smaller_chunks
     answer = chunked_prefill.predict(facts, token_budget=512)
     after = float(np.quantile(simulate(came, Setup(token_budget=512), costs).e2e_s, 0.95) * 1000.0)
     assert answer.predicted is not None
-    assert answer.predicted.after == pytest.approx(after, rel=0.03)
+    assert answer.predicted.after == pytest.approx(after, rel=0.05)
+
+
+def test_how_much_hides_behind_the_greater_bound_is_left_open_where_the_recording_leaves_it_open() -> None:
+    """Steps that vary a little hide it: what fits best says nothing of it, so the usual part stands for chunks of another size, others for how sure that is."""
+    came = arrivals(500, rate=6.0, seed=4)
+    facts = recorded(came, Setup(token_budget=2048), COSTS)
+    noise = np.exp(0.05 * np.random.default_rng(4).standard_normal(500))
+    noisy = {name: pl.Series(facts.calls[name].to_numpy() * noise) for name in ("e2e_ms", "engine_e2e_ms")}
+    [engine], _ = replace(facts, calls=facts.calls.with_columns(**noisy)).engines
+    asked = parted(engine)
+    assert len(asked.refits) > 2
+    assert 0.0 < asked.costs.overlap <= 0.5
+    assert min(costs.overlap for costs in asked.refits) < asked.costs.overlap < max(costs.overlap for costs in asked.refits)
 
 
 def test_a_full_cache_of_calls_alike_is_not_taken_for_seats() -> None:
