@@ -2,12 +2,14 @@
 
 `least_load` counts calls, `by_input` their input tokens, `least_work` input and predicted output, `by_predicted_length` predicted output, `lanes` keeps
 long answers on replicas of their own. The predictions are those of a length predictor where one watched the calls (`overrun serve --artifact`), else
-the median answer of calls of the same route and like input, as a router without a trained predictor would have it.
+the median answer of calls of the same route and like input, as a router without a trained predictor would have it. Nobody knows at which replica a round
+begins: where one is slower, which of the longest calls it gets hangs on that, and the interval covers each beginning.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Final, Literal
 
 import numpy as np
@@ -24,6 +26,8 @@ from analysis.whatif.simulate import Change, predict_simulated
 
 # Times its share of the tokens that a lane may have: own default, the load over capacity that a quarter of spare room bears.
 MOST_OVER: Final = 1.25
+# Beginnings of a round that are replayed, the recorded one among them: each takes as long as a replay, and more tell little more.
+MOST_BEGINNINGS: Final = 8
 Policy = Literal["round_robin", "least_load", "by_input", "by_predicted_length", "least_work", "lanes"]
 
 
@@ -44,7 +48,7 @@ def predict(
                "with a length predictor (overrun serve --artifact)")
         return refuse(facts, fix, "simulated", why)
 
-    def change(engine: Engine) -> Change:
+    def change(engine: Engine, begins: int = 0) -> Change:
         calls, length = engine.pool.calls, expected[engine.pool.rows]
         router = ROUND_ROBIN if policy == "round_robin" else LEAST_LOAD
         fresh = (calls.prompt_tokens - calls.cached_tokens).astype(np.float64)
@@ -58,9 +62,11 @@ def predict(
             calls = replace(calls, weight=fresh * costs.prefill_token + length * (costs.sequence + costs.step / max(1.0, engine.pool.most_running)))
         elif policy == "lanes" and engine.setup.replicas > 1:
             calls = _lanes(calls, length, engine.setup.replicas)
-        return Change(calls, replace(engine.setup, router=router))
+        speed = np.roll(engine.setup.speed, -(begins % engine.setup.replicas))
+        return Change(calls, replace(engine.setup, router=router, speed=tuple(speed.tolist())))
 
-    return predict_simulated(facts, fix, change)
+    uneven = [engine.setup.replicas for engine in engines if len(set(engine.setup.speed)) > 1] if policy == "round_robin" and why is None else []
+    return predict_simulated(facts, fix, change, also=[partial(change, begins=k) for k in range(1, min(MOST_BEGINNINGS, max(uneven, default=1)))])
 
 
 def _knows(facts: Facts) -> str:

@@ -88,6 +88,19 @@ def test_routing_by_load_spares_the_slow_replica(two: Facts) -> None:
     assert in_turn.predicted.after == pytest.approx(p95(replace(TWO, router=ROUND_ROBIN)), rel=0.12)
 
 
+def test_a_round_may_begin_at_either_of_two_unequal_replicas() -> None:
+    # Every other answer is ten times as long: where the round begins the slow replica gets all of those, or none.
+    came = arrivals(400, rate=4.0, seed=9)
+    came = replace(came, output_tokens=np.where(np.arange(400) % 2, 300, 30))
+    slow = Setup(replicas=2, router=LEAST_LOAD, speed=(1.0, 1.8))
+    answer = routing.predict(recorded(came, slow), policy="round_robin")
+    p95 = next(effect for effect in answer.effects if (effect.metric, effect.quantile) == ("e2e", 0.95))
+    assert p95.interval is not None
+    for speed in ((1.0, 1.8), (1.8, 1.0)):
+        run = simulate(replace(came, replica=np.full(400, -1)), Setup(replicas=2, router=ROUND_ROBIN, speed=speed), COSTS)
+        assert p95.interval[0] <= float(np.quantile(run.e2e_s, 0.95) * 1000.0) <= p95.interval[1]
+
+
 @pytest.mark.parametrize("policy", ["by_input", "by_predicted_length", "least_work", "lanes"])
 def test_every_policy_answers(two: Facts, policy: routing.Policy) -> None:
     assert routing.predict(two, policy=policy).predicted is not None
