@@ -43,7 +43,7 @@ def predict(
     if not again.any():
         return refuse(facts, fix, "simulated", "no call was sent a second time within its request (attempts hidden inside a client's span cannot be told)")
     saved = float(again.sum() / max(1, facts.calls.height))
-    chains = list(_chains(first, again))
+    tried = list(chains(first, again))
     start_s = facts.calls["start_us"].to_numpy() / 1e6
 
     def change(engine: Engine) -> Change:
@@ -53,7 +53,7 @@ def predict(
         calls, removed, failed = pool.calls, np.zeros(len(pool), np.bool_), np.zeros(len(pool), np.bool_)
         arrival, after = calls.arrival_s.copy(), calls.after.copy()
         spent = pool.e2e_s.copy()
-        for chain in chains:
+        for chain in tried:
             # Whose call was refused has no answer without another one.
             answered = next((nth + 1 for nth, row in enumerate(chain[:-1]) if refused[row]), len(chain))
             told, never = ([int(place[row]) for row in part if place[row] >= 0] for part in (chain[:answered], chain[answered:]))
@@ -72,8 +72,8 @@ def predict(
     return predict_simulated(facts, fix, change, cost={"attempts_saved_ratio": saved})
 
 
-def _chains(first: Ints, again: Bools) -> Iterator[list[int]]:
-    """Give the rows of all attempts at each call that was sent more than once, oldest first."""
+def chains(first: Ints, again: Bools) -> Iterator[list[int]]:
+    """Give the rows of all attempts at each call that was sent more than once, oldest first; the arguments are those of `repeated`."""
     followed = set(first[again].tolist())
     for row in np.flatnonzero(again):
         if int(row) in followed:

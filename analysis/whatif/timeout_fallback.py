@@ -1,7 +1,8 @@
 """What if a model call that takes too long were cut and answered by a fallback? Exact on each recorded call: min(L, T + fallback).
 
 The P99 to plan for is the timeout *plus* the fallback. Judged where the user waits: at the first token with `until=first_token` (a stream that
-has begun is left alone), else at the end of the call. A cut call also frees its engine, which is not counted here.
+has begun is left alone), else at the end of the call. A call that its client gave up sooner is not cut, and what was tried again after one that is cut is not
+needed any more. A cut call also frees its engine, which is not counted here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from msgspec import Meta
 from analysis.finding import say_ms
 from analysis.whatif.facts import Facts
 from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from analysis.whatif.retries import chains, repeated
 
 
 def predict(
@@ -30,12 +32,19 @@ def predict(
     ttft, e2e = facts.call("ttft_ms"), facts.call("e2e_ms")
     if until == "first_token" and np.isnan(ttft[facts.request_of >= 0]).all():
         return refuse(facts, fix, "exact", "no call carries a time to first token: stream the answers, or use until=end")
-    waited = np.where(np.isnan(ttft), e2e, ttft) if until == "first_token" else e2e
+    # The first token of a call that was given up is the engine's, and came to nobody.
+    waited = np.fmin(ttft, e2e) if until == "first_token" else e2e
     cut = waited > timeout_ms
     whole = timeout_ms + fallback_ms
+    failed = facts.calls["error"].fill_null(False).to_numpy()
     end = np.where(cut, np.minimum(whole, e2e) if until == "end" else whole, e2e)
+    end = np.where(cut & failed, whole, end)
     # A stream that was cut after its first token had shown one already; a fallback is taken to come as a whole.
     first = np.where(cut & ~(ttft <= timeout_ms), np.fmin(ttft, whole) if until == "end" else whole, ttft)
+    for chain in chains(*repeated(facts, keep_after_error=False)):
+        answered = next((nth + 1 for nth, row in enumerate(chain) if cut[row]), len(chain))
+        end[chain[answered:]] = first[chain[answered:]] = 0.0
+        cut[chain[answered:]] = False
     ttft_delta, e2e_delta = facts.per_request(end - e2e, first - ttft)
     old = recorded(facts)
     hit = np.unique(facts.request_of[cut & facts.on_path & (facts.request_of >= 0)])
