@@ -270,9 +270,12 @@ def _pop(keys, rows, size):
 
 @inlined
 def _route(i, t, asked, law, s):
-    """The replica for a call: where it ran, the next in turn, or the one with the least load among those that are there and may serve it."""
-    if law.router == RECORDED and asked.recorded[i] >= 0 and asked.recorded[i] < len(s.load):
-        return asked.recorded[i]
+    """The replica for a call: where it ran, the next in turn, or the one with the least load among those that are there and may serve it.
+
+    A call that now comes before the replica where it ran is there goes to another one."""
+    ran = asked.recorded[i]
+    if law.router == RECORDED and ran >= 0 and ran < len(s.load) and law.born[ran] <= t:
+        return ran
     a, b = max(0, asked.pool_from[i]), min(len(s.load), asked.pool_to[i])
     if b <= a:
         a, b = 0, len(s.load)

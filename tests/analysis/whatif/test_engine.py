@@ -60,6 +60,15 @@ def test_no_call_goes_to_a_replica_before_it_is_born(router: int) -> None:
     assert set(done.replica[calls.arrival_s >= 15.0]) == {0, 1}
 
 
+def test_a_call_that_now_comes_before_its_own_replica_goes_to_another() -> None:
+    # Recorded on the second replica from 15 s on; with twice the load its first calls come before it is there, and it is no colder than new then.
+    calls = replace(arrivals(200), replica=(arrivals(200).arrival_s >= 15.0).astype(np.int64))
+    early = replace(calls, arrival_s=calls.arrival_s / 2.0)
+    done = simulate(early, Setup(replicas=2, born_s=(-np.inf, 15.0), cold=3.0, warm_s=1.0), COSTS)
+    assert set(done.replica[early.arrival_s < 15.0]) == {0}
+    assert set(done.replica[early.arrival_s >= 15.0]) == {1}
+
+
 def test_turns_of_a_replica_that_is_never_there_go_to_all_of_the_others() -> None:
     done = simulate(arrivals(300), Setup(replicas=4, router=ROUND_ROBIN, born_s=(-np.inf, -np.inf, np.inf, -np.inf)), COSTS)
     assert np.bincount(done.replica, minlength=4).tolist() == [100, 100, 0, 100]
