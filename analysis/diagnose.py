@@ -237,7 +237,8 @@ def _beside(
         other = breach_of(frame, breach.slo, rest, good, judged_now, baseline, budgets, breach.left[kept], with_findings=True)
         if other.metric == metric:
             named = {one.finding.rule for one in found}.union(*(one.brings for one in found))
-            found += [one for one in run_rules(_case(other, lookups, coverage), rules()).causes if one.finding.rule not in named]
+            causes = run_rules(_case(other, lookups, coverage), rules()).causes
+            found += [replace(one, of_another=True) for one in causes if one.finding.rule not in named]
     return found[len(ranked.causes) :]
 
 

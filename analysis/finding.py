@@ -110,7 +110,8 @@ class Diagnosis:
     the cause. `dominates` is the share of slow requests that would not be slow but for it: a second cause that strikes few requests hard is
     listed for that, however small its part of the mean; `least` is the part of the excess from which any second cause is. `brings` are rules whose
     signature this cause shows as well, and of which nothing is left without it (one tenant's long prompts are longer prompts, too). `apart`: its claims
-    are what it makes worse than for others at the same moments, so that nothing which all of them share is among them.
+    are what it makes worse than for others at the same moments, so that nothing which all of them share is among them. `of_another`: it makes requests miss
+    another limit than the judged one, and is listed, but is no cause of what the verdict speaks of.
     """
 
     finding: Finding
@@ -127,6 +128,7 @@ class Diagnosis:
     least: float = MIN_PART
     brings: frozenset[str] = frozenset()
     apart: bool = False
+    of_another: bool = False
 
 
 @dataclass(frozen=True)

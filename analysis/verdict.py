@@ -272,7 +272,7 @@ def _left(breach: Breach, ratio: float) -> str:
 def over_budget(breach: Breach, ranked: Ranked, began: datetime | None, why_none: str | None) -> Verdict:
     """The verdict on a broken budget: the first cause that speaks of the stage that overran; `why_none` says why no causes were sought."""
     stage = overrun_stage(breach.metric, breach.times.take(breach.excess.tail_index), breach.budgets, breach.excess, breach.limit_ms)
-    main = _main(ranked.causes, stage)
+    main = _main([one for one in ranked.causes if not one.of_another], stage)
     stage = main.finding.stage if main else stage
     cause = main.finding.rule if main else "unattributed_time" if stage == OTHER else None
     reasons = {} if cause else {"cause": why_none or _why_no_cause(ranked.lacking)}
