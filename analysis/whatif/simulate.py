@@ -205,12 +205,13 @@ def _identity(facts: Facts, engines: list[Engine], old: Times) -> Times:
     Engines past their knee stay full or never become so, which hangs on a call or two.
     """
     def off(times: Times) -> float:
+        if np.isnan(old.e2e).all() or np.isnan(times.e2e).all():
+            return float(np.inf)
         told, given = (_quantile(one, "e2e", facts.percentile / 100.0) for one in (old, times))
         return abs(float(np.log(given / told)))
 
     identity = _replayed(facts, engines, old, None)
-    if (np.isfinite(old.e2e).any() and off(identity) > np.log(1.0 + E2E_GATE)
-            and any(routed(engine, engine.setup) != engine.setup for engine in engines)):
+    if off(identity) > np.log(1.0 + E2E_GATE) and any(routed(engine, engine.setup) != engine.setup for engine in engines):
         identity = min(identity, _replayed(facts, engines, old, None, as_sent=True), key=off)
     return identity
 
