@@ -107,20 +107,11 @@ def test_what_a_token_costs_where_no_first_one_was_seen_is_told_among_the_calls_
     assert late.after == pytest.approx(600.0 + 11.0 * 300.0, rel=0.02)
 
 
-def test_calls_to_a_model_that_the_second_provider_never_served_stay() -> None:
+@pytest.mark.parametrize("elsewhere", [{"provider": "b"}, {"model": "b"}], ids=["another provider", "another model of the same one"])
+def test_calls_to_a_model_that_the_second_provider_never_served_stay(elsewhere: dict[str, str]) -> None:
     # A guard of 40 ms and an answer that waits 8 s at a; b was asked for answers alone and has them in 300 ms.
     facts = guarded(ttft_ms=np.full(200, 8_000.0), e2e_ms=np.full(200, 9_000.0), input_tokens=np.full(200, 500.0), output_tokens=np.full(200, 101.0))
-    other = calls(100, ttft_ms=300.0, e2e_ms=1300.0, provider="b", request=-1)
-    both = replace(facts, calls=pl.concat([facts.calls, other]).sort("start_us"))
-    answer = second_provider.predict(both, provider="b")
-    assert gain(answer) == (8_100.0, pytest.approx(400.0))
-    assert answer.cost["moved_ratio"] == 0.5
-
-
-def test_checks_by_a_small_model_stay_where_calls_move_to_another_model_of_one_provider() -> None:
-    # A guard of 40 ms and an answer that waits 8 s; another model of no other provider than theirs has its answers in 300 ms.
-    facts = guarded(ttft_ms=np.full(200, 8_000.0), e2e_ms=np.full(200, 9_000.0), input_tokens=np.full(200, 500.0), output_tokens=np.full(200, 101.0))
-    other = calls(100, ttft_ms=300.0, e2e_ms=1300.0, model="b", request=-1)
+    other = calls(100, ttft_ms=300.0, e2e_ms=1300.0, request=-1, **elsewhere)
     both = replace(facts, calls=pl.concat([facts.calls, other]).sort("start_us"))
     answer = second_provider.predict(both, provider="b")
     assert gain(answer) == (8_100.0, pytest.approx(400.0))
