@@ -28,7 +28,7 @@ from analysis.whatif.drafts import recorded_draft, recorded_length
 from analysis.whatif.engine import Calls, Setup, simulate
 from analysis.whatif.facts import Facts
 from analysis.whatif.pool import pools
-from analysis.whatif.prediction import Fix, Prediction
+from analysis.whatif.prediction import Effect, Fix, Prediction
 from analysis.whatif.regress import knee, odd_one
 from analysis.whatif.simulate import Change, predict_simulated
 from tests.analysis.whatif.builders import facts_of, requests_of
@@ -253,6 +253,28 @@ def test_a_knee_just_below_the_seats_leaves_open_on_which_side_they_are() -> Non
     on_the_knee = max_sequences.predict(facts, sequences=engine.setup.knee).predicted
     assert on_the_knee is not None
     assert low < on_the_knee.after < just_above.after
+
+
+def test_what_steps_below_the_knee_cost_lies_between_replay_and_recorded_rates() -> None:
+    # The same engine told by a replay whose steps are a fifth too dear, by rates that are a fifth too cheap, and by both.
+    facts = recorded(arrivals(500, rate=5.5, seed=4), Setup(knee=16, knee_s=0.02))
+    [engine], _ = facts.engines
+    assert engine.knee is not None
+
+    def told(dear: float, cheap: float) -> Effect:
+        assert engine.knee is not None
+        bent = replace(engine.knee, costs=replace(engine.costs.scaled(cheap), call=0.0))
+        facts.__dict__["engines"] = ([replace(engine, costs=engine.costs.scaled(dear), knee=bent)], None)
+        return next(one for one in max_sequences.predict(facts, sequences=engine.setup.knee).effects if (one.metric, one.quantile) == ("tpot", 0.5))
+
+    slow, quick, between = told(1.2, 1.2), told(0.8, 0.8), told(1.2, 0.8)
+    assert slow.after is not None
+    assert quick.after is not None
+    assert between.after is not None
+    assert quick.after < between.after < slow.after
+    low, high = between.interval or (0.0, 0.0)
+    assert low < quick.after
+    assert high > slow.after
 
 
 def test_more_load_may_meet_seats_that_the_recording_never_filled() -> None:
