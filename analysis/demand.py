@@ -3,7 +3,8 @@
 Work per second = calls/s x (new input tokens x cost of one + output tokens x cost of one). Growth is a product, so it is split on the log
 scale: ln(work now / before) = ln(rate ratio) + ln(work per call ratio), and the latter in proportion to what each part of the call added. A call is
 compared with calls of its own kind (workload, route): a batch job that begins beside the chat makes nobody's prompts longer, it is more that arrives.
-Calls to other models than the engine's (a guardrail at a provider) are none of its work. Nor has anything grown where conversations have only become
+Calls to other models than the engine's (a guardrail at a provider) are none of its work. Where KV blocks are what engines lack, work is what a call takes of
+them: tokens held times the time for which they are (`Holding`). Nor has anything grown where conversations have only become
 older (see `analysis.ages`).
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ import polars as pl
 from analysis.ages import added_by_age, turns
 from analysis.budget import FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
+from analysis.kv import blocks_lack, own_part
 
 if TYPE_CHECKING:
     from analysis.case import Case
@@ -62,6 +65,64 @@ class Hits(NamedTuple):
     source: str
 
 
+class Means(NamedTuple):
+    """Mean tokens of a call: input, the part of it that no cache held, and output."""
+
+    input: float
+    new: float
+    output: float
+
+
+@dataclass(frozen=True)
+class Computing:
+    """Work as engine time: ms for a new input token and for an output token."""
+
+    read_ms: float
+    write_ms: float
+
+    def of(self, call: Means) -> float:
+        """Work of a call, in ms."""
+        return self.read_ms * call.new + self.write_ms * call.output
+
+    def added(self, then: Means, now: Means) -> dict[str, float]:
+        """What each factor added to a call, in ms."""
+        lost, longer = lost_and_longer(then.input, then.new, now.input, now.new)
+        return {"input": self.read_ms * longer, "cache": self.read_ms * lost, "output": self.write_ms * (now.output - then.output)}
+
+
+@dataclass(frozen=True)
+class Holding:
+    """Work as KV memory: the tokens that a call holds times the ms for which it does, while it reads (ms a new token) and writes (ms a token).
+
+    Half of the answer is there on average. Of what a cache holds for it, `own` (0..1) is its own; the rest it shares with all who run.
+    """
+
+    read_ms: float
+    write_ms: float
+    own: float
+
+    def of(self, call: Means) -> float:
+        """Work of a call, in token x ms."""
+        return self._tokens(call) * self._ms(call)
+
+    def added(self, then: Means, now: Means) -> dict[str, float]:
+        """What each factor added to a call, in token x ms: more tokens for the mean time, and more time for the mean tokens, of then and now."""
+        tokens, ms = ((of(then) + of(now)) / 2.0 for of in (self._tokens, self._ms))
+        lost, longer = lost_and_longer(then.input, then.new, now.input, now.new)
+        kept = max(0.0, (now.input - now.new) - (then.input - then.new))
+        more = now.output - then.output
+        return {
+            "input": longer * (ms + self.read_ms * tokens) + self.own * kept * ms,
+            "cache": lost * ((1.0 - self.own) * ms + self.read_ms * tokens),
+            "output": more * (ms / 2.0 + self.write_ms * tokens)}
+
+    def _tokens(self, call: Means) -> float:
+        return call.new + self.own * (call.input - call.new) + call.output / 2.0
+
+    def _ms(self, call: Means) -> float:
+        return self.read_ms * call.new + self.write_ms * call.output
+
+
 def demand(case: Case) -> Demand | None:
     """Compare the judged period with the baseline; None without one, or where either has too few calls with token counts."""
     now, before = case.served
@@ -70,33 +131,44 @@ def demand(case: Case) -> Demand | None:
     means = [_means(side) for side in (before, now)]
     if means[0] is None or means[1] is None:
         return None
-    n_in1, new1, out1 = means[1]
-    (n_in, new, out), (n_in0, new0, out0) = _of_its_kind(before, now)
+    later, (usual, then) = means[1], _of_its_kind(before, now)
     hits = hit_ratio(case)
-    if hits is not None and hits.source == "engine metrics":
-        new, new0, new1 = n_in * (1.0 - hits.before), n_in0 * (1.0 - hits.before), n_in1 * (1.0 - hits.now)
-    cost_in, cost_out = token_costs(before, now)
-    former, work0, work1 = cost_in * new + cost_out * out, cost_in * new0 + cost_out * out0, cost_in * new1 + cost_out * out1
+    told = hits if hits is not None and hits.source == "engine metrics" else None
+    if told is not None:
+        usual, then, later = (side._replace(new=side.input * (1.0 - hit)) for side, hit in ((usual, told.before), (then, told.before), (later, told.now)))
+    costs = _measure(case, before, now, None if told is None else told.before)
+    former, work0, work1 = (costs.of(side) for side in (usual, then, later))
     if min(former, work0) <= 0.0:
         return None
     seconds = [max(float(np.ptp(side.of("start_s"))), 1e-3) for side in (before, now)]
     rates = [len(side) / s for side, s in zip((before, now), seconds, strict=True)]
     requests = [max(side.frame["trace_key"].n_unique(), 1) / s for side, s in zip((before, now), seconds, strict=True)]
     each = [rates[i] / requests[i] for i in range(2)]
-    lost, longer = lost_and_longer(n_in0, new0, n_in1, new1)
+    lost, longer = lost_and_longer(then.input, then.new, later.input, later.new)
     parts = {
         "arrivals": max(0.0, math.log(requests[1] / requests[0]) + math.log(work0 / former)),
         "repeats": max(0.0, math.log(each[1] / each[0])),
-        **_per_call(work0, work1, {
-            "input": cost_in * longer,
-            "cache": cost_in * lost,
-            "output": cost_out * (out1 - out0)}),
+        **_per_call(work0, work1, costs.added(then, later)),
     }
     whole = sum(parts.values())
     shares = {name: part / whole if whole > 0.0 else 0.0 for name, part in parts.items()}
     return Demand(
-        rates[1] * work1 / (rates[0] * former), requests[1] / requests[0], rates[1] / rates[0], n_in1 / max(n_in0, 1.0), out1 / max(out0, 1.0), **shares,
-        lost_ratio=lost / max(new0, 1.0), longer_ratio=longer / max(new0, 1.0))
+        rates[1] * work1 / (rates[0] * former), requests[1] / requests[0], rates[1] / rates[0],
+        later.input / max(then.input, 1.0), later.output / max(then.output, 1.0), **shares,
+        lost_ratio=lost / max(then.new, 1.0), longer_ratio=longer / max(then.new, 1.0))
+
+
+def _measure(case: Case, before: Calls, now: Calls, hit: float | None) -> Computing | Holding:
+    """Return what a call's work is to these engines: KV memory where they lack it, else engine time.
+
+    Where no capacity is told, each call is taken to hold all of its prompt: what it finds less in the cache is then nothing but more to read.
+    """
+    read_ms, write_ms = token_costs(before, now)
+    if not blocks_lack(case):
+        return Computing(read_ms, write_ms)
+    own = own_part(case, hit)
+    token_ms = before.token_ms[known(before.token_ms)]
+    return Holding(read_ms, float(np.median(token_ms)) if len(token_ms) else write_ms, 1.0 if own is None else own)
 
 
 def has_grown(found: Demand) -> bool:
@@ -123,7 +195,7 @@ def _per_call(work0: float, work1: float, added: dict[str, float]) -> dict[str, 
     return {name: log * value / whole if whole > 0.0 else 0.0 for name, value in more.items()}
 
 
-def _of_its_kind(before: Calls, now: Calls) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+def _of_its_kind(before: Calls, now: Calls) -> tuple[Means, Means]:
     """Return two former means of input, new input and output tokens a call: with conversations as old as today's, and in today's proportion of kinds as well.
 
     A kind that was too rare to have a mean counts as it is today: nothing is known to have changed in it.
@@ -144,7 +216,7 @@ def _of_its_kind(before: Calls, now: Calls) -> tuple[tuple[float, float, float],
     former, alike = (
         side.select(*((pl.col(name) * pl.col("n")).sum() / pl.col("n").filter(pl.col(name).is_not_null()).sum() for name in names)).row(0)
         for side in (sides[0], then))
-    return former, alike
+    return Means(*former), Means(*alike)
 
 
 def _older(frames: list[pl.DataFrame]) -> pl.DataFrame:
@@ -160,11 +232,11 @@ def _older(frames: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"workload": pl.String, "route": pl.String, "input": pl.Float64, "new": pl.Float64})
 
 
-def _means(calls: Calls) -> tuple[float, float, float] | None:
+def _means(calls: Calls) -> Means | None:
     n_in, out = calls.mean("input_tokens"), calls.mean("output_tokens")
     if n_in is None or out is None:
         return None
-    return n_in, float(np.nanmean(calls.new_tokens)), out
+    return Means(n_in, float(np.nanmean(calls.new_tokens)), out)
 
 
 def cost_of(calls: Calls, cost_in: float, cost_out: float) -> FloatArray:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.calls import MIN_CALLS, Calls, known
-from analysis.case import Case, Period
 from analysis.overlap import Flow
 
+if TYPE_CHECKING:
+    from analysis.case import Case, Period
+
+# KV usage (0..1) from which blocks are the limit: common alert level, a prior that is not learned on this engine.
+KV_FULL: Final = 0.9
 # Capacity that fell below this part of what it was is a change of the engine, not of the traffic; own default.
 SHRUNK: Final = 0.85
 OWN_FIGURE: Final = "the engine's own figure"
@@ -51,6 +55,35 @@ def _per_request(case: Case, period: Period | None, calls: Calls | None, *, befo
         return None
     engines = case.points.filter(pl.col("indicator") == "preemptions")["instance"].n_unique()
     return float(rates.mean()) * engines * period.seconds / len(calls) if len(calls) else 0.0
+
+
+def blocks_lack(case: Case) -> bool:
+    """Say whether KV blocks are what the engines lack: usage at its limit while calls wait or are preempted."""
+    usage = case.gauge("kv_cache_usage")
+    lacking = any(bool((case.gauge(indicator) > 0.0).any()) for indicator in ("preemptions", "queue_depth"))
+    return lacking and len(usage) > 0 and float(np.percentile(usage, 95.0)) >= KV_FULL
+
+
+def own_part(case: Case, hit: float | None) -> float | None:
+    """Return the part (0..1) of cached tokens that each call holds for itself, as a conversation its history; heads that prompts share are held once.
+
+    From the tokens that the baseline's engines held (usage x capacity), between those that its running calls had to compute and all of theirs. None
+    where no capacity is told. `hit` is the cached part of all input where calls do not tell theirs.
+    """
+    capacity, calls = case.gauge("kv_capacity", before=True), case.calls_before
+    if calls is None or not len(capacity):
+        return None
+    (start, end, whole), (*_, new) = _held([calls])
+    if len(whole) != len(new) or len(whole) < MIN_CALLS:
+        return None
+    usage = _series(case, "kv_cache_usage").filter(pl.col("at_s").is_between(start.min() + AROUND_S, _ended(start, end) - AROUND_S))
+    at, used = usage["at_s"].to_numpy(), usage["value"].to_numpy() * usage["engines"].to_numpy() * float(np.median(capacity))
+    if len(at) < LEAST_SAMPLES:
+        return None
+    all_of, computed = (_around(start, end, tokens, at) / case.kept for tokens in (whole, new))
+    computed = computed if hit is None else computed * (1.0 - hit)
+    cached = float((all_of - computed).sum())
+    return min(1.0, max(0.0, float((used - computed).sum())) / cached) if cached > 0.0 else 0.0
 
 
 def shrunk(case: Case) -> bool:
@@ -109,14 +142,23 @@ def _full_at(start: FloatArray, end: FloatArray, held: FloatArray, usage: pl.Dat
     if len(start) < MIN_CALLS:
         return None
     at, used = usage["at_s"].to_numpy(), usage["value"].to_numpy() * usage["engines"].to_numpy()
-    tokens = Flow(start, end, held * (end - start)).between(at - AROUND_S, at + AROUND_S) / (2.0 * AROUND_S)
-    ended = end.max() - float(np.percentile(end - start, 95.0))
-    inside = (at > start.min() + AROUND_S) & (at < ended - AROUND_S) & (used > LEAST_USED)
+    tokens = _around(start, end, held, at)
+    inside = (at > start.min() + AROUND_S) & (at < _ended(start, end) - AROUND_S) & (used > LEAST_USED)
     sides = [tokens[chosen] / used[chosen] for chosen in (inside & (at < since_s), inside & (at >= since_s))]
     if min(len(side) for side in sides) < LEAST_SAMPLES:
         return None
     before, after = (float(np.median(side)) for side in sides)
     return after / before if before > 0.0 else None
+
+
+def _around(start: FloatArray, end: FloatArray, held: FloatArray, at: FloatArray) -> FloatArray:
+    """Tokens that calls held at these moments, averaged around each."""
+    return Flow(start, end, held * (end - start)).between(at - AROUND_S, at + AROUND_S) / (2.0 * AROUND_S)
+
+
+def _ended(start: FloatArray, end: FloatArray) -> float:
+    """Until when all calls that ran have ended: of those that still ran, nothing is known."""
+    return float(end.max() - np.percentile(end - start, 95.0))
 
 
 def _held(sides: list[Calls]) -> list[tuple[FloatArray, FloatArray, FloatArray]]:

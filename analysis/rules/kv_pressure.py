@@ -35,11 +35,10 @@ import numpy as np
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.kv import OWN_FIGURE, SHRUNK, Pressure, pressure
+from analysis.kv import KV_FULL, OWN_FIGURE, SHRUNK, Pressure, pressure
 from analysis.prefill import spread
 
 RULE: Final = "kv_pressure"
-KV_FULL: Final = 0.9
 MIN_PREEMPTED: Final = 0.01
 # Growth of the input to compute by what the cache lost, from which it matters; own default.
 MIN_LOST: Final = 0.1

@@ -52,6 +52,7 @@ from analysis.cause import Action, bound_fix, enough, named, open_fix
 from analysis.demand import MIN_GROWTH, Demand
 from analysis.finding import MIN_BREACHING, MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
 from analysis.fleet import MIN_ENGINES, lag_at_equal_batch, replicas
+from analysis.kv import KV_FULL
 from analysis.latency import FloatArray
 from analysis.overlap import Flow
 from analysis.own_load import SAME, SLOWER, unknown_load
@@ -97,8 +98,6 @@ MIN_ARRIVAL_RISE: Final = 1.2
 MUCH_SLOWER: Final = 2.0
 # Seen from a client: where most slow calls began in such a crowd, the crowd held them up, though most calls, made at other moments, are as quick as ever.
 CROWDED: Final = 0.5
-# KV usage (0..1) from which blocks are the limit: common alert level, a prior that is not learned on this engine.
-KV_FULL: Final = 0.9
 # Capacity kept free, share 0..1: published advice is 20-30 %.
 SPARE: Final = 0.25
 # Evidence weights for the confidence: waits seen in spans only, confirmed by a queue gauge, and with its limit (KV)
