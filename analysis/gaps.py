@@ -12,8 +12,8 @@ from analysis.calls import MIN_CALLS, Calls, known
 from analysis.case import Case
 from analysis.overlap import Flow
 
-# Names of the spans of what a new connection takes (otelhttptrace and its like in other languages).
-HANDSHAKE: Final = r"(?i)(?:^|[^a-z])(?:dns|connect|tls|ssl|handshake|getconn|tcp)(?:$|[^a-z])"
+# Names of the spans of what a new connection takes (otelhttptrace, Netty and their like).
+HANDSHAKE: Final = r"(?i)(?:^|[^a-z])(?:dns|resolve|connect|tls|ssl|handshake|getconn|tcp)(?:$|[^a-z])"
 # Values most of which lie within this part of their median are one value; own default.
 SAME: Final = 0.1
 # Part of the network's time that must be the way to the engine where only its budget says that it is too long; own default.

@@ -48,8 +48,11 @@ _WORD_RULES = (
 _WORDS = tuple((stage, re.compile(rf"(?:^|[^a-z0-9])(?:{pattern})(?:$|[^a-z0-9])", re.IGNORECASE)) for stage, pattern in _WORD_RULES)
 # `StrOutputParser` is three words. Tools are not looked for in them: a `ToolNode` runs tools and is none.
 _WORD_BEGINS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-# Ways to a connection (Go's otelhttptrace, Node's dns and net), which precede the first byte; what else otelhttptrace tells is the exchange itself.
-_HANDSHAKES = re.compile(r"http\.(?:getconn|dns|connect|tls)|dns\.lookup|t(?:cp|ls)\.connect")
+# Ways to a connection (Go's otelhttptrace, Node's dns and net, Java's Netty, .NET's sockets with the peer behind the name), which precede the first byte; what
+# else otelhttptrace tells is the exchange itself.
+_HANDSHAKES = re.compile(
+    r"http\.(?:getconn|dns|connect|tls)|dns\.lookup|t(?:cp|ls)\.connect|RESOLVE|CONNECT|SSL handshake"
+    r"|(?:DNS lookup|socket connect|TLS client handshake)(?: \S+)?")
 _EXCHANGE = re.compile(r"http\.(?:send|headers|receive)")
 _HTTP_NOISE = re.compile(r"\S+ \S+ (?:http|websocket) (?:send|receive)")
 # A route named after its method (`POST /chat`, Next.js' `fetch POST https://...`) says nothing about the stage.

@@ -477,7 +477,9 @@ def _name_says(name: str, scope: str) -> tuple[int, str, str] | None:
         return FOLDED, "folded", "other"
     if name in {"http.send", "http.headers", "http.receive"}:
         return FOLDED, "folded", "other"
-    if name in {"http.getconn", "http.dns", "http.connect", "http.tls", "dns.lookup", "tcp.connect", "tls.connect"}:
+    if name in {"http.getconn", "http.dns", "http.connect", "http.tls", "dns.lookup", "tcp.connect", "tls.connect", "RESOLVE", "CONNECT", "SSL handshake"}:
+        return NAME, "phase", "network"
+    if name.partition(" ")[0] in {"DNS", "socket", "TLS"} and re.fullmatch(r"(DNS lookup|socket connect|TLS client handshake)( \S+)?", name):
         return NAME, "phase", "network"
     if re.split(r"\s", name.removeprefix("fetch ").removeprefix("HTTP "))[0] not in _METHODS:
         for stage, words in _STAGE_WORDS.items():

@@ -40,7 +40,9 @@ def test_a_name_is_read_by_whole_words(stage: str, name: str) -> None:
     assert classified(name) == ("plain", stage)
 
 
-@pytest.mark.parametrize("name", ["http.getconn", "http.dns", "http.connect", "http.tls", "dns.lookup", "tcp.connect", "tls.connect"])
+@pytest.mark.parametrize("name", [
+    "http.getconn", "http.dns", "http.connect", "http.tls", "dns.lookup", "tcp.connect", "tls.connect", "RESOLVE", "CONNECT", "SSL handshake",
+    "DNS lookup api.example.com", "socket connect 10.0.0.7:443", "TLS client handshake api.example.com"])
 def test_steps_to_a_connection_are_network_even_inside_a_call(name: str) -> None:
     assert classified(name) == ("phase", "network")
     assert classified(name, CLIENT, server__address="api.example.com") == ("phase", "network")
