@@ -26,7 +26,7 @@ def predict(
     facts: Facts, *, network_ms: Annotated[float, Meta(ge=0, lt=1e6, description="the network time left, in ms; 0: as the quickest quarter")] = 0.0
 ) -> Prediction:
     """Return the answer with `cost.network_floor_ms`, what a request still spends."""
-    spent, before, blind = np.nan_to_num(facts.ms("network_ms")), np.nan_to_num(facts.ms("ttft_network_ms")), facts.half_seen
+    spent, before, blind = np.nan_to_num(facts.ms("network_ms")), _before_first_token(facts), facts.half_seen
     fix = Fix("connection_pooling", "Keep connections open", "the way itself takes no longer", {"network_ms": network_ms} if network_ms else {})
     if not spent.any():
         return refuse(
@@ -49,6 +49,18 @@ def predict(
         facts, fix, Times(old.ttft - np.minimum(saved, before), old.e2e - saved, old.tpot), method="exact", cost={"network_floor_ms": floor},
         bound=guessed, draws=most, reasons=left_out if blind.any() else {},
     )
+
+
+def _before_first_token(facts: Facts) -> FloatArray:
+    """Return how much of each request's network time came before its first token.
+
+    Where an engine's clock is off, its part of a call lies too early or too late within it; what client and engine each took until the first token needs
+    no common clock.
+    """
+    way = facts.call("e2e_ms") - facts.call("engine_e2e_ms")
+    first = np.clip(facts.call("ttft_client_ms") - facts.call("ttft_engine_ms"), 0.0, np.maximum(way, 0.0))
+    told: FloatArray = np.maximum(np.nan_to_num(facts.ms("ttft_network_ms")), facts.per_request(way, first)[0])
+    return told
 
 
 def _handshake_ms(facts: Facts) -> FloatArray:

@@ -206,6 +206,14 @@ def test_requests_of_which_half_a_call_was_lost_say_nothing_of_pooled_connection
     assert "10 of 100" in answer.reasons["unseen"]
 
 
+def test_an_engine_whose_clock_is_off_hides_no_handshake_before_the_first_token() -> None:
+    # 500 ms of way, all of it before the first token: an early clock has moved 120 of them behind it, the durations of both sides have not.
+    made = calls(100, e2e_ms=1000.0, ttft_ms=600.0, ttft_client_ms=600.0, engine_e2e_ms=500.0, ttft_engine_ms=100.0)
+    facts = facts_of(made, requests=requests_of(made, network_ms=500.0, ttft_network_ms=380.0))
+    ttft = next(e for e in connection_pooling.predict(facts, network_ms=4.0).effects if e.metric == "ttft" and e.quantile == 0.5)
+    assert (ttft.before, ttft.after) == (600.0, pytest.approx(104.0))
+
+
 def test_cached_answers_take_the_time_of_a_hit() -> None:
     answer = response_cache.predict(facts_of(calls(400, ttft_ms=300.0), percentile=10.0), hit_ratio=0.4, hit_ms=50.0)
     assert gain(answer) == (1000.0, 50.0)
