@@ -3,8 +3,9 @@
 Detects
     Engine instances (or application instances) first seen since the onset whose first minute of calls is slower than their
     later calls and than the other instances' by a factor of two (half as slow again, where they clearly get faster with their age),
-    and that served the slow requests; or instances of before all of
-    whose calls became that slow at once and then faster with their age, while others kept their pace: they began again.
+    and that served the slow requests (where no other instance served at the same time, as after a deploy that replaces all, they have to
+    get faster with their age); or instances of before all of whose calls became that slow at once and then faster with their age, while
+    others kept their pace: they began again.
 
 Why it hurts
     Loading weights, compiling graphs and filling caches happen in front of the first users of every new replica: scaling up
@@ -20,7 +21,8 @@ Fix
 
 False alarms
     An instance that stays slow is a straggler. A restart of the collector makes old instances look new: the instance must be absent
-    from the baseline. Where all instances begin again at once under their old names, nothing tells that from a passing overload.
+    from the baseline. A deploy in the middle of an incident gives every instance a new name: those that are no slower than others at the same time, and no
+    faster later, did not bring it. Where all instances begin again at once under their old names, nothing tells that from a passing overload.
 
 Source
     First 60 s against later, ratio above 2, at least 5 calls: published default. A first call of 18 s in a captured payload.
@@ -64,7 +66,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     for column in ("engine_instance", "instance"):
         now, before = case.calls, case.calls_before
         if column == "instance":  # what an engine told of alone has no caller's instance, but its own
-            now, before = now.where(now.of("engine_alone") != 1.0), None if before is None else before.where(before.of("engine_alone") != 1.0)
+            now, before = _callers(now), None if before is None else _callers(before)
         # Pods of another service, or of another model, keep their pace whatever happens to these.
         kind = {"model": case.slowest_model} | ({"service": _service(case)} if column == "instance" else {})
         now, before = now.of_kind(**kind), None if before is None else before.of_kind(**kind)
@@ -113,10 +115,26 @@ def _own_work(case: Case) -> tuple[BoolArray, float, list[str]] | None:
         cold = mine & (start < start[mine].min() + _cold_s(age, slower[mine]))
         lag = float(np.median(slower[cold]))
         warms_up = lag >= np.log(STILL_COLD) and _gets_faster(start[mine], slower[mine])
-        if int(cold.sum()) >= LEAST_YOUNG and (lag >= np.log(MIN_RATIO) or warms_up):
+        lags = lag >= np.log(MIN_RATIO) and _beside(start, slower, cold, settled) >= STILL_COLD
+        if int(cold.sum()) >= LEAST_YOUNG and (lags or warms_up):
             hit |= cold
             cold_ones.append(one)
     return (hit, float(np.exp(np.median(slower[hit]))), cold_ones) if cold_ones else None
+
+
+def _callers(calls: Calls) -> Calls:
+    """Return the calls that an instance of their caller may hold up: none that only an engine told of, and none most of whose time is the engine's."""
+    engine_ms = np.nansum([calls.of(f"{part}_ms") for part in ("queue", "prefill", "decode")], axis=0)
+    return calls.where((calls.of("engine_alone") != 1.0) & ~(engine_ms > MOSTLY * calls.of("e2e_ms")))
+
+
+def _beside(start: FloatArray, pace: FloatArray, cold: BoolArray, warm: BoolArray) -> float:
+    """Return how many times as long the cold calls took as the warm ones that began at the same time, 0 where too few did.
+
+    Where a deploy replaces all instances at once, or a queue grows while new ones come, those of before were quick because it was earlier.
+    """
+    same = warm & (start >= start[cold].min()) & (start <= start[cold].max())
+    return float(np.exp(np.median(pace[cold]) - np.median(pace[same]))) if int(same.sum()) >= LEAST_YOUNG else 0.0
 
 
 def _service(case: Case) -> str | None:
@@ -156,10 +174,12 @@ def _young(now: Calls, before: Calls | None, column: str) -> tuple[BoolArray, Bo
     # One of several new instances may be cold, and the others' pace says nothing of its own; who began again lags behind the others of the same time as well.
     for name in list(cold):
         ratio = float(np.exp(np.median(pace[cold[name]]) - np.median(pace[warm])))
-        highest = max(highest, ratio)
         mine = (names == name).fill_null(False).to_numpy()
+        beside = np.inf if name in again else _beside(start, pace, cold[name], warm)
+        highest = max(highest, ratio)
         warms_up = ratio >= STILL_COLD and (name in again or _gets_faster(start[mine], pace[mine]))
-        if (not warms_up and (ratio < MIN_RATIO or name in again)) or int(cold[name].sum()) < LEAST_YOUNG:
+        lags = ratio >= MIN_RATIO and name not in again and beside >= STILL_COLD
+        if not (warms_up or lags) or int(cold[name].sum()) < LEAST_YOUNG:
             del cold[name]
     return (np.logical_or.reduce(list(cold.values())), warm, pace, sorted(cold)) if cold else highest
 

@@ -137,3 +137,24 @@ def test_an_instance_of_the_application_that_loads_its_index_is_cold_though_its_
         finding = the(found, "cold_start")
         assert (found.verdict.stage, finding.evidence["new_instances"]) == ("retrieval", ["app-9"])
         assert any(out.what == "slow_dependency" and "follows from cold_start" in out.figure for out in found.verdict.ruled_out)
+
+
+@pytest.mark.parametrize(("warms_up", "cold"), [(True, True), (False, False)])
+def test_a_deploy_that_replaces_all_instances_is_a_cold_start_only_where_they_get_faster(warms_up: bool, cold: bool) -> None:
+    """Searches take longer and longer since the onset, and all instances have new names a minute later; or it is these that load something first."""
+    n = np.arange(N)
+    name = np.where(n < 720, "app-", "new-") + (n % 3).astype("U1")
+    slow = np.where(n >= 720, 4_000.0 * 2.0 ** (-(n - 720) / 60.0), 0.0) if warms_up else np.where(LATE, (n - 600) * 20.0, 0.0)
+    frame = requests(N, start_s=n * 0.5, retrieval_ms=100.0 + slow, first_token_ms=300.0, decode_ms=1_000.0, instance=name.tolist())
+    found = run(frame, calls=[calls_of(frame, instance=name.tolist())], slo=TIGHT)
+    assert (of(found, "cold_start") is not None) == cold
+
+
+def test_new_instances_of_the_caller_did_not_bring_a_queue_that_the_engine_tells_of() -> None:
+    """The engines' queue grows since the onset and is worked off again; a minute after it all instances of the application have new names."""
+    n = np.arange(N)
+    name = np.where(n < 720, "app-", "new-") + (n % 3).astype("U1")
+    queue = np.where(LATE, np.minimum((n - 600) * 30.0, (N - n) * 60.0), 5.0)
+    frame, calls = fleet(n % 2, queue_ms=queue)
+    calls = calls.with_columns(instance=pl.Series(name.tolist()))
+    assert of(run(frame.with_columns(instance=pl.Series(name.tolist())), calls=[calls], slo=E2E), "cold_start") is None
