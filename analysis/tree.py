@@ -53,13 +53,14 @@ def siblings(tree: Tree, stages: tuple[str, ...], *, inside: bool = False, mixed
 
     One row per group: trace_key, stage, operation (service and name), n, sum_ms, longest_ms, whole_ms (first start to last end), overlap_ms, and
     `waits` (a declared dependency of one on another). What lies `inside` a span of the same stage (a chain of retrievers) counts only if asked for: it may be
-    how one call is made.
+    how one call is made. What asks another service for work of the stage is a call of it.
     """
-    chosen = tree.frame.filter(
+    frame = _with_remote(tree.frame, stages)
+    chosen = frame.filter(
         pl.col("stage").is_in(stages) & pl.col("parent_key").is_not_null() & ((pl.col("parent_stage") != pl.col("stage")).fill_null(True) | inside))
     named = pl.col("name").str.replace(r"[ :/].*$", "")
     told = chosen.with_columns(kind=named, operation=pl.col("service") + ("" if mixed else "/" + named))
-    told = told.join(_rounds(tree, stages), on=["trace_key", "span_key"], how="left", maintain_order="left")
+    told = told.join(_rounds(frame, stages), on=["trace_key", "span_key"], how="left", maintain_order="left")
     grouped = told.group_by(
         "trace_key", "parent_key", "stage", "operation", "round", maintain_order=True).agg(
             n=pl.len(), kinds=pl.col("kind").unique().sort(), sum_ms=pl.col("duration_ms").sum(), longest_ms=pl.col("duration_ms").max(),
@@ -70,11 +71,24 @@ def siblings(tree: Tree, stages: tuple[str, ...], *, inside: bool = False, mixed
     return grouped.filter(pl.col("n") >= 2).drop("kinds", "round").with_columns(overlap_ms=(pl.col("sum_ms") - pl.col("whole_ms")).clip(0.0))
 
 
-def _rounds(tree: Tree, stages: tuple[str, ...]) -> pl.DataFrame:
+def _with_remote(frame: pl.DataFrame, stages: tuple[str, ...]) -> pl.DataFrame:
+    """The spans, in which one that asks another service for work of these stages, which takes half of its time or more, is such work: its siblings are the
+    other requests to that service. Its stage, name and service are those of the longest such span right below the service's own."""
+    entries = frame.filter((pl.col("parent_service") != pl.col("service")) & (pl.col("parent_stage") == "network")).select(
+        "trace_key", parent_key="span_key", caller_key="parent_key", caller_ms=(pl.col("parent_end_s") - pl.col("parent_start_s")) * 1e3)
+    works = frame.filter(pl.col("stage").is_in(stages)).join(entries, on=["trace_key", "parent_key"], how="inner", maintain_order="left")
+    works = works.filter(pl.col("duration_ms") >= 0.5 * pl.col("caller_ms")).sort("duration_ms", descending=True, maintain_order=True)
+    asked = works.unique(["trace_key", "caller_key"], keep="first", maintain_order=True).select(
+        "trace_key", span_key="caller_key", work_stage="stage", work_name="name", work_service="service")
+    told = frame.join(asked, on=["trace_key", "span_key"], how="left", maintain_order="left")
+    return told.with_columns(pl.coalesce(f"work_{name}", name).alias(name) for name in ("stage", "name", "service")).select(frame.columns)
+
+
+def _rounds(frame: pl.DataFrame, stages: tuple[str, ...]) -> pl.DataFrame:
     """The number of the round of its parent's children that each span of these stages belongs to: a span of another stage that begins when all before it are
     over, and is over when the next one begins, stands between two rounds. Columns trace_key, span_key, round."""
     family = ["trace_key", "parent_key"]
-    ordered = tree.frame.filter(pl.col("parent_key").is_not_null()).sort(*family, "start_s", "end_s", maintain_order=True)
+    ordered = frame.filter(pl.col("parent_key").is_not_null()).sort(*family, "start_s", "end_s", maintain_order=True)
     over = pl.col("end_s").cum_max().shift(1).over(family)
     ordered = ordered.with_columns(alone=(pl.col("start_s") >= over - _TOLERANCE_S).fill_null(value=True))
     # It stands by itself where the child after it waits for it, too.

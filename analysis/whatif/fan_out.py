@@ -1,8 +1,8 @@
 """What if calls made one after the other were made side by side? Exact replay of each span tree, if the calls do not depend on each other.
 
-Candidates are siblings of one stage that follow each other within 5 ms. A span that names what it needs (`overrun.depends_on`), an embedding and a
-rerank are never moved: embedding, retrieval and prompt of one turn each need the one before. Where engines tell their times, calls that come
-sooner meet other batches: by how much that moves the percentile is simulated.
+Candidates are siblings of one stage, or requests to another service for work of that stage, that follow each other within 5 ms. A span that names what it
+needs (`overrun.depends_on`), an embedding and a rerank are never moved: embedding, retrieval and prompt of one turn each need the one before. Where engines
+tell their times, calls that come sooner meet other batches: by how much that moves the percentile is simulated.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ def predict(
     )
 
     def choose(rows: pl.DataFrame, tree: Tree) -> tuple[list[int], list[list[int]]]:
-        stages, names, attributes = rows["stage"].to_list(), rows["name"].to_list(), rows["attributes"].to_list()
+        names, attributes = rows["name"].to_list(), rows["attributes"].to_list()
+        works = _works(stage, tree, rows["stage"].to_list(), rows["service"].to_list())
         groups: list[list[int]] = []
         for children in tree.children:
             group: list[int] = []
             for at in children:
-                free = stages[at] == stage and not _DEPENDENT.search(names[at] or "") and "overrun.depends_on" not in _keys(attributes[at])
+                work = works.get(at, -1)
+                free = work >= 0 and not any(_DEPENDENT.search(names[one] or "") or "overrun.depends_on" in _keys(attributes[one]) for one in (at, work))
                 if group and free and 0.0 <= tree.start[at] - tree.end[group[-1]] + 0.5 < GAP_MS + 0.5:
                     group.append(at)
                     continue
@@ -51,6 +53,17 @@ def predict(
         facts, fix, choose, why_none=f"no two {stage} calls of a request follow each other within {GAP_MS:g} ms", cost_name="requests_fanned_out_ratio",
         torn=torn(facts, stage),
     )
+
+
+def _works(stage: str, tree: Tree, stages: list[str | None], services: list[str | None]) -> dict[int, int]:
+    """The spans that are calls of the stage, with the span that does the work: their own, or the one right below another service's, which they ask for it."""
+    found = {at: at for at, said in enumerate(stages) if said == stage}
+    for at, said in enumerate(stages):
+        entries = [child for child in tree.children[at] if services[child] != services[at]] if said == "network" else []
+        inner = next((one for entry in entries for one in tree.children[entry] if stages[one] == stage), None)
+        if inner is not None:
+            found[at] = inner
+    return found
 
 
 def _keys(attributes: object) -> set[str]:

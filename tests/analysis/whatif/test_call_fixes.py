@@ -284,6 +284,7 @@ def traces(n: int, rows: list[tuple[str, str | None, str, str, float, float]]) -
     requests = requests_of(own, start_us=START_US + np.arange(n) * 60_000_000, e2e_ms=root[5], ttft_ms=llm[4] + 100.0)
     spans = pl.DataFrame([
         {"trace_id": trace, "span_id": span, "parent_span_id": parent, "stage": stage, "name": name, "attributes": {},
+         "service": "search" if span.startswith("far") else "app",
          "start_us": START_US + k * 60_000_000 + round(start * 1000), "duration_ms": took}
         for k, trace in enumerate(own["trace_id"].to_list()) for span, parent, stage, name, start, took in rows], schema_overrides={"attributes": pl.Object})
     return facts_of(own, requests=requests, spans=lambda: spans)
@@ -301,6 +302,23 @@ def test_calls_side_by_side_take_the_longest_of_them() -> None:
     assert gain(answer) == (2000.0, pytest.approx(1496.0))
     ttft = next(e for e in answer.effects if e.metric == "ttft" and e.quantile == 0.5)
     assert (ttft.before, ttft.after) == (1020.0, pytest.approx(516.0))
+
+
+def remote(rag: list[tuple[str, str | None, str, str, float, float]]) -> list[tuple[str, str | None, str, str, float, float]]:
+    """The same searches, each made by another service: a client's span, that service's own, and the search in it, 2 ms shorter."""
+    out = [row for row in rag if row[2] != "retrieval"]
+    for span, parent, stage, name, start, took in rag:
+        if stage == "retrieval":
+            out += [(span, parent, "network", "POST", start, took), (f"far-{span}", span, "other", "POST /search", start + 1.0, took - 2.0),
+                    (f"far-{span}-in", f"far-{span}", stage, name, start + 1.0, took - 2.0)]
+    return out
+
+
+def test_calls_of_another_service_go_side_by_side_like_those_made_here() -> None:
+    answer = fan_out.predict(traces(10, remote(RAG)), stage="retrieval")
+    assert gain(answer) == (2000.0, pytest.approx(1496.0))
+    embedded = [(i, p, s, n.replace("search b", "embed query"), a, d) for i, p, s, n, a, d in RAG]
+    assert fan_out.predict(traces(10, remote(embedded)), stage="retrieval").predicted is None
 
 
 def test_an_embedding_is_never_moved_and_a_gap_is_no_fan_out() -> None:
