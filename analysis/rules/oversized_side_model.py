@@ -1,9 +1,9 @@
 """oversized_side_model: a small side task (guard, classifier, router) is done by a large model.
 
 Detects
-    Model calls beside the main one with very short outputs (up to 20 tokens) inside a guardrail, named after a guard, a
-    classifier or a router, or of a model that nobody asked before, that take more than a tenth of the request and more than
-    before.
+    Model calls beside the main one with very short outputs (up to 20 tokens) named after a guard, a classifier or a router, or
+    of a model that nobody asked before, and those inside a guardrail (up to 100 tokens: a verdict with its reason), that take
+    more than a tenth of the request and more than before.
 
 Why it hurts
     A yes or no costs a whole first token of a big model, in front of every answer.
@@ -31,6 +31,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from analysis.budget import BoolArray
 from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
@@ -38,6 +39,10 @@ from analysis.tree import Tree
 
 RULE: Final = "oversized_side_model"
 MOST_TOKENS: Final = 20
+# What a check inside a guardrail writes at most: a verdict as JSON, with its reason; own default.
+MOST_OF_CHECK: Final = 100
+# Spans that may wrap a model call inside a guardrail (a framework's step, the AI SDK's `ai.generateText`); own default.
+MOST_WRAPPERS: Final = 3
 MIN_OF_REQUEST: Final = 0.1
 # Part of the former requests from which a model was asked for a side task before; own default.
 MOSTLY: Final = 0.5
@@ -124,10 +129,24 @@ def _side_calls(tree: Tree, new: Collection[str], *, moved: bool = False) -> pl.
     """
     frame = tree.frame
     name = pl.col("name").fill_null("") + " " + pl.col("parent_name").fill_null("") + " " + pl.col("model").fill_null("")
-    short = pl.col("output_tokens").is_null() | (pl.col("output_tokens") <= MOST_TOKENS)
-    side = (pl.col("parent_stage") == "guardrail") | (pl.col("stage") == "guardrail") | name.str.contains(_SIDE)
+    written = pl.col("output_tokens").fill_null(0)
+    check = pl.Series(_guarded(frame)) & (written <= MOST_OF_CHECK)
     fresh = (pl.col("model").is_in(list(new)) | moved) & pl.col("output_tokens").is_not_null()
-    return frame.filter((pl.col("role") == "llm") & pl.col("model").is_not_null() & short & (side | fresh) & ~pl.col("root"))
+    side = check | ((written <= MOST_TOKENS) & (name.str.contains(_SIDE) | fresh))
+    return frame.filter((pl.col("role") == "llm") & pl.col("model").is_not_null() & side & ~pl.col("root"))
+
+
+def _guarded(frame: pl.DataFrame) -> BoolArray:
+    """Which spans are guardrails or lie inside one, whatever wraps them there."""
+    family = ["trace_key", "span_key"]
+    below = frame.filter(pl.col("stage") == "guardrail").select(family)
+    found = below
+    for _ in range(1 + MOST_WRAPPERS):
+        below = frame.join(below.rename({"span_key": "parent_key"}), on=["trace_key", "parent_key"], how="semi").select(family)
+        found = pl.concat([found, below])
+    mask: BoolArray = frame.join(found.unique().with_columns(inside=pl.lit(value=True)), on=family, how="left", maintain_order="left")["inside"].fill_null(
+        value=False).to_numpy()
+    return mask
 
 
 def _asked(tree: Tree, new: Collection[str], model: str) -> float:

@@ -33,6 +33,19 @@ def test_fires_with_model_and_time() -> None:
     assert finding.fix.predicted.after == pytest.approx(2_600.0 - 1_985.0)
 
 
+def test_a_guard_may_write_its_verdict_with_a_reason() -> None:
+    frame, spans = guarded(tokens=40)
+    assert causes(run(frame, spans=spans, slo=E2E)) == ["oversized_side_model"]
+
+
+def test_a_call_that_a_framework_wraps_inside_of_a_guard_counts() -> None:
+    """The AI SDK's `ai.generateText` stands between a guardrail and the model call that it makes."""
+    frame, (guard, call) = guarded()
+    wrapper = spans_of(frame, "ai.generateText", "other", 1.0, 1_990.0, span_id=4, parent_id=2, role=ROLE["container"], keep=LATE)
+    found = run(frame, spans=[guard, wrapper, call.with_columns(parent_id=pl.lit(4, pl.Int64), name=pl.lit("ai.generateText.doGenerate"))], slo=E2E)
+    assert (found.verdict.stage, causes(found)) == ("guardrail", ["oversized_side_model"])
+
+
 def test_silent_when_the_call_in_the_guard_writes_at_length() -> None:
     frame, spans = guarded(tokens=200)
     assert causes(run(frame, spans=spans, slo=E2E)) == ["slow_dependency"]
