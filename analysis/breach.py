@@ -48,6 +48,8 @@ MIN_SINCE_S: Final = 60.0
 MIN_COMPARED: Final = 100
 # Requests that overlap share their fate, and the onset was chosen where it looks worst: so many count as one there; own default.
 DEPENDENT: Final = 4
+# Metrics that all who share a batch have in common; the others have waits and lengths of their own.
+PACES: Final = ("tpot", "itl")
 BEFORE_ONSET: Final = "auto: before the onset"
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -178,7 +180,7 @@ def breach_of(
     if lesser is not None:  # it ends where that little is reached again
         onset, allowed = lesser, WORSE_PART * allowed
     starts = ok["start_us"].to_numpy()
-    departed = departure(starts, values, to_us(onset) if onset is not None else int(starts.max()) + 1)
+    departed = departure(starts, values, to_us(onset) if onset is not None else int(starts.max()) + 1, shared=metric in PACES)
     if departed is not None and (onset is not None or _within_until(departed, starts, values > limits_ms, 1.0 - slo.goodput_target)):
         onset = from_us(departed)
     base, chosen = _baseline_rows(frame, ok, baseline, onset, metric, slo)

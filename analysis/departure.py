@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.budget import FloatArray
+from analysis.goodput import design_effect
 from analysis.incident import MIN_ONSET_SIDE, in_time, split
 from analysis.latency import sorted_quantile
 
@@ -25,11 +26,12 @@ MIN_FIRST: Final = 60
 MIN_ODDS: Final = 3.0
 
 
-def departure(start_us: IntArray, values: FloatArray, onset_us: int) -> int | None:
+def departure(start_us: IntArray, values: FloatArray, onset_us: int, *, shared: bool = False) -> int | None:
     """Return when the metric left its former distribution (microseconds since 1970), at the latest at the onset; None if only at the onset.
 
     For each level the share of requests above it, up to a little behind the onset, is split where two shares explain it best (likelihood ratio
-    above 3 log n, see `incident.find_onset`); the earliest accepted split counts.
+    above 3 log n, see `incident.find_onset`); the earliest accepted split counts. `shared` says that requests of one moment have the metric in
+    common, as those of one batch the time per token: n of them tell as much as n over the design effect on either side of the split (batch means).
     """
     start, value = in_time(start_us, values)
     until = int(np.searchsorted(start, onset_us))
@@ -38,16 +40,18 @@ def departure(start_us: IntArray, values: FloatArray, onset_us: int) -> int | No
         return None
     known = value[:until]
     before = np.sort(known[:first])
-    found = [_split(known > sorted_quantile(before, level), first) for level in LEVELS]
+    found = [_split(known > sorted_quantile(before, level), first, shared) for level in LEVELS]
     places = [place for place in found if place is not None]
     return int(start[min(places)]) if places else None
 
 
-def _split(over: npt.NDArray[np.bool_], first: int) -> int | None:
+def _split(over: npt.NDArray[np.bool_], first: int, shared: bool) -> int | None:
     """Return the index at which the share of `over` rises for good, None where it does not, or within the part that sets the level."""
     hits: Any = np.concatenate([[0], np.cumsum(over, dtype=np.int64)])
     at = split(hits)
     if at is None or at < first:
+        return None
+    if shared and split(hits, max(design_effect(side) for side in (over[:at], over[at:]))) is None:
         return None
     # Half a request is added on both sides (Haldane), so that none is no division by zero.
     before, after = ((hit + 0.5) / (n - hit + 0.5) for hit, n in ((hits[at], at), (hits[-1] - hits[at], len(over) - at)))

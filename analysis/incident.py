@@ -193,10 +193,12 @@ def _splits(hits: IntArray, first: int, last: int, least_gain: float, most: int)
     yield from _splits(hits, at, last, least_gain, most - 1)
 
 
-def split(hits: IntArray) -> int | None:
-    """Return after how many requests two shares explain the running count `hits` (with its leading 0) best, None where one share does."""
+def split(hits: IntArray, effect: float = 1.0) -> int | None:
+    """Return after how many requests two shares explain the running count `hits` (with its leading 0) best, None where one share does.
+
+    `effect` is how many requests in a row tell as much as one would that shares nothing with its neighbours (`goodput.design_effect`)."""
     n = len(hits) - 1
-    return next(_splits(hits, 0, n, 3.0 * np.log(max(n, 2)), 1), None)
+    return next(_splits(hits, 0, n, 3.0 * effect * np.log(max(n, 2)), 1), None)
 
 
 def _split_gain(count: IntArray, k: IntArray) -> FloatArray:
