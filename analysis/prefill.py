@@ -17,6 +17,8 @@ from analysis.whole_calls import untimed, whole_calls
 STAGES: Final = ("prefill", "first_token")
 # Points of hit ratio (0..1) that calls find less, from which a cache is lost; own default.
 MIN_DROP: Final = 0.15
+# Where engines read this many times as much and nothing else has grown, it is what fills their queues; own default.
+MUCH_TO_READ: Final = 2.0
 # Fewest requests with token counts on either side; as many as comparisons of the slow set ask of it.
 MIN_N: Final = 5
 
@@ -96,14 +98,15 @@ def knock_on(case: Case, factor: str) -> dict[str, float]:
     """Return what one factor of the engine's growing work (a field of `Demand`) added to the waiting and to the pace of reading and writing, in ms a stage.
 
     What writing loses to reading is the readers' doing alone, however much more there is to write. And where the whole has not grown, what there is to read
-    may have: who reads beside more of it reads more slowly."""
+    may have: who reads beside more of it reads more slowly, and where nothing but that has grown, and much, who waits does so for it as well: an engine
+    short of memory frees it later."""
     found = case.demand
     if found is None:
         return {}
     grown, read = has_grown(found), _read_share(found, factor)
     if not grown and (1.0 + found.longer_ratio + found.lost_ratio) * found.calls_ratio < MIN_GROWTH:
         return {}
-    share, stalled = getattr(found, factor) if grown else 0.0, _stalled(case)
+    share, stalled = getattr(found, factor) if grown else read if _only_reads_more(found) else 0.0, _stalled(case)
     part = {"queue": share, "decode": stalled * read + (1.0 - stalled) * share} | dict.fromkeys((*STAGES, "generation"), share if grown else read)
     return {stage: part[stage] * ms for stage, ms in spread(case, 1.0).items() if part[stage] > 0.0}
 
@@ -115,6 +118,11 @@ def _read_share(found: Demand, factor: str) -> float:
     if not more.get(factor):
         return 0.0
     return more[factor] / sum(more.values()) * min(1.0, math.log(each) / max(math.log(each * found.calls_ratio), 1e-9))
+
+
+def _only_reads_more(found: Demand) -> bool:
+    """Say whether engines have to read much more than before while neither more calls come nor answers are longer."""
+    return 1.0 + found.longer_ratio + found.lost_ratio >= MUCH_TO_READ and max(found.calls_ratio, found.output_ratio) < MIN_GROWTH
 
 
 def _stalled(case: Case) -> float:

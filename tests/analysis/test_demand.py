@@ -8,7 +8,7 @@ import pytest
 
 from analysis.demand import Computing, Demand, Holding, Means, has_grown, slope_within
 from tests.analysis.builders import requests
-from tests.analysis.rules.cases import E2E, run, the
+from tests.analysis.rules.cases import E2E, causes, run, the
 
 # Requests 1 s apart, then 1.2 times as many.
 N = 600
@@ -89,3 +89,14 @@ def test_a_lost_head_takes_memory_where_it_was_shared_and_time_alone_where_each_
     usage_before = 1.525 * held / 2_000.0
     found = run(crowded(np.full(N, 1_000), cached), slo=E2E, gauges=gauges(0.99, usage_before, kv_capacity=2_000.0))
     assert found.verdict.cause == cause
+
+
+@pytest.mark.parametrize(("late_tokens", "causes_named"), [(50, ["prefix_cache_lost"]), (820, [])])
+def test_a_queue_is_put_down_to_much_more_to_read_where_nothing_else_has_grown(late_tokens: int, causes_named: list[str]) -> None:
+    """Calls that come as often as before hold their own tokens for 1.06 times as long where 850 of 900 found ones are lost, which is no growth by itself."""
+    n = np.arange(N)
+    cached = np.where(LATE, late_tokens, 900) + np.where(n % 2 == 0, 20, -20)
+    rows = requests(N, start_s=n * (START_S[-1] / N), queue_ms=np.where(LATE, 4_000.0, 5.0), prefill_ms=0.1 * (1_000 - cached), decode_ms=1_485.0, tpot_ms=15.0,
+                    input_tokens=1_000, output_tokens=100, cached_tokens=cached)
+    found = run(rows, slo=E2E, gauges=gauges(0.99, 0.95, kv_capacity=2_000.0))
+    assert [name for name in causes(found) if name != "under_capacity"] == causes_named
