@@ -514,10 +514,23 @@ class _Search:
         return min(tried, key=lambda one: one[1])[0]
 
     def bent(self, setup: Setup, at: FloatArray) -> tuple[Setup, FloatArray, Knee | None]:
-        """The setup with a batch size above which steps take longer, where that lowers the error clearly, and the knee that recorded rates tell then."""
+        """The setup with a batch size above which steps take longer, where that lowers the error clearly, and the knee that recorded rates tell then.
+
+        Paces of replicas that were told without a knee may stand for one that some of them passed and others did not: replicas that are alike are tried too.
+        """
         seen = knee((self._pool, np.unique(self._rows)))
         if seen is None:
             return setup, at, None
+        uneven = max(setup.speed) >= UNEVEN * min(setup.speed)
+        worth, setup, at, bend = self._bent(setup, at, seen)
+        if uneven:
+            other = self._bent(replace(setup, speed=(1.0,) * len(setup.speed), knee=NO_KNEE, knee_s=0.0), at, seen)
+            if other[-1] is not None and other[0] < BETTER * worth:
+                _, setup, at, bend = other
+        return setup, at, bend
+
+    def _bent(self, setup: Setup, at: FloatArray, seen: Knee) -> tuple[float, Setup, FloatArray, Knee | None]:
+        """The least error, with the knee where that lowers it clearly, and what has it."""
         setup_of = self._kneed(setup)
         start = np.maximum(_log(seen.costs), self._starts[0] - np.log(10.0))
         best = self._glanced(self._replay, setup_of, seen, (at, start))
@@ -528,8 +541,8 @@ class _Search:
             best = min(best, self._knee(self._replay, setup_of, best[1], best[2], LAST), key=_error)
             plain = min(plain, self._plain(setup, best[2][:-1]), key=lambda one: one[0])
         if best[0] < BETTER * plain[0]:
-            return setup_of(best[2], best[1]), best[2][:-1], seen
-        return setup, plain[1], None
+            return best[0], setup_of(best[2], best[1]), best[2][:-1], seen
+        return plain[0], setup, plain[1], None
 
     def across(self, calm: _Earlier, setup: Setup, at: FloatArray) -> tuple[_Earlier, Setup, FloatArray, Knee | None] | None:
         """What ran before the window, and the setup and the coefficients of one engine that replays both; None without one that does so well.

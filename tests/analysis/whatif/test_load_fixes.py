@@ -151,6 +151,16 @@ def test_a_knee_that_few_steps_reach_is_found() -> None:
     assert engine.knee.size == 24
 
 
+def test_a_knee_that_one_of_two_equal_replicas_passes_is_no_slow_replica() -> None:
+    # The first gets a little more, passes the knee and stays beyond it; taken for a slow one, it hides the knee.
+    came = arrivals(700, rate=9.0, seed=7)
+    came = replace(came, replica=(np.random.default_rng(1).random(700) < 0.45).astype(came.replica.dtype))
+    [engine], why = recorded(came, Setup(replicas=2, knee=16, knee_s=0.02)).engines
+    assert why is None
+    assert engine.setup.knee == 16
+    assert engine.setup.speed == pytest.approx((1.0, 1.0), abs=0.05)
+
+
 @pytest.mark.parametrize(("at", "rate"), [(12, 4.5), (16, 5.5), (24, 6.0)])
 def test_recorded_token_rates_tell_a_knee(at: int, rate: float) -> None:
     [pool], _ = pools(recorded(arrivals(600, rate=rate, seed=7), Setup(knee=at, knee_s=0.02)))
