@@ -44,6 +44,7 @@ from analysis.finding import MIN_BREACHING, Diagnosis, NotEnoughData, RuledOut, 
 from analysis.outside import SPIKE, Outside, clustering, outside, spikes, uncounted
 from analysis.own_load import huge_prompts
 from analysis.stalls import Odds, odds_ratio
+from analysis.unsaid import unsaid_thought
 
 RULE: Final = "provider_spikes"
 STAGES: Final = ("first_token", "generation", "decode")
@@ -77,6 +78,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return RuledOut(what=RULE, figure=f"{say_ratio(share)} of the calls take five times as long, gathered by {gathered:.1f}")
     if not found.counted:
         return uncounted(found, f"{say_ratio(share)} of the calls take five times as long as usual, here and there")
+    thought = unsaid_thought(case)
+    if thought is not None:
+        return RuledOut(what=RULE, figure=f"late calls count {thought.added:,.0f} tokens more that came before the first visible one: thought")
     pace = _pace(case, found, late)
     if pace is not None and pace > MOST_PACE:
         return RuledOut(what=RULE, figure=f"the tokens of the late calls take {pace:.1f} times as long, too")

@@ -18,14 +18,15 @@ Fix
     quality of answers is not in these data.
 
 False alarms
-    Harder questions deserve more thought: compare by route. Providers that do not report reasoning tokens look as if visible
-    answers took longer to begin.
+    Harder questions deserve more thought: compare by route. Where reasoning tokens are not told, output tokens that do not fit
+    after the first visible one stand for them; where output tokens leave them out, too, answers just seem to begin later.
 
 Source
     Reasoning share up by 10 points and a quarter of the excess: own defaults. 200 to 5,000 and more reasoning tokens, 10-50
     times the latency: published observations.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -37,6 +38,7 @@ from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import slope, slope_within
 from analysis.finding import Diagnosis, NotEnoughData, say_ms, say_ratio
 from analysis.prefill import knock_on
+from analysis.unsaid import unsaid_thought
 
 RULE: Final = "reasoning_inflation"
 STAGES: Final = ("decode", "generation", "first_token")
@@ -48,8 +50,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
     """Return the longer reasoning with its bound, None when reasoning did not grow or does not explain the excess."""
     # Many senders tell of thought only where there was some.
     told = [rows.filter(pl.col("output_tokens") > 0).with_columns(pl.col("reasoning_tokens").fill_null(0)) for rows in (case.slow, case.reference)]
-    if min(rows.height for rows in told) < MIN_N or case.slow["reasoning_tokens"].count() < MIN_N:
-        return None
+    unsaid = _unsaid(case)
+    if unsaid is not None or min(rows.height for rows in told) < MIN_N or case.slow["reasoning_tokens"].count() < MIN_N:
+        return unsaid
     (r1, n1), (r0, n0) = ((float(rows["reasoning_tokens"].to_numpy().mean()), float(rows["output_tokens"].to_numpy().mean())) for rows in told)
     rise = r1 / n1 - r0 / n0
     thought = thought_part(case)
@@ -83,6 +86,33 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
             "reasoning_tokens_slow": r1, "reasoning_tokens_reference": r0, "output_tokens_slow": n1, "output_tokens_reference": n0,
             "reasoning_share_slow": r1 / n1, "reasoning_share_reference": r0 / n0, "token_ms": token_ms},
         weight=0.97)
+
+
+def _unsaid(case: Case) -> Diagnosis | NotEnoughData | None:
+    """The longer thought of which only the output tokens tell that do not fit after the first visible one; the gain takes it off those that wait for it."""
+    found = unsaid_thought(case)
+    if found is None:
+        return None
+    claims = {"first_token": min(case.excess_ms("first_token"), found.added * found.token_ms)}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    usual = case.tail.reference_ms.get("first_token", 0.0)
+    fix = bound_fix(
+        case, "reasoning_effort", "Limit reasoning to what it was",
+        "Set the reasoning effort one step lower or give a thinking budget; record reasoning tokens to see what it takes.",
+        "answers stay good enough with less thought", np.maximum(case.spent("first_token") - usual, 0.0))
+    answer = named(
+        case, RULE, "first_token", claims,
+        Action("app", "Set the reasoning effort to low on interactive routes.", "Restore the former effort.", fix, 600),
+        headline=f"slow requests count {found.slow:,.0f} output tokens, {case.tail.reference} ones {found.reference:,.0f}, and {found.added:,.0f} of the "
+        f"difference do not fit after the first visible token: they take {say_ms(found.added * found.token_ms)} before it",
+        because=f"the model writes {found.added:,.0f} tokens more before the first visible one, which nothing but thought is (reasoning tokens are not told)",
+        evidence={"output_tokens_slow": found.slow, "output_tokens_reference": found.reference, "unsaid_tokens": found.added, "token_ms": found.token_ms},
+        weight=0.9)
+    return replace(answer, brings=frozenset({"long_outputs"}))
 
 
 def thought_part(case: Case) -> float:

@@ -80,3 +80,32 @@ def test_a_callers_time_per_token_does_not_shorten_the_thought_before_the_first_
     assert causes(found) == ["reasoning_inflation"]
     assert finding.evidence["token_ms"] == pytest.approx(10.0, rel=0.01)
     assert finding.evidence["share_of_excess"] == pytest.approx(1.0, abs=0.02)
+
+
+def untold(*, visible: np.ndarray | float = 150.0, thought: np.ndarray | None = None, held: bool = False) -> pl.DataFrame:
+    """Streams whose output tokens hold thought of which nothing else tells, at 10 ms a token, the first one of the answer after the thought."""
+    deep = np.where(SLOW, 500.0, 50.0) if thought is None else thought
+    tokens = deep + visible + np.arange(N) % 7
+    before, after = 300.0 + 10.0 * deep + 10.0 * (np.arange(N) % 7), 10.0 * visible * np.ones(N)
+    if held:
+        before, after = before + after, np.full(N, 1.0)
+    return requests(N, first_token_ms=before, ttft_first_token_ms=before, decode_ms=after, output_tokens=tokens.astype(int), tpot_ms=after / tokens)
+
+
+def test_thought_that_nobody_tells_of_is_what_does_not_fit_after_the_first_token() -> None:
+    """450 of 650 tokens more, in as much time after the first visible one: 4.5 s before it."""
+    found = run(untold(), slo=Slo(e2e_ms=4_000.0))
+    finding = the(found, "reasoning_inflation")
+    assert (found.verdict.stage, found.verdict.cause, causes(found)) == ("first_token", "reasoning_inflation", ["reasoning_inflation"])
+    assert finding.evidence["unsaid_tokens"] == pytest.approx(450.0, abs=3.0)
+    assert finding.evidence["token_ms"] == pytest.approx(10.0, rel=0.01)
+
+
+def test_a_late_first_token_before_as_many_tokens_is_no_thought() -> None:
+    late = untold(thought=np.full(N, 50.0)).with_columns(first_token_ns=pl.when(pl.Series(SLOW)).then(6_000_000_000).otherwise(pl.col("first_token_ns")))
+    late = late.with_columns(e2e_ns=pl.col("first_token_ns") + pl.col("decode_ns"))
+    assert of(run(late, slo=Slo(e2e_ms=4_000.0)), "reasoning_inflation") is None
+
+
+def test_a_stream_that_is_held_back_is_no_thought() -> None:
+    assert of(run(untold(visible=np.where(SLOW, 450.0, 150.0), thought=np.full(N, 50.0), held=True), slo=Slo(e2e_ms=4_000.0)), "reasoning_inflation") is None
