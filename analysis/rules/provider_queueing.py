@@ -75,7 +75,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     # What longer prompts or a lost cache added to the first token is not the provider's: lengths are taken out of both sides.
     slow = np.isin(found.keys.view(np.uint64), case.slow["trace_key"].to_numpy().astype(np.uint64))
     more = float(found.now_ms[slow].mean() - np.percentile(found.before_ms, LATE)) if slow.any() else 0.0
-    claims = {stage: min(case.excess_ms(stage), max(more, now - before) if found.first_token else case.excess_ms(stage) - slower_tokens(case))}
+    each = max(more, now - before) * _calls_each(case, int(slow.sum()))
+    claims = {stage: min(case.excess_ms(stage), each if found.first_token else case.excess_ms(stage) - slower_tokens(case))}
     if not enough(case, claims):
         return None
     few = too_few_breaches(case) or unknown_load(case, f"{what} take {ratio:.2f} times as long")
@@ -110,6 +111,12 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         weight=0.85, amplifier=(grown is not None and grown.growth > MOST_EACH * grown.arrivals_ratio)
         or (load is not None and (load.waits if found.first_token else load.answers)) or case.thinned,
         why_no_service="the wait is the provider's")
+
+
+def _calls_each(case: Case, slow_calls: int) -> float:
+    """Calls that wait one after the other in a slow request (an agent's steps), at least 1: further ones than the reference makes are not the provider's."""
+    here, there = (float(np.nan_to_num(rows["llm_calls"].cast(pl.Float64).fill_null(0.0).to_numpy()).mean()) for rows in (case.slow, case.reference))
+    return max(1.0, slow_calls / max(case.slow.height, 1) * min(1.0, there / max(here, 1.0)))
 
 
 def _refused(calls: Calls | None) -> float:

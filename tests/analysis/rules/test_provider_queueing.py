@@ -1,6 +1,7 @@
 """provider_queueing: fires when first tokens are late at the same prompts, is silent on longer prompts and on single spikes."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 from analysis.finding import say_ms
@@ -25,6 +26,21 @@ def test_fires_on_first_tokens_that_are_late_for_minutes() -> None:
     assert finding.fix is not None
     assert set(finding.fix.parameters) == {"after_ms"}
     assert f"Time out the first token at {say_ms(float(finding.fix.parameters['after_ms']))}" in finding.fix.detail
+
+
+def test_every_step_of_an_agent_waits() -> None:
+    """Three calls in a row of 400 ms to the first token, then 700 ms: a request waits for 900 ms more."""
+    each = np.where(LATE, 700.0, 400.0)
+    rows = hosted(3.0 * each, llm_calls=3)
+    one = calls_of(rows)
+    wait = pl.col("ttft_ns") // 3
+    steps = [one.with_columns(
+        ttft_ns=wait, start_ns=pl.col("start_ns") + k * wait, span_id=pl.col("span_id") + k * N,
+        duration_ns=wait + (pl.col("duration_ns") - 3 * wait) * (k == 2)) for k in range(3)]
+    found = run(rows, slo=Slo(e2e_ms=2_700.0), calls=[pl.concat(steps)])
+    finding = the(found, "provider_queueing")
+    assert found.verdict.cause == "provider_queueing"
+    assert finding.evidence["share_of_excess"] > 0.8
 
 
 def test_silent_when_the_prompts_are_longer() -> None:
