@@ -12,10 +12,13 @@ import numpy as np
 import polars as pl
 
 from analysis.latency import FloatArray
+from analysis.slo import Slo
 from analysis.window import Window, answers, filter_of
 
 # How the clients' cancellations are named by the frameworks that record them, lower case; `v_requests` names a status 499 without a type so.
 ABANDONED: Final = re.compile(r"cancel|abort|disconnect|client closed|generatorexit|brokenpipe|broken pipe|econnreset|connection reset")
+# How a client's own time limit is named, lower case: openai's APITimeoutError, httpx's ReadTimeout, gRPC's DEADLINE_EXCEEDED, the statuses of HTTP.
+TIMED_OUT: Final = re.compile(r"time_?out|timed.?out|deadline|^(?:408|504)$")
 
 _NOTHING_LOST: Final = {"wasted": 0, "wasted_ms": 0.0, "wasted_tokens": 0, "tokens_unknown": 0, "on_slow": 0, "on_error": 0}
 
@@ -52,9 +55,20 @@ class Retries(msgspec.Struct, kw_only=True):
 
 def abandoned(rows: pl.DataFrame) -> pl.Series:
     """Return per request whether its client gave up: a failed request whose error is a cancellation."""
+    return _named(rows, ABANDONED)
+
+
+def timed_out(rows: pl.DataFrame, slo: Slo) -> pl.Series:
+    """Return per request whether it failed by a time limit after it had taken longer than the shortest limit of its latency: it was slow first."""
+    limits = [limit_ms for metric, limit_ms in slo.limits().items() if metric in ("ttft", "e2e")]
+    return _named(rows, TIMED_OUT) & (rows["e2e_ms"] > min(limits, default=np.inf)).fill_null(False)
+
+
+def _named(rows: pl.DataFrame, name: re.Pattern[str]) -> pl.Series:
+    """Which requests failed with an error of such a name."""
     kinds = rows["error_type"].drop_nulls().unique()
-    gave_up = kinds.filter(kinds.str.to_lowercase().str.contains(ABANDONED.pattern))
-    return rows["error"] & rows["error_type"].is_in(gave_up.implode()).fill_null(False)
+    theirs = kinds.filter(kinds.str.to_lowercase().str.contains(name.pattern))
+    return rows["error"] & rows["error_type"].is_in(theirs.implode()).fill_null(False)
 
 
 def errors(rows: pl.DataFrame, weights: FloatArray | None = None) -> Errors:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from analysis import incident
-from analysis.accounts import abandoned
+from analysis.accounts import abandoned, timed_out
 from analysis.baseline import Chosen
 from analysis.breach import Breach, over_before, overrun_stage
 from analysis.budget import (
@@ -84,14 +84,18 @@ def without_latency(
             reasons=_why_null("there is no request in the window"),
         )
     allowed = 1.0 - slo.goodput_target
-    errors = judged.error & ~abandoned(frame.rows).to_numpy()  # who gave up waiting is a matter of latency
-    if errors.sum() >= MIN_BREACHING and wilson(int(errors.sum()), n, Z_ONE_SIDED)[0] > allowed:
+    errors = judged.error & ~abandoned(frame.rows).to_numpy()  # who gave up waiting is a matter of latency, and so is a time limit that was waited for
+    answered, waited = (judged.good | judged.bad) & ~judged.error, timed_out(frame.rows, slo).to_numpy()
+    if 2 * int(errors.sum()) > n or int((judged.bad & answered).sum()) < MIN_BREACHING:
+        waited = np.zeros(n, np.bool_)  # most requests fail, or no answer is late
+    at_once = int((errors & ~waited).sum())
+    if at_once >= MIN_BREACHING and wilson(at_once, n, Z_ONE_SIDED)[0] > allowed:
         return _failing(frame, slo, judged, good, errors, lookups)
     # Nor is it a matter of latency where those that got an answer are within the target: who gave up waited for something else.
-    lasting, answered = ~left, (judged.good | judged.bad) & ~judged.error
+    lasting = ~left
     failed = judged.error & lasting
     if failed.sum() >= MIN_BREACHING and wilson(int(failed.sum()), int(lasting.sum()), Z_ONE_SIDED)[0] > allowed and not clearly_below(
-            judged.good[answered], slo.goodput_target):
+            judged.good[answered | waited], slo.goodput_target):
         return _failing(frame, slo, judged, good, failed, lookups)
     known = int(judged.known[metric].sum()) if metric else 0
     needed = min_n(slo.percentile)

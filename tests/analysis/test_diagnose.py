@@ -168,6 +168,20 @@ def test_what_became_worse_within_the_target_and_is_over_is_counted_while_it_las
     assert "they are well again" in found.verdict.sentence
 
 
+def test_time_limits_that_slow_requests_run_into_are_a_matter_of_latency() -> None:
+    # From the 200th on answers take 5 s, and one in five runs into its client's limit of 9 s.
+    late, given_up = np.arange(400) >= 200, (np.arange(400) >= 200) & (np.arange(400) % 5 == 0)
+    kinds = ["APITimeoutError" if one else None for one in given_up]
+    columns = {"prefill_ms": 10.0, "ttft_ms": 10.0, "error": given_up.tolist(), "error_type": kinds}
+    found = run(requests(400, decode_ms=np.where(late, 5000.0, 500.0), e2e_ms=np.where(given_up, 9000.0, np.where(late, 5010.0, 510.0)), **columns))
+    assert (found.verdict.status, found.verdict.metric, found.verdict.stage) == ("over_budget", "e2e", "decode")
+    # Where answers are in time, or what failed had waited for less than any limit, it is errors.
+    fast = run(requests(400, decode_ms=500.0, e2e_ms=np.where(given_up, 9000.0, 510.0), **columns))
+    assert (fast.verdict.status, fast.verdict.metric) == ("failing", "errors")
+    soon = run(requests(400, decode_ms=np.where(late, 5000.0, 500.0), e2e_ms=np.where(given_up, 100.0, np.where(late, 5010.0, 510.0)), **columns))
+    assert (soon.verdict.status, soon.verdict.metric) == ("failing", "errors")
+
+
 def test_of_requests_that_are_always_too_slow_the_stage_is_what_takes_the_time() -> None:
     wait = np.random.default_rng(4).uniform(200.0, 600.0, 200)
     found = run(requests(200, prefill_ms=wait, ttft_prefill_ms=wait, decode_ms=6000.0))
