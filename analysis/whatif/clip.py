@@ -17,7 +17,7 @@ from analysis.latency import FloatArray
 from analysis.tail import TYPICAL, band
 from analysis.whatif.effect import effect
 from analysis.whatif.facts import Facts
-from analysis.whatif.moved import batches
+from analysis.whatif.moved import batches, sooner_ms
 from analysis.whatif.prediction import Fix, Prediction, Times, WhatIfError, predict_times, recorded
 
 
@@ -59,22 +59,8 @@ def predict(
     over_before = np.maximum(np.nan_to_num(facts.ms(f"ttft_{stage}_ms")) - limits, 0.0)
     queue = {"load": "a shorter queue also changes the load behind it, which is not modelled"} if stage == "queue" else {}
     after = Times(old.ttft - over_before, old.e2e - over, old.tpot)
-    met = None if GROUP_OF[stage] == "model" else batches(facts, after, _sooner_ms(facts, over_before, over))
+    met = None if GROUP_OF[stage] == "model" else batches(facts, after, sooner_ms(facts, over_before, over))
     return predict_times(facts, fix, after, method="exact", bound=bool(queue), reasons=queue, batches=met)
-
-
-def _sooner_ms(facts: Facts, before_ms: FloatArray, whole_ms: FloatArray) -> FloatArray:
-    """How much sooner each call comes where so much is saved before its request's first token, and in all: the call that answers by all of the former, those
-    before it by as much of it as of that time has passed when they begin, those behind it in the same way by the rest."""
-    row, start = facts.request_of, facts.calls["start_us"].to_numpy() / 1000.0
-    mine, at = row >= 0, np.maximum(row, 0)
-    begun, end = facts.requests["start_us"].to_numpy() / 1000.0, facts.requests["start_us"].to_numpy() / 1000.0 + facts.ms("e2e_ms")
-    known, answers = facts.answering >= 0, end.copy()
-    answers[known] = start[facts.answering[known]]
-    ahead = np.clip((start - begun[at]) / np.maximum(answers - begun, 1e-3)[at], 0.0, 1.0)
-    behind = np.clip((start - answers[at]) / np.maximum(end - answers, 1e-3)[at], 0.0, 1.0)
-    sooner: FloatArray = np.where(mine, ahead * before_ms[at] + behind * np.maximum(whole_ms - before_ms, 0.0)[at], 0.0)
-    return sooner
 
 
 def _budget_ms(facts: Facts, stage: str) -> float | FloatArray:

@@ -3,11 +3,13 @@
 Arithmetic leaves each call what it took. Near an engine's capacity calls that come at other moments meet other batches, though no call asks for more or less.
 The recorded calls are replayed twice, as they came and as they would come; both replays stand in for the recorded calls of the requests after the fix, and the
 ratio of their quantiles is the factor. One replay is as noisy as the other, so the tail is not widened by what a replay does not know.
+Away from capacity such a ratio mostly says that who meets whom is drawn anew: the factor is what exceeds its own spread, and the spread widens the interval.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -15,17 +17,18 @@ from analysis.latency import FloatArray, sorted_quantile
 from analysis.whatif.batching import LEAST_LOAD
 from analysis.whatif.calibrate import Engine
 from analysis.whatif.engine import Costs, simulate
-from analysis.whatif.facts import Facts
+from analysis.whatif.facts import SEED, Facts
 from analysis.whatif.prediction import Batches, Times
 
 # Calls that move by less than this (mean over calls, ms) meet the batches that they met; a step of an engine takes as long.
-LEAST_MS = 10.0
-# Standard deviations of the refits' factors that the interval covers on either side: 90 %.
-_WIDE = 1.645
+LEAST_MS: Final = 10.0
+# Resamples that tell a factor's spread.
+_DRAWS: Final = 100
 
 
 def batches(facts: Facts, after: Times, sooner_ms: FloatArray) -> Batches | None:
-    """Return the factor on a quantile of `after` (the requests' times by arithmetic) where each call comes `sooner_ms` (shape of the calls) than it did.
+    """Return the factor on a quantile of `after` (the requests' times by arithmetic), where each call comes `sooner_ms` (shape of the calls) than it did, and
+    how widely that is spread.
 
     None where no engine tells its times, where its replay does not give the recording back, or where calls hardly move.
     """
@@ -36,12 +39,46 @@ def batches(facts: Facts, after: Times, sooner_ms: FloatArray) -> Batches | None
         return None
     sides = [(_with(facts, after, engines, None, draw), _with(facts, after, engines, sooner_ms, draw)) for draw in (None, *range(len(engines[0].refits)))]
 
-    def factor(metric: str, quantile: float) -> tuple[float, float, float]:
-        found = [_quantile(new.of(metric), quantile) / max(_quantile(old.of(metric), quantile), 1e-3) for old, new in sides]
-        middle, wide = found[0], _WIDE * float(np.std(found)) if len(found) > 1 else 0.0
-        return middle, min(1.0, middle) - wide, max(1.0, middle) + wide
+    def factor(metric: str, quantile: float) -> tuple[float, float]:
+        found = [_log_ratio(old.of(metric), new.of(metric), quantile) for old, new in sides]
+        moved, sampled = float(np.mean(found)), _sampled(sides[0][0].of(metric), sides[0][1].of(metric), quantile)
+        spread = float(np.hypot(sampled, np.std(found)))
+        # Shrunk by the part of it that chance alone would give, as by James and Stein.
+        return moved * max(0.0, 1.0 - (spread / moved) ** 2) if moved else 0.0, spread
 
     return factor
+
+
+def _log_ratio(old: FloatArray, new: FloatArray, q: float) -> float:
+    """Logarithm of what a quantile becomes."""
+    return float(np.log(_quantile(new, q) / _quantile(old, q)))
+
+
+def _sampled(old: FloatArray, new: FloatArray, q: float) -> float:
+    """Standard deviation of that logarithm over other requests of the kind: the same ones drawn for both."""
+    known = np.flatnonzero(~np.isnan(old) & ~np.isnan(new))
+    rng, drawn = np.random.default_rng(SEED), []
+    for _ in range(_DRAWS if len(known) else 0):
+        chosen = rng.choice(known, len(known))
+        drawn.append(_log_ratio(old[chosen], new[chosen], q))
+    return float(np.std(drawn)) if drawn else 0.0
+
+
+def sooner_ms(facts: Facts, before_ms: FloatArray, whole_ms: FloatArray) -> FloatArray:
+    """Return how much sooner each call comes (ms, shape of the calls) where so much is saved before its request's first token, and in all (ms, by request).
+
+    The call that answers comes sooner by all of the former, those before it by as much of it as of that time has passed when they begin, those behind it in
+    the same way by the rest.
+    """
+    row, start = facts.request_of, facts.calls["start_us"].to_numpy() / 1000.0
+    mine, at = row >= 0, np.maximum(row, 0)
+    begun, end = facts.requests["start_us"].to_numpy() / 1000.0, facts.requests["start_us"].to_numpy() / 1000.0 + facts.ms("e2e_ms")
+    known, answers = facts.answering >= 0, end.copy()
+    answers[known] = start[facts.answering[known]]
+    ahead = np.clip((start - begun[at]) / np.maximum(answers - begun, 1e-3)[at], 0.0, 1.0)
+    behind = np.clip((start - answers[at]) / np.maximum(end - answers, 1e-3)[at], 0.0, 1.0)
+    sooner: FloatArray = np.where(mine, ahead * before_ms[at] + behind * np.maximum(whole_ms - before_ms, 0.0)[at], 0.0)
+    return sooner
 
 
 def _with(facts: Facts, after: Times, engines: list[Engine], sooner_ms: FloatArray | None, draw: int | None) -> Times:
@@ -64,4 +101,4 @@ def _with(facts: Facts, after: Times, engines: list[Engine], sooner_ms: FloatArr
 
 def _quantile(values: FloatArray, q: float) -> float:
     told = np.sort(values[~np.isnan(values)])
-    return sorted_quantile(told, q) if len(told) else 1.0
+    return max(1e-3, sorted_quantile(told, q)) if len(told) else 1.0

@@ -126,8 +126,8 @@ class Times:
         return values
 
 
-# For a metric and a quantile (0..1): the factor on what arithmetic says of it, and the least and the most that it may be.
-Batches = Callable[[str, float], tuple[float, float, float]]
+# For a metric and a quantile (0..1): logarithm of the factor on what arithmetic says of it, and the standard deviation of that.
+Batches = Callable[[str, float], tuple[float, float]]
 
 
 def recorded(facts: Facts) -> Times:
@@ -210,13 +210,15 @@ def _effect(
         return effect
     q = percentile / 100.0
     effect.before, effect.after = sorted_quantile(old, q), sorted_quantile(new, q)
-    spread = [resampled_quantiles(new, q, np.random.default_rng(SEED))]
-    spread += [resampled_quantiles(_sorted(draw.of(metric)), q, np.random.default_rng(SEED)) for draw in draws]
-    low, high = np.percentile(np.concatenate(spread), [5.0, 95.0])
-    drawn = float(np.exp(Z90 * BATCHES)) if facts.calls.height else 1.0
-    factor, least, most = (1.0, 1.0, 1.0) if batches is None else batches(metric, q)
-    effect.after *= factor
-    effect.interval = (float(low) * least / drawn, float(high) * most * drawn)
+    sampled = [resampled_quantiles(new, q, np.random.default_rng(SEED))]
+    sampled += [resampled_quantiles(_sorted(draw.of(metric)), q, np.random.default_rng(SEED)) for draw in draws]
+    low, high = np.percentile(np.concatenate(sampled), [5.0, 95.0])
+    moved, met = (0.0, 0.0) if batches is None else batches(metric, q)
+    spread = float(np.hypot(met, BATCHES if facts.calls.height else 0.0))
+    best = max(1e-3, effect.after)
+    below, above = (np.hypot(max(0.0, np.log(wide)), Z90 * spread) for wide in (best / max(1e-3, low), high / best))
+    effect.after *= float(np.exp(moved))
+    effect.interval = (effect.after * float(np.exp(-below)), effect.after * float(np.exp(above)))
     return effect
 
 

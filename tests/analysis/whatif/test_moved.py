@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.whatif import clip
+from analysis.whatif import clip, connection_pooling, moved
 from analysis.whatif.engine import Setup, simulate
 from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Prediction
+from analysis.whatif.prediction import Prediction, Times
 from tests.analysis.whatif.builders import START_US, facts_of, requests_of
 from tests.analysis.whatif.recording import COSTS, arrivals, hosted, recorded
 
@@ -18,8 +18,8 @@ BEGUN = 8.0 * (np.arange(N) // 40) + np.tile(np.linspace(0.0, 1.0, 40), 10)
 SEARCH_MS = np.random.default_rng(3).uniform(200.0, 6_000.0, N)
 
 
-def searched(*, engine: bool) -> tuple[Facts, np.ndarray]:
-    """The requests with their searches, and the calls' first tokens (ms) were each search 100 ms."""
+def searched(*, engine: bool, stage: str = "retrieval") -> tuple[Facts, np.ndarray]:
+    """The requests with their searches, or that time in another stage, and the calls' first tokens (ms) were each search 100 ms."""
     came = arrivals(N)
     reached = BEGUN + SEARCH_MS / 1000.0
     order = np.argsort(reached)
@@ -28,8 +28,8 @@ def searched(*, engine: bool) -> tuple[Facts, np.ndarray]:
     start = START_US + (BEGUN[order] * 1e6).astype(np.int64)
     took = SEARCH_MS[order]
     calls = calls.with_columns(start_us=start + (took * 1000.0).astype(np.int64))
-    rows = requests_of(calls, start_us=start, e2e_ms=calls["e2e_ms"].to_numpy() + took, ttft_ms=calls["ttft_ms"].to_numpy() + took, retrieval_ms=took,
-                       ttft_retrieval_ms=took)
+    rows = requests_of(calls, start_us=start, e2e_ms=calls["e2e_ms"].to_numpy() + took, ttft_ms=calls["ttft_ms"].to_numpy() + took,
+                       **{f"{stage}_ms": took, f"ttft_{stage}_ms": took})
     soon = np.argsort(BEGUN[order] + 0.1, kind="stable")
     own = {name: getattr(came, name)[soon] for name in came.__slots__} | {"arrival_s": BEGUN[order][soon] + 0.1}
     return facts_of(calls, requests=rows, metric="ttft", percentile=95.0), simulate(type(came)(**own), Setup(), COSTS).ttft_s * 1000.0
@@ -41,12 +41,14 @@ def p95(answer: Prediction) -> tuple[float, tuple[float, float]]:
     return answer.predicted.after, answer.predicted.interval
 
 
-def test_requests_that_a_slow_search_kept_apart_meet_at_the_engine_without_it() -> None:
-    facts, first = searched(engine=True)
+@pytest.mark.parametrize("stage", ["retrieval", "network"])
+def test_requests_that_a_slow_search_or_handshake_kept_apart_meet_at_the_engine_without_it(stage: str) -> None:
+    facts, first = searched(engine=True, stage=stage)
     truth = float(np.quantile(first + 100.0, 0.95))
     arithmetic = float(np.quantile(facts.call("ttft_ms") + 100.0, 0.95))
     assert truth > 1.3 * arithmetic
-    after, (low, high) = p95(clip.predict(facts, stage="retrieval", limit_ms=100.0))
+    fixed = clip.predict(facts, stage=stage, limit_ms=100.0) if stage == "retrieval" else connection_pooling.predict(facts, network_ms=100.0)
+    after, (low, high) = p95(fixed)
     assert after == pytest.approx(truth, rel=0.1)
     assert low < truth < high
 
@@ -56,3 +58,16 @@ def test_at_a_provider_arithmetic_stands() -> None:
     answer = clip.predict(facts, stage="retrieval", limit_ms=100.0)
     assert p95(answer)[0] == pytest.approx(float(np.quantile(facts.call("ttft_ms") + 100.0, 0.95)))
     assert answer.method == "exact"
+
+
+def test_a_factor_within_its_own_spread_leaves_the_arithmetic_and_widens_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts, _ = searched(engine=True)
+    rng = np.random.default_rng(5)
+    one, other = (Times(*[rng.lognormal(6.0, 0.5, N)] * 3) for _ in range(2))
+    monkeypatch.setattr(moved, "_with", lambda _facts, _after, _engines, sooner, _draw: one if sooner is None else other)
+    drawn = moved.batches(facts, one, np.full(facts.calls.height, 500.0))
+    assert drawn is not None
+    factor, spread = drawn("ttft", 0.99)
+    ratio = float(np.log(np.quantile(other.ttft, 0.99) / np.quantile(one.ttft, 0.99)))
+    assert abs(factor) <= max(0.0, abs(ratio) - spread)
+    assert 0.08 < spread < 0.5
