@@ -21,6 +21,7 @@ from analysis.finding import printable
 from analysis.goodput import with_own
 from analysis.latency import FloatArray
 from analysis.slo import Slo
+from analysis.whatif.way import way_there_ms
 from analysis.window import Window, filter_of, header_limits, query, read_samples
 
 if TYPE_CHECKING:
@@ -127,6 +128,11 @@ class Facts:
         out = np.zeros(len(self), np.bool_)
         out[self.request_of[lost & self.on_path & (self.request_of >= 0)]] = True
         return out
+
+    @cached_property
+    def way_there_ms(self) -> FloatArray:
+        """How long each call was on its way to the engine, NaN where nobody tells."""
+        return way_there_ms(self.calls, earlier=self.before.calls if self.before is not None else None)
 
     @cached_property
     def spans(self) -> pl.DataFrame:

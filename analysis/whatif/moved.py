@@ -1,9 +1,9 @@
 """What do calls meet that come sooner because something before them is quicker? A factor on what arithmetic says, from the calibrated engines.
 
-Arithmetic leaves each call what it took. Near an engine's capacity calls that come at other moments meet other batches, though no call asks for more or less.
-The recorded calls are replayed twice, as they came and as they would come; both replays stand in for the recorded calls of the requests after the fix, and the
-ratio of their quantiles is the factor. One replay is as noisy as the other, so the tail is not widened by what a replay does not know.
-Away from capacity such a ratio mostly says that who meets whom is drawn anew: the factor is what exceeds its own spread, and the spread widens the interval.
+Arithmetic leaves each call what it took, but calls that come at other moments meet other batches, though no call asks for more or less: near an engine's
+capacity slower ones, elsewhere a new draw of who meets whom, which moves the tail by as much as chance does. The recorded calls are replayed twice, as they
+came and as they would come, and stand in for the recorded calls of the requests after the fix. What the second replay says is weighed against the arithmetic;
+how far the first one is off tells what replays do not know.
 """
 
 from __future__ import annotations
@@ -40,11 +40,17 @@ def batches(facts: Facts, after: Times, sooner_ms: FloatArray) -> Batches | None
     sides = [(_with(facts, after, engines, None, draw), _with(facts, after, engines, sooner_ms, draw)) for draw in (None, *range(len(engines[0].refits)))]
 
     def factor(metric: str, quantile: float) -> tuple[float, float]:
-        found = [_log_ratio(old.of(metric), new.of(metric), quantile) for old, new in sides]
-        moved, sampled = float(np.mean(found)), _sampled(sides[0][0].of(metric), sides[0][1].of(metric), quantile)
-        spread = float(np.hypot(sampled, np.std(found)))
-        # Shrunk by the part of it that chance alone would give, as by James and Stein.
-        return moved * max(0.0, 1.0 - (spread / moved) ** 2) if moved else 0.0, spread
+        told, olds, news = after.of(metric), [old.of(metric) for old, _ in sides], [new.of(metric) for _, new in sides]
+        redrawn = _sampled(olds[0], news[0], quantile)
+        spread = float(np.std([_log_ratio(old, new, quantile) for old, new in zip(olds, news, strict=True)]))
+        unknown = float(np.hypot(_sampled(told, olds[0], quantile), spread))
+        # By how much the replay of the recorded calls is off counts as far as that is no chance (James and Stein).
+        off = float(np.mean([_log_ratio(told, old, quantile) for old in olds]))
+        moved = float(np.mean([_log_ratio(told, new, quantile) for new in news])) - (off * max(0.0, 1.0 - (unknown / off) ** 2) if off else 0.0)
+        # The mean of what arithmetic and the replay say, weighed by what each does not know: what other batches do, and the replay's own error.
+        meets = max(moved**2, redrawn**2)
+        share = meets / max(meets + unknown**2, 1e-12)
+        return share * moved, float(np.hypot((1.0 - share) * redrawn, share * unknown))
 
     return factor
 

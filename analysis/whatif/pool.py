@@ -263,15 +263,15 @@ def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
         "e2e_ms", "engine_e2e_ms", "ttft_ms", "ttft_client_ms", "ttft_engine_ms", "queue_ms", "prefill_ms")}
     ttft = np.where(np.isnan(ms["ttft_engine_ms"]), np.nan_to_num(ms["queue_ms"]) + ms["prefill_ms"], ms["ttft_engine_ms"])
     e2e = np.maximum(ms["engine_e2e_ms"], ttft)
-    # The way to the engine: half of what the client saw beyond the engine's own time.
-    way = np.maximum(ms["e2e_ms"] - ms["engine_e2e_ms"], 0.0) / 2.0
     guessed = calls["guessed"].to_numpy()
+    rows = calls["row"].to_numpy().astype(np.int64)
+    half = np.maximum(ms["e2e_ms"] - ms["engine_e2e_ms"], 0.0) / 2.0
+    way = np.where(guessed | np.isnan(facts.way_there_ms[rows]), half, facts.way_there_ms[rows])
     start = calls["start_us"].to_numpy() / 1e6
     arrival = start - start.min() + way / 1000.0
     names = calls.select(pl.when(~pl.col("guessed")).then(pl.coalesce("engine_instance", "instance").fill_null(""))).to_series()
     instances = tuple(sorted(names.drop_nulls().unique().to_list()))[:MOST_REPLICAS]
     replica = np.array([instances.index(name) if name in instances else -1 for name in names.to_list()], dtype=np.int64)
-    rows = calls["row"].to_numpy().astype(np.int64)
     after, gap = _chains(facts, rows, arrival, arrival + e2e / 1000.0)
     tokens = {name: calls[name].cast(pl.Int64).fill_null(0).to_numpy() for name in ("input_tokens", "output_tokens")}
     cached = np.clip(_cached(calls), 0, tokens["input_tokens"] - 1)

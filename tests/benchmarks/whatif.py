@@ -47,7 +47,7 @@ def facts_of(load_: Traffic, seen: np.ndarray) -> Facts:
         instance=pl.Series(seen[:, 3].astype(int)).cast(pl.String), engine_instance=pl.lit(None, pl.String),
         ttft_source=pl.lit("engine"), ttft_engine_ms=pl.col("ttft_ms"), engine_e2e_ms=pl.col("e2e_ms"),
         prefill_ms=pl.col("ttft_ms") - pl.col("queue_ms"), error=pl.lit(False), on_path=pl.lit(True), engine_alone=pl.lit(False),
-        request=pl.int_range(n, dtype=pl.Int64))
+        engine_start_us=pl.col("start_us"), request=pl.int_range(n, dtype=pl.Int64))
     empty = pl.DataFrame(schema={"time_us": pl.Int64, "instance": pl.String, "model": pl.String, "indicator": pl.String, "value": pl.Float64})
     return Facts(numbers.with_columns(**both, error=pl.lit(False)), calls, empty, Slo(ttft_ms=1500.0, e2e_ms=20_000.0, percentile=99.0), "e2e")
 

@@ -16,7 +16,8 @@ _CALL: dict[str, Any] = {
     "tenant": None, "prefix_hash": None, "streaming": True, "input_tokens": 500, "output_tokens": 101, "cached_tokens": None, "reasoning_tokens": None,
     "max_tokens": None, "ttft_source": "attribute", "ttft_client_ms": None, "ttft_engine_ms": None, "engine_e2e_ms": None, "queue_ms": None,
     "prefill_ms": None, "decode_ms": None, "finish_reason": "stop", "error": False, "error_type": None, "http_status": None, "attempts": None,
-    "predicted_p50": None, "on_path": True, "engine_alone": False}
+    "predicted_p50": None, "on_path": True, "engine_alone": False,
+    "engine_start_us": None}
 _TEXT = {"provider", "session", "tenant", "prefix_hash", "finish_reason", "error_type", "engine_instance"}
 
 
@@ -28,7 +29,7 @@ def calls(n: int, *, every_s: float = 1.0, **columns: Any) -> pl.DataFrame:
     frame = pl.DataFrame(
         {name: pl.Series(name, _spread(value, n), dtype=pl.String if name in _TEXT else None, strict=False) for name, value in data.items()})
     numbers = [name for name in frame.columns if name.endswith(("_ms", "_tokens")) or name in ("attempts", "predicted_p50")]
-    frame = frame.with_columns(pl.col(numbers).cast(pl.Float64))
+    frame = frame.with_columns(pl.col(numbers).cast(pl.Float64), pl.col("engine_start_us").cast(pl.Int64))
     return frame.with_columns(
         end_us=pl.col("start_us") + (pl.col("e2e_ms") * 1000).cast(pl.Int64),
         tpot_ms=pl.when(pl.col("output_tokens") > 1).then((pl.col("e2e_ms") - pl.col("ttft_ms")) / (pl.col("output_tokens") - 1)))

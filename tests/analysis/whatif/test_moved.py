@@ -60,14 +60,25 @@ def test_at_a_provider_arithmetic_stands() -> None:
     assert answer.method == "exact"
 
 
-def test_a_factor_within_its_own_spread_leaves_the_arithmetic_and_widens_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arithmetic_and_replay_are_weighed_by_what_each_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     facts, _ = searched(engine=True)
-    rng = np.random.default_rng(5)
-    one, other = (Times(*[rng.lognormal(6.0, 0.5, N)] * 3) for _ in range(2))
-    monkeypatch.setattr(moved, "_with", lambda _facts, _after, _engines, sooner, _draw: one if sooner is None else other)
-    drawn = moved.batches(facts, one, np.full(facts.calls.height, 500.0))
-    assert drawn is not None
-    factor, spread = drawn("ttft", 0.99)
-    ratio = float(np.log(np.quantile(other.ttft, 0.99) / np.quantile(one.ttft, 0.99)))
-    assert abs(factor) <= max(0.0, abs(ratio) - spread)
-    assert 0.08 < spread < 0.5
+    told, drawn, apart = (Times(*[np.random.default_rng(seed).lognormal(6.0, 0.5, N)] * 3) for seed in (5, 6, 7))
+
+    def factor(came: Times, sooner: Times) -> tuple[float, float]:
+        monkeypatch.setattr(moved, "_with", lambda _facts, _after, _engines, shift, _draw: came if shift is None else sooner)
+        found = moved.batches(facts, told, np.full(facts.calls.height, 500.0))
+        assert found is not None
+        return found("ttft", 0.95)
+
+    def change(sooner: Times) -> float:
+        return float(np.log(np.quantile(sooner.ttft, 0.95) / np.quantile(told.ttft, 0.95)))
+
+    # A replay that gives the recording back is followed, also in who meets whom; one that is as far off as chance takes it counts for half at the most.
+    assert factor(told, drawn) == pytest.approx((change(drawn), 0.0), abs=1e-6)
+    followed, spread = factor(apart, drawn)
+    assert abs(followed) < 0.7 * abs(change(drawn))
+    assert 0.03 < spread < 0.2
+    # What is far more than chance is followed all the same, and a replay that is off by a factor is off by it on both sides.
+    slower, twice = (Times(*[drawn.ttft * by] * 3) for by in (3.0, 6.0))
+    assert factor(apart, slower)[0] == pytest.approx(change(slower), rel=0.15)
+    assert factor(Times(*[apart.ttft * 2.0] * 3), twice)[0] == pytest.approx(change(slower), rel=0.2)
