@@ -72,6 +72,8 @@ _SPLIT, _AS_GOOD = 0.35, 1.1
 # Parts of what a step loses by that which its sequences may make up for, and the least that is left of what they take themselves.
 _SHARES: Final = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)
 _LEAST_LEFT: Final = 0.05
+# A cost that the search has driven to nothing still has a logarithm.
+_NEARLY_NONE_S: Final = 1e-12
 _STEP_ALONE: Final = np.array([0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0])
 # The error of a replay below which none is better than another: clocks and rounding make as much; own default.
 _CLOSE: Final = 0.02
@@ -403,7 +405,7 @@ class _Search:
         moved = [near + split * _STEP_ALONE for _ in _SHARES]
         lost = np.exp(near[2]) * (1.0 - np.exp(split)) / self._batch(setup)
         for point, share in zip(moved, _SHARES, strict=True):
-            point[4] = np.log(max(_LEAST_LEFT * np.exp(near[4]), np.exp(near[4]) + share * lost))
+            point[4] = np.log(max(_LEAST_LEFT * np.exp(near[4]), np.exp(near[4]) + share * lost, _NEARLY_NONE_S))
         start = min(moved, key=lambda point: replay.error(setup, costs_of(point)))
         other, worth = self.minimise(replay, setup, start, 0.15, REFIT)
         return other if worth <= _AS_GOOD * max(least, _CLOSE) else near

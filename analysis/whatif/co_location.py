@@ -1,7 +1,8 @@
 """What if application and model stood in one region? Each model call's way takes what you say it would; simulated, because calls then meet other batches.
 
-The way of a call is what its client saw beyond the engine's own time; a call of which one of the two spans was lost has the usual way of its model. Half of
-it is taken for the way there. Where the engine cannot be simulated the arithmetic alone stands; without its spans, on the request's network stage.
+The way of a call is what its client saw beyond the engine's own time; a call of which one of the two spans was lost has the usual way of its model. As much
+of it is taken for the way there as of the recorded way was, half where no clock tells. Where the engine cannot be simulated the arithmetic alone stands;
+without its spans, on the request's network stage.
 """
 
 from __future__ import annotations
@@ -30,14 +31,16 @@ def predict(facts: Facts, *, network_ms: Annotated[float, Meta(ge=0, lt=1e6, des
         alone = facts.calls["engine_alone"].fill_null(False).to_numpy()
         saved = np.maximum(way - network_ms, 0.0)
         first = np.minimum(saved, np.maximum(facts.call("ttft_client_ms") - facts.call("ttft_engine_ms"), 0.0))
+        there = np.where(alone | np.isnan(way) | (way <= 0.0), 0.5, facts.way_there_ms / np.maximum(way, 1e-9))
         saved, first = _usual(facts, np.where(alone, np.nan, saved)), _usual(facts, np.where(alone, np.nan, first))
 
         def change(engine: Engine) -> Change:
             pool, saved_s = engine.pool, saved[engine.pool.rows] / 1000.0
+            ahead_s = there[pool.rows] * saved_s
             after, gap = pool.calls.after, pool.calls.arrival_s
             # A call that follows another leaves earlier by the way back of that one, and arrives earlier by its own way there.
-            back = np.where(after >= 0, saved_s[np.maximum(after, 0)], 0.0)
-            sooner = gap - 0.5 * (back + saved_s)
+            back = np.where(after >= 0, (saved_s - ahead_s)[np.maximum(after, 0)], 0.0)
+            sooner = gap - back - ahead_s
             return Change(replace(pool.calls, arrival_s=np.where(after >= 0, np.maximum(sooner, 0.0), sooner)), engine.setup, spent_s=pool.e2e_s + saved_s)
 
         def bound() -> Prediction:
