@@ -2,10 +2,10 @@
 
 Detects
     Engine instances (or application instances) first seen since the onset whose first minute of calls is slower than their
-    later calls and than the other instances' by a factor of two (half as slow again, where they clearly get faster with their age),
-    and that served the slow requests (where no other instance served at the same time, as after a deploy that replaces all, they have to
-    get faster with their age); or instances of before all of whose calls became that slow at once and then faster with their age, while
-    others kept their pace: they began again.
+    later calls and than the other instances' by a factor of two (half as slow again, or twice in the first half minute alone, where they
+    clearly get faster with their age), and that served the slow requests (where no other instance served at the same time, as after a
+    deploy that replaces all, they have to get faster with their age); or instances of before all of whose calls became that slow at once
+    and then faster with their age, while others kept their pace: they began again.
 
 Why it hurts
     Loading weights, compiling graphs and filling caches happen in front of the first users of every new replica: scaling up
@@ -179,7 +179,7 @@ def _young(now: Calls, before: Calls | None, column: str) -> tuple[BoolArray, Bo
         highest = max(highest, ratio)
         warms_up = ratio >= STILL_COLD and (name in again or _gets_faster(start[mine], pace[mine]))
         lags = ratio >= MIN_RATIO and name not in again and beside >= STILL_COLD
-        if not (warms_up or lags) or int(cold[name].sum()) < LEAST_YOUNG:
+        if not (warms_up or lags or _began_slow(start, pace, mine, warm)) or int(cold[name].sum()) < LEAST_YOUNG:
             del cold[name]
     return (np.logical_or.reduce(list(cold.values())), warm, pace, sorted(cold)) if cold else highest
 
@@ -243,17 +243,31 @@ def _begun_again(now: Calls, before: Calls, column: str, old: list[str], pace: F
     return out if calm else {}
 
 
+def _began_slow(start: FloatArray, pace: FloatArray, mine: BoolArray, warm: BoolArray) -> bool:
+    """Say whether an instance's first half minute is slow against warm calls, of any time and of that time, and its calls clearly get faster: who is warm
+    before the minute is over is fast in the middle of it."""
+    first = mine & (start < start[mine].min() + STEP_S)
+    if int(first.sum()) < LEAST_YOUNG or np.median(pace[first]) - np.median(pace[warm]) < np.log(MIN_RATIO):
+        return False
+    return _beside(start, pace, first, warm) >= STILL_COLD and _falls(start[mine], pace[mine])
+
+
 def _gets_faster(at: FloatArray, slower: FloatArray) -> bool:
-    """Say whether calls clearly get faster (rank correlation of pace and time), by as much as parts cold from warm."""
+    """Say whether calls clearly get faster, by as much as parts cold from warm."""
+    if not _falls(at, slower):
+        return False
+    n = len(at)
+    third = at[np.argsort(at)][[n // 3, n - 1 - n // 3]]
+    return bool(np.median(slower[at <= third[0]]) - np.median(slower[at >= third[1]]) >= np.log(STILL_COLD))
+
+
+def _falls(at: FloatArray, slower: FloatArray) -> bool:
+    """Say whether calls take less and less (rank correlation of pace and time)."""
     n = len(at)
     if n < MIN_CALLS:
         return False
-    ranks = np.argsort(np.argsort(slower)).astype(np.float64)
-    order = np.argsort(np.argsort(at)).astype(np.float64)
-    z = float(np.corrcoef(order, ranks)[0, 1]) * np.sqrt(n - 1.0)
-    third = at[np.argsort(at)][[n // 3, n - 1 - n // 3]]
-    fell = float(np.median(slower[at <= third[0]]) - np.median(slower[at >= third[1]]))
-    return bool(z <= -MIN_Z and fell >= np.log(STILL_COLD))
+    ranks, order = (np.argsort(np.argsort(values)).astype(np.float64) for values in (slower, at))
+    return bool(np.corrcoef(order, ranks)[0, 1] * np.sqrt(n - 1.0) <= -MIN_Z)
 
 
 def _on_the_way(at: FloatArray, slower: FloatArray) -> bool:

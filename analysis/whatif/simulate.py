@@ -47,7 +47,7 @@ from analysis.whatif.shorter import idle_ms
 # engines of other laws, the nearer ones and the furthest, lie inside about as far above 90 % as below.
 HOLDOUT_SHARE: Final = 0.6
 EFFECT_SHARE: Final = 0.02
-LEAST: Final = {"e2e": 0.01, "ttft": 0.055, "tpot": 0.01}
+LEAST: Final = {"e2e": 0.01, "ttft": 0.03, "tpot": 0.01}
 # Steps are taken to cost this much more or less than fitted: next to capacity that moves a queue by multiples.
 SHAKE: Final = 0.006
 # Log units of extra width where the engine was guessed from what its clients saw; as measured.

@@ -36,6 +36,17 @@ def test_a_new_replica_that_is_less_than_twice_as_slow_is_cold_where_it_gets_fas
     assert causes(found) == named
 
 
+@pytest.mark.parametrize(("slow", "named"), [("first", ["cold_start"]), ("whenever", []), ("everywhere", [])])
+def test_a_new_replica_that_is_warm_within_its_first_minute_is_cold_before(slow: str, named: list[str]) -> None:
+    """3 times as slow at first, by half less each 24 s; the same calls in any order, and the same slowness on the other replicas at that time."""
+    slower = 1.0 + 2.0 * 2.0 ** (-(np.arange(N) - 600) / 48.0)
+    mine = np.flatnonzero(LATE & (REPLICA == 9))
+    slower[mine] = slower[mine] if slow != "whenever" else np.random.default_rng(1).permutation(slower[mine])
+    frame, calls = fleet(REPLICA, token_ms=np.where((REPLICA == 9) | (LATE & (slow == "everywhere")), 18.0 * slower, 18.0))
+    found = run(frame, calls=[calls], slo=Slo(e2e_ms=2_800.0, percentile=99.0, goodput_target=0.99))
+    assert [cause for cause in causes(found) if cause == "cold_start"] == named
+
+
 def test_a_replica_that_is_cold_for_minutes_is_no_straggler_beside() -> None:
     slow = (REPLICA == 9) & LATE
     frame, calls = fleet(REPLICA, token_ms=np.where(slow, 60.0, 10.0))
