@@ -19,7 +19,7 @@ Fix
 
 False alarms
     Missing spans for a call that became slow look alike, but do not depend on the requests in flight
-    (`unattributed_time`). Own limits on calls wait as well (`client_throttled`).
+    (`unattributed_time`). Own limits on calls wait as well, but their calls begin as others end (`client_throttled`).
 
 Source
     Slope of the parent's own time over requests in flight: published signature; rank correlation above 0.25: own default.
@@ -36,6 +36,7 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
 from analysis.overlap import Flow
+from analysis.rules.client_throttled import handed_over
 from analysis.rules.unattributed_time import longest_hole
 
 RULE: Final = "serial_orchestrator"
@@ -60,6 +61,8 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     by_input = rank_correlation(own, since["input_tokens"].fill_null(0).to_numpy().astype(np.float64))
     if by_load < MIN_CORRELATION:
         return RuledOut(what=RULE, figure=f"own time follows the requests in flight by {by_load:.2f}")
+    if handed_over(case):
+        return RuledOut(what=RULE, figure="calls begin in the moment in which others end: they wait for a place, not for the application's own work")
     few = too_few_breaches(case)
     if few is not None:
         return few
