@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from analysis.goodput import BoolArray, limits_of
 from analysis.latency import FloatArray
 from analysis.slo import Slo
 from analysis.window import Window, answers, filter_of
@@ -19,6 +20,8 @@ from analysis.window import Window, answers, filter_of
 ABANDONED: Final = re.compile(r"cancel|abort|disconnect|client closed|generatorexit|brokenpipe|broken pipe|econnreset|connection reset")
 # How a client's own time limit is named, lower case: openai's APITimeoutError, httpx's ReadTimeout, gRPC's DEADLINE_EXCEEDED, the statuses of HTTP.
 TIMED_OUT: Final = re.compile(r"time_?out|timed.?out|deadline|^(?:408|504)$")
+# What is known (ms) of a metric's latency where a time limit ended the request: without a first token it was waited for until then.
+WAITED: Final = {"ttft": pl.coalesce("ttft_ms", "e2e_ms"), "e2e": pl.col("e2e_ms")}
 
 _NOTHING_LOST: Final = {"wasted": 0, "wasted_ms": 0.0, "wasted_tokens": 0, "tokens_unknown": 0, "on_slow": 0, "on_error": 0}
 
@@ -58,10 +61,19 @@ def abandoned(rows: pl.DataFrame) -> pl.Series:
     return _named(rows, ABANDONED)
 
 
-def timed_out(rows: pl.DataFrame, slo: Slo) -> pl.Series:
-    """Return per request whether it failed by a time limit after it had taken longer than the shortest limit of its latency: it was slow first."""
-    limits = [limit_ms for metric, limit_ms in slo.limits().items() if metric in ("ttft", "e2e")]
-    return _named(rows, TIMED_OUT) & (rows["e2e_ms"] > min(limits, default=np.inf)).fill_null(False)
+def timed_out(rows: pl.DataFrame, slo: Slo) -> BoolArray:
+    """Return per request whether it failed by a time limit after it had taken longer than a limit of its latency: it was slow first."""
+    return overdue(rows, slo, "ttft") | overdue(rows, slo, "e2e")
+
+
+def overdue(rows: pl.DataFrame, slo: Slo, metric: str) -> BoolArray:
+    """Return per request whether it failed by a time limit after a metric's limit had passed: how long it took is the least that its latency was."""
+    limit_ms = limits_of(rows, slo, metric) if metric in WAITED else None
+    if limit_ms is None:
+        return np.zeros(rows.height, np.bool_)
+    waited = (_named(rows, TIMED_OUT) & ~_named(rows, ABANDONED)).to_numpy()
+    late: BoolArray = waited & (rows.select(WAITED[metric].fill_null(0.0)).to_series().to_numpy() > limit_ms)
+    return late
 
 
 def _named(rows: pl.DataFrame, name: re.Pattern[str]) -> pl.Series:

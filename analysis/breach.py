@@ -1,7 +1,7 @@
 """Is the budget broken, by which metric and stage, since when and against what? Everything that the verdict and the rules rest on, from loaded frames."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from analysis import incident
+from analysis.accounts import overdue
 from analysis.baseline import WORSE_PART, Chosen
 from analysis.budget import (
     GROUPS,
@@ -65,7 +66,8 @@ class Baseline(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True)
 class Breach:
-    """A window judged by one metric: what the parts of the verdict share. `ok` are successful requests with that metric.
+    """A window judged by one metric: what the parts of the verdict share. `ok` are successful requests with that metric, and those that a time limit ended
+    when the metric's limit had passed, with the time until then (`judgeable`).
 
     `tail` stands around the SLO percentile, `excess` among the requests over the limit since the onset. `left` are requests whose clients left by
     choice: they are no good ones, and say nothing against the service. From `until` on requests went well again."""
@@ -128,11 +130,17 @@ class Breach:
 
     @functools.cached_property
     def observed_ms(self) -> float:
-        return quantile(self.values, self.slo.percentile / 100.0)
+        """The SLO percentile of the successful requests."""
+        return quantile(self.values[self.answered], self.slo.percentile / 100.0)
+
+    @property
+    def answered(self) -> BoolArray:
+        """Which of `ok` are successful: the others' values are only the least that their latency was."""
+        return ~self.ok["error"].to_numpy().astype(np.bool_)
 
 
 def judged_metric(judged: Judged, rows: pl.DataFrame, slo: Slo) -> str | None:
-    """Return the limit that fails most requests; on a tie the one whose percentile stands highest over its limit.
+    """Return the limit that fails most requests, those among them that a time limit ended later; on a tie the one whose percentile stands highest over it.
 
     None when no request carries any limited metric.
     """
@@ -141,7 +149,7 @@ def judged_metric(judged: Judged, rows: pl.DataFrame, slo: Slo) -> str | None:
         values = rows[f"{metric}_ms"].filter(~rows["error"]).drop_nulls().to_numpy()
         if len(values):
             overrun = quantile(values, slo.percentile / 100.0) / limit_ms
-            scores[metric] = (int(judged.misses[metric].sum()), overrun)
+            scores[metric] = (int(judged.misses[metric].sum() + overdue(rows, slo, metric).sum()), overrun)
     return max(scores, key=lambda metric: scores[metric]) if scores else None
 
 
@@ -169,7 +177,7 @@ def breach_of(
     if budgets.own:
         wanted = sorted({*wanted, "route", "model"})
     frame = frame.having(wanted)
-    ok = _with_metric(frame.rows.select(name for name in frame.rows.columns if name in {*wanted, f"slo_{metric}_ms"}), metric)
+    ok = judgeable(frame.rows.select(name for name in frame.rows.columns if name in {*wanted, f"slo_{metric}_ms"}), slo, metric)
     limits_ms = limits_of(ok, slo, metric)
     limits_ms = limit_ms if limits_ms is None else limits_ms
     values, times = ok[f"{metric}_ms"].to_numpy(), stage_times(ok, path_of(metric), budgets)
@@ -186,7 +194,7 @@ def breach_of(
     base, chosen = _baseline_rows(frame, ok, baseline, onset, metric, slo)
     until = None if onset is None and base is None else incident.end(frame, bad, onset or EPOCH, allowed)
     # What came before the onset, or after all was well again, is no part of what went wrong.
-    tail, excess = tails(values, times, limits_ms, during(starts, onset, until), base, metric, slo, budgets)
+    tail, excess = tails(values, times, limits_ms, during(starts, onset, until), base, metric, slo, budgets, ~ok["error"].to_numpy())
     return Breach(
         frame,
         slo,
@@ -217,20 +225,38 @@ def during(starts: IntArray, onset: datetime | None, until: datetime | None) -> 
 
 
 def tails(
-    values: FloatArray, times: StageTimes, limits_ms: FloatArray | float, since: BoolArray, base: pl.DataFrame | None, metric: str, slo: Slo, budgets: Budgets
+    values: FloatArray, times: StageTimes, limits_ms: FloatArray | float, since: BoolArray, base: pl.DataFrame | None, metric: str, slo: Slo, budgets: Budgets,
+    answered: BoolArray,
 ) -> tuple[Tail, Tail]:
-    """Return what the requests around the SLO percentile, and those over the limit since the onset, spent beyond the baseline's."""
+    """Return what the requests around the SLO percentile (of those `answered`), and those over the limit since the onset, spent beyond the baseline's."""
     against = None if base is None else (base[f"{metric}_ms"].to_numpy(), stage_times(base, path_of(metric)))
     ordered = np.sort(values)
     carries = base is not None and base.height >= min_n(slo.percentile)
-    tail = attribute(values, times, slo.percentile, limit_ms=limits_ms, baseline=against if carries else None, ordered=ordered)
-    if tail is None:
-        raise AssertionError("a metric is judged only where requests carry it")
+    tail = _around(values, times, limits_ms, slo.percentile, against if carries else None, ordered, answered)
     slow = np.flatnonzero((values > limits_ms) & since)
     if not len(slow):
         return tail, tail
     return tail, attribute_slow(values, times, slow, int(since.sum()), limit_ms=limits_ms, baseline=against, ordered=ordered, noise=tail.noise_z,
                                 budgets=budgets)
+
+
+def _around(
+    values: FloatArray, times: StageTimes, limits_ms: FloatArray | float, percentile: float, against: tuple[FloatArray, StageTimes] | None, ordered: FloatArray,
+    answered: BoolArray,
+) -> Tail:
+    """What the answered requests around a percentile spent; its indices are of all `values`."""
+    some = np.flatnonzero(answered)
+    if len(some) == len(values):
+        tail = attribute(values, times, percentile, limit_ms=limits_ms, baseline=against, ordered=ordered)
+    else:
+        limits_ms = np.broadcast_to(limits_ms, len(values))[some]
+        tail = attribute(values[some], times.take(some), percentile, limit_ms=limits_ms, baseline=against)
+    if tail is None:
+        raise AssertionError("a metric is judged only where requests carry it")
+    if len(some) == len(values):
+        return tail
+    of_base = tail.reference == "baseline"
+    return replace(tail, tail_index=some[tail.tail_index], reference_index=tail.reference_index if of_base else some[tail.reference_index])
 
 
 def _within_until(moment_us: int, starts: IntArray, slow: BoolArray, allowed: float) -> bool:
@@ -239,15 +265,29 @@ def _within_until(moment_us: int, starts: IntArray, slow: BoolArray, allowed: fl
     return wilson(int((slow & before).sum()), int(before.sum()))[0] <= allowed
 
 
-def _with_metric(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
+def judgeable(rows: pl.DataFrame, slo: Slo, metric: str) -> pl.DataFrame:
+    """Return the successful requests with a metric, and those that a time limit ended when its limit had passed.
+
+    The time until then, all of it before the first token where none came, is the least that their latency was (right-censored).
+    """
     known = ~rows["error"] & rows[f"{metric}_ms"].is_not_null()
-    return rows if known.all() else rows.filter(known)
+    if known.all():
+        return rows
+    late = pl.Series(overdue(rows, slo, metric))
+    rows = rows.filter(known | late)
+    if metric != "ttft" or not late.any():
+        return rows
+    endless = pl.col("ttft_ms").is_null()
+    whole = {"ttft_ms": pl.col("e2e_ms"), **{f"ttft_{stage}_ms": pl.col(f"{stage}_ms") for stage in STAGES}}
+    # A call that gave no token was waited for as for its first.
+    whole |= {"ttft_first_token_ms": pl.sum_horizontal("first_token_ms", "generation_ms"), "ttft_generation_ms": pl.lit(0.0)}
+    return rows.with_columns(**{name: pl.when(endless).then(value).otherwise(pl.col(name)) for name, value in whole.items()})
 
 
 def _numbers(metric: str) -> list[str]:
     """The columns of requests that the verdict without findings rests on: a report of a million requests copies no others."""
     paths = {path_of(metric), "e2e"}
-    columns = {"start_us", "error", "service", "output_tokens", f"{metric}_ms", *(f"{path}_ms" for path in paths)}
+    columns = {"start_us", "error", "error_type", "service", "output_tokens", f"{metric}_ms", *(f"{path}_ms" for path in paths)}
     return sorted(columns | {f"ttft_{stage}_ms" if path == "ttft" else f"{stage}_ms" for path in paths for stage in STAGES})
 
 
@@ -261,7 +301,7 @@ def _baseline_rows(
     needed = min(min_n(slo.percentile), MIN_COMPARED)
     if baseline is not None:
         named = named_baseline(baseline)
-        rows = _with_metric(baseline.frame.having(_numbers(metric)).rows, metric)
+        rows = judgeable(baseline.frame.having(_numbers(metric)).rows, slo, metric)
         return (rows, named) if rows.height >= needed else (None, named)
     if frame.window.baseline != "auto" or onset is None or frame.start is None:
         return None, None
@@ -374,11 +414,11 @@ def recorded(start: datetime, end: datetime, rows: pl.DataFrame) -> Period:
 
 
 def after_first_token(breach: Breach) -> StageTimes | None:
-    """Return the time behind the first token per stage, None when another metric than TTFT is judged."""
+    """Return the time behind the first token per stage and answered request, None when another metric than TTFT is judged."""
     if breach.metric != "ttft":
         return None
-    whole = stage_times(breach.ok, "e2e")
-    none = np.zeros(len(breach.values))
-    rest = {stage: np.maximum(value - breach.times.ms.get(stage, none), 0.0) for stage, value in whole.ms.items()}
+    whole, first = (times.take(breach.answered) for times in (stage_times(breach.ok, "e2e"), breach.times))
+    none = np.zeros(len(first.total_ms))
+    rest = {stage: np.maximum(value - first.ms.get(stage, none), 0.0) for stage, value in whole.ms.items()}
     kept = {stage: np.where(value > 1e-6, value, 0.0) for stage, value in rest.items()}
     return StageTimes("e2e", whole.total_ms, {stage: value for stage, value in kept.items() if value.any()})

@@ -278,7 +278,7 @@ def group_time(times: StageTimes, group: str) -> FloatArray:
 def stage_rows(
     times: StageTimes,
     budgets: Budgets,
-    breaching: BoolArray,
+    slow: StageTimes,
     typical_ms: Mapping[str, float],
     tail_ms: Mapping[str, float],
     after: StageTimes | None = None,
@@ -286,9 +286,10 @@ def stage_rows(
 ) -> list[StageRow]:
     """Return one row per group that took time or has a budget, each followed by its stages; then what lies behind.
 
-    `typical_ms`/`tail_ms` are the means of `tail.attribute` per stage, `around` the requests of the latter. `after` holds the time behind the first token.
+    `slow` are the stage times of the requests over the limit, `typical_ms`/`tail_ms` the means of `tail.attribute` per stage, `around` the requests of
+    the latter. `after` holds the time behind the first token.
     """
-    slow, near = times.take(breaching), times if around is None else times.take(around)
+    near = times if around is None else times.take(around)
     said = budgets.said(near)
     group_shares, shares = overrun_shares(slow, budgets) or {}, stage_shares(slow, budgets) or {}
     rows = []

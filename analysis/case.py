@@ -71,7 +71,8 @@ class Lookups:
 
 @dataclass(frozen=True)
 class Case:
-    """All that a rule may look at. Arrays and `rows` have one entry per successful request with the judged metric.
+    """All that a rule may look at. Arrays and `rows` have one entry per successful request with the judged metric, and per one that a time limit ended
+    when the metric's limit had passed: its value is how long it had waited, the least that its latency was.
 
     `values` is the judged metric in ms, `times` its stage times, `limits_ms` its limit (one for all, or one per request, infinite where it has none),
     `breaching` who is over it. `tail.tail_index` are the slow
@@ -100,6 +101,11 @@ class Case:
     coverage: float | None = None
     every: int = 1
     usual_ms: float | None = None
+
+    @property
+    def answered(self) -> BoolArray:
+        """Which of `rows` are successful: percentiles are theirs."""
+        return ~self.rows["error"].to_numpy().astype(np.bool_)
 
     @property
     def kept(self) -> float:

@@ -136,9 +136,15 @@ def _reaching(case: Case, fix: Fix | None) -> Fix | None:
 
 
 def gain(case: Case, saved_ms: FloatArray, *, cost: dict[str, float] | None = None) -> Predicted:
-    """Return the judged percentile with `saved_ms` (shape (n,)) taken off each request."""
-    return saved(case.times, saved_ms, metric=case.metric, percentile=case.slo.percentile, rng=np.random.default_rng(SEED), cost=cost,
-                 limits_ms=case.limits_ms)
+    """Return the judged percentile of the successful requests with `saved_ms` (shape (n,)) taken off each."""
+    some, limits_ms = case.answered, np.broadcast_to(case.limits_ms, len(case.values))
+    return saved(case.times.take(some), saved_ms[some], metric=case.metric, percentile=case.slo.percentile, rng=np.random.default_rng(SEED), cost=cost,
+                 limits_ms=limits_ms[some])
+
+
+def clipped(case: Case, stage: str, limits_ms: float | FloatArray) -> Predicted:
+    """Return the judged percentile of the successful requests with a stage held to `limits_ms` (one number, or one per request)."""
+    return gain(case, np.maximum(case.spent(stage) - limits_ms, 0.0))
 
 
 def open_fix(id_: str, title: str, detail: str, assumption: str, why: str, method: Method = "estimate") -> Fix:

@@ -118,7 +118,7 @@ def diagnose(
         breach = breach_of(frame, slo, judged, good, metric, baseline, budgets, left, with_findings=with_findings)
     over = breach.over
     rows = _stage_rows(breach, over=over)
-    held = budget_rows(breach.times, breach.budgets, breach.breaching, slo.percentile) if breach.budgets.own else []
+    held = budget_rows(breach.times.take(breach.answered), breach.budgets, breach.breaching[breach.answered], slo.percentile) if breach.budgets.own else []
     about, why_none = (None, None) if with_findings else _fitting(breach, known)
     telling = not over and (worse(breach) or at_limit(breach))
     if not over and not ((with_findings or about) and telling):
@@ -169,8 +169,10 @@ def _sought(breach: Breach, lookups: Lookups, coverage: float | None, *, over: b
 
 def _stage_rows(breach: Breach, *, over: bool) -> list[StageRow]:
     """The stages with their budgets; where the target is met, one that is over its own is amber."""
-    tail = breach.tail
-    rows = stage_rows(breach.times, breach.budgets, breach.breaching, tail.typical_ms, tail.tail_ms, after_first_token(breach), tail.tail_index)
+    tail, some = breach.tail, breach.answered
+    around = np.searchsorted(np.flatnonzero(some), tail.tail_index)
+    slow = breach.times.take(breach.breaching)
+    rows = stage_rows(breach.times.take(some), breach.budgets, slow, tail.typical_ms, tail.tail_ms, after_first_token(breach), around)
     return rows if over else [msgspec.structs.replace(row, amber=row.over) for row in rows]
 
 
@@ -200,7 +202,7 @@ def _against_earlier(breach: Breach) -> Breach | None:
         return None
     end = from_us(int(rows["start_us"][-1]) + 1)
     baseline = msgspec.structs.replace(breach.baseline, choice=f"{breach.baseline.choice}, its first part", end=end, requests=rows.height)
-    tail, excess = tails(breach.values, breach.times, breach.limits_ms, breach.during, rows, breach.metric, breach.slo, breach.budgets)
+    tail, excess = tails(breach.values, breach.times, breach.limits_ms, breach.during, rows, breach.metric, breach.slo, breach.budgets, breach.answered)
     return replace(breach, base=rows, baseline=baseline, tail=tail, excess=excess)
 
 
@@ -212,7 +214,7 @@ def _by_itself(breach: Breach) -> Breach | None:
     """
     if breach.base is None or breach.baseline is None or breach.baseline.choice.split(",")[0] != BEFORE_ONSET:
         return None
-    tail, excess = tails(breach.values, breach.times, breach.limits_ms, breach.during, None, breach.metric, breach.slo, breach.budgets)
+    tail, excess = tails(breach.values, breach.times, breach.limits_ms, breach.during, None, breach.metric, breach.slo, breach.budgets, breach.answered)
     return replace(breach, base=None, baseline=None, tail=tail, excess=excess)
 
 
@@ -262,7 +264,7 @@ def _remaining(breach: Breach, ranked: Ranked, case: Case) -> Diagnosis | None:
     n, n_slow = int(since.sum()), int(slow.sum())
     if n_slow < MIN_BREACHING or wilson(n_slow // DEPENDENT, n // DEPENDENT, Z_ONE_SIDED)[0] <= 1.0 - breach.slo.goodput_target:
         return None
-    _, excess = tails(times.total_ms, times, breach.limits_ms, since, breach.base, breach.metric, breach.slo, breach.budgets)
+    _, excess = tails(times.total_ms, times, breach.limits_ms, since, breach.base, breach.metric, breach.slo, breach.budgets, breach.answered)
     source = breach.base if excess.reference == "baseline" else breach.ok
     rest = case.about(values=times.total_ms, times=times, breaching=slow, tail=excess, reference=source[excess.reference_index])
     told = {one.finding.rule for one in ranked.causes} | ranked.consequences
@@ -324,11 +326,12 @@ def _case(breach: Breach, lookups: Lookups, coverage: float | None) -> Case:
         lookups=lookups,
         coverage=coverage,
         every=breach.frame.every,
-        usual_ms=None if breach.base is None else quantile(breach.base[f"{breach.metric}_ms"].to_numpy(), breach.slo.percentile / 100.0),
+        usual_ms=None if breach.base is None else quantile(
+            breach.base.filter(~pl.col("error"))[f"{breach.metric}_ms"].to_numpy(), breach.slo.percentile / 100.0),
     )
 
 
 def _checklist(breach: Breach) -> list[Step]:
-    tokens = breach.ok["output_tokens"].drop_nulls().to_numpy()
+    tokens = breach.ok["output_tokens"].filter(pl.Series(breach.answered)).drop_nulls().to_numpy()
     share = breach.excess.share("decode") + breach.excess.share("generation")
     return checklist(breach.frame, breach.slo, (tokens, share if breach.over else None))

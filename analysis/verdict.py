@@ -34,6 +34,8 @@ Metric = Literal["ttft", "itl", "tpot", "e2e", "errors"]
 # A stage that explains less of the excess than this is listed as ruled out; own default.
 RULED_OUT_BELOW: Final = 0.1
 RECHECK_DEFAULT_S: Final = 300
+# Where more than half of the requests fail, this part of the errors must be time limits that slow requests ran into; own default.
+NEARLY_ALL: Final = 0.9
 _MOST_RULED_OUT: Final = 12
 
 
@@ -85,15 +87,15 @@ def without_latency(
         )
     allowed = 1.0 - slo.goodput_target
     errors = judged.error & ~abandoned(frame.rows).to_numpy()  # who gave up waiting is a matter of latency, and so is a time limit that was waited for
-    answered, waited = (judged.good | judged.bad) & ~judged.error, timed_out(frame.rows, slo).to_numpy()
-    if 2 * int(errors.sum()) > n or int((judged.bad & answered).sum()) < MIN_BREACHING:
-        waited = np.zeros(n, np.bool_)  # most requests fail, or no answer is late
+    answered, waited = (judged.good | judged.bad) & ~judged.error, timed_out(frame.rows, slo)
+    if 2 * int(errors.sum()) > n and not _behind(judged, answered, errors, waited, slo):
+        waited = np.zeros(n, np.bool_)
     at_once = int((errors & ~waited).sum())
     if at_once >= MIN_BREACHING and wilson(at_once, n, Z_ONE_SIDED)[0] > allowed:
         return _failing(frame, slo, judged, good, errors, lookups)
     # Nor is it a matter of latency where those that got an answer are within the target: who gave up waited for something else.
     lasting = ~left
-    failed = judged.error & lasting
+    failed = judged.error & lasting & ~waited
     if failed.sum() >= MIN_BREACHING and wilson(int(failed.sum()), int(lasting.sum()), Z_ONE_SIDED)[0] > allowed and not clearly_below(
             judged.good[answered | waited], slo.goodput_target):
         return _failing(frame, slo, judged, good, failed, lookups)
@@ -108,6 +110,12 @@ def without_latency(
         )
         return Verdict(status="not_enough_data", sentence=sentence, reasons=_why_null("too few requests to judge"))
     return None
+
+
+def _behind(judged: Judged, answered: BoolArray, errors: BoolArray, waited: BoolArray, slo: Slo) -> bool:
+    """Say whether most requests fail because they are slow: nearly all of the errors are time limits waited for, and what is answered is late, too."""
+    late = int((judged.bad & answered).sum()) >= MIN_BREACHING and clearly_below(judged.good[answered], slo.goodput_target)
+    return late and float(waited[errors].mean()) >= NEARLY_ALL
 
 
 def _traffic_lost(frame: RequestFrame, slo: Slo, baseline: Chosen | None, lookups: Lookups) -> Verdict | None:
@@ -293,7 +301,7 @@ def over_budget(breach: Breach, ranked: Ranked, began: datetime | None, why_none
         cause=cause,
         sentence=_sentence(breach, stage, main, why_none, ranked.lacking),
         onset=began,
-        trend=incident.trend(breach.ok, breach.metric, began),
+        trend=incident.trend(breach.ok.filter(pl.Series(breach.answered)), breach.metric, began),
         affected=incident.affected(breach.frame, breach.bad, breach.goodput.ratio, began, breach.until),
         changed=changes,
         ruled_out=_ruled_out(breach, stage, ranked.ruled_out),
@@ -324,7 +332,7 @@ def _sentence(breach: Breach, stage: str, main: Diagnosis | None, why_none: str 
     name, percentile = breach.metric.upper(), f"P{breach.slo.percentile:g}"
     n, failed = breach.frame.rows.height, good.failed_by.error
     missed = f"{int(breach.bad.sum()):,} of {good.good + good.bad or n:,} requests miss the SLO"
-    missed += f", {failed:,} of them by an error" if failed else ""
+    missed += f", {failed:,} of them by an error{_ran_out(breach)}" if failed else ""
     missed += since
     lead = (
         f"{name} {percentile} is {say_ms(breach.observed_ms)} against {breach.against}, and {missed}"
@@ -349,6 +357,12 @@ def _sentence(breach: Breach, stage: str, main: Diagnosis | None, why_none: str 
         lacking = unseen(skipped)
         return f"{lead}: {where}; no cause that is known explains enough of it, so look at the slow requests of that stage.{unknown or lacking}"
     return f"{lead}: {where}, because {main.because}. {_gain(main.finding, percentile)}".rstrip()
+
+
+def _ran_out(breach: Breach) -> str:
+    """How many of the errors were slow first."""
+    late = int((~breach.answered).sum())
+    return f" (percentiles are of the others), {late:,} of these by a time limit when the SLO's had passed" if late else ""
 
 
 def _where(breach: Breach, stage: str, main: Diagnosis | None) -> str:

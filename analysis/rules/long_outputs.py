@@ -302,16 +302,17 @@ def _fix(case: Case, tokens: int, parts: Parts) -> Fix:
     counts = case.rows["output_tokens"].cast(pl.Float64).fill_null(math.nan).to_numpy()
     limits = case.rows["max_tokens"].drop_nulls().to_numpy()
     now = f"max_tokens is up to {int(limits.max()):,} now. " if len(limits) else ""
+    some, calls_saved_ms = case.answered, _saved_by_calls(case, tokens, parts.token_ms_reference)
     predicted = cap(
-        case.times,
-        counts,
+        case.times.take(some),
+        counts[some],
         tokens,
         metric=case.metric,
         percentile=case.slo.percentile,
         rng=np.random.default_rng(SEED),
         generation_token_ms=parts.token_ms_reference,
-        calls_saved_ms=_saved_by_calls(case, tokens, parts.token_ms_reference),
-        limits_ms=case.limits_ms,
+        calls_saved_ms=calls_saved_ms[some],
+        limits_ms=np.broadcast_to(case.limits_ms, len(some))[some],
     )
     return Fix(
         id="cap",

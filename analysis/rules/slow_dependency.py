@@ -32,9 +32,8 @@ import numpy as np
 
 from analysis.budget import GROUP_OF, FloatArray
 from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, dominated, enough, named
-from analysis.finding import MIN_DOMINATED, SEED, Diagnosis, Fix, NotEnoughData, Owner, printable, say_limits, say_ms
-from analysis.whatif.clip import clip
+from analysis.cause import Action, clipped, dominated, enough, named
+from analysis.finding import MIN_DOMINATED, Diagnosis, Fix, NotEnoughData, Owner, printable, say_limits, say_ms
 
 RULE: Final = "slow_dependency"
 # What to change, per stage this rule may name.
@@ -103,8 +102,7 @@ def _over_budget(case: Case, stage: str) -> bool:
 
 
 def _fix(case: Case, stage: str, who: str, limits_ms: float | FloatArray) -> Fix:
-    rng = np.random.default_rng(SEED)
-    predicted = clip(case.times, stage, limits_ms, metric=case.metric, percentile=case.slo.percentile, rng=rng, over_ms=case.limits_ms)
+    predicted = clipped(case, stage, limits_ms)
     return Fix(
         id="clip",
         title=f"Hold {stage} to {say_limits(limits_ms)}",

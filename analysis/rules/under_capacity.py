@@ -48,9 +48,9 @@ import polars as pl
 from analysis.bursts import MIN_BURSTS, burstiness
 from analysis.calls import Calls, known
 from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named, open_fix
+from analysis.cause import Action, bound_fix, clipped, enough, named, open_fix
 from analysis.demand import MIN_GROWTH, Demand
-from analysis.finding import MIN_BREACHING, MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
+from analysis.finding import MIN_BREACHING, MIN_PART, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
 from analysis.fleet import MIN_ENGINES, lag_at_equal_batch, replicas
 from analysis.kv import KV_FULL
 from analysis.latency import FloatArray
@@ -61,7 +61,6 @@ from analysis.rules.decode_stall import set_whole
 from analysis.rules.hot_replica import AS_FAST, NEAR_OVER
 from analysis.speed import MIN_TOKENS, Line, Slowdown, decode_parts, same_batch_pace, slowdown
 from analysis.tenants import one_tenant
-from analysis.whatif.clip import clip
 
 RULE: Final = "under_capacity"
 STAGE: Final = "queue"
@@ -508,8 +507,7 @@ def _diagnosis(case: Case, load: Load, gauges: Gauges, claims: dict[str, float],
 
 def _fix(case: Case, load: Load, gauges: Gauges, kv_bound: bool) -> Fix:
     limits_ms = case.stage_limits_ms(STAGE)
-    rng = np.random.default_rng(SEED)
-    predicted = clip(case.times, STAGE, limits_ms, metric=case.metric, percentile=case.slo.percentile, rng=rng, over_ms=case.limits_ms)
+    predicted = clipped(case, STAGE, limits_ms)
     ratio = max(load.offered_ratio, 1.0)
     replicas = max(gauges.instances + 1, math.ceil(gauges.instances * ratio / (1.0 - SPARE)))
     per_replica = (

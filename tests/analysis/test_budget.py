@@ -98,7 +98,7 @@ def test_path_to_the_first_token_has_its_own_columns() -> None:
 def test_rows_stand_per_group_then_its_stages() -> None:
     parts = times(retrieval=[100.0] * 300, queue=[1000.0] * 300, decode=[900.0] * 300)
     means = {stage: float(value.mean()) for stage, value in parts.ms.items()}
-    rows = stage_rows(parts, budgets_for(CHAT, "e2e"), np.ones(300, bool), means, means)
+    rows = stage_rows(parts, budgets_for(CHAT, "e2e"), parts, means, means)
     assert [(row.stage, row.group) for row in rows] == [
         (None, "network+gateway"),
         (None, "retrieval"),
@@ -124,6 +124,6 @@ def test_rows_stand_per_group_then_its_stages() -> None:
 
 def test_row_percentiles_need_their_least_n() -> None:
     parts = times(decode=[1.0] * 58)
-    row = stage_rows(parts, budgets_for(CHAT, "e2e"), np.zeros(58, bool), {"decode": 1.0}, {"decode": 1.0})[-2]
+    row = stage_rows(parts, budgets_for(CHAT, "e2e"), parts.take(np.zeros(58, bool)), {"decode": 1.0}, {"decode": 1.0})[-2]
     assert (row.p90_ms, row.p95_ms) == (1.0, None)
     assert "59" in row.reasons["p95_ms"]

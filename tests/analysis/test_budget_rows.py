@@ -88,12 +88,12 @@ def test_a_stage_row_says_whose_budget_it_is_of_and_takes_the_mean_of_several() 
     frame, budgets = frame_of(rows()).rows, budgets_for(SLO, "e2e", CONFIGURED)
     times, around = stage_times(frame, "e2e", budgets), np.arange(12)
     means = {"retrieval": 210.0, "decode": 2_000.0, "other": 5.0}
-    by_name = {row.group: row for row in stage_rows(times, budgets, np.ones(N, np.bool_), means, means, None, around) if row.stage is None}
+    by_name = {row.group: row for row in stage_rows(times, budgets, times, means, means, None, around) if row.stage is None}
     own = [CONFIGURED[whose(route, model)]["retrieval"] for route, model in zip(ROUTES[:12], MODELS[:12], strict=True)]
     assert by_name["retrieval"].budget_ms == pytest.approx(np.mean(own))
     assert by_name["retrieval"].budget == "mean of *, /chat, large"
     assert by_name["retrieval"].over is bool(np.mean(own) < 210.0)
-    one_route = next(row for row in stage_rows(times, budgets, np.ones(N, np.bool_), means, means, None, np.arange(0, N, 3)) if row.group == "retrieval")
+    one_route = next(row for row in stage_rows(times, budgets, times, means, means, None, np.arange(0, N, 3)) if row.group == "retrieval")
     assert (one_route.budget_ms, one_route.budget) == (100.0, "/chat")
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from analysis.diagnose import Diagnosed
 from analysis.finding import Finding, Fix, Predicted
 from analysis.incident import find_onset
 from analysis.slo import Slo
@@ -175,11 +176,60 @@ def test_time_limits_that_slow_requests_run_into_are_a_matter_of_latency() -> No
     columns = {"prefill_ms": 10.0, "ttft_ms": 10.0, "error": given_up.tolist(), "error_type": kinds}
     found = run(requests(400, decode_ms=np.where(late, 5000.0, 500.0), e2e_ms=np.where(given_up, 9000.0, np.where(late, 5010.0, 510.0)), **columns))
     assert (found.verdict.status, found.verdict.metric, found.verdict.stage) == ("over_budget", "e2e", "decode")
-    # Where answers are in time, or what failed had waited for less than any limit, it is errors.
-    fast = run(requests(400, decode_ms=500.0, e2e_ms=np.where(given_up, 9000.0, 510.0), **columns))
-    assert (fast.verdict.status, fast.verdict.metric) == ("failing", "errors")
+    # What failed had waited for less than any limit: it is errors.
     soon = run(requests(400, decode_ms=np.where(late, 5000.0, 500.0), e2e_ms=np.where(given_up, 100.0, np.where(late, 5010.0, 510.0)), **columns))
     assert (soon.verdict.status, soon.verdict.metric) == ("failing", "errors")
+
+
+def test_time_limits_that_cut_every_late_answer_are_slow_requests() -> None:
+    # One in five waits in the queue until its client's limit of 9 s; the others are in time.
+    given_up = (np.arange(400) >= 200) & (np.arange(400) % 5 == 0)
+
+    def waited(error_type: str, e2e_ms: float = 9000.0) -> Diagnosed:
+        kinds = [error_type if one else None for one in given_up]
+        spent = np.where(given_up, e2e_ms - 500.0, 0.0)
+        return run(requests(400, decode_ms=500.0, queue_ms=spent, e2e_ms=500.0 + spent, ttft_ms=10.0, error=given_up.tolist(), error_type=kinds))
+
+    found = waited("openai.APITimeoutError")
+    assert (found.verdict.status, found.verdict.metric, found.verdict.stage) == ("over_budget", "e2e", "queue")
+    assert found.verdict.onset is not None
+    assert "E2E P95 is 500 ms" in found.verdict.sentence  # of those that were answered
+    assert "40 of them by an error (percentiles are of the others), 40 of these by a time limit" in found.verdict.sentence
+    row = next(row for row in found.stages if row.stage == "queue")
+    assert row.p95_ms == 0.0
+    # A server's error, a limit that passed before that of the SLO, and a user who left are none.
+    for other in (waited("500"), waited("ConnectError"), waited("APITimeoutError", 2000.0), waited("RateLimitError")):
+        assert (other.verdict.status, other.verdict.metric) == ("failing", "errors")
+    assert waited("asyncio.CancelledError").verdict.stage != "queue"
+
+
+def test_time_limits_that_are_run_into_in_a_few_stretches_are_slow_requests_too() -> None:
+    k = np.arange(400)
+    given_up = (k >= 200) & ((k // 20) % 3 == 1) & (k % 2 == 0)
+    spent = np.where(given_up, 8500.0, 0.0)
+    kinds = ["APITimeoutError" if one else None for one in given_up]
+    found = run(requests(400, decode_ms=500.0, queue_ms=spent, e2e_ms=500.0 + spent, ttft_ms=10.0, error=given_up.tolist(), error_type=kinds))
+    assert (found.verdict.status, found.verdict.stage) == ("over_budget", "queue")
+
+
+def test_a_wait_for_the_first_token_that_a_time_limit_ends_is_one_over_the_limit() -> None:
+    given_up = (np.arange(400) >= 200) & (np.arange(400) % 5 == 0)
+    ttft = pl.Series([None if one else 300_000_000 for one in given_up], dtype=pl.Int64)
+    kinds = ["openai.APITimeoutError" if one else None for one in given_up]
+    rows = requests(400, decode_ms=np.where(given_up, 0.0, 500.0), generation_ms=np.where(given_up, 3000.0, 0.0), ttft_prefill_ms=300.0,
+                    e2e_ms=np.where(given_up, 3000.0, 800.0), error=given_up.tolist(), error_type=kinds).with_columns(ttft_ns=ttft)
+    found = run(rows, slo=Slo(ttft_ms=1000.0, e2e_ms=8000.0))
+    assert (found.verdict.status, found.verdict.metric, found.verdict.stage) == ("over_budget", "ttft", "first_token")
+
+
+@pytest.mark.parametrize(("late_ms", "error_type", "status"), [
+    (5000.0, "APITimeoutError", "over_budget"), (500.0, "APITimeoutError", "failing"), (5000.0, "InternalServerError", "failing")])
+def test_most_requests_fail_because_they_are_slow_only_where_answers_are_late_too(late_ms: float, error_type: str, status: str) -> None:
+    late, given_up = np.arange(400) >= 100, (np.arange(400) >= 100) & (np.arange(400) % 4 != 0)
+    kinds = [error_type if one else None for one in given_up]
+    spent = np.where(given_up, 9000.0, np.where(late, late_ms, 500.0))
+    found = run(requests(400, queue_ms=spent, e2e_ms=spent, ttft_ms=10.0, error=given_up.tolist(), error_type=kinds))
+    assert found.verdict.status == status
 
 
 def test_of_requests_that_are_always_too_slow_the_stage_is_what_takes_the_time() -> None:
