@@ -198,13 +198,14 @@ def _per_call(work0: float, work1: float, added: dict[str, float]) -> dict[str, 
 def _of_its_kind(before: Calls, now: Calls) -> tuple[Means, Means]:
     """Return two former means of input, new input and output tokens a call: with conversations as old as today's, and in today's proportion of kinds as well.
 
-    A kind that was too rare to have a mean counts as it is today: nothing is known to have changed in it.
+    A kind that was too rare to have a mean counts as it is today: nothing is known to have changed in it. Kinds are weighed by the calls that tell their
+    tokens, of which today's means are: of a kind whose calls run into time limits few do.
     """
     names = ("input", "new", "output")
     frames = [
         pl.DataFrame({"workload": side.frame["workload"], "route": side.frame["route"], "input": side.of("input_tokens"), "new": side.new_tokens,
                       "output": side.of("output_tokens")}).fill_nan(None) for side in (before, now)]
-    sides = [frame.group_by("workload", "route").agg(pl.len().alias("n"), *(pl.col(name).mean() for name in names)) for frame in frames]
+    sides = [frame.group_by("workload", "route").agg(pl.col("input").count().alias("n"), *(pl.col(name).mean() for name in names)) for frame in frames]
     turn = turns(before, now)
     if turn is not None:
         older = _older([frame.with_columns(turn=side) for frame, side in zip(frames, turn, strict=True)])
@@ -289,7 +290,7 @@ def hit_ratio(case: Case) -> Hits | None:
     """Return the cached share of input tokens before and now: from the calls' own counts, else from the engine's counters."""
     now, before = case.served
     if before is not None:
-        sides = [_cached(side) for side in (before, now)]
+        sides = [cached_part(side) for side in (before, now)]
         # A call without the attribute had nothing in the cache, where other calls say that they had.
         if sides[0] is not None and sides[1] is not None and max(_told(before), _told(now)) >= MIN_TOLD:
             return Hits(sides[0], sides[1], "cached tokens of the calls")
@@ -305,7 +306,8 @@ def _told(calls: Calls) -> float:
     return float(known(calls.of("cached_tokens"))[counted].mean()) if counted.any() else 0.0
 
 
-def _cached(calls: Calls) -> float | None:
+def cached_part(calls: Calls) -> float | None:
+    """Return the cached part (0..1) of the input of the calls that tell it, None below 30 of them."""
     counted = known(calls.of("input_tokens"))
     total = float(calls.of("input_tokens")[counted].sum())
     return float(calls.cached_tokens[counted].sum()) / total if int(counted.sum()) >= MIN_CALLS and total > 0.0 else None

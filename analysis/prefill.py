@@ -10,7 +10,9 @@ import polars as pl
 
 from analysis.budget import FloatArray
 from analysis.case import Case
-from analysis.demand import MIN_GROWTH, MIN_TOLD, Demand, Hits, has_grown, hit_ratio, lost_and_longer, slope
+from analysis.demand import MIN_GROWTH, MIN_TOLD, Demand, Hits, cached_part, has_grown, hit_ratio, lost_and_longer, slope
+from analysis.finding import MIN_BREACHING, MIN_PART
+from analysis.repeats import attempts
 from analysis.speed import decode_parts, slowdown
 from analysis.whole_calls import untimed, whole_calls
 
@@ -44,11 +46,13 @@ def reading(case: Case) -> Reading | None:
     held before and holds no more) [cache] + c x (new tokens that were not there before) [input]; what is left is slower reading.
     """
     stage = case.worst(*STAGES)
-    if stage == "first_token" and case.tail.tail_ms.get("prefill", 0.0) > case.tail.tail_ms.get(stage, 0.0):
-        stage = "prefill"  # an engine tells how long it reads: what its client counts besides is the way there and back
+    told = case.tail.tail_ms if case.answered[case.tail.tail_index].all() else case.tail.reference_ms
+    if stage == "first_token" and told.get("prefill", 0.0) > told.get(stage, 0.0):
+        # An engine tells how long it reads: what its client counts besides is the way there and back, or calls that it gave up before the engine told.
+        stage = "prefill"
     column = f"ttft_{stage}_ms" if case.times.path == "ttft" else f"{stage}_ms"
-    told = max(rows["cached_tokens"].count() / max(rows.height, 1) for rows in (case.slow, case.reference)) >= MIN_TOLD
-    sides = [_side(rows, column, hits, told) for rows, hits in zip((case.slow, case.reference), _hits(case), strict=True)]
+    cached = max(rows["cached_tokens"].count() / max(rows.height, 1) for rows in (case.slow, case.reference)) >= MIN_TOLD
+    sides = [_side(rows, column, hits, cached) for rows, hits in zip((case.slow, case.reference), _hits(case), strict=True)]
     if sides[0] is None or sides[1] is None:
         return None
     (n1, h1, x1, all_n1, all_x1), (n0, h0, x0, all_n0, all_x0) = sides[0], sides[1]
@@ -107,6 +111,8 @@ def knock_on(case: Case, factor: str) -> dict[str, float]:
     if not grown and (1.0 + found.longer_ratio + found.lost_ratio) * found.calls_ratio < MIN_GROWTH:
         return {}
     share, stalled = getattr(found, factor) if grown else read if _only_reads_more(found) else 0.0, _stalled(case)
+    if grown and factor == "cache" and _asked_again_for_it(case, found):
+        share = max(share, read)
     part = {"queue": share, "decode": stalled * read + (1.0 - stalled) * share} | dict.fromkeys((*STAGES, "generation"), share if grown else read)
     return {stage: part[stage] * ms for stage, ms in spread(case, 1.0).items() if part[stage] > 0.0}
 
@@ -123,6 +129,21 @@ def _read_share(found: Demand, factor: str) -> float:
 def _only_reads_more(found: Demand) -> bool:
     """Say whether engines have to read much more than before while neither more calls come nor answers are longer."""
     return 1.0 + found.longer_ratio + found.lost_ratio >= MUCH_TO_READ and max(found.calls_ratio, found.output_ratio) < MIN_GROWTH
+
+
+def _asked_again_for_it(case: Case, found: Demand) -> bool:
+    """Say whether a lost cache is why calls are repeated: there is much more to read, nothing else has grown but repeats, and it was lost before those came.
+
+    Repeats that fill an engine's memory push what it kept out of it, too, but then they come first.
+    """
+    now, before = case.served
+    if before is None or found.lost_ratio < MUCH_TO_READ - 1.0 or found.arrivals + found.input + found.output >= MIN_PART:
+        return False
+    order = np.argsort(now.of("start_s"), kind="stable")
+    soon = np.zeros(len(now), np.bool_)
+    soon[order[np.cumsum(attempts(now).repeat[order]) < MIN_BREACHING]] = True
+    had, has = cached_part(before), cached_part(now.some(soon))
+    return had is not None and has is not None and had - has >= MIN_DROP
 
 
 def _stalled(case: Case) -> float:

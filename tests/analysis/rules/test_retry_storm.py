@@ -70,6 +70,25 @@ def test_what_made_the_calls_slow_comes_before_their_repeats() -> None:
     assert "it follows from prefix_cache_lost" in figures["retry_storm"]
 
 
+@pytest.mark.parametrize(("lost_from", "cause"), [(300, "prefix_cache_lost"), (420, "retry_storm")])
+def test_a_cache_that_was_lost_before_calls_were_repeated_is_why_they_are(lost_from: int, cause: str) -> None:
+    """Four times as much to read is little beside what calls write, and from the 360th on every question is asked four times. A cache that is lost only
+    behind the repeats is none of their reasons."""
+    lost, again = np.arange(N) >= lost_from, np.arange(N) >= 360
+    cached = np.where(lost, 0, 3_000)
+    frame = requests(N, queue_ms=np.where(LATE, 4_000.0, 5.0), prefill_ms=np.where(lost, 4.0, 1.0), decode_ms=2_000.0, input_tokens=4_000, output_tokens=200,
+                     cached_tokens=cached)
+    last = calls_of(frame, span_id=np.full(N, 2))
+    tried = [
+        calls_of(frame, span_id=np.full(N, 3 + nth)).with_columns(
+            start_ns=last["start_ns"] - (1 + nth) * 1_500_000_000, error=pl.lit(True), error_type=pl.lit("openai.APITimeoutError"),
+            **{name: pl.lit(None, pl.Int64) for name in ("queue_ns", "prefill_ns", "decode_ns")}, engine_instance=pl.lit(None, pl.String),
+        ).filter(pl.Series(again))
+        for nth in range(3)]
+    found = run(frame, calls=[pl.concat([*tried, last], how="diagonal_relaxed")], slo=E2E)
+    assert found.verdict.cause == cause
+
+
 def test_silent_when_the_second_call_has_read_more() -> None:
     frame, calls = storm(None, grows=True)
     assert of(run(frame, calls=[calls], slo=E2E), "retry_storm") is None
