@@ -26,6 +26,8 @@ from analysis.whatif.simulate import Change, predict_simulated
 
 # Times its share of the tokens that a lane may have: own default, the load over capacity that a quarter of spare room bears.
 MOST_OVER: Final = 1.25
+# Next longer length over a length from which the two are of different kinds; own default.
+APART: Final = 2.0
 # Beginnings of a round that are replayed, the recorded one among them: each takes as long as a replay, and more tell little more.
 MOST_BEGINNINGS: Final = 8
 Policy = Literal["round_robin", "least_load", "by_input", "by_predicted_length", "least_work", "lanes"]
@@ -87,22 +89,41 @@ def expected_tokens(calls: pl.DataFrame) -> FloatArray:
 
 
 def _lanes(calls: Calls, length: FloatArray, replicas: int) -> Calls:
-    """Replicas are split in proportion to the predicted tokens of short and long calls, at the length that halves them."""
-    short, _, split = _split(length, replicas)
+    """Replicas are split in proportion to the predicted tokens of short and long calls (see `longest_short`)."""
+    short = length <= longest_short(length, replicas)
+    split = _replicas_for(_part(length, short), replicas)
     low, high = np.where(short, 0, split), np.where(short, split, replicas)
     return replace(calls, pool_from=low.astype(np.int64), pool_to=high.astype(np.int64))
 
 
-def _split(length: FloatArray, replicas: int) -> tuple[Bools, float, int]:
-    """Which calls are short (up to the length that halves the predicted tokens), their part of the tokens, and how many replicas they get."""
-    order = np.argsort(length, kind="stable")
-    half = np.searchsorted(np.cumsum(length[order]), 0.5 * length.sum())
-    short = length <= length[order[min(half, len(order) - 1)]]
-    part = float(length[short].sum() / max(1.0, length.sum()))
-    return short, part, min(replicas - 1, max(1, round(replicas * part)))
+def longest_short(length: FloatArray, replicas: int) -> float:
+    """Return up to which predicted length (tokens) calls are short: below the widest gap (`APART`) that leaves neither lane more than `MOST_OVER` times its
+    share of the tokens; where there is none, so that half of the tokens are theirs."""
+    ordered = np.sort(length)
+    tokens = np.cumsum(ordered)
+    below = np.flatnonzero(ordered[1:] >= APART * ordered[:-1])
+    for k in below[np.argsort(-ordered[below + 1] / np.maximum(ordered[below], 1.0), kind="stable")]:
+        if _over(float(tokens[k] / tokens[-1]), replicas) <= MOST_OVER:
+            return float(ordered[k])
+    return float(ordered[min(int(np.searchsorted(tokens, 0.5 * tokens[-1])), len(ordered) - 1)])
+
+
+def _part(length: FloatArray, short: Bools) -> float:
+    """The part (0..1) of the predicted tokens that short calls have."""
+    return float(length[short].sum() / max(1.0, length.sum()))
+
+
+def _replicas_for(part: float, replicas: int) -> int:
+    """How many replicas short calls get for their part of the tokens."""
+    return min(replicas - 1, max(1, round(replicas * part)))
+
+
+def _over(part: float, replicas: int) -> float:
+    """How many times its share of the predicted tokens the fuller lane has, where short calls have this part of them."""
+    split = _replicas_for(part, replicas)
+    return max(part * replicas / split, (1.0 - part) * replicas / (replicas - split))
 
 
 def _fullest(length: FloatArray, replicas: int) -> float:
     """How many times its share of the predicted tokens the fuller lane has."""
-    _, part, split = _split(length, replicas)
-    return max(part * replicas / split, (1.0 - part) * replicas / (replicas - split))
+    return _over(_part(length, length <= longest_short(length, replicas)), replicas)

@@ -118,6 +118,14 @@ def test_lengths_that_are_alike_make_no_lanes(two: Facts) -> None:
     assert "too alike for lanes: one would have 2.0 times its share of the tokens" in answer.reasons["predicted"]
 
 
+def test_lanes_part_two_kinds_of_calls_where_their_lengths_do() -> None:
+    # 200 calls of 90 to 110 tokens beside 10 of 2,000: half of the tokens end among the short ones, a gap of 18 times behind them.
+    length = np.r_[np.linspace(90.0, 110.0, 200), np.full(10, 2_000.0)]
+    assert routing.longest_short(length, 2) == 110.0
+    # Of 100 long ones the short ones have a tenth of the tokens: one of two lanes would have 1.8 times its share, so the tokens are halved.
+    assert routing.longest_short(np.r_[length, np.full(90, 2_000.0)], 2) == 2_000.0
+
+
 def test_the_more_replicas_are_added_the_less_is_sure(two: Facts) -> None:
     def width(answer: Prediction) -> float:
         assert answer.predicted is not None
