@@ -6,6 +6,7 @@ baseline and of the judged period at once, each with its own coefficients; terms
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -63,24 +64,23 @@ def line(calls: Calls) -> Line | None:
     low, high = np.quantile(token[chosen], [TRIMMED, 1.0 - TRIMMED])
     chosen &= (token >= low) & (token <= high)
     y, x1, x2 = token[chosen], running[chosen], prefill[chosen]
-    base, b, c = _fit(y, x1, x2)
+    base, b, c = fit(y, x1, x2)
     return Line(base, b, c, float(x1.mean()), float(x2.mean()), float(y.mean()), int(chosen.sum()))
 
 
-def _fit(y: FloatArray, x1: FloatArray, x2: FloatArray) -> tuple[float, float, float]:
-    """Least squares with non-negative slopes: the better of the fits with both, either or none of them."""
-    best: tuple[float, tuple[float, float, float]] | None = None
-    for use in ((True, True), (True, False), (False, True), (False, False)):
-        columns = [np.ones(len(y)), *(x for x, used in zip((x1, x2), use, strict=True) if used)]
-        found, *_ = np.linalg.lstsq(np.column_stack(columns), y, rcond=None)
+def fit(y: FloatArray, *columns: FloatArray) -> tuple[float, ...]:
+    """Return base and one slope per column, by least squares with non-negative slopes: the best of the fits with any of them."""
+    best: tuple[float, tuple[float, ...]] | None = None
+    for use in itertools.product((True, False), repeat=len(columns)):
+        design = [np.ones(len(y)), *(x for x, used in zip(columns, use, strict=True) if used)]
+        found, *_ = np.linalg.lstsq(np.column_stack(design), y, rcond=None)
         if (found[1:] < 0.0).any():
             continue
-        error = float(((y - np.column_stack(columns) @ found) ** 2).sum())
+        error = float(((y - np.column_stack(design) @ found) ** 2).sum())
         slopes = iter(found[1:].tolist())
-        values = (float(found[0]), *(next(slopes) if used else 0.0 for used in use))
         if best is None or error < best[0]:
-            best = (error, (values[0], values[1], values[2]))
-    return best[1] if best else (float(y.mean()), 0.0, 0.0)
+            best = (error, (float(found[0]), *(next(slopes) if used else 0.0 for used in use)))
+    return best[1] if best else (float(y.mean()), *[0.0 for _ in columns])
 
 
 def slowdown(case: Case) -> Slowdown | None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from sample_traces.simulator import otlp
 from sample_traces.simulator.confounders import Confounded, confound
-from sample_traces.simulator.faults import OPPORTUNITIES, SCENARIOS
+from sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
 from sample_traces.simulator.pairs import AND, find
 from sample_traces.simulator.run import Window, simulate
 from sample_traces.simulator.scenarios import BANDS, BREACH, HEALTHY, SEVERITIES, Fault, Scenario
@@ -66,7 +66,8 @@ def make(job: Job) -> Made:
     """Simulate a job; ValueError names an unknown scenario or severity and the known ones."""
     scenario = find(job.scenario)
     if scenario is None and job.scenario not in HEALTHY:
-        raise ValueError(f"there is no scenario {job.scenario!r}; known: {', '.join([*SCENARIOS, *OPPORTUNITIES, *HEALTHY])}, and two joined by a plus")
+        known = ", ".join([*SCENARIOS, *OPPORTUNITIES, *FURTHER, *HEALTHY])
+        raise ValueError(f"there is no scenario {job.scenario!r}; known: {known}, and two joined by a plus")
     if job.severity not in SEVERITIES:
         raise ValueError(f"severity is {job.severity!r}, it must be one of {', '.join(SEVERITIES)}")
     onset_s = round(job.duration_s * (0.4 + 0.1 * random.Random(f"onset/{job.scenario}/{job.seed}").random()), 3)
@@ -213,7 +214,7 @@ def write(made: Made, folder: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; 2 for a scenario or severity that does not exist."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("scenario", help="one of: " + ", ".join([*SCENARIOS, *OPPORTUNITIES, *HEALTHY]) + "; or two of the former joined by a plus")
+    parser.add_argument("scenario", help="one of: " + ", ".join([*SCENARIOS, *OPPORTUNITIES, *FURTHER, *HEALTHY]) + "; or two of the former joined by a plus")
     parser.add_argument("--severity", default="medium", help="easy, medium or hard: about 30, 10 or 3.5 %% of requests over the limit after the onset")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True, help="folder for the OTLP files and truth.json")

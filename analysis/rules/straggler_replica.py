@@ -19,6 +19,7 @@ Fix
 False alarms
     Other hardware, model version or role is a different kind of replica, not a straggler: only replicas of one model are
     compared. A replica that gets more work is hot, not slow (`hot_replica`), unless it lags in batches that its peers had as well.
+    One that took as much longer in like batches before has not changed: what runs there has (`mixed_lengths`).
 
 Source
     Largest standardised residual above 4 after a regression on tokens, and 25 % slower than its peers: own defaults.
@@ -58,6 +59,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
         return RuledOut(what=RULE, figure=f"{printable(worst.name)} takes {slower:.2f} times its peers' time, but has {load:.2f} times an even load")
     if equal is not None and equal < MIN_SLOWER:
         return RuledOut(what=RULE, figure=f"{printable(worst.name)} takes {slower:.2f} times its peers' time, but {equal:.2f} times in batches like theirs")
+    old = lag_at_equal_batch(case.calls_before, worst.name) if case.calls_before is not None else None
+    if equal is not None and old is not None and equal < MIN_SLOWER * old:
+        return RuledOut(what=RULE, figure=f"{printable(worst.name)} takes {equal:.2f} times its peers' time in batches like theirs, {old:.2f} times before")
     on_slow, on_all = share_on(case.slow_calls, worst.name), share_on(case.calls, worst.name)
     lost = _lost_on(case, worst.name)
     part = max(0.0, (max(on_slow, lost) - on_all) / (1.0 - on_all)) if on_all < 1.0 else 0.0

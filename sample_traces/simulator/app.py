@@ -140,8 +140,10 @@ class App:
     def _batch(self, request: Request, s: Settings) -> Process:
         resource = f"{_BATCH_SERVICE}/1.9.0/0"
         root = self._open(0, 0, "summarize_document", sp.INTERNAL, sp.HAND, resource, {"overrun.workload": "batch", "job.name": "nightly"})
-        own, out = lognormal(5200.0, 0.3, request.z[traffic.INPUT]), lognormal(420.0, 0.25, request.z[traffic.OUTPUT])
-        shape = Shape(round(own), round(out), 1024, (), "", stream=False)
+        own = lognormal(s.batch_input_tokens, 0.3, request.z[traffic.INPUT])
+        out = min(s.batch_max_tokens, round(lognormal(s.batch_output_tokens, 0.25, request.z[traffic.OUTPUT])))
+        head = (("job", s.batch_system_tokens),) if s.batch_system_tokens else ()
+        shape = Shape(s.batch_system_tokens + round(own), out, s.batch_max_tokens, head, "", stream=False)
         asked = yield from self.caller.ask(request, s, root, shape, 0)
         self._close(root)
         self.outcomes.append(Outcome(request, "batch", root.end - root.start, None, not asked.error, True, [asked]))

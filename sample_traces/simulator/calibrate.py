@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from sample_traces.simulator.faults import SCENARIOS
+from sample_traces.simulator.faults import FURTHER, SCENARIOS
 from sample_traces.simulator.run import simulate
 from sample_traces.simulator.scenarios import BREACH, SEVERITIES, Scenario
 from sample_traces.simulator.settings import Telemetry
@@ -55,7 +55,7 @@ def find(scenario: Scenario) -> list[tuple[float, float]]:
 def main(names: Sequence[str]) -> None:
     """Print the amounts of the named scenarios, or of all."""
     for name in names or SCENARIOS:
-        scenario = SCENARIOS[name]
+        scenario = (SCENARIOS | FURTHER)[name]
         found = find(scenario)
         print(name, "amounts", tuple(amount for amount, _ in found), "shares", tuple(round(share, 3) for _, share in found), flush=True)
 

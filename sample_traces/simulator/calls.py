@@ -209,8 +209,11 @@ class Caller:
 
     def _route(self, request: Request, s: Settings) -> Engine:
         engines = self.engines()
-        if s.router == "tenant" and request.uniform(traffic.AFFINITY) < s.affinity_share:
-            return engines[zlib.crc32(request.tenant.encode()) % len(engines)]
+        if s.router in ("tenant", "lanes") and request.uniform(traffic.AFFINITY) < s.affinity_share:
+            if s.router == "tenant":
+                return engines[zlib.crc32(request.tenant.encode()) % len(engines)]
+            short = len(engines) - s.lane_replicas
+            engines = engines[short:] if request.kind == "batch" else engines[:short]
         self._turn += 1
         if s.router == "round_robin":
             return engines[self._turn % len(engines)]

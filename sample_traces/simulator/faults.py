@@ -101,6 +101,10 @@ def _fewer_places(settings: Settings, amount: float) -> Settings:
     return changed(settings, gateway_slots=10, growth=amount)
 
 
+def _lost_lengths(settings: Settings, amount: float) -> Settings:
+    return changed(settings, affinity_share=1.0 - amount)
+
+
 def _fewer_calls_out(settings: Settings, amount: float) -> Settings:
     return changed(settings, client_slots=10, growth=amount)
 
@@ -319,3 +323,16 @@ OPPORTUNITIES: Final = {s.id: s for s in (
     _also("no_response_cache", "Some questions are asked again and again", set_to("response_cache", {}, response_cache=True), repeat_share=0.4),
 )}
 """Beside the scenarios: what the rules of opportunities see, for their tests."""
+
+# Short answers, and reports of a nightly job that share a head of 4,000 tokens and are 17 times as long, each on a replica of their own.
+LANES: Final = changed(
+    RAG, rate_rps=10.0, system_tokens=200, input_tokens=80.0, output_tokens=150.0, output_sigma=0.2, router="lanes", lane_replicas=1, max_num_seqs=64,
+    kv_tokens=240_000, batch_rps=0.4, batch_system_tokens=4000, batch_input_tokens=300.0, batch_output_tokens=2500.0, batch_max_tokens=4096)
+FURTHER: Final = {s.id: s for s in (
+    Scenario(
+        id="mixed_lengths", number="-", title="The router no longer knows the length of a share of the answers: long ones run beside short ones", world=LANES,
+        slo="ttft:1500 e2el:3600", fault=_lost_lengths, amounts=(1.0, 0.35, 0.15), bounds=(0.02, 1.0),
+        causes=("mixed_lengths",), stages=("decode",), client_causes=("none", "token_rate_sag"), client_stages=MODEL,
+        fixes=undo("routing", "affinity_share", policy="lanes")),
+)}
+"""Beside the scenarios: faults that no table of theirs counts, asked for by name."""

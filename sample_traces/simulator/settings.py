@@ -25,6 +25,10 @@ class Settings:
     noisy_output_factor: float = 1.0
     noisy_quota: float = 0.0  # tokens per second that the engines' gateway lets that tenant have, its ordinary requests among them; 0: any
     batch_rps: float = 0.0  # summaries of a nightly job on the same engines
+    batch_system_tokens: int = 0  # head that the job's prompts share
+    batch_input_tokens: float = 5200.0  # median of what is not shared
+    batch_output_tokens: float = 420.0
+    batch_max_tokens: int = 1024
 
     # Application.
     kind: str = "rag"  # rag, chat or agent
@@ -99,8 +103,9 @@ class Settings:
     model: str = "qwen3-8b-instruct"
     replicas: int = 2
     slow: tuple[float, ...] = ()  # factor on a replica's iteration time
-    router: str = "least"  # least, round_robin or tenant
-    affinity_share: float = 1.0  # share of requests that a router by tenant sends to the tenant's replica, the others to the least loaded
+    router: str = "least"  # least, round_robin, tenant or lanes
+    affinity_share: float = 1.0  # share of requests that a router by tenant or lanes sends to a replica of theirs, the others to the least loaded
+    lane_replicas: int = 0  # the last ones, which a router by lanes keeps for the long answers of the nightly job
     max_num_seqs: int = 48
     token_budget: int = 2048
     chunked: bool = True

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from analysis.whatif import fixes
 from sample_traces.simulate import Job, latency_with, make, write
-from sample_traces.simulator.faults import OPPORTUNITIES, SCENARIOS
+from sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
 from sample_traces.simulator.pairs import find
 from sample_traces.simulator.scenarios import SEVERITIES
 from tests.benchmarks import fault_tables, faults
@@ -198,9 +198,23 @@ def test_an_opportunity_is_told_beside_the_cause(name: str) -> None:
         assert predicted.interval[0] <= predicted.truth <= predicted.interval[1]
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+def test_short_answers_beside_long_ones_are_told_and_their_lanes_come_true() -> None:
+    case = run(Job(scenario="mixed_lengths", severity="medium", seed=102, duration_s=360.0, confounders=False), Options())
+    assert (case.status, case.stage, case.cause) == ("over_budget", "decode", "mixed_lengths")
+    assert case.path
+    for predicted in case.whatifs:  # the P50, P95 and P99 of the same requests on lanes
+        assert predicted.method == "simulated"
+        assert predicted.after == pytest.approx(predicted.truth, rel=0.1)
+
+
+def test_faults_beside_the_scenarios_are_counted_in_no_table_of_theirs() -> None:
+    assert len(SCENARIOS) == 37
+    assert not SCENARIOS.keys() & FURTHER.keys()
+
+
+@pytest.mark.parametrize("name", [*SCENARIOS, *FURTHER])
 def test_every_fix_of_the_truth_can_be_asked_for_with_its_parameters(name: str) -> None:
-    scenario = SCENARIOS[name]
+    scenario = (SCENARIOS | FURTHER)[name]
     for severity in SEVERITIES:
         faulty = scenario.fault(scenario.world, scenario.amount(severity))
         assert faulty != scenario.world

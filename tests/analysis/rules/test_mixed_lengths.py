@@ -25,7 +25,7 @@ def pairs(slows_down: bool) -> pl.DataFrame:
 
 def test_fires_when_short_answers_slow_down_beside_long_ones() -> None:
     finding = the(run(pairs(True), slo=E2E), "mixed_lengths")
-    assert finding.evidence["correlation"] > 0.4
+    assert finding.evidence["token_ms_per_long"] > 10.0
     assert finding.evidence["long_share_now"] - finding.evidence["long_share_before"] > 0.1
 
 
