@@ -111,7 +111,7 @@ def knock_on(case: Case, factor: str) -> dict[str, float]:
     if not grown and (1.0 + found.longer_ratio + found.lost_ratio) * found.calls_ratio < MIN_GROWTH:
         return {}
     share, stalled = getattr(found, factor) if grown else read if _only_reads_more(found) else 0.0, _stalled(case)
-    if grown and factor == "cache" and _asked_again_for_it(case, found):
+    if grown and factor == "cache" and asked_again_for_it(case, found):
         share = max(share, read)
     part = {"queue": share, "decode": stalled * read + (1.0 - stalled) * share} | dict.fromkeys((*STAGES, "generation"), share if grown else read)
     return {stage: part[stage] * ms for stage, ms in spread(case, 1.0).items() if part[stage] > 0.0}
@@ -131,7 +131,7 @@ def _only_reads_more(found: Demand) -> bool:
     return 1.0 + found.longer_ratio + found.lost_ratio >= MUCH_TO_READ and max(found.calls_ratio, found.output_ratio) < MIN_GROWTH
 
 
-def _asked_again_for_it(case: Case, found: Demand) -> bool:
+def asked_again_for_it(case: Case, found: Demand) -> bool:
     """Say whether a lost cache is why calls are repeated: there is much more to read, nothing else has grown but repeats, and it was lost before those came.
 
     Repeats that fill an engine's memory push what it kept out of it, too, but then they come first.

@@ -42,7 +42,7 @@ from analysis.case import Case, too_few_breaches
 from analysis.cause import Action, bound_fix, enough, named
 from analysis.demand import MIN_GROWTH, token_costs
 from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.prefill import spread
+from analysis.prefill import asked_again_for_it, spread
 from analysis.repeats import MIN_AMPLIFICATION, MIN_RISE, Attempts, amplification, attempts
 
 RULE: Final = "retry_storm"
@@ -94,7 +94,9 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
 def _fed(case: Case) -> bool:
     """Say whether a single call became more work, by longer prompts or answers or a lost cache: no repeat does that."""
     grown = case.demand
-    return grown is not None and grown.growth > 1.0 and grown.growth ** (grown.input + grown.cache + grown.output) >= MIN_GROWTH
+    if grown is None or grown.growth <= 1.0:
+        return False
+    return grown.growth ** (grown.input + grown.cache + grown.output) >= MIN_GROWTH or asked_again_for_it(case, grown)
 
 
 def _part(case: Case, more: float) -> float:
