@@ -81,7 +81,7 @@ def sooner_ms(facts: Facts, before_ms: FloatArray, whole_ms: FloatArray) -> Floa
     begun, end = facts.requests["start_us"].to_numpy() / 1000.0, facts.requests["start_us"].to_numpy() / 1000.0 + facts.ms("e2e_ms")
     known, answers = facts.answering >= 0, end.copy()
     answers[known] = start[facts.answering[known]]
-    ahead = np.clip((start - begun[at]) / np.maximum(answers - begun, 1e-3)[at], 0.0, 1.0)
+    ahead = np.where(start >= answers[at], 1.0, np.clip((start - begun[at]) / np.maximum(answers - begun, 1e-3)[at], 0.0, 1.0))
     behind = np.clip((start - answers[at]) / np.maximum(end - answers, 1e-3)[at], 0.0, 1.0)
     sooner: FloatArray = np.where(mine, ahead * before_ms[at] + behind * np.maximum(whole_ms - before_ms, 0.0)[at], 0.0)
     return sooner
