@@ -104,7 +104,7 @@ WINDOW = {"from": "2026-11-20T10:00:00Z", "to": "2026-11-20T10:01:00Z", "baselin
 def test_a_server_simulates_replicas_and_says_how_well_it_fits(server: ServerProcess) -> None:
     # Last in this file: the tests above know a server with twenty requests.
     assert here("import", RECORDINGS_PATH / "vllm-spans", "--url", server.http).exit_code == 0
-    answer = httpx.get(f"{server.http}/api/v1/whatif/replicas", params={"replicas": "2", **WINDOW}, timeout=120.0).json()
+    answer = httpx.get(f"{server.http}/api/v1/whatif/replicas", params={"replicas": "2", **WINDOW}, timeout=300.0).json()
     assert answer["method"] == "simulated", answer
     predicted = answer["predicted"]
     low, high = predicted["interval"]
