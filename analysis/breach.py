@@ -294,19 +294,23 @@ def _numbers(metric: str) -> list[str]:
 def _baseline_rows(
     frame: RequestFrame, ok: pl.DataFrame, baseline: Chosen | None, onset: datetime | None, metric: str, slo: Slo
 ) -> tuple[pl.DataFrame | None, Baseline | None]:
-    """Return the baseline's successful requests and how it was chosen; `ok` are those of the window.
+    """Return the baseline's requests (see `judgeable`) and how it was chosen; `ok` are those of the window.
 
-    None where it is too few to compare with.
+    None where too few of them were answered to compare with.
     """
     needed = min(min_n(slo.percentile), MIN_COMPARED)
+
+    def enough(rows: pl.DataFrame) -> bool:
+        return int((~rows["error"]).sum()) >= needed
+
     if baseline is not None:
         named = named_baseline(baseline)
         rows = judgeable(baseline.frame.having(_numbers(metric)).rows, slo, metric)
-        return (rows, named) if rows.height >= needed else (None, named)
+        return (rows, named) if enough(rows) else (None, named)
     if frame.window.baseline != "auto" or onset is None or frame.start is None:
         return None, None
     rows, _ = incident.parted(ok, to_us(onset))
-    if rows.height < needed:
+    if not enough(rows):
         return None, None
     return rows, Baseline(choice=BEFORE_ONSET, start=frame.start, end=onset, requests=rows.height)
 

@@ -326,9 +326,14 @@ def _case(breach: Breach, lookups: Lookups, coverage: float | None) -> Case:
         lookups=lookups,
         coverage=coverage,
         every=breach.frame.every,
-        usual_ms=None if breach.base is None else quantile(
-            breach.base.filter(~pl.col("error"))[f"{breach.metric}_ms"].to_numpy(), breach.slo.percentile / 100.0),
+        usual_ms=_usual_ms(breach),
     )
+
+
+def _usual_ms(breach: Breach) -> float | None:
+    """The judged percentile of the baseline's answered requests, None without any."""
+    answered = None if breach.base is None else breach.base.filter(~pl.col("error"))
+    return None if answered is None or answered.is_empty() else quantile(answered[f"{breach.metric}_ms"].to_numpy(), breach.slo.percentile / 100.0)
 
 
 def _checklist(breach: Breach) -> list[Step]:

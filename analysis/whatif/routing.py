@@ -103,7 +103,7 @@ def longest_short(length: FloatArray, replicas: int) -> float:
     tokens = np.cumsum(ordered)
     below = np.flatnonzero(ordered[1:] >= APART * ordered[:-1])
     for k in below[np.argsort(-ordered[below + 1] / np.maximum(ordered[below], 1.0), kind="stable")]:
-        if _over(float(tokens[k] / tokens[-1]), replicas) <= MOST_OVER:
+        if _over(float(tokens[k] / max(1.0, tokens[-1])), replicas) <= MOST_OVER:
             return float(ordered[k])
     return float(ordered[min(int(np.searchsorted(tokens, 0.5 * tokens[-1])), len(ordered) - 1)])
 

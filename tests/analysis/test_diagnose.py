@@ -203,6 +203,16 @@ def test_time_limits_that_cut_every_late_answer_are_slow_requests() -> None:
     assert waited("asyncio.CancelledError").verdict.stage != "queue"
 
 
+@pytest.mark.parametrize("answered", [0, 1, 20])
+def test_a_baseline_that_time_limits_cut_is_none(answered: int) -> None:
+    cut = (np.arange(400) < 200) & (np.arange(400) >= answered)
+    took = np.where(cut, 9000.0, 5000.0)
+    rows = requests(400, prefill_ms=10.0, ttft_ms=10.0, decode_ms=took - 10.0, e2e_ms=took, error=cut.tolist(),
+                    error_type=["APITimeoutError" if one else None for one in cut])
+    found = run(rows, start=at(200), end=at(400), baseline="previous")
+    assert (found.verdict.status, found.verdict.stage) == ("over_budget", "decode")
+
+
 def test_time_limits_that_are_run_into_in_a_few_stretches_are_slow_requests_too() -> None:
     k = np.arange(400)
     given_up = (k >= 200) & ((k // 20) % 3 == 1) & (k % 2 == 0)

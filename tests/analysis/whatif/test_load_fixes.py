@@ -124,6 +124,8 @@ def test_lanes_part_two_kinds_of_calls_where_their_lengths_do() -> None:
     assert routing.longest_short(length, 2) == 110.0
     # Of 100 long ones the short ones have a tenth of the tokens: one of two lanes would have 1.8 times its share, so the tokens are halved.
     assert routing.longest_short(np.r_[length, np.full(90, 2_000.0)], 2) == 2_000.0
+    # A predictor that expects nothing parts nothing.
+    assert routing.longest_short(np.zeros(50), 2) == 0.0
 
 
 def test_the_more_replicas_are_added_the_less_is_sure(two: Facts) -> None:
