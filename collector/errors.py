@@ -83,6 +83,12 @@ class StoreUnavailable(CollectorError):
         self.retry_after_s = retry_after_s
 
 
+class NotAsWritten(StoreUnavailable):
+    """What was read back after a commit is not what was written: the commit was taken back, the sender should come again."""
+
+    reason = "not_as_written"
+
+
 class StoreError(CollectorError):
     """The database file cannot be used as it is."""
 

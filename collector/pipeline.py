@@ -23,6 +23,7 @@ from collector.dialects import Dialect
 from collector.errors import StoreUnavailable
 from collector.layout import BATCH_BITS
 from collector.normalize import Rules
+from collector.proof import Claims
 from collector.quiet import LOOK_BACK_NS, Key, QuietTraces, Seen
 from collector.reading import Known, Unread, doubled_sources, quiet_spans
 from collector.recent import Recent
@@ -96,7 +97,7 @@ class Pipeline:
             while self._assemble_due(self._quiet_s, at_least=MAX_TRACES) and not self._stop.is_set():
                 footprint.give_back()
             self._assemble_due(self._quiet_s)
-            self.store.settle()
+            self.writer.rest()
             footprint.give_back()
 
     def _assemble_due(self, quiet_s: float, at_least: int = 1) -> bool:
@@ -120,6 +121,9 @@ class Pipeline:
         """
         try:
             self._assemble_now(taken)
+        except duckdb.InterruptException:
+            log.warning("assembling %d traces was cut short while the database was opened anew: trying again", len(taken))
+            return taken
         except Exception as error:  # the thread's edge: whatever went wrong, it is said and tried again
             if len(taken) > 1 and not isinstance(error, duckdb.Error | StoreUnavailable):
                 keys = list(taken)
@@ -148,7 +152,8 @@ class Pipeline:
         covered: list[Key] = list(zip(*(column.to_numpy().tolist() for column in made.covered.columns), strict=True))
         unstored = {key for key, seen in taken.items() if seen.new and not seen.covered}
         replaced = made.covered.filter(pa.array([key not in unstored for key in covered], pa.bool_()))
-        self.writer.call(lambda connection: _replace(connection, made, replaced, through, floor, last)).result()
+        claims = Claims()
+        self.writer.call(lambda connection: _replace(connection, made, replaced, through, floor, last, claims), claims).result()
         self.quiet.cover(key for key in covered if key not in taken)
 
     def _made(self, cursor: duckdb.DuckDBPyConnection, traces: pa.Table, held: pa.Table | None, unread: list[Unread]) -> Assembled:
@@ -215,12 +220,13 @@ def _latest_start(store: Store) -> int:
     return 0 if found is None else int(found)
 
 
-def _replace(connection: duckdb.DuckDBPyConnection, made: Assembled, replaced: pa.Table, through: int, floor: int, batch: int) -> None:
+def _replace(connection: duckdb.DuckDBPyConnection, made: Assembled, replaced: pa.Table, through: int, floor: int, batch: int, claims: Claims) -> None:
     """Put the new rows in the place of the old ones of the traces in `replaced` (read from this frame), none of which started before `floor`."""
+    claims.begins(connection, "requests", "llm_calls")
     for table in ("requests", "llm_calls"):
         old = f"from {table} t semi join replaced using (trace_hi, trace_lo) where t.start_ns >= $floor"
         # One row; fetchone would leave the result open.
         if replaced.num_rows and connection.execute(f"select exists (select 1 {old})", {"floor": floor}).fetchall()[0][0]:
             connection.execute(f"delete from {table} where rowid in (select t.rowid {old})", {"floor": floor})
-        append(connection, table, getattr(made, table), batch)
+        claims.replaced(table, append(connection, table, getattr(made, table), batch), f"t.start_ns >= {floor}", made.covered)
     set_meta(connection, "assembled_through", str(through))

@@ -40,12 +40,12 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 _CHECKPOINT_BLOCKS = 160
 # The writer asks `log_is_long` between commits; DuckDB itself, in the midst of a commit, waits for so many times as much.
 _LATEST = 4
-# What DuckDB may hold of a file that is only written to: the rows that wait for a checkpoint (six times the log). What it is allowed beyond that it fills with
-# blocks of the file, although nobody asks for them. A commit that needs more spills (measured: a body of 160,000 spans).
+# What DuckDB holds of a file after `settle`. It fills what it is allowed beyond that with blocks of the file, although nothing reads them. The limit itself
+# stays as it was: a commit that meets a smaller one fails, and what DuckDB does with its rows then is no longer known (tests/collector/test_failed_commits.py).
 SETTLED_MEMORY = "48MB"
 # A server that ends lets those who read finish for so long.
 _PATIENCE_S = 3.0
-# How long a closing store waits for those it has interrupted: between two questions they do not notice.
+# How long a closing store waits for the cursors that it has interrupted: between two questions they do not notice.
 _READERS_S = 10.0
 
 
@@ -64,10 +64,11 @@ class Store:
         if not read_only:
             connection.execute("set checkpoint_threshold = $size", {"size": f"{_LATEST * self._long_log}B"})
         self._readers: set[duckdb.DuckDBPyConnection] = set()
-        self._asking = 0
+        self._askers: set[duckdb.DuckDBPyConnection] = set()
         self._left = threading.Condition()
-        self._closing = False
-        self._alone = self._small = False
+        self._closing = self._reopening = False
+        self._alone = False
+        self.suspect = False  # whether a commit has failed since the file was opened: what DuckDB holds in memory may be wrong, only its log counts
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection of its own to the same database: snapshot reads beside the writer. Close it after use; while it is open, so is the file."""
@@ -78,14 +79,16 @@ class Store:
     def asking(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A cursor for a few short questions of the server's own: unlike those of `reading`, they are neither waited for nor interrupted at its end."""
         with self._left:
+            self._left.wait_for(lambda: not self._reopening)
             cursor = self.cursor()
-            self._asking += 1
+            self._askers.add(cursor)
         try:
             yield cursor
         finally:
             cursor.close()
             with self._left:
-                self._asking -= 1
+                self._askers.discard(cursor)
+                self._left.notify_all()
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -95,6 +98,7 @@ class Store:
             StoreUnavailable: the store is closing.
         """
         with self._left:
+            self._left.wait_for(lambda: not self._reopening)
             if self._closing:
                 raise StoreUnavailable("the server is shutting down")
             cursor = self.cursor()
@@ -107,6 +111,8 @@ class Store:
         except duckdb.InterruptException as error:
             if self._closing:
                 raise StoreUnavailable("the server is shutting down") from error
+            if self.suspect:
+                raise StoreUnavailable("the database was opened anew after a commit that failed: ask again") from error
             raise
         finally:
             cursor.close()
@@ -115,31 +121,35 @@ class Store:
                 self._left.notify_all()
 
     def settle(self) -> None:
-        """For as long as nobody reads, let DuckDB work in the thread that asks it, and keep little of the file in memory.
+        """Let DuckDB work in the thread that asks it, and give back what it holds of the file beyond SETTLED_MEMORY. Between commits, by the writer alone.
 
-        To share the append of a commit with a second thread costs both cores more than it saves: 16 us of CPU a span in all instead of 14 and less (measured).
+        Nothing is done while a cursor is open. To share the append of a commit with a second thread costs both cores more than it saves: 16 us of CPU a
+        span in all instead of 14 and less (measured).
         """
         with self._left:
-            if self._readers or self._closing:
+            if self._readers or self._askers or self._closing:
                 return
-            with suppress(duckdb.Error):  # given up meanwhile, to be opened anew; or a commit needs that memory: it is tried again
+            with suppress(duckdb.Error):  # given up meanwhile, to be opened anew; or DuckDB cannot spare that memory now: it is tried again
                 if not self._alone:
-                    self.cursor().execute("set threads = 1")
+                    self.connection.execute("set threads = 1")
                     self._alone = True
-                if self._memory_limit and not self._small:
-                    [(limit,)] = self.cursor().execute(
-                        "select least(parse_formatted_bytes($usual), parse_formatted_bytes($settled))",
-                        {"usual": self._memory_limit, "settled": SETTLED_MEMORY}).fetchall()
-                    self.cursor().execute("set memory_limit = $limit", {"limit": f"{limit}B"})
-                    self._small = True
+                if self._memory_limit:
+                    self._trim(self._memory_limit)
+
+    def _trim(self, usual: str) -> None:
+        """A smaller limit makes DuckDB give memory back at once; the usual one is back before anything else is asked."""
+        [(limit,)] = self.connection.execute(
+            "select least(parse_formatted_bytes($usual), parse_formatted_bytes($settled))", {"usual": usual, "settled": SETTLED_MEMORY}).fetchall()
+        try:
+            self.connection.execute("set memory_limit = $limit", {"limit": f"{limit}B"})
+        finally:
+            self.connection.execute("set memory_limit = $limit", {"limit": usual})
 
     def _spread(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        """The threads and the memory that are usual, for somebody who reads."""
+        """The usual number of threads, for a cursor that reads."""
         if self._alone:
             cursor.execute("reset threads")
-        if self._small:
-            cursor.execute("set memory_limit = $limit", {"limit": self._memory_limit})
-        self._alone = self._small = False
+        self._alone = False
 
     def log_is_long(self) -> bool:
         """Whether it is time for a checkpoint."""
@@ -160,7 +170,7 @@ class Store:
     def close(self) -> None:
         """Close the database (DuckDB checkpoints its log) and take the address note away; whoever still reads is interrupted."""
         self.end_reading(patience_s=0.0)
-        self.connection.close()
+        self._close_connection()
         with suppress(OSError):
             _address_file(self.path).unlink()
 
@@ -169,15 +179,20 @@ class Store:
 
         DuckDB refuses to close a database that is being read, and a thread inside of it would end the process with an abort.
         """
-        now = time.monotonic()
         with self._left:
             self._closing = True
             self._left.wait_for(lambda: not self._readers, patience_s)
-            while self._readers and time.monotonic() < now + patience_s + _READERS_S:
-                for cursor in self._readers:
-                    with suppress(duckdb.Error):
-                        cursor.interrupt()
-                self._left.wait(0.05)
+            self._interrupt(self._readers)
+
+    def _interrupt(self, *cursors: set[duckdb.DuckDBPyConnection]) -> bool:
+        """End the questions of these cursors; whether all of them were closed in time."""
+        until_s = time.monotonic() + _READERS_S
+        while (open_ones := [cursor for some in cursors for cursor in some]) and time.monotonic() < until_s:
+            for cursor in open_ones:
+                with suppress(duckdb.Error):
+                    cursor.interrupt()
+            self._left.wait(0.05)
+        return not open_ones
 
     def renew(self) -> bool:
         """Open the file anew if nobody asks anything: DuckDB keeps notes on what it has written, 10 to 20 bytes a span, until it is closed (2.0.0).
@@ -188,16 +203,15 @@ class Store:
             StoreError: it cannot be opened any more; `reopen` it later.
         """
         with self._left:
-            if self._readers or self._asking or self._closing or self._reopened is None:
+            if self._readers or self._askers or self._closing or self._reopened is None:
                 return False
-            was_small = self._small
             self.reopen()
-            if was_small:
-                self.settle()
             return True
 
     def reopen(self) -> None:
-        """Open the file anew: DuckDB gives a database up when a checkpoint fails, such as on a full disk. Every cursor of before is dead.
+        """Open the file anew, as its log says it is: after a commit or checkpoint that failed, nothing that DuckDB holds in memory is trusted.
+
+        Cursors that are open are interrupted first: for as long as one is, DuckDB gives a new connection the old memory.
 
         Raises:
             StoreError: it cannot be opened; try again later.
@@ -205,10 +219,23 @@ class Store:
         if self._reopened is None:
             raise StoreError(f"{self.path} was opened by its connection and cannot be opened anew")
         with self._left:
+            self._reopening = True
+            try:
+                if not self._interrupt(self._readers, self._askers):
+                    raise StoreError(f"{self.path} has to be opened anew, and a reader has not let go of it: try again")
+                self._close_connection()
+                self.connection = self._reopened().connection
+                self._alone = self.suspect = False
+            finally:
+                self._reopening = False
+                self._left.notify_all()
+
+    def _close_connection(self) -> None:
+        if self.suspect:  # or closing would write what is in memory into the file, and drop the log
             with suppress(duckdb.Error):
-                self.connection.close()
-            self.connection = self._reopened().connection
-            self._alone = self._small = False
+                self.connection.execute("pragma disable_checkpoint_on_shutdown")
+        with suppress(duckdb.Error):
+            self.connection.close()
 
     def announce(self, url: str) -> None:
         """Leave the server's address beside the file, for whoever finds it locked."""

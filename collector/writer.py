@@ -1,4 +1,5 @@
-"""When is telemetry stored, and who may be told so? One thread owns all writes; a body's future resolves after its transaction has committed.
+"""When is telemetry stored, and who may be told so? One thread owns all writes; a body's future resolves after its transaction has committed and what it wrote
+was read back and found equal (proof.py).
 
 Idle, a body is committed at once; while a commit runs, new bodies gather and go together in the next one (up to `commit_mib`). The queue is
 bounded in bytes: beyond it senders are refused with a time to come again. A body that was stored in the last day, recognised by its hash
@@ -26,12 +27,13 @@ import pyarrow.compute as pc
 
 from collector import decode, decode_upb, log_records, nested
 from collector.config import CollectorSettings
-from collector.errors import BadPayload, CollectorError, QueueFull, StoreUnavailable
+from collector.errors import BadPayload, CollectorError, NotAsWritten, QueueFull, StoreUnavailable
 from collector.layout import BATCH_BITS, Shapes, shape_rows, unpacked
 from collector.limits import Limits
 from collector.log_records import Note
 from collector.normalize import MAP_TYPE, Normalized, Rules, normalize, warm
 from collector.points import Points, decode_points
+from collector.proof import Claims, ends
 from collector.quarantine import WARNING
 from collector.quiet import QuietTraces
 from collector.reading import joining_ids
@@ -61,6 +63,8 @@ LATE_S = 3.0
 # Spans and points after which the file is opened anew, or what DuckDB keeps in memory of each that it has written (10 to 20 bytes) would grow without end.
 # That takes 0.1 to 0.2 s (measured): at full speed every ten seconds or more.
 RENEW_ROWS = 1_000_000
+# The tables that a commit of telemetry appends to.
+COMMITTED = ("spans", "span_values", "span_events", "span_links", "quarantine", "points", "span_notes", "shapes", "sources", "bodies", "batches")
 BROKEN_IDS = "spans whose trace id or span id is missing or has the wrong length"
 
 _SOURCE_SCHEMA = pa.schema([
@@ -102,6 +106,7 @@ class _Body:
 @dataclass(slots=True)
 class _Job:
     run: Callable[[duckdb.DuckDBPyConnection], Any]
+    claims: Claims
     future: Future[Any]
 
 
@@ -119,6 +124,7 @@ class Counters:
     bad_bodies: int = 0
     commits: int = 0
     failed_commits: int = 0
+    taken_back_commits: int = 0
 
 
 @dataclass(slots=True)
@@ -156,6 +162,7 @@ class Writer:
         self._changes = 0
         self._linger_until = 0.0
         self._renewed_at = 0  # spans and points that had been stored when the file was last opened anew
+        self._rest = False
         self._unmoved = ""  # why the log could not be moved into the file, the last time
         self.counters = Counters()
         self.refusal: str | None = None  # why the store took nothing, the last time it was asked
@@ -174,6 +181,7 @@ class Writer:
             {"since": time.time_ns() - HASH_AGE_NS, "n": MAX_HASHES}).fetchall()
         self._hashes: OrderedDict[bytes, int] = OrderedDict((bytes(h), t) for h, t in reversed(rows))
         self._shapes = Shapes(int(cursor.execute("select coalesce(max(shape), 0) from shapes").fetchall()[0][0]))
+        self._ends = ends(cursor, *COMMITTED)
         self._sources = {int(row[0]) for row in cursor.execute("select source_id from sources").fetchall()}
 
     @property
@@ -239,15 +247,24 @@ class Writer:
         came_s = self._quiet.next_s()
         return came_s is not None and time.monotonic() - came_s > self._quiet_s + LATE_S
 
-    def call(self, run: Callable[[duckdb.DuckDBPyConnection], T]) -> Future[T]:
-        """Run `run(connection)` in one transaction of the writer thread; the future has its result after the commit."""
-        job = _Job(run, _pending())
+    def call(self, run: Callable[[duckdb.DuckDBPyConnection], T], claims: Claims | None = None) -> Future[T]:
+        """Run `run(connection)` in one transaction of the writer thread; the future has its result after the commit.
+
+        It fails with NotAsWritten if the store does not hold what `run` claims to have written.
+        """
+        job = _Job(run, Claims() if claims is None else claims, _pending())
         with self._wake:
             if self._closing:
                 raise StoreUnavailable("the collector is shutting down")
             self._jobs.append(job)
             self._wake.notify()
         return job.future
+
+    def rest(self) -> None:
+        """Have the store give back memory, as soon as nothing is under way."""
+        with self._wake:
+            self._rest = True
+            self._wake.notify()
 
     def close(self) -> None:
         """Store and answer what is queued, then stop the thread."""
@@ -263,13 +280,14 @@ class Writer:
             log.exception("the kernels could not be made ready: the first body may fail too, and says why")
         while True:
             with self._wake:
-                while not (self._bodies or self._jobs or self._closing):
+                while not (self._bodies or self._jobs or self._closing or self._rest):
                     self._wake.wait()
                 if self._closing and not (self._bodies or self._jobs):
                     return
                 bodies = self._take() if self._linger() else []
                 jobs = list(self._jobs)
                 self._jobs.clear()
+                rest, self._rest = self._rest, False
             if bodies:
                 began = time.monotonic()
                 with tracer.start_as_current_span("commit", attributes={"bodies": len(bodies), "bytes": sum(len(b.data) for b in bodies)}):
@@ -281,6 +299,8 @@ class Writer:
                 self._run_job(job)
             if bodies or not self._bodies:
                 self._checkpoint()
+            if rest:
+                self._store.settle()
 
     def _linger(self) -> bool:
         """Wait a little for the senders that have just been answered, if others wait already: one commit of 16 bodies costs half of two of 8.
@@ -331,13 +351,15 @@ class Writer:
             log.error("the store was closed to be opened anew and cannot be opened yet: %s", str(failure).splitlines()[0])
 
     def _run_job(self, job: _Job) -> None:
-        connection = self._store.connection
         try:
+            self._reopen_if_suspect()
+            connection = self._store.connection
             connection.begin()
             result = job.run(connection)
-            connection.commit()
+            self._commit_transaction()
+            self._prove_or_take_back(job.claims)
         except Exception as error:  # the thread's edge: the caller gets it, the thread lives on
-            _rollback(connection)
+            _rollback(self._store.connection)
             self._reopen_after(error)
             job.future.set_exception(error)
         else:
@@ -347,6 +369,7 @@ class Writer:
     def _commit(self, bodies: list[_Body]) -> None:
         size = sum(len(b.data) for b in bodies)
         try:
+            self._reopen_if_suspect()
             group, repeats = self._decode(bodies)
             if group.bodies:
                 self._store_group(group)
@@ -443,27 +466,37 @@ class Writer:
         sources = {i: row for i, row in listed if i not in self._sources}
         seqs = itertools.accumulate((part.spans.num_rows for part in group.spans), initial=batch << BATCH_BITS)
         laid_out = [self._shapes.lay_out(part.spans, part.shapes, first) for part, first in zip(group.spans, seqs, strict=False)]
+        claims = Claims(self._ends)
+        low, of_batch = batch << BATCH_BITS, f"t.batch = {batch}"
+        of_seq = f"t.seq >= {low} and t.seq < {low + (1 << BATCH_BITS)}"
         connection.begin()
         for laid, part in zip(laid_out, group.spans, strict=True):
-            append(connection, "shapes", shape_rows(laid.new))
-            append(connection, "spans", laid.spans)
-            append(connection, "span_values", laid.span_values)
+            if laid.new:
+                numbers = [row["shape"] for row in laid.new.values()]
+                claims.wrote("shapes", append(connection, "shapes", shape_rows(laid.new)), f"t.shape in ({', '.join(map(str, numbers))})")
+            claims.wrote("spans", append(connection, "spans", laid.spans), of_seq)
+            claims.wrote("span_values", append(connection, "span_values", laid.span_values), of_seq)
             if part.aside is not None:
-                append(connection, "quarantine", _with_keys(part.aside, part.shapes), batch)
-            append(connection, "span_events", part.events, batch)
-            append(connection, "span_links", part.links, batch)
+                claims.wrote("quarantine", append(connection, "quarantine", _with_keys(part.aside, part.shapes), batch), of_batch)
+            claims.wrote("span_events", append(connection, "span_events", part.events, batch), of_batch)
+            claims.wrote("span_links", append(connection, "span_links", part.links, batch), of_batch)
         if points:
-            append(connection, "points", pa.Table.from_pylist(points, schema=_POINT_SCHEMA), batch)
+            claims.wrote("points", append(connection, "points", pa.Table.from_pylist(points, schema=_POINT_SCHEMA), batch), of_batch)
         if group.notes:
-            append(connection, "span_notes", _noted(group.notes), batch)
+            claims.wrote("span_notes", append(connection, "span_notes", _noted(group.notes), batch), of_batch)
         if sources:
             rows = [{"source_id": i, **row} for i, row in sources.items()]
-            append(connection, "sources", pa.Table.from_pylist(rows, schema=_SOURCE_SCHEMA), None)
+            appended = append(connection, "sources", pa.Table.from_pylist(rows, schema=_SOURCE_SCHEMA), None)
+            claims.wrote("sources", appended, f"t.source_id in ({', '.join(map(str, sources))})")
         # A handful of values: as parameters they cost half of what an Arrow scan does.
         hashes = {"hash": [b.digest for b in group.bodies], "signal": [b.signal for b in group.bodies], "now": now_ns}
         connection.execute("insert into bodies select unnest($hash), unnest($signal), $now", hashes)
         connection.execute("insert into batches values (?, ?, ?, ?)", [batch, now_ns, spans, len(points)])
-        self._finish(connection, batch)
+        claims.wrote("bodies", pa.table({"hash": hashes["hash"], "signal": pa.array(hashes["signal"], pa.uint8())}), f"t.received_ns = {now_ns}")
+        claims.wrote("batches", pa.table({"batch": [batch], "received_ns": [now_ns], "spans": [spans], "points": [len(points)]}), of_batch)
+        self._finish(batch)
+        self._prove_or_take_back(claims)
+        self._ends |= claims.ends
         self.refusal = None
         self._sources |= set(sources)
         for laid, part in zip(laid_out, group.spans, strict=True):
@@ -472,25 +505,66 @@ class Writer:
             self._recent.add(batch, laid.spans, laid.span_values)
         self._committed(group, batch, now_ns, spans, len(points))
 
-    def _finish(self, connection: duckdb.DuckDBPyConnection, batch: int) -> None:
+    def _finish(self, batch: int) -> None:
         """Commit. If DuckDB gives the database up meanwhile, the file knows whether the transaction is in it."""
         try:
-            connection.commit()
-        except duckdb.FatalException as error:
+            self._commit_transaction()
+        except duckdb.Error as error:
             self._reopen_after(error)
             if self._last_batch != batch:
-                raise
+                raise StoreUnavailable(f"the store did not take it: {str(error).splitlines()[0]}") from error
             log.warning("the commit stands; the store was opened anew after: %s", str(error).splitlines()[0])
 
-    def _reopen_after(self, error: Exception) -> None:
-        """After a fatal error (a checkpoint on a full disk) the database is opened anew, so that it recovers without a restart of ours."""
-        if not isinstance(error, duckdb.FatalException | duckdb.ConnectionException):
-            return
+    def _commit_transaction(self) -> None:
         try:
-            self._store.reopen()
-            self._load_state()
+            self._store.connection.commit()
+        except duckdb.Error:
+            # DuckDB 2.0.0, short of memory, left rows of a failed commit in its tables, and the rows of later commits were read as these.
+            self._store.suspect = True
+            raise
+
+    def _prove(self, claims: Claims) -> None:
+        """Read back what was written; once more as the log has it, if it is not there or cannot be read."""
+        try:
+            claims.prove(self._store.connection)
+        except (duckdb.Error, NotAsWritten) as error:
+            log.error("what was committed could not be read back, the store is opened anew: %s", str(error).splitlines()[0])
+            self._store.suspect = True
+            self._reopen()
+            claims.prove(self._store.connection)
+
+    def _prove_or_take_back(self, claims: Claims) -> None:
+        """As `_prove`. What is not as it was written after all is deleted: every row that stands where the transaction began to append, or after it."""
+        try:
+            self._prove(claims)
+        except (duckdb.Error, CollectorError):
+            self.counters.taken_back_commits += 1
+            if not self._store.suspect:  # it was opened anew
+                connection = self._store.connection
+                connection.begin()
+                for table, start in claims.starts.items():
+                    connection.execute(f"delete from {table} where rowid >= $start", {"start": start})
+                self._commit_transaction()
+                self._load_state()
+            raise
+
+    def _reopen_if_suspect(self) -> None:
+        if self._store.suspect:
+            self._reopen()
+
+    def _reopen_after(self, error: Exception) -> None:
+        """After a commit that failed, or a fatal error (a checkpoint on a full disk), the database is opened anew, so that it recovers without a restart."""
+        if not self._store.suspect and not isinstance(error, duckdb.FatalException | duckdb.ConnectionException):
+            return
+        self._store.suspect = True
+        try:
+            self._reopen()
         except (duckdb.Error, CollectorError) as failure:  # said and tried again with the next commit
             log.error("the store failed and cannot be opened anew yet: %s", str(failure).splitlines()[0])
+
+    def _reopen(self) -> None:
+        self._store.reopen()
+        self._load_state()
 
     def _committed(self, group: _Group, batch: int, now_ns: int, spans: int, points: int) -> None:
         for body in group.bodies:
@@ -530,16 +604,17 @@ def _noted(notes: list[Note]) -> pa.Table:
     return pa.Table.from_pylist([note._asdict() for note in notes], schema=_NOTE_SCHEMA)
 
 
-def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table, batch: int | None = None) -> None:
-    """Append Arrow rows by column name; `table` is one of ours, never text from outside."""
+def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table, batch: int | None = None) -> pa.Table:
+    """Append Arrow rows by column name, and return them as they were handed over; `table` is one of ours, never text from outside."""
     if not rows.num_rows:
-        return
+        return rows
     # A column without any value is not handed over: its Arrow scan would cost as much as a full one's.
     rows = rows.select([name for name, column in zip(rows.column_names, rows.columns, strict=True) if column.null_count < rows.num_rows])
     if batch is not None:
         rows = rows.append_column("batch", pa.repeat(pa.scalar(batch, pa.int64()), rows.num_rows))
     # `rows` is read from this frame: registering a view of it and dropping that again costs 1 ms, as much as appending 2,000 rows of 8 columns.
     connection.execute(f"insert into {table} ({', '.join(rows.column_names)}) select * from rows")
+    return rows
 
 
 def _with_keys(spans: pa.Table, shapes: dict[int, list[str]]) -> pa.Table:
