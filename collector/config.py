@@ -36,7 +36,7 @@ class CollectorSettings:
     max_depth: int = 16  # of arrays and maps in one value
     cors_origins: tuple[str, ...] = ()  # web pages that may send, such as https://app.example.com
     queue_mib: int = 16  # bodies waiting for the writer (and as much again still arriving); beyond it senders are asked to come again
-    commit_mib: int = 3  # bodies of one commit, about 7,500 spans of 400 bytes: they take ten times that while they are decoded
+    commit_mib: int = 4  # bodies of one commit, about 10,000 spans of 400 bytes: they take ten times that while they are decoded
     tls_cert: str = ""  # PEM files; with both, every port speaks TLS
     tls_key: str = ""
     tls_client_ca: str = ""  # with it, only clients with a certificate of this authority may come

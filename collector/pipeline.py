@@ -30,7 +30,7 @@ from collector.recent import Recent
 from collector.response_ids import ResponseIds
 from collector.store import Store, set_meta
 from collector.tracing import tracer
-from collector.writer import Writer, append
+from collector.writer import ASSEMBLED, Writer, append
 
 log = logging.getLogger("overrun.collector")
 # Traces assembled at once: enough to amortise the queries (about 10 ms), few enough to keep the writer free for senders and memory small
@@ -40,8 +40,6 @@ MAX_TRACES = 2_000
 _CLOSING_S = 15.0
 # Rounds are at least this far apart: each one scans the newest spans once, however many traces it takes.
 _POLL_S = 0.5
-
-
 @dataclass(frozen=True, slots=True)
 class Assembled:
     """Rows of `requests` and `llm_calls`, and the traces that they replace (columns trace_hi, trace_lo)."""
@@ -153,7 +151,7 @@ class Pipeline:
         unstored = {key for key, seen in taken.items() if seen.new and not seen.covered}
         replaced = made.covered.filter(pa.array([key not in unstored for key in covered], pa.bool_()))
         claims = Claims()
-        self.writer.call(lambda connection: _replace(connection, made, replaced, through, floor, last, claims), claims).result()
+        self.writer.call(lambda connection: _replace(connection, made, replaced, through, floor, last, claims), claims, ASSEMBLED).result()
         self.quiet.cover(key for key in covered if key not in taken)
 
     def _made(self, cursor: duckdb.DuckDBPyConnection, traces: pa.Table, held: pa.Table | None, unread: list[Unread]) -> Assembled:
@@ -222,11 +220,10 @@ def _latest_start(store: Store) -> int:
 
 def _replace(connection: duckdb.DuckDBPyConnection, made: Assembled, replaced: pa.Table, through: int, floor: int, batch: int, claims: Claims) -> None:
     """Put the new rows in the place of the old ones of the traces in `replaced` (read from this frame), none of which started before `floor`."""
-    claims.begins(connection, "requests", "llm_calls")
-    for table in ("requests", "llm_calls"):
+    for table in ASSEMBLED:
         old = f"from {table} t semi join replaced using (trace_hi, trace_lo) where t.start_ns >= $floor"
         # One row; fetchone would leave the result open.
         if replaced.num_rows and connection.execute(f"select exists (select 1 {old})", {"floor": floor}).fetchall()[0][0]:
             connection.execute(f"delete from {table} where rowid in (select t.rowid {old})", {"floor": floor})
-        claims.replaced(table, append(connection, table, getattr(made, table), batch), f"t.start_ns >= {floor}", made.covered)
+        claims.wrote(table, append(connection, table, getattr(made, table), batch), f"start_ns >= {floor}", made.covered)
     set_meta(connection, "assembled_through", str(through))

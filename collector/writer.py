@@ -63,8 +63,9 @@ LATE_S = 3.0
 # Spans and points after which the file is opened anew, or what DuckDB keeps in memory of each that it has written (10 to 20 bytes) would grow without end.
 # That takes 0.1 to 0.2 s (measured): at full speed every ten seconds or more.
 RENEW_ROWS = 1_000_000
-# The tables that a commit of telemetry appends to.
-COMMITTED = ("spans", "span_values", "span_events", "span_links", "quarantine", "points", "span_notes", "shapes", "sources", "bodies", "batches")
+# The tables that a commit of telemetry appends to, besides `batches`.
+COMMITTED = ("spans", "span_values", "span_events", "span_links", "quarantine", "points", "span_notes", "shapes", "sources", "bodies")
+ASSEMBLED = ("requests", "llm_calls")
 BROKEN_IDS = "spans whose trace id or span id is missing or has the wrong length"
 
 _SOURCE_SCHEMA = pa.schema([
@@ -107,6 +108,7 @@ class _Body:
 class _Job:
     run: Callable[[duckdb.DuckDBPyConnection], Any]
     claims: Claims
+    tables: tuple[str, ...]
     future: Future[Any]
 
 
@@ -181,7 +183,7 @@ class Writer:
             {"since": time.time_ns() - HASH_AGE_NS, "n": MAX_HASHES}).fetchall()
         self._hashes: OrderedDict[bytes, int] = OrderedDict((bytes(h), t) for h, t in reversed(rows))
         self._shapes = Shapes(int(cursor.execute("select coalesce(max(shape), 0) from shapes").fetchall()[0][0]))
-        self._ends = ends(cursor, *COMMITTED)
+        self._ends = ends(cursor, *COMMITTED, *ASSEMBLED)
         self._sources = {int(row[0]) for row in cursor.execute("select source_id from sources").fetchall()}
 
     @property
@@ -247,12 +249,13 @@ class Writer:
         came_s = self._quiet.next_s()
         return came_s is not None and time.monotonic() - came_s > self._quiet_s + LATE_S
 
-    def call(self, run: Callable[[duckdb.DuckDBPyConnection], T], claims: Claims | None = None) -> Future[T]:
+    def call(self, run: Callable[[duckdb.DuckDBPyConnection], T], claims: Claims | None = None, appends: tuple[str, ...] = ()) -> Future[T]:
         """Run `run(connection)` in one transaction of the writer thread; the future has its result after the commit.
 
-        It fails with NotAsWritten if the store does not hold what `run` claims to have written.
+        `appends` names the tables of COMMITTED and ASSEMBLED to which `run` appends. The future fails with NotAsWritten, and what was appended is taken
+        back, if the store does not hold what `run` claims to have written.
         """
-        job = _Job(run, Claims() if claims is None else claims, _pending())
+        job = _Job(run, Claims() if claims is None else claims, appends, _pending())
         with self._wake:
             if self._closing:
                 raise StoreUnavailable("the collector is shutting down")
@@ -355,6 +358,7 @@ class Writer:
             self._reopen_if_suspect()
             connection = self._store.connection
             connection.begin()
+            job.claims.starts |= {table: self._ends[table] for table in job.tables}
             result = job.run(connection)
             self._commit_transaction()
             self._prove_or_take_back(job.claims)
@@ -466,14 +470,15 @@ class Writer:
         sources = {i: row for i, row in listed if i not in self._sources}
         seqs = itertools.accumulate((part.spans.num_rows for part in group.spans), initial=batch << BATCH_BITS)
         laid_out = [self._shapes.lay_out(part.spans, part.shapes, first) for part, first in zip(group.spans, seqs, strict=False)]
-        claims = Claims(self._ends)
-        low, of_batch = batch << BATCH_BITS, f"t.batch = {batch}"
-        of_seq = f"t.seq >= {low} and t.seq < {low + (1 << BATCH_BITS)}"
+        claims = Claims()
+        claims.starts |= {table: self._ends[table] for table in COMMITTED}
+        low, of_batch = batch << BATCH_BITS, f"batch = {batch}"
+        of_seq = f"seq >= {low} and seq < {low + (1 << BATCH_BITS)}"
         connection.begin()
         for laid, part in zip(laid_out, group.spans, strict=True):
             if laid.new:
                 numbers = [row["shape"] for row in laid.new.values()]
-                claims.wrote("shapes", append(connection, "shapes", shape_rows(laid.new)), f"t.shape in ({', '.join(map(str, numbers))})")
+                claims.wrote("shapes", append(connection, "shapes", shape_rows(laid.new)), f"shape in ({', '.join(map(str, numbers))})")
             claims.wrote("spans", append(connection, "spans", laid.spans), of_seq)
             claims.wrote("span_values", append(connection, "span_values", laid.span_values), of_seq)
             if part.aside is not None:
@@ -487,16 +492,15 @@ class Writer:
         if sources:
             rows = [{"source_id": i, **row} for i, row in sources.items()]
             appended = append(connection, "sources", pa.Table.from_pylist(rows, schema=_SOURCE_SCHEMA), None)
-            claims.wrote("sources", appended, f"t.source_id in ({', '.join(map(str, sources))})")
+            claims.wrote("sources", appended, f"source_id in ({', '.join(map(str, sources))})")
         # A handful of values: as parameters they cost half of what an Arrow scan does.
         hashes = {"hash": [b.digest for b in group.bodies], "signal": [b.signal for b in group.bodies], "now": now_ns}
         connection.execute("insert into bodies select unnest($hash), unnest($signal), $now", hashes)
         connection.execute("insert into batches values (?, ?, ?, ?)", [batch, now_ns, spans, len(points)])
-        claims.wrote("bodies", pa.table({"hash": hashes["hash"], "signal": pa.array(hashes["signal"], pa.uint8())}), f"t.received_ns = {now_ns}")
-        claims.wrote("batches", pa.table({"batch": [batch], "received_ns": [now_ns], "spans": [spans], "points": [len(points)]}), of_batch)
+        claims.wrote("bodies", pa.table({"received_ns": pa.repeat(pa.scalar(now_ns, pa.int64()), len(group.bodies))}), f"received_ns = {now_ns}")
+        claims.undo.append(f"delete from batches where batch = {batch}")
         self._finish(batch)
         self._prove_or_take_back(claims)
-        self._ends |= claims.ends
         self.refusal = None
         self._sources |= set(sources)
         for laid, part in zip(laid_out, group.spans, strict=True):
@@ -542,11 +546,12 @@ class Writer:
             if not self._store.suspect:  # it was opened anew
                 connection = self._store.connection
                 connection.begin()
-                for table, start in claims.starts.items():
-                    connection.execute(f"delete from {table} where rowid >= $start", {"start": start})
+                for sql in claims.undoing():
+                    connection.execute(sql)
                 self._commit_transaction()
                 self._load_state()
             raise
+        self._ends |= claims.ends
 
     def _reopen_if_suspect(self) -> None:
         if self._store.suspect:
