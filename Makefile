@@ -30,6 +30,11 @@ bench-crash: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.crash $(ARGS)
 	$(BIN)/python -m tests.benchmarks.crash --full $(ARGS)
 
+# Every acknowledged span, by its ids and values, after many short loads; ARGS="--slow-disk" where strace is installed.
+.PHONY: bench-integrity
+bench-integrity: $(VENV)/.dev
+	$(BIN)/python -m tests.benchmarks.integrity $(ARGS)
+
 bench-fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.benchmarks.fuzz $(ARGS)
 

@@ -620,10 +620,13 @@ def migrate(db: Annotated[Path, typer.Option("--db", help="The database file.")]
     from collector.migrate import migrate as run
 
     try:
-        before, after = run(db)
+        done = run(db)
     except CollectorError as error:
         fail(str(error))
-    print(f"{db}: schema {before}, nothing to do" if before == after else f"{db}: schema {before} -> {after}")
+    print(f"{db}: schema {done.before}, nothing to do" if done.before == done.after else f"{db}: schema {done.before} -> {done.after}")
+    if done.incomplete_commits:
+        missing = f"up to {done.missing_spans:,} acknowledged spans of {done.incomplete_commits:,} commits are missing"
+        print(f"{missing}: `overrun doctor --db {db}` says when they came")
 
 
 @app.command()

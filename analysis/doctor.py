@@ -8,6 +8,7 @@ import duckdb
 import msgspec
 
 from analysis.finding import say_count, say_ratio
+from analysis.quality_store import Held, held, said_of
 from analysis.window import Window, filter_of, query
 from collector.stages import dialects
 
@@ -53,9 +54,10 @@ class Service(msgspec.Struct, kw_only=True):
 
 
 class Checkup(msgspec.Struct, kw_only=True):
-    """One entry per service, the one with most model calls first."""
+    """One entry per service, the one with most model calls first; and whether the store holds all that it acknowledged, at any time."""
 
     services: list[Service]
+    store: Held | None = None
 
 
 def examine(con: duckdb.DuckDBPyConnection, window: Window) -> Checkup:
@@ -66,7 +68,7 @@ def examine(con: duckdb.DuckDBPyConnection, window: Window) -> Checkup:
         by_service.setdefault(row["service"], []).append(row)
     of_traces = {row["service"]: row for row in con.sql(query("doctor_traces"), params=params).pl().to_dicts()}
     found = [_service(name, rows, of_traces[name]) for name, rows in by_service.items()]
-    return Checkup(services=sorted(found, key=lambda s: (-s.model_calls, -s.spans, s.service)))
+    return Checkup(services=sorted(found, key=lambda s: (-s.model_calls, -s.spans, s.service)), store=held(con))
 
 
 def _service(name: str, rows: list[dict[str, Any]], of_traces: dict[str, Any]) -> Service:
@@ -104,9 +106,10 @@ def _hint(field: str, rows: list[dict[str, Any]], *, of_call: bool = True) -> st
 
 def render(checkup: Checkup) -> str:
     """The check-up as text, a paragraph per service."""
-    if not checkup.services:
-        return "no spans were received: send some (the README's first page shows how), or widen --since"
-    return "\n\n".join("\n".join([head, *(f"  {line}" for line in lines)]) for head, lines in map(said, checkup.services))
+    services = ["\n".join([head, *(f"  {line}" for line in lines)]) for head, lines in map(said, checkup.services)]
+    if not services:
+        services = ["no spans were received: send some (the README's first page shows how), or widen --since"]
+    return "\n\n".join([*services, *([said_of(checkup.store)] if checkup.store is not None and checkup.store.commits else [])])
 
 
 def said(s: Service) -> tuple[str, list[str]]:

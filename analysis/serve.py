@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
@@ -37,6 +38,7 @@ from collector.config import Settings
 from collector.errors import CollectorError, ConfigError
 from collector.http_protocol import GuardedProtocol
 from collector.pipeline import Pipeline
+from collector.proof import Claims
 from collector.retention import Retention, size_bytes
 from collector.rollups import roll_up
 from collector.store import open_store
@@ -221,11 +223,15 @@ async def _fold(pipeline: Pipeline) -> None:
     """Fold closed minutes into rollups, a step at a time, for as long as the server runs."""
     while True:
         try:
-            while await asyncio.wrap_future(pipeline.writer.call(lambda connection: roll_up(connection, time.time_ns()))):
+            while await _fold_once(pipeline, Claims()):
                 pass
-        except CollectorError as error:  # disk full or shutting down: the requests are still there, and it is tried again
+        except (CollectorError, duckdb.Error) as error:  # disk full or shutting down: the requests are still there, and it is tried again
             log.warning("minutes were not folded into rollups, trying again: %s", error)
         await asyncio.sleep(_FOLD_S)
+
+
+async def _fold_once(pipeline: Pipeline, claims: Claims) -> bool:
+    return await asyncio.wrap_future(pipeline.writer.call(lambda connection: roll_up(connection, time.time_ns(), claims), claims))
 
 
 async def _tell(pipeline: Pipeline, watched: Lengths) -> None:

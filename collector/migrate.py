@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+from typing import NamedTuple
 
 import duckdb
 
-from collector.errors import StoreError, StoreMissing, StoreVersion
-from collector.store import SCHEMA_VERSION, connect, is_older, steps, version_of
+from collector.errors import NotAsWritten, StoreError, StoreMissing, StoreVersion
+from collector.proof import Claims
+from collector.store import SCHEMA_VERSION, connect, is_older, steps, tables, version_of
 
 
-def migrate(path: Path) -> tuple[int, int]:
-    """Bring the database at `path` to this build's schema; returns the version before and after (equal if there was nothing to do).
+class Migrated(NamedTuple):
+    """The schema before and after (equal if there was nothing to do), and how many commits were found to lack how many acknowledged spans."""
+
+    before: int
+    after: int
+    incomplete_commits: int = 0
+    missing_spans: int = 0
+
+
+def migrate(path: Path) -> Migrated:
+    """Bring the database at `path` to this build's schema.
 
     Raises:
         StoreMissing: no file there. StoreLocked: another process has it open. StoreVersion: a later build made it.
@@ -23,11 +35,12 @@ def migrate(path: Path) -> tuple[int, int]:
     try:
         seen = version_of(connection, path)
         if seen == str(SCHEMA_VERSION):
-            return SCHEMA_VERSION, SCHEMA_VERSION
+            return Migrated(SCHEMA_VERSION, SCHEMA_VERSION)
         if not is_older(seen):
             raise StoreVersion(f"{path} is schema {seen}, this build knows up to {SCHEMA_VERSION}: use a newer Overrun")
         _run_steps(connection, int(seen), path)
-        return int(seen), SCHEMA_VERSION
+        [(commits, missing)] = connection.execute("select count(*), coalesce(sum(missing), 0)::bigint from incomplete_commits").fetchall()
+        return Migrated(int(seen), SCHEMA_VERSION, commits, missing)
     finally:
         connection.close()
 
@@ -40,6 +53,16 @@ def _run_steps(connection: duckdb.DuckDBPyConnection, seen: int, path: Path) -> 
                 connection.execute(text)
         connection.execute("delete from meta where key = 'views'")
         connection.execute("update meta set value = $version where key = 'schema_version'", {"version": str(SCHEMA_VERSION)})
+        claims = Claims()
+        for table in tables(connection):
+            claims.saw(connection, table)
         connection.commit()
     except duckdb.Error as error:
+        with contextlib.suppress(duckdb.Error):  # there may be no transaction left to undo
+            connection.rollback()
+        connection.execute("pragma disable_checkpoint_on_shutdown")  # nothing of a failed commit may get into the file
         raise StoreError(f"{path} could not be migrated and is as it was: {str(error).splitlines()[0]}") from error
+    try:
+        claims.prove(connection)
+    except (duckdb.Error, NotAsWritten) as error:
+        raise StoreError(f"{path} was migrated, but not everything can be read back ({error}): go back to a copy of the file from before") from error

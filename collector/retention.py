@@ -20,6 +20,7 @@ import duckdb
 from collector.config import RetentionSettings
 from collector.errors import CollectorError, ConfigError
 from collector.layout import BATCH_BITS
+from collector.proof import Claims
 from collector.store import Store
 from collector.tracing import tracer
 from collector.writer import Writer
@@ -130,11 +131,15 @@ class Retention:
         for first, last, gone_spans, gone_points in self._chunks(through):
             if self._stop.is_set():
                 break
-            self._writer.call(lambda connection, first=first, last=last: _delete(connection, first, last)).result()  # type: ignore[misc]
+            self._let_go(first, last)
             batches, spans, points = batches + last - first + 1, spans + gone_spans, points + gone_points
         self._writer.tally.count("expired_spans", spans)
         self._writer.tally.count("expired_points", points)
         return Expired(batches, spans, points)
+
+    def _let_go(self, first: int, last: int) -> None:
+        claims = Claims()
+        self._writer.call(lambda connection: _delete(connection, first, last, claims), claims).result()
 
     def _chunks(self, through: int) -> Iterator[tuple[int, int, int, int]]:
         """(first batch, last batch, spans, points) of each transaction."""
@@ -155,7 +160,8 @@ class Retention:
             return cursor.execute(query, parameters).fetchall()
 
 
-def _delete(connection: duckdb.DuckDBPyConnection, first: int, last: int) -> None:
+def _delete(connection: duckdb.DuckDBPyConnection, first: int, last: int, claims: Claims) -> None:
+    """Delete the rows of these commits; those of the next one are claimed to stay as they are."""
     for table in SEQ_TABLES:
         connection.execute(f"delete from {table} where seq >= $low and seq < $high", {"low": first << BATCH_BITS, "high": (last + 1) << BATCH_BITS})
     for table in BATCH_TABLES:
@@ -164,6 +170,10 @@ def _delete(connection: duckdb.DuckDBPyConnection, first: int, last: int) -> Non
         "delete from bodies where received_ns <= (select max(received_ns) from batches where batch <= $last) and received_ns < $day",
         {"last": last, "day": time.time_ns() - DAY_NS})
     connection.execute("delete from batches where batch >= $first and batch <= $last", {"first": first, "last": last})
+    for table in SEQ_TABLES:
+        claims.saw(connection, table, f"seq >= {first << BATCH_BITS} and seq < {(last + 2) << BATCH_BITS}")
+    for table in BATCH_TABLES:
+        claims.saw(connection, table, f"batch between {first} and {last + 1}")
 
 
 def checkpoint(connection: duckdb.DuckDBPyConnection) -> None:

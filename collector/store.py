@@ -22,7 +22,7 @@ import duckdb
 
 from collector.errors import StoreError, StoreLocked, StoreMissing, StoreUnavailable, StoreVersion
 
-SCHEMA_VERSION = 9  # of the last step in collector/schema/
+SCHEMA_VERSION = 10  # of the last step in collector/schema/
 # asof_loop_join_threshold: an ASOF join can hang with the default, and a plain SET is not inherited by cursors.
 # Extensions: nothing is downloaded at run time.
 # max_vacuum_tasks: the rows of one checkpoint stay a row group of their own. DuckDB otherwise merges neighbours that are not full at every checkpoint: commits
@@ -341,6 +341,12 @@ def version_of(connection: duckdb.DuckDBPyConnection, path: Path) -> str:
     except (duckdb.CatalogException, duckdb.BinderException) as error:  # no table `meta`, or somebody else's
         raise StoreError(f"{path} is a DuckDB database, but not one of Overrun: choose another --db") from error
     return str(found[0][0]) if found else "unstamped"
+
+
+def tables(connection: duckdb.DuckDBPyConnection, database: str | None = None) -> list[str]:
+    """The base tables of a database that the connection has open, its own if none is named."""
+    query = "select table_name from duckdb_tables() where database_name = coalesce($name, current_database()) and not temporary order by table_name"
+    return [str(name) for (name,) in connection.execute(query, {"name": database}).fetchall()]
 
 
 def is_older(version: str) -> bool:

@@ -2,7 +2,7 @@
 
 Senders repeat what they have no answer for, as SDKs do. With `--full` the database lies on a small file system (a tmpfs in a mount namespace of
 our own) that fills up: senders must be refused with a time to come again, in half of the rounds space comes back and the same process must take
-telemetry again, and then it is killed. Every round ends with the count: acknowledged and missing, stored twice, and that the file opens at all.
+telemetry again, and then it is killed. Every round ends with a comparison of every span that was ever sent with what the file holds (sent.py).
 
     python -m tests.benchmarks.crash                # 50 rounds
     python -m tests.benchmarks.crash --full         # 50 rounds on a disk that is full
@@ -26,8 +26,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
 
 from collector.store import open_store
+from tests.benchmarks.sent import Found, compare, known
 from tests.collector.conftest import PROTOBUF, body, span
 from tests.conftest import ServerProcess
 
@@ -48,11 +50,18 @@ class Load:
     without_hint: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    _known: dict[int, pa.Table] = field(default_factory=dict)
 
     def body(self, number: int) -> bytes:
         """The body of a number, always the same bytes: one request of some spans."""
         call = span(number, 2, 1, name="chat m", ms=5, attributes={"gen_ai.operation.name": "chat"})
         return body([span(number, 1, name="POST /chat", kind=2), call, *(span(number, i, 1) for i in range(3, self.spans + 1))])
+
+    def known(self, number: int) -> pa.Table:
+        """The spans of the body of a number, as its sender knows them."""
+        if number not in self._known:
+            self._known[number] = known(self.body(number))
+        return self._known[number]
 
     def send(self, url: str, stop: threading.Event) -> None:
         """One sender: what is unsure first, then new bodies, until the server is gone or `stop` is set."""
@@ -92,24 +101,11 @@ class Load:
         return False
 
 
-@dataclass(frozen=True)
-class Count:
-    """What a file holds: bodies that were acknowledged and are missing or in part, and rows that are there twice."""
-
-    bodies: int
-    lost: int
-    doubled: int
-
-
-def count(db: Path, load: Load) -> Count:
-    """Open the file, as the next start would, and count. A body is stored whole or not at all."""
-    store = open_store(db, create=False)
-    try:
-        found = store.connection.execute("select trace_lo, count(*), count(distinct span_id) from spans group by trace_lo").fetchall()
-    finally:
-        store.close()
-    whole = {number for number, _, spans in found if spans == load.spans}
-    return Count(len(whole), len(load.acknowledged - whole), sum(rows - spans for _, rows, spans in found))
+def count(db: Path, load: Load) -> Found:
+    """Open the file, as the next start would, and compare it with what was sent."""
+    open_store(db, create=False).close()
+    acknowledged = list(load.acknowledged)
+    return compare(db, map(load.known, acknowledged), map(load.known, load.unsure))
 
 
 def one_round(db: Path, load: Load, dice: random.Random, most: int) -> None:
@@ -158,7 +154,7 @@ def fill(ballast: Path, leave: int) -> None:
                 return
 
 
-def run(folder: Path, rounds: int, *, full: bool, seed: int, most: int = 150, spans: int = SPANS) -> tuple[Load, list[Count]]:
+def run(folder: Path, rounds: int, *, full: bool, seed: int, most: int = 150, spans: int = SPANS) -> tuple[Load, list[Found]]:
     """All rounds over one file, with a count after each."""
     dice = random.Random(seed)
     load = Load(spans)
@@ -196,13 +192,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if chosen.full:
                 subprocess.run(["umount", name], check=True)
         took_s = time.monotonic() - started
-    lost, doubled = sum(c.lost for c in counts), sum(c.doubled for c in counts)
-    print("| disk | rounds of kill -9 | bodies stored | refused | refused without a time to come again | acknowledged and lost | stored twice | took |")
-    print("|---|---|---|---|---|---|---|---|")
-    row = [("full" if chosen.full else "with room"), len(counts), max(c.bodies for c in counts), load.refusals, load.without_hint, lost, doubled]
+    lost, changed, doubled = (sum(getattr(c, what) for c in counts) for what in ("lost", "changed", "doubled"))
+    print("| disk | rounds of kill -9 | spans stored | refused | refused without a time to come again | lost | changed | stored twice | took |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    row = [("full" if chosen.full else "with room"), len(counts), max(c.stored for c in counts), load.refusals, load.without_hint, lost, changed, doubled]
     print("| " + " | ".join(map(str, row)) + f" | {took_s:.0f} s |")
     print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {load.spans} spans a body, {SENDERS} senders, seed {chosen.seed}")
-    return int(bool(lost or doubled or load.without_hint))
+    return int(bool(not all(c.right for c in counts) or load.without_hint))
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.benchmarks.payload import SPANS_PER_BODY, Body, Payload, make
+from tests.benchmarks.sent import Found, compare, known
 
 if TYPE_CHECKING:
     import duckdb
@@ -102,10 +103,9 @@ class Usage:
 
 @dataclass(frozen=True)
 class Stored:
-    """What a database file holds: spans, distinct (trace id, span id), requests, and its size after a checkpoint."""
+    """What a database file holds, beside what was acknowledged (sent.py); its requests, and its size after a checkpoint."""
 
-    spans: int
-    distinct_spans: int
+    found: Found
     requests: int
     file_bytes: int
 
@@ -127,16 +127,6 @@ class Run:
     def wall_s(self) -> float:
         """From the first send to the last acknowledgement."""
         return max(ack.acked_s for ack in self.acks) - min(ack.sent_s for ack in self.acks)
-
-    @property
-    def lost_spans(self) -> int:
-        """Acknowledged spans that the file does not hold."""
-        return self.acked_spans - self.stored.distinct_spans
-
-    @property
-    def doubled_spans(self) -> int:
-        """Rows of `v_spans` beyond one for each span."""
-        return self.stored.spans - self.stored.distinct_spans
 
 
 @dataclass(frozen=True)
@@ -408,7 +398,7 @@ def measure(protocol: str, in_flight: int, payload: Payload, options: Options) -
         finally:
             server.stop(signal.SIGTERM)
         with FORK.Pool(1) as pool:
-            stored = pool.apply(count, (server.db,))
+            stored = pool.apply(count, (server.db, [body.data for body in (*payload.bodies, *warm_ups)]))
     acked_spans = payload.spans + sum(body.spans for body in warm_ups)
     return Run(protocol, in_flight, payload.spans, acked_spans, acks, usage, stored, poll.took_s if poll else [])
 
@@ -422,15 +412,15 @@ def _usage(server: Server, cpu_before_s: float) -> Usage:
     return Usage(acked_cpu_s, assembled_cpu_s, assembled_after_s, server.peak_rss_bytes())
 
 
-def count(db: Path) -> Stored:
+def count(db: Path, bodies: Sequence[bytes]) -> Stored:
     """What the file holds now that no server has it open; also empties the write-ahead log into the file."""
     import duckdb
 
+    found = compare(db, map(known, bodies))
     with duckdb.connect(str(db)) as connection:
-        spans, distinct_spans = _row(connection, "select count(*), count(distinct (trace_id, span_id)) from v_spans")
         (requests,) = _row(connection, "select count(*) from v_requests")
         connection.execute("checkpoint")
-    return Stored(spans, distinct_spans, requests, db.stat().st_size)
+    return Stored(found, requests, db.stat().st_size)
 
 
 def _row(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[int, ...]:
@@ -452,7 +442,7 @@ COLUMNS = (
     "refusals",
     "peak RSS",
     "acked, stored",
-    "lost / doubled",
+    "lost / changed / doubled",
     "requests",
     "disk a span",
     "reports meanwhile: n, P50 / highest, last",
@@ -473,10 +463,10 @@ def row(run: Run) -> str:
         f"{quantile(latencies_ms, 0.5):.0f} / {quantile(latencies_ms, 0.99):.0f} ms",
         str(sum(ack.refusals for ack in run.acks)),
         _or_dash("{:,.0f} MB", _ratio(usage.peak_rss_bytes, 1e6)),
-        f"{run.acked_spans:,} {'>' if run.lost_spans else '='} {stored.distinct_spans:,}",
-        f"{run.lost_spans} / {run.doubled_spans}",
+        f"{run.acked_spans:,} {'>' if stored.found.lost else '='} {stored.found.stored:,}",
+        f"{stored.found.lost} / {stored.found.changed} / {stored.found.doubled}",
         f"{stored.requests:,}",
-        f"{stored.file_bytes / max(1, stored.spans):.0f} B",
+        f"{stored.file_bytes / max(1, stored.found.stored):.0f} B",
         f"{len(run.reports_s)}, {quantile(sorted(run.reports_s), 0.5):.2f} / {max(run.reports_s):.2f} s, {run.reports_s[-1]:.2f} s" if run.reports_s else "-",
     )
     return f"| {' | '.join(cells)} |"
@@ -555,7 +545,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     clean = True
     for protocol, in_flight in [(p, n) for p in given.protocol for n in given.in_flight for _ in range(given.repeat)]:
         run = measure(protocol, in_flight, payload, options)
-        clean = clean and not run.lost_spans and not run.doubled_spans
+        clean = clean and run.stored.found.right
         print(row(run), flush=True)
     return 0 if clean else 1
 

@@ -12,21 +12,21 @@ import argparse
 import asyncio
 import itertools
 import multiprocessing
-import re
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
+import pyarrow as pa
 
-from collector.store import open_store
 from tests.benchmarks.payload import SPANS_PER_BODY, make
+from tests.benchmarks.sent import Found, Template, compare
+from tests.benchmarks.sent import known as known_spans
 from tests.conftest import ServerProcess
 
 FACTOR = 4
@@ -39,26 +39,27 @@ class Bodies:
     """Endless bodies: a few made ones, whose trace ids and response ids begin otherwise each time around (an id that returns would join all its traces)."""
 
     def __init__(self, bodies: int = 200) -> None:
-        self._made = [b.data for b in make(bodies * SPANS_PER_BODY, end_ns=time.time_ns()).bodies if b.spans == SPANS_PER_BODY]
-        # A span begins with its trace id: tag 0x0a, length 16.
-        self._ids = [np.array([m.start() + 2 for m in re.finditer(rb"\x0a\x10(?=.{16}\x12\x08)", data, re.DOTALL)]) for data in self._made]
-        self._responses = [np.array([m.end() for m in re.finditer(rb"chatcmpl-", data)])[:, None] + np.arange(8) for data in self._made]
-        assert all(len(found) == SPANS_PER_BODY for found in self._ids), "the ids of the payload are not where they were"
+        made = make(bodies * SPANS_PER_BODY, end_ns=time.time_ns()).bodies
+        self._templates = [Template(b.data) for b in made if b.spans == SPANS_PER_BODY]
 
     def __call__(self, at: int) -> bytes:
-        around, which = divmod(at, len(self._made))
-        data = np.frombuffer(self._made[which], dtype=np.uint8).copy()
-        for place in range(4):
-            data[self._ids[which] + place] ^= (around + 1 >> 8 * place) & 255
-        data[self._responses[which]] = np.frombuffer(f"{around:08x}".encode(), dtype=np.uint8)
-        return data.tobytes()
+        around, which = divmod(at, len(self._templates))
+        return self._templates[which].body(around + 1)
+
+    def sent(self, numbers: Iterable[int]) -> Iterator[pa.Table]:
+        """The spans of these bodies, as their sender knows them."""
+        for number in numbers:
+            around, which = divmod(number, len(self._templates))
+            yield self._templates[which].sent([around + 1])
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What a client process heard: acknowledged and refused bodies, refusals without a time to come again, and other answers."""
+    """What a client process heard: which bodies were acknowledged, how many refused, refusals without a time to come again, and other answers; and which
+    bodies had no last word."""
 
-    acknowledged: int
+    acknowledged: list[int]
+    unsure: list[int]
     refused: int
     without_hint: int
     other: int
@@ -70,13 +71,16 @@ async def offer(address: str, bodies: Bodies, first: int, per_s: float | None, s
     A body that was refused is sent again with the next turn of its connection, so that only what is acknowledged costs this process a new one.
     """
     host, port = address.split(":")
-    counts = {"acknowledged": 0, "refused": 0, "without_hint": 0, "other": 0}
+    counts = {"refused": 0, "without_hint": 0, "other": 0}
+    acknowledged: list[int] = []
+    unsure: list[int] = []
     numbers, turns = itertools.count(first), itertools.count()
     started = time.monotonic()
 
     async def lane() -> None:
         reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
-        body = bodies(next(numbers))
+        number = next(numbers)
+        body = bodies(number)
         while True:
             if per_s is not None:
                 await asyncio.sleep(max(started + next(turns) / per_s - time.monotonic(), 0))
@@ -87,17 +91,21 @@ async def offer(address: str, bodies: Bodies, first: int, per_s: float | None, s
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             await reader.readexactly(int(head.split(b"content-length:")[1].split()[0]))
             kind = {b"200": "acknowledged", b"503": "refused"}.get(head[9:12], "other")
-            counts[kind] += 1
+            if kind != "acknowledged":
+                counts[kind] += 1
             counts["without_hint"] += kind == "refused" and b"retry-after:" not in head
             if kind == "acknowledged":
-                body = bodies(next(numbers))
+                acknowledged.append(number)
+                number = next(numbers)
+                body = bodies(number)
             if b"connection: close" in head:
                 writer.close()
                 reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
+        unsure.append(number)
         writer.close()
 
     await asyncio.gather(*(lane() for _ in range(connections)))
-    return Answers(**counts)
+    return Answers(acknowledged, unsure, **counts)
 
 
 def _offer_into(queue: Any, *arguments: Any) -> None:
@@ -119,8 +127,7 @@ class Result:
     answers: Answers
     rss: list[float]
     ready_after_s: float
-    stored_spans: int
-    acknowledged_spans: int
+    found: Found
 
 
 def run(seconds: float, measure_s: float, db: Path) -> Result:
@@ -131,7 +138,7 @@ def run(seconds: float, measure_s: float, db: Path) -> Result:
         bodies = Bodies()
         begun = time.monotonic()
         known = asyncio.run(offer(server.address, bodies, 0, None, measure_s, 16))
-        capacity = known.acknowledged / (time.monotonic() - begun)
+        capacity = len(known.acknowledged) / (time.monotonic() - begun)
         per_s = FACTOR * capacity
         queue = spawn.SimpleQueue()
         client = spawn.Process(target=_offer_into, args=(queue, server.address, bodies, 10**6, per_s, seconds, CONNECTIONS))
@@ -144,24 +151,22 @@ def run(seconds: float, measure_s: float, db: Path) -> Result:
         heard: Answers = queue.get()
         client.join()
         took_s = time.monotonic() - begun
-        ready_after_s = _recovered(server)
+        last = make(SPANS_PER_BODY, end_ns=time.time_ns(), seed=3).bodies[0].data
+        ready_after_s = _recovered(server, last)
         rss.append(rss_mib(server.process.pid))
         assert server.stop() == 0
     finally:
         if server.process.poll() is None:
             server.kill()
-    store = open_store(db, create=False)
-    [(stored,)] = store.connection.execute("select count(*) from spans").fetchall()
-    store.close()
-    sent = heard.acknowledged + heard.refused + heard.other
-    acknowledged = (known.acknowledged + heard.acknowledged) * SPANS_PER_BODY
-    return Result(capacity * SPANS_PER_BODY, sent / took_s * SPANS_PER_BODY, heard, rss, ready_after_s, int(stored), acknowledged)
+    sent = len(heard.acknowledged) + heard.refused + heard.other
+    acknowledged = [*bodies.sent([*known.acknowledged, *heard.acknowledged]), known_spans(last)]
+    found = compare(db, acknowledged, bodies.sent([*known.unsure, *heard.unsure]))
+    return Result(capacity * SPANS_PER_BODY, sent / took_s * SPANS_PER_BODY, heard, rss, ready_after_s, found)
 
 
-def _recovered(server: ServerProcess) -> float:
+def _recovered(server: ServerProcess, body: bytes) -> float:
     """Seconds until it is ready and takes a body."""
     started = time.monotonic()
-    body = make(SPANS_PER_BODY, end_ns=time.time_ns(), seed=3).bodies[0].data
     while True:
         ready = httpx.get(f"{server.http}/readyz", trust_env=False, verify=False, timeout=60).status_code == 200
         if ready and httpx.post(f"{server.http}/v1/traces", content=body, headers=HEADERS, trust_env=False, verify=False, timeout=60).status_code == 200:
@@ -177,14 +182,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = run(chosen.seconds, 8.0, Path(name) / "t.db")
     third = len(found.rss) // 3
     print("| stored, closed loop (spans/s) | offered (spans/s) | for | acknowledged | refused | refused without a time to come again | other answers "
-          "| RSS first / middle / last third (MB, highest) | ready again after | acknowledged spans not stored |")
+          "| RSS first / middle / last third (MB, highest) | ready again after | acknowledged and lost / changed / doubled |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     thirds = " / ".join(f"{max(part):.0f}" for part in (found.rss[: third or 1], found.rss[third : 2 * third] or found.rss, found.rss[2 * third :]))
     answers = found.answers
-    print(f"| {found.capacity:,.0f} | {found.offered:,.0f} | {chosen.seconds:.0f} s | {answers.acknowledged:,} | {answers.refused:,} | {answers.without_hint} "
-          f"| {answers.other} | {thirds} | {found.ready_after_s:.1f} s | {max(found.acknowledged_spans - found.stored_spans, 0)} |")
+    held = found.found
+    print(f"| {found.capacity:,.0f} | {found.offered:,.0f} | {chosen.seconds:.0f} s | {len(answers.acknowledged):,} | {answers.refused:,} "
+          f"| {answers.without_hint} | {answers.other} | {thirds} | {found.ready_after_s:.1f} s | {held.lost} / {held.changed} / {held.doubled} |")
     print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
-    return int(bool(answers.without_hint or answers.other or found.acknowledged_spans > found.stored_spans))
+    return int(bool(answers.without_hint or answers.other or not held.right))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from analysis.quality_store import held
 from collector import log_records
 from collector.forget import Forgotten, forget, forget_in_file
 from collector.log_records import Note
@@ -48,6 +49,8 @@ def test_every_trace_of_a_user_or_tenant_goes_and_no_other(pipeline: Pipeline, w
     assert done == Forgotten(traces=gone, spans=2 * gone, requests=gone)
     assert left(pipeline) == dict.fromkeys(TABLES, stays)
     assert one(pipeline, "select count(*) from span_values where seq not in (select seq from spans)") == 0
+    with pipeline.store.reading() as con:
+        assert held(con).whole, "what was erased is not taken for lost"
 
 
 def test_the_minutes_of_a_tenant_go_too(pipeline: Pipeline) -> None:

@@ -1,15 +1,18 @@
 """A file of an earlier build becomes one of this build, with everything that it held; what cannot be migrated is left as it was."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
 import pytest
 import zstandard
 
+from analysis.quality_store import held, said_of, store_checks
+from analysis.window import Window
 from collector import migrate as migration
 from collector import store
 from collector.errors import StoreError, StoreLocked, StoreMissing, StoreVersion
-from collector.migrate import migrate
+from collector.migrate import Migrated, migrate
 from collector.store import SCHEMA_VERSION, open_store, steps
 from collector.writer import TRACES
 from tests.collector.conftest import body, chat, one, opened, rows, trace_id
@@ -44,8 +47,8 @@ def test_steps_are_numbered_without_a_gap_up_to_this_version() -> None:
 def test_an_earlier_file_is_refused_until_it_is_migrated_and_then_has_everything(earlier: Path) -> None:
     with pytest.raises(StoreVersion, match="overrun migrate"):
         open_store(earlier, create=False)
-    before, after = migrate(earlier)
-    assert (before < after, after) == (True, SCHEMA_VERSION)
+    done = migrate(earlier)
+    assert (done.before < done.after, done.after, done.incomplete_commits) == (True, SCHEMA_VERSION, 0)
     with opened(earlier) as pipeline:
         assert rows(pipeline, "select trace_id, e2e_ms from v_requests order by start") == [(trace_id(1).hex(), 100.0), (trace_id(2).hex(), 100.0)]
         assert rows(pipeline, "select indicator, value from v_metric_points") == [("queue_depth", 3.0)]
@@ -63,7 +66,7 @@ def test_a_migrated_file_is_laid_out_like_a_new_one(earlier: Path, tmp_path: Pat
 def test_migrating_twice_does_nothing_the_second_time(earlier: Path) -> None:
     migrate(earlier)
     content = earlier.read_bytes()
-    assert migrate(earlier) == (SCHEMA_VERSION, SCHEMA_VERSION)
+    assert migrate(earlier) == Migrated(SCHEMA_VERSION, SCHEMA_VERSION)
     assert earlier.read_bytes() == content
 
 
@@ -94,3 +97,55 @@ def test_a_file_of_a_later_build_is_left_alone(tmp_path: Path) -> None:
         connection.execute("update meta set value = '999' where key = 'schema_version'")
     with pytest.raises(StoreVersion, match="use a newer Overrun"):
         migrate(path)
+
+
+# --- what a version before 0.1.0 lost ---
+
+
+def damaged(path: Path) -> None:
+    """The file of the build before, with the second commit's rows gone and copies of the first one's in their place."""
+    content = zstandard.ZstdDecompressor().decompress((Path(__file__).parent / "data" / "schema_9.db.zst").read_bytes(), max_output_size=1 << 26)
+    path.write_bytes(content)
+    with duckdb.connect(str(path)) as connection:
+        for table in ("spans", "span_values"):
+            connection.execute(f"delete from {table} where seq >> 24 = 2")
+            connection.execute(f"insert into {table} select * from {table} where seq >> 24 = 1")
+
+
+def test_a_file_that_lacks_acknowledged_spans_is_marked_and_its_copies_go(tmp_path: Path) -> None:
+    damaged(tmp_path / "t.db")
+    done = migrate(tmp_path / "t.db")
+    assert (done.incomplete_commits, done.missing_spans) == (2, 2)
+    with opened(tmp_path / "t.db") as pipeline:
+        assert rows(pipeline, "select batch, missing, misplaced from v_incomplete_commits order by batch") == [(1, 0, 2), (2, 2, 0)]
+        assert one(pipeline, "select count(*) from spans") == 2
+        assert pipeline.writer.submit(TRACES, body(chat(2, start_ms=500))).result(120).items == 2, "what was lost may come again"
+        with pipeline.store.reading() as con:
+            found = held(con)
+            assert (found.lost_before, found.lost, found.copies, found.whole) == (2, 0, 0, False)
+            assert "2 acknowledged spans lost by a version before 0.1.0" in said_of(found)
+            [check] = store_checks(con, Window())
+            assert (check.check, check.status) == ("incomplete_commits", "fail")
+            assert not store_checks(con, Window(end=datetime(2026, 1, 1, tzinfo=UTC))), "nothing of that time is missing"
+
+
+def test_what_was_erased_before_is_not_taken_for_lost(tmp_path: Path) -> None:
+    damaged(tmp_path / "t.db")
+    with duckdb.connect(str(tmp_path / "t.db")) as connection:
+        connection.execute("delete from spans where rowid in (select max(rowid) from spans group by seq)")  # the copies
+        connection.execute("delete from spans where seq in (select max(seq) from spans)")
+    assert migrate(tmp_path / "t.db").incomplete_commits == 0
+    with opened(tmp_path / "t.db") as pipeline, pipeline.store.reading() as con:
+        assert held(con).whole
+
+
+def test_rows_that_go_missing_from_now_on_are_found(tmp_path: Path) -> None:
+    with opened(tmp_path / "t.db") as pipeline:
+        pipeline.writer.submit(TRACES, body([*chat(1), *chat(2)])).result(120)
+        with pipeline.store.reading() as con:
+            assert said_of(held(con)) == "the file holds every span that was acknowledged: 4 spans of 1 commit"
+        pipeline.writer.call(lambda connection: connection.execute("delete from spans where rowid = 3")).result(120)
+        pipeline.writer.call(lambda connection: connection.execute("insert into spans from spans where rowid = 0")).result(120)
+        with pipeline.store.reading() as con:
+            found = held(con)
+            assert (found.lost, found.copies, found.spans) == (1, 1, 4)
