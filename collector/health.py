@@ -23,6 +23,7 @@ _HELP = {
     "bad_bodies": "Request bodies that were no OTLP.",
     "commits": "Transactions that stored telemetry.",
     "failed_commits": "Transactions that the store refused; their senders were asked to come again.",
+    "taken_back_commits": "Transactions that could not be read back as they were written and were undone; their senders were asked to come again.",
 }
 
 
