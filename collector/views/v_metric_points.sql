@@ -16,7 +16,9 @@ sums as (
     window w as (partition by series order by time_ns, batch)),
 rates as (
     select time_ns, instance, model, indicator, name, scale,
-        case when temporality = 1 then value * 1e9 / nullif(time_ns - start_ns, 0)
+        -- A delta that does not say since when, or says the same start each time (that of its process), counts since the sample before it.
+        case when temporality = 1 then value * 1e9 / nullif(time_ns - case
+                 when start_ns > 0 and start_ns < time_ns and start_ns is distinct from previous_start_ns then start_ns else previous_ns end, 0)
              when not monotonic then value
              when previous is null then null
              when value < previous or (start_ns <> previous_start_ns and start_ns > previous_ns) then value * 1e9 / nullif(time_ns - previous_ns, 0)

@@ -130,6 +130,27 @@ def test_a_delta_counter_is_its_value_over_its_interval(pipeline: Pipeline) -> N
     assert values(pipeline, "output_tokens") == [10.0, 5.0, 10.0]
 
 
+def _delta_since(starts: list[int | None]) -> Metric:
+    """Deltas of 1,000 tokens every 10 s, with these start times (nanoseconds after T0; None: left out)."""
+    metric = Metric(name="vllm:prompt_tokens")
+    metric.sum.aggregation_temporality, metric.sum.is_monotonic = DELTA, True
+    for i, start in enumerate(starts, start=1):
+        metric.sum.data_points.add(time_unix_nano=T0_NS + 10 * i * S, start_time_unix_nano=0 if start is None else T0_NS + start, as_double=1_000.0)
+    return metric
+
+
+@pytest.mark.parametrize("starts", [
+    pytest.param([None] * 5, id="absent"),
+    pytest.param([-T0_NS] * 5, id="zero"),
+    pytest.param([10 * i * S for i in range(1, 6)], id="the time itself"),
+    pytest.param([10 * i * S + S for i in range(1, 6)], id="after the time"),
+    pytest.param([0] * 5, id="the start of the process"),
+])
+def test_a_delta_without_a_usable_start_counts_since_the_sample_before_it(pipeline: Pipeline, starts: list[int | None]) -> None:
+    send(pipeline, _delta_since(starts))
+    assert values(pipeline, "prompt_tokens")[-4:] == [100.0] * 4
+
+
 def test_a_sum_that_goes_up_and_down_is_a_level(pipeline: Pipeline) -> None:
     send(pipeline, counter("vllm:num_requests_waiting", [(0, 10, 5.0), (0, 20, 3.0)], monotonic=False))
     assert values(pipeline, "queue_depth") == [5.0, 3.0]
