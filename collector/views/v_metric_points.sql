@@ -47,7 +47,8 @@ ratios as (
         ('kv_block_reuse_ratio', 'kv_blocks_reused', true, true), ('kv_block_reuse_ratio', 'kv_blocks_missed', false, true),
         ('e2e_mean', 'e2e_total', true, false), ('e2e_mean', 'finished', false, true),
         ('queue_mean', 'queue_total', true, false), ('queue_mean', 'finished', false, true),
-        ('inference_mean', 'inference_total', true, false), ('inference_mean', 'finished', false, true)) r(ratio, part, above, below)
+        ('inference_mean', 'inference_total', true, false), ('inference_mean', 'finished', false, true),
+        ('tpot_mean', 'decode_total', true, false), ('tpot_mean', 'output_tokens', false, true)) r(ratio, part, above, below)
         on told.indicator = r.part
     group by time_ns, instance, model, r.ratio),
 -- Blocks of KV cache are told per worker or once for all alike: their means are what a worker has.

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
+from collector.metric_names import find_indicator
 from collector.normalize import Rules
 from collector.pipeline import Pipeline
-from collector.points import MAX_BUCKETS, decode_points, find_indicator
+from collector.points import MAX_BUCKETS, decode_points
 from collector.writer import METRICS
 from sample_traces.replay import load
 from tests.collector.conftest import T0_NS, attributes, rows
@@ -521,8 +522,8 @@ def test_a_router_that_says_everything_under_two_prefixes_is_heard_once(pipeline
 
 
 def test_what_an_instance_counts_in_parts_is_their_sum_and_its_ratios_stay_apart(pipeline: Pipeline) -> None:
-    send(pipeline, *(gauge(name, value, engine=engine) for name, value in (("vllm:num_requests_waiting", 3.0), ("vllm:kv_cache_usage_perc", 0.5))
-                     for engine in "0123"), gauge("sglang:num_queue_reqs", 1.0, model_name="s"),
+    send(pipeline, *(gauge(name, value, reason=part) for name, value in (("vllm:num_requests_waiting", 3.0), ("vllm:kv_cache_usage_perc", 0.5))
+                     for part in "0123"), gauge("sglang:num_queue_reqs", 1.0, model_name="s"),
          gauge("sglang:num_decode_prealloc_queue_reqs", 2.0, model_name="s"))
     assert rows(pipeline, "select model, value from v_metric_points where indicator = 'queue_depth' order by all") == [("m", 12.0), ("s", 3.0)]
     assert values(pipeline, "kv_cache_usage") == [0.5] * 4

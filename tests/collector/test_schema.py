@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from analysis import critical_path
 from collector import stages
+from collector.metric_names import _all_metrics
 from collector.pipeline import Pipeline
-from collector.points import _all_metrics
 from collector.store import open_store
 from collector.writer import TRACES
 from tests.collector.conftest import T0_NS, body, chat, one, rows, trace_id
