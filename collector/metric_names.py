@@ -17,6 +17,14 @@ from collector.dialects.vllm import DISTINCT
 
 # Whose tables read a page that speaks vLLM's names under a prefix of its own, in this order.
 _FAMILY = ("vllm", "trtllm", "nim")
+# Indicators whose metrics count from the start of a process on, whatever type their page leaves out.
+COUNTS = frozenset((
+    "prompt_tokens", "output_tokens", "cached_prompt_tokens", "processed_tokens", "finished", "aborts", "rejections", "preemptions", "prefix_cache_hits",
+    "prefix_cache_queries", "external_prefix_cache_hits", "external_prefix_cache_queries", "spec_drafts", "spec_draft_tokens", "spec_accepted_tokens",
+    "kv_blocks_reused", "kv_blocks_missed", "e2e_total", "queue_total", "inference_total", "prefill_total", "decode_total", "embedding_finished",
+    "embedding_aborts", "gateway_requests", "gateway_failures", "gateway_calls", "gateway_call_failures", "gateway_input_tokens", "gateway_output_tokens",
+    "gateway_cached_tokens", "gateway_reasoning_tokens", "response_cache_hits", "response_cache_misses", "fallbacks", "failed_fallbacks", "cooldowns",
+))
 # So many names that only the family has make a prefix one of the family's: a single one may be an application's own.
 _ENOUGH = 2
 # First words that are no exporter's own: `llm_d_x`, but also `llm_requests_total`.
@@ -47,7 +55,7 @@ def find_indicator(name: str, attributes: dict[str, Any], scope: str = "", prefi
 def own_prefixes(names: Iterable[str]) -> frozenset[str]:
     """The prefixes (`""` for none) under which one sender uses names of vLLM's family, where these are not a table's own."""
     seen: dict[str, set[str]] = {}
-    for spelled in {spelling(name) for name in names}:
+    for spelled in {spelling(name.removesuffix("_bucket")) for name in names}:
         if spelled in _indicators():
             continue
         core = next((core for core in DISTINCT if spelled == core or spelled.endswith(f"_{core}")), None)

@@ -24,6 +24,7 @@ from collector.errors import BadPayload
 from collector.metric_instances import Instances
 from collector.metric_names import find_indicator, label, own_prefixes, place
 from collector.normalize import MAX_NAME, Rules, clean_attributes, source_table
+from collector.untyped import give_types
 
 GAUGE, SUM, HISTOGRAM, EXPONENTIAL, SUMMARY = 1, 2, 3, 4, 5
 MAX_BUCKETS = 2_000  # a data point with more buckets than this is no latency histogram
@@ -52,6 +53,7 @@ def decode_points(body: bytes, rules: Rules) -> Points:
     for resource_metrics in request.resource_metrics:
         resource = tuple((a.key, any_value(a.value)) for a in resource_metrics.resource.attributes)
         prefixes = own_prefixes(metric.name for scope in resource_metrics.scope_metrics for metric in scope.metrics)
+        give_types(resource_metrics, prefixes)
         first = len(out.rows)
         for scope_metrics in resource_metrics.scope_metrics:
             scope = scope_metrics.scope

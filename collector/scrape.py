@@ -191,6 +191,8 @@ class Scraper:
 
     def _told_apart(self, target: Target, instance: str, families: list[Family]) -> str:
         """The instance's name, with the number of the process that answered if several do in turn."""
+        if prometheus.is_federated(families):  # whose processes come and go behind one that answers
+            return instance
         processes = self._processes.setdefault((target.url, instance), Processes())
         flips = processes.flips
         number = processes.identify(prometheus.counters(families), prometheus.started(families))

@@ -24,8 +24,14 @@ rates as (
              when value < previous or (start_ns <> previous_start_ns and start_ns > previous_ns) then value * 1e9 / nullif(time_ns - previous_ns, 0)
              else (value - previous) * 1e9 / nullif(time_ns - previous_ns, 0) end as value
     from sums),
+-- A federated page repeats a sample until the next one comes, and a sender that comes again may put it into another body: it is one sample.
+gauges as (
+    select time_ns, any_value(instance) as instance, any_value(model) as model, any_value(indicator) as indicator, any_value(name) as name,
+        any_value(scale) as scale, any_value(value) as value
+    from asked where kind = 1
+    group by time_ns, series, hash(instance, indicator)),
 samples as (
-    select time_ns, instance, model, indicator, name, value * coalesce(scale, 1.0) as value from asked where kind = 1
+    select time_ns, instance, model, indicator, name, value * coalesce(scale, 1.0) as value from gauges
     union all
     select time_ns, instance, model, indicator, name, value * coalesce(scale, 1.0) from rates where value is not null),
 told as materialized (
