@@ -143,13 +143,18 @@ class _Times:
         return self.starts.get(_federated(labels), 0)
 
 
-def up(*, service: str, instance: str, time_ns: int, is_up: bool) -> bytes:
-    """The `up` gauge of one target, as a request of its own."""
+def up(*, service: str, instance: str, time_ns: int, is_up: bool, state: str = "", reason: str = "", took_s: float | None = None,
+       interval_s: float | None = None) -> bytes:
+    """The `up` gauge of one target with its state (up, down, unreadable) and why, and how long reading it took, as a request of its own."""
     out = ExportMetricsServiceRequest()
     resource = out.resource_metrics.add()
     resource.resource.attributes.extend(_pairs({"service.name": service, "service.instance.id": instance}))
-    metric = resource.scope_metrics.add().metrics.add(name="up")
-    metric.gauge.data_points.add(time_unix_nano=time_ns, as_double=float(is_up))
+    metrics = resource.scope_metrics.add().metrics
+    point = metrics.add(name="up").gauge.data_points.add(time_unix_nano=time_ns, as_double=float(is_up))
+    point.attributes.extend(_pairs({"state": state, "reason": reason}))
+    if took_s is not None:
+        point = metrics.add(name="scrape_duration_seconds", unit="s").gauge.data_points.add(time_unix_nano=time_ns, as_double=took_s)
+        point.attributes.extend(_pairs({"interval_s": "" if interval_s is None else f"{interval_s:g}"}))
     return bytes(out.SerializeToString())
 
 

@@ -145,6 +145,8 @@ PROMISED: dict[str, dict[str, set[str]]] = {
     | {"start": TIME, "end": TIME, "complete": FLAG},
     "v_metric_points": dict.fromkeys(["instance", "model", "indicator", "unit", "raw_name"], TEXT) | {"time": TIME, "value": MS},
     "v_indicators": {"indicator": TEXT, "oldest": TIME, "newest": TIME, "samples": COUNT},
+    "v_targets": dict.fromkeys(["instance", "state", "reason"], TEXT) | dict.fromkeys(["since", "last"], TIME)
+    | {"took": MS, "interval": MS, "attempts": COUNT, "answered": COUNT},
     "v_metric_histograms": dict.fromkeys(["instance", "model", "indicator"], TEXT)
     | {"time": TIME, "bounds": {"DOUBLE[]"}, "counts": {"DOUBLE[]"}, "sum": MS, "count": MS},
 }
