@@ -9,7 +9,7 @@ import textwrap
 from datetime import datetime
 from typing import Final
 
-from analysis import headroom, leading
+from analysis import headroom, instances, leading
 from analysis.budget import LATER, StageRow
 from analysis.budget_rows import said
 from analysis.edges import say_culprit
@@ -26,6 +26,7 @@ _MOST_FINDINGS: Final = 3
 _MOST_STAGES: Final = 8
 _MOST_BUDGETS: Final = 4
 _MOST_RULED_OUT: Final = 1
+_MOST_INSTANCES: Final = 8
 # A stage row must reach this share of its path's slow time to be printed; groups over budget are always printed.
 _LEAST_SHARE: Final = 0.005
 # A route must hold this share of the bad requests to be named; own default.
@@ -42,6 +43,7 @@ def render(report: Report, *, width: int = 100) -> str:
          *_wrap(_room(report), width, "", "  "), *_wrap(_warning(report), width, "", "  ")],
         _stages(report, width),
         _budgets(report),
+        _instances(report),
         _findings(report, width),
         _quality(report, width),
     ]
@@ -197,6 +199,17 @@ def _budgets(report: Report) -> list[str]:
         rows.append((f"  {whose}", *cells))
     left = len(report.budgets) - _MOST_BUDGETS
     return [*_table(rows, "<>>><"), *([f"  and {left} more: --output json has them"] if left > 0 else [])]
+
+
+def _instances(report: Report) -> list[str]:
+    """A row per engine instance, the sick ones first; of one alone beside requests, theirs says more."""
+    if len(report.instances) < (1 if report.verdict.scope == "engine_only" else 2):
+        return []
+    head = ("INSTANCES" + (" since the onset" if report.verdict.onset is not None else ""), *instances.HEAD[1:])
+    shown = report.instances[:_MOST_INSTANCES]
+    left = len(report.instances) - len(shown)
+    table = _table([head, *((f"  {name}", *cells) for name, *cells in map(instances.cells, shown))], "<<>>>>>><")
+    return [*table, *([f"  and {left} more: --output json has them"] if left > 0 else [])]
 
 
 def _told(stages: list[StageRow], slowest_ms: float) -> list[tuple[StageRow, str]]:

@@ -64,10 +64,12 @@ def own_prefixes(names: Iterable[str]) -> frozenset[str]:
     return frozenset(prefix for prefix, cores in seen.items() if len(cores) >= _ENOUGH)
 
 
-def is_known(name: str) -> bool:
+def is_known(name: str, prefixes: frozenset[str] = frozenset()) -> bool:
     """Whether a name without an indicator is nothing new: a table has it, or its engine's other names, or every program's page has it."""
     spelled = spelling(name)
-    return next(_known_as(spelled), None) is not None or _namespace(spelled) in _namespaces() or _RUNTIMES.fullmatch(spelled) is not None
+    if next(_known_as(spelled, prefixes), None) is not None or any(prefix and spelled.startswith(prefix) for prefix in prefixes):
+        return True
+    return _namespace(spelled) in _namespaces() or _RUNTIMES.fullmatch(spelled) is not None
 
 
 @stages.derived

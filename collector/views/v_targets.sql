@@ -37,3 +37,7 @@ select p.instance, s.service, p.name, p.indicator is not null as known, any_valu
 from points p left join sources s on s.source_id = p.source_id
 where (first::timestamptz is null or p.time_ns >= epoch_ns(first::timestamptz)) and (until::timestamptz is null or p.time_ns < epoch_ns(until::timestamptz) + 1000)
 group by all;
+
+-- Which services have ever sent anything? One row per name.
+create or replace macro stored_services() as table
+select distinct service from sources;

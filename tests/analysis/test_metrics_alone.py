@@ -1,0 +1,165 @@
+"""Metrics pages without a span: the sick replica is named, gauges alone are a verdict, and a filter never answers about something else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import overrun
+from analysis.page import to_html, to_markdown
+from analysis.report import from_json, to_json
+from analysis.slo import Slo
+from analysis.text import render
+from tests.analysis.engine_pages import T0, imported, page, report, write
+from tests.analysis.test_report import _nulls
+
+TTFT = Slo(ttft_ms=1_000.0)
+
+
+# --- several instances ---
+
+
+@pytest.fixture(scope="module")
+def one_sick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("sick") / "pages"
+    write(root / "gpu-0", lambda step: page(step))
+    write(root / "gpu-1", lambda step: page(step, slow_from=20, waiting=12.0))
+    return imported(root)
+
+
+def test_the_sick_replica_is_named_as_the_cause(one_sick: Path) -> None:
+    made = report(one_sick, TTFT)
+    verdict = made.verdict
+    assert (verdict.status, verdict.scope, verdict.stage, verdict.cause) == ("over_budget", "engine_only", "queue", "straggler_replica")
+    assert "gpu-1: TTFT P95 9.75 s where others have 95 ms (12 wait, KV cache 97 %)" in verdict.sentence
+    assert verdict.mitigation == "Take gpu-1 out of rotation."
+    assert "cause" not in verdict.reasons
+
+
+def test_the_table_has_a_row_an_instance_the_sick_one_first(one_sick: Path) -> None:
+    made = report(one_sick, TTFT)
+    assert [(row.instance, row.waiting, row.sick is None) for row in made.instances] == [("gpu-1", 12.0, False), ("gpu-0", 0.0, True)]
+    assert made.instances[1].output_tokens == pytest.approx(100.0)
+    for text in (render(made), to_markdown(made), to_html(made)):
+        assert text.index("gpu-1") < text.index("gpu-0")
+    assert from_json(to_json(made)) == made
+    assert [path for path in _nulls(json.loads(to_json(made))) if not path.startswith("slo.")] == []
+
+
+def test_equal_replicas_are_none_of_them_sick(tmp_path: Path) -> None:
+    for name in ("gpu-0", "gpu-1"):
+        write(tmp_path / "pages" / name, lambda step: page(step, slow_from=20, waiting=12.0))
+    made = report(imported(tmp_path / "pages"), TTFT)
+    assert [row.sick for row in made.instances] == [None, None]
+    assert made.verdict.cause == "under_capacity"
+
+
+def test_replicas_of_different_models_are_no_peers(tmp_path: Path) -> None:
+    write(tmp_path / "pages" / "small", lambda step: page(step, name="small"))
+    write(tmp_path / "pages" / "large", lambda step: page(step, slow_from=0, waiting=12.0, name="large"))
+    assert [row.sick for row in report(imported(tmp_path / "pages"), TTFT).instances] == [None, None]
+
+
+def test_a_rank_that_makes_no_tokens_is_sick(tmp_path: Path) -> None:
+    def ranks(step: int) -> str:
+        both = [page(step, labels=f'engine="{rank}"', tokens=0 if rank else 1_500, histograms=False) for rank in (0, 1)]
+        return both[0] + "\n".join(line for line in both[1].splitlines() if not line.startswith("#")) + "\n"
+
+    write(tmp_path / "pages" / "gpu-0", ranks)
+    made = report(imported(tmp_path / "pages"), TTFT)
+    assert {row.instance: row.sick for row in made.instances} == {"gpu-0/engine 1": "holds 8 requests and makes no tokens", "gpu-0/engine 0": None}
+    assert "gpu-0/engine 1" in made.verdict.sentence
+
+
+# --- gauges alone ---
+
+
+def test_a_standing_queue_is_said_without_a_histogram(tmp_path: Path) -> None:
+    write(tmp_path / "pages" / "gpu-0", lambda step: page(step, slow_from=20, waiting=12.0, histograms=False))
+    made = report(imported(tmp_path / "pages"), TTFT)
+    verdict = made.verdict
+    assert (verdict.status, verdict.scope, verdict.stage, verdict.cause) == ("not_enough_data", "engine_only", "queue", "under_capacity")
+    assert "requests wait in 100 % of the samples (12 on average, at most 12)" in verdict.sentence
+    assert "TTFT (limit 1.00 s) is not measured" in verdict.sentence
+    assert verdict.onset is not None
+    assert verdict.onset.timestamp() == T0 + 21 * 15
+
+
+def test_littles_law_tells_the_wait_where_finished_requests_are_counted(tmp_path: Path) -> None:
+    """12 wait and 2 finish a second: 6 s."""
+    write(tmp_path / "pages" / "gpu-0", lambda step: page(step, slow_from=0, waiting=12.0, histograms=False)
+          + f'# TYPE vllm:request_success_total counter\nvllm:request_success_total{{finished_reason="stop"}} {30 * step}\n')
+    db = imported(tmp_path / "pages")
+    verdict = report(db, TTFT).verdict
+    assert (verdict.status, verdict.metric, verdict.stage) == ("over_budget", "ttft", "queue")
+    assert "by Little's law a request waits 6.00 s on average" in verdict.sentence
+    assert report(db, Slo(ttft_ms=10_000.0)).verdict.status == "not_enough_data"
+
+
+def test_gauges_of_gpus_alone_are_not_no_data(tmp_path: Path) -> None:
+    write(tmp_path / "pages" / "dcgm", lambda step: f'DCGM_FI_DEV_GPU_UTIL{{gpu="0"}} {step}\n')
+    verdict = report(imported(tmp_path / "pages"), TTFT).verdict
+    assert (verdict.status, verdict.scope) == ("not_enough_data", "engine_only")
+    assert "only gpu_util" in verdict.sentence
+
+
+def test_an_embedding_server_is_judged_by_its_own_times(tmp_path: Path) -> None:
+    def tei(step: int) -> str:
+        buckets = "".join(f'te_request_duration_bucket{{le="{edge}"}} {10 * step if float(edge) >= 5 else 0}\n' for edge in ("0.1", "1", "5", "+Inf"))
+        return f"# TYPE te_queue_size gauge\nte_queue_size 7\n# TYPE te_request_duration histogram\n{buckets}te_request_duration_count {10 * step}\n"
+
+    write(tmp_path / "pages" / "tei", tei)
+    made = report(imported(tmp_path / "pages"), Slo(e2e_ms=1_000.0))
+    assert (made.verdict.status, made.verdict.metric) == ("over_budget", "e2e")
+    assert made.instances[0].waiting == 7.0
+
+
+# --- names ---
+
+
+def test_a_page_of_unknown_names_is_said_with_the_remedy(tmp_path: Path) -> None:
+    write(tmp_path / "pages" / "own", lambda step: f"acme_queue_len 3\nacme_tokens_total {step}\npython_info 1\n")
+    made = report(imported(tmp_path / "pages"), TTFT)
+    said = "80 points of 2 metrics came that no table knows: acme_queue_len, acme_tokens_total; name them under [metrics] in overrun.toml"
+    assert said in made.verdict.sentence
+    assert {check.check: check.status for check in made.data_quality}["unknown_metrics"] == "warn"
+    assert (made.unknown_metrics.points, made.unknown_metrics.names, made.unknown_metrics.instances) == (80, ["acme_queue_len", "acme_tokens_total"], ["own"])
+
+
+def test_unknown_names_beside_known_ones_are_said_too(one_sick: Path, tmp_path: Path) -> None:
+    write(tmp_path / "pages" / "gpu-0", lambda step: page(step) + "acme_queue_len 3\nvllm:new_in_this_build 1\n")
+    made = report(imported(tmp_path / "pages"), TTFT)
+    assert made.unknown_metrics.names == ["acme_queue_len"]
+    assert "40 points of 1 metric came that no table knows" in " ".join(render(made).split())
+    assert report(one_sick, TTFT).unknown_metrics.metrics == 0
+
+
+# --- filters ---
+
+
+@pytest.mark.parametrize(("window", "said"), [
+    ({"model": "n"}, "--model 'n' names nothing that is stored: known are m"), ({"service": "vlm"}, "nearest known is 'vllm'"),
+    ({"route": "/chat"}, "no route is stored"), ({"tenant": "acme"}, "no tenant is stored"),
+])
+def test_a_filter_that_names_nothing_is_refused(one_sick: Path, window: dict[str, str], said: str) -> None:
+    made = report(one_sick, TTFT, **window)
+    assert (made.verdict.status, made.instances) == ("no_data", [])
+    assert said in made.refused
+    (flag, value), = window.items()
+    told = CliRunner().invoke(overrun.app, ["report", "--db", str(one_sick), f"--{flag}", value, "--output", "json"])
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert said in told.stderr
+
+
+def test_filters_choose_among_instances(tmp_path: Path) -> None:
+    write(tmp_path / "pages" / "small", lambda step: page(step, name="small"))
+    write(tmp_path / "pages" / "large", lambda step: page(step, slow_from=0, waiting=12.0, name="large", prefix="lmdeploy:"))
+    db = imported(tmp_path / "pages")
+    assert [row.instance for row in report(db, TTFT, model="small").instances] == ["small"]
+    assert report(db, TTFT, model="small").verdict.status == "within_budget"
+    assert report(db, TTFT, service="lmdeploy").verdict.status == "over_budget"
+    assert [row.instance for row in report(db, TTFT, service="vllm").instances] == ["small"]
+    assert report(db, TTFT, service="vllm", model="large").verdict.status == "no_data"
