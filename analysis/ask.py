@@ -165,7 +165,10 @@ def doctor(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     from analysis import doctor as checkup
 
     body = _answer("doctor", parameters, settings, lambda con, asked: checkup.examine(con, asked.window), db=db, url=url)
-    return body.decode() if output == "json" else checkup.render(decode(body, checkup.Checkup))
+    made = decode(body, checkup.Checkup)
+    if made.refused:
+        raise AnalysisError(made.refused)
+    return body.decode() if output == "json" else checkup.render(made)
 
 
 def check(

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 import overrun
+from analysis.assemble import assemble
 from analysis.page import to_html, to_markdown
 from analysis.report import from_json, to_json
 from analysis.slo import Slo
 from analysis.text import render
+from analysis.window import rfc3339
+from collector import prometheus
+from collector.config import CollectorSettings, PrivacySettings
+from collector.pipeline import Pipeline
+from collector.store import open_store
+from collector.writer import METRICS
 from tests.analysis.engine_pages import T0, imported, page, report, write
 from tests.analysis.test_report import _nulls
 
@@ -163,3 +172,114 @@ def test_filters_choose_among_instances(tmp_path: Path) -> None:
     assert report(db, TTFT, service="lmdeploy").verdict.status == "over_budget"
     assert [row.instance for row in report(db, TTFT, service="vllm").instances] == ["small"]
     assert report(db, TTFT, service="vllm", model="large").verdict.status == "no_data"
+
+
+# --- targets ---
+
+
+def up(pipeline_db: Path, states: dict[str, list[tuple[int, str, str]]]) -> Path:
+    """A database in which targets were read: instance -> (seconds, state, reason)."""
+    store = open_store(pipeline_db, create=True)
+    pipeline = Pipeline(store, CollectorSettings(), PrivacySettings(), assemble)
+    try:
+        for instance, told in states.items():
+            for second, state, reason in told:
+                body = prometheus.up(service="scrape", instance=instance, time_ns=(T0 + second) * 1_000_000_000, is_up=state == "up", state=state,
+                                     reason=reason, took_s=4.0 if reason == "late" else 0.1, interval_s=5.0)
+                pipeline.writer.submit(METRICS, body).result(30)
+    finally:
+        pipeline.close()
+    return pipeline_db
+
+
+def test_targets_that_are_all_down_are_the_verdict(tmp_path: Path) -> None:
+    refused = [(0, "up", ""), (60, "down", "connection refused"), (120, "down", "connection refused")]
+    made = report(up(tmp_path / "a.db", {"gpu-0": refused, "gpu-1": [(0, "down", "timed out")]}), TTFT)
+    assert made.verdict.status == "targets_down"
+    at = rfc3339(datetime.fromtimestamp(T0 + 60, UTC))
+    assert made.verdict.sentence.startswith(f"All 2 metrics targets give nothing: gpu-0 down since {at} (connection refused); gpu-1 down since")
+    assert render(made).startswith("OVERRUN  TARGETS DOWN")
+    assert "OTLP traces" not in render(made)
+    assert {target.instance: (target.state, target.answered, target.attempts) for target in made.targets} == {"gpu-0": ("down", 1, 3), "gpu-1": ("down", 0, 1)}
+    assert [path for path in _nulls(json.loads(to_json(made))) if not path.startswith("slo.")] == []
+
+
+def test_one_target_of_two_is_no_verdict_but_a_sick_instance(tmp_path: Path) -> None:
+    write(tmp_path / "pages" / "gpu-0", lambda step: page(step))
+    db = imported(tmp_path / "pages")
+    made = report(up(db, {"gpu-0": [(30, "up", ""), (600, "up", "")], "gpu-1": [(30, "up", ""), (600, "down", "answered 503")]}), TTFT)
+    assert made.verdict.status == "within_budget"
+    assert [(row.instance, row.state) for row in made.instances] == [("gpu-1", "down"), ("gpu-0", "up")]
+    assert "gpu-1: down since" in made.verdict.sentence
+    assert {check.check: check.status for check in made.data_quality}["targets"] == "fail"
+
+
+def test_engines_that_stopped_keep_what_was_known_of_them(tmp_path: Path) -> None:
+    write(tmp_path / "pages" / "gpu-0", lambda step: page(step, slow_from=20, waiting=9.0))
+    made = report(up(imported(tmp_path / "pages"), {"gpu-0": [(30, "up", ""), (610, "down", "connection refused")]}), TTFT)
+    assert made.verdict.status == "targets_down"
+    assert "The only metrics target gives nothing: gpu-0 down since" in made.verdict.sentence
+    assert "Before: By the engine's metrics alone (no spans): TTFT P95" in made.verdict.sentence
+
+
+def test_a_page_that_takes_most_of_its_interval_is_slow(tmp_path: Path) -> None:
+    made = report(up(tmp_path / "a.db", {"gpu-0": [(0, "up", "late"), (30, "up", "late")]}), TTFT)
+    assert [(target.state, target.reason) for target in made.targets] == [("slow", "its page takes 4.0 s of 5 s")]
+    assert made.verdict.status == "not_enough_data"
+
+
+def test_a_page_of_unknown_names_is_a_state_of_its_target(tmp_path: Path) -> None:
+    write(tmp_path / "pages" / "own", lambda step: "acme_queue_len 3\n")
+    made = report(up(imported(tmp_path / "pages"), {"own": [(30, "up", ""), (600, "up", "")]}), TTFT)
+    assert [target.state for target in made.targets] == ["unknown names"]
+
+
+# --- check and doctor ---
+
+
+def told(*arguments: str) -> Any:
+    return CliRunner().invoke(overrun.app, list(arguments))
+
+
+def test_the_gate_judges_metrics_alone(one_sick: Path, tmp_path: Path) -> None:
+    failed = told("check", "--db", str(one_sick), "--slo", "ttft:1000", "--output", "json")
+    assert failed.exit_code == 1
+    result = json.loads(failed.stdout)
+    assert (result["passed"], result["goodput_ratio"], [gate["gate"] for gate in result["gates"]]) == (False, None, ["ttft"])
+    assert "Failed by the engines' metrics alone: ttft is 9.03 s, between 5.00 s and 10.0 s, wanted P95 at most 1.00 s." in result["sentence"]
+    write(tmp_path / "pages" / "gpu-0", lambda step: page(step))
+    passed = told("check", str(tmp_path / "pages"), "--slo", "ttft:1000")
+    assert (passed.exit_code, "Passed by the engines' metrics alone: ttft is" in passed.stdout) == (0, True)
+
+
+def test_the_gate_fails_where_all_targets_are_down_and_judges_no_queue_alone(tmp_path: Path) -> None:
+    down = told("check", "--db", str(up(tmp_path / "a.db", {"gpu-0": [(0, "down", "timed out")]})), "--slo", "ttft:1000")
+    assert (down.exit_code, "The only metrics target gives nothing: gpu-0 down" in down.stdout) == (1, True)
+    write(tmp_path / "pages" / "gpu-0", lambda step: page(step, histograms=False))
+    unknown = told("check", str(tmp_path / "pages"), "--slo", "ttft:1000")
+    assert (unknown.exit_code, "nothing to judge: By the engine's gauges alone" in unknown.stderr) == (2, True)
+
+
+def test_the_gate_refuses_a_filter_that_names_nothing(one_sick: Path) -> None:
+    found = told("check", "--db", str(one_sick), "--model", "n")
+    assert (found.exit_code, "names nothing that is stored" in found.stderr) == (2, True)
+
+
+def test_doctor_says_what_an_engines_metrics_leave_out(one_sick: Path, tmp_path: Path) -> None:
+    write(tmp_path / "pages" / "llama", lambda step: f"llamacpp:requests_processing 3\nllamacpp:tokens_predicted_total {step}\nacme_x 1\n")
+    db = up(imported(tmp_path / "pages"), {"gone": [(600, "down", "unknown host")]})
+    text = told("doctor", "--db", str(db)).stdout
+    assert "no spans were received, metrics alone" in text
+    assert "llama: metrics of llama.cpp\n  tells: output_tokens, running\n  never seen: ttft (hides TTFT)" in text
+    assert "never seen: queue_depth (hides who waits)" in text
+    assert "gone down since" in text
+    assert "40 points of 1 metric came that no table knows: acme_x" in text
+    healthy = told("doctor", "--db", str(one_sick)).stdout
+    assert "gpu-0: metrics of vllm, m\n  tells: kv_cache_usage, output_tokens, queue_depth, running, ttft" in healthy
+    assert "never seen" not in healthy
+
+
+def test_doctor_knows_the_services_of_metrics(one_sick: Path) -> None:
+    assert told("doctor", "--db", str(one_sick), "--service", "vllm").exit_code == 0
+    wrong = told("doctor", "--db", str(one_sick), "--service", "vlm")
+    assert (wrong.exit_code, "nearest known is 'vllm'" in wrong.stderr) == (2, True)
