@@ -283,3 +283,41 @@ def test_doctor_knows_the_services_of_metrics(one_sick: Path) -> None:
     assert told("doctor", "--db", str(one_sick), "--service", "vllm").exit_code == 0
     wrong = told("doctor", "--db", str(one_sick), "--service", "vlm")
     assert (wrong.exit_code, "nearest known is 'vllm'" in wrong.stderr) == (2, True)
+
+
+# --- as other servers send it ---
+
+
+def _without_types(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if not line.startswith("#")) + "\n"
+
+
+def _untyped(text: str) -> str:
+    """As `/federate` writes it: every series its own family."""
+    names = dict.fromkeys(line.split("{")[0] for line in _without_types(text).splitlines())
+    return "".join(f"# TYPE {name} untyped\n" + "".join(f"{line}\n" for line in text.splitlines() if line.split("{")[0] == name) for name in names)
+
+
+RAY = 'Component="core_worker",NodeAddress="10.0.0.3",ReplicaId="abc123",WorkerId="f00d",deployment="LLMServer:qwen",engine="0"'
+SENDERS = {
+    "vLLM": lambda step: page(step, slow_from=20, waiting=12.0), "underscores": lambda step: page(step, slow_from=20, waiting=12.0, prefix="vllm_"),
+    "Ray Serve": lambda step: page(step, slow_from=20, waiting=12.0, prefix="ray_vllm_", labels=RAY),
+    "Ray without total": lambda step: page(step, slow_from=20, waiting=12.0, prefix="ray_vllm_", labels=RAY).replace("_tokens_total", "_tokens"),
+    "NIM": lambda step: page(step, slow_from=20, waiting=12.0, prefix=""),
+    "LMDeploy": lambda step: page(step, slow_from=20, waiting=12.0, prefix="lmdeploy:", labels='engine="0"'),
+    "FastDeploy": lambda step: page(step, slow_from=20, waiting=12.0, prefix="fastdeploy:"),
+    "no types": lambda step: _without_types(page(step, slow_from=20, waiting=12.0)),
+    "federated": lambda step: _untyped(page(step, slow_from=20, waiting=12.0, labels='instance="gpu-0:8000",job="vllm"')),
+    "NIM federated": lambda step: _untyped(page(step, slow_from=20, waiting=12.0, prefix="", labels='instance="gpu-0:8000",pod="nim-0"')),
+}
+
+
+@pytest.mark.parametrize("sender", SENDERS)
+def test_every_sender_of_vllms_names_gives_the_same_verdict(tmp_path: Path, sender: str) -> None:
+    write(tmp_path / "pages" / "gpu0", SENDERS[sender])
+    made = report(imported(tmp_path / "pages"), TTFT)
+    assert (made.verdict.status, made.verdict.stage, made.verdict.cause) == ("over_budget", "queue", "under_capacity")
+    assert made.latency.ttft_ms.p95_interval == (5_000.0, 10_000.0)
+    (row,) = made.instances
+    assert (row.waiting, row.running, row.output_tokens) == (12.0, 8.0, pytest.approx(100.0))
+    assert made.unknown_metrics.metrics == 0
