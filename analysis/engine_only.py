@@ -181,9 +181,11 @@ def _say_down(verdict: Verdict, made: Sent) -> None:
     verdict.sentence = f"{all_of} nothing: {said}.{before}"
     verdict.status, verdict.owner, verdict.recheck_after_s = "targets_down", "platform", _RECHECK_S
     verdict.mitigation = "Look whether the engines run and their pages answer: curl each address from this machine."
-    verdict.onset = verdict.onset or max(target.since for target in gone)
+    verdict.onset = max(target.since for target in gone)
     for name in ("owner", "recheck_after_s", "mitigation", "onset"):
         verdict.reasons.pop(name, None)
+    verdict.stage = verdict.cause = verdict.rollback = None
+    verdict.reasons |= dict.fromkeys(("stage", "cause", "rollback"), "engines that do not answer have no stage")
 
 
 def _came_once(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> EngineOnly | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 import duckdb
@@ -17,6 +17,8 @@ State = Literal["up", "down", "unreadable", "slow", "unknown names"]
 # A page that takes longer than this part of its interval holds up the next reading; own default.
 _SLOW: Final = 0.5
 _MOST_NAMES: Final = 6
+# A target that does not answer is asked once a minute: its last answer from before a window still holds at its start.
+_LATELY: Final = timedelta(seconds=150)
 # What says whether a target answers; everybody's page has it, whatever else is understood of it.
 _ABOUT_TARGETS: Final = ("up", "scrape_duration")
 
@@ -63,8 +65,7 @@ class Sent(msgspec.Struct, kw_only=True):
 
 def sent(con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None) -> Sent:
     """Return what targets and senders of metrics did in [start, end], either side open if None."""
-    bounds = {"start": start, "end": end}
-    names = answers(con, "metric_names", bounds)
+    names = answers(con, "metric_names", {"start": start, "end": end})
     made = Sent(unknown=_unknown(names))
     for row in names:
         instance = str(row["instance"] or "")
@@ -73,8 +74,7 @@ def sent(con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime |
             _add(made.indicators, instance, row["indicator"])
             _add(made.models, instance, row["model"])
     strangers = {str(row["instance"] or "") for row in names if not row["known"]} - made.indicators.keys()
-    if any(row["indicator"] == "up" for row in names):
-        made.targets = [_target(row, made, strangers) for row in answers(con, "targets", bounds)]
+    made.targets = [_target(row, made, strangers) for row in answers(con, "targets", {"start": None if start is None else start - _LATELY, "end": end})]
     return made
 
 

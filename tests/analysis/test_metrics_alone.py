@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,8 @@ def test_unknown_names_beside_known_ones_are_said_too(one_sick: Path, tmp_path: 
     write(tmp_path / "pages" / "gpu-0", lambda step: page(step) + "acme_queue_len 3\nvllm:new_in_this_build 1\n")
     made = report(imported(tmp_path / "pages"), TTFT)
     assert made.unknown_metrics.names == ["acme_queue_len"]
-    assert "40 points of 1 metric came that no table knows" in " ".join(render(made).split())
+    said = "40 points of 1 metric came that no table knows: acme_queue_len; name them under [metrics] in overrun.toml"
+    assert said in " ".join(render(made).split())
     assert report(one_sick, TTFT).unknown_metrics.metrics == 0
 
 
@@ -220,6 +221,15 @@ def test_engines_that_stopped_keep_what_was_known_of_them(tmp_path: Path) -> Non
     assert made.verdict.status == "targets_down"
     assert "The only metrics target gives nothing: gpu-0 down since" in made.verdict.sentence
     assert "Before: By the engine's metrics alone (no spans): TTFT P95" in made.verdict.sentence
+    assert (made.verdict.cause, made.verdict.rollback) == (None, None)
+
+
+def test_a_target_that_was_asked_shortly_before_the_window_is_still_down(tmp_path: Path) -> None:
+    db = up(tmp_path / "a.db", {"gpu-0": [(0, "down", "timed out")]})
+    begin = datetime.fromtimestamp(T0 + 30, UTC)
+    assert report(db, TTFT, start=begin, end=begin + timedelta(seconds=5)).verdict.status == "targets_down"
+    later = begin + timedelta(hours=1)
+    assert report(db, TTFT, start=later, end=later + timedelta(seconds=5)).verdict.status == "no_data"
 
 
 def test_a_page_that_takes_most_of_its_interval_is_slow(tmp_path: Path) -> None:
