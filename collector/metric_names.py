@@ -7,6 +7,7 @@ names that only vLLM's family has; names that anybody could have chosen (`prompt
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -35,6 +36,7 @@ _RUNTIMES = re.compile(
 )
 
 
+@functools.lru_cache(65_536)
 def spelling(name: str) -> str:
     """One spelling for `vllm:x_total`, `vllm_x_total`, `vllm.x` and `ray_vllm_x`: exporters translate separators and `_total`, Ray adds its name."""
     return re.sub(r"[:.\-/]", "_", name.lower()).removesuffix("_total").removeprefix("ray_")
@@ -67,7 +69,7 @@ def own_prefixes(names: Iterable[str]) -> frozenset[str]:
 def is_known(name: str, prefixes: frozenset[str] = frozenset()) -> bool:
     """Whether a name without an indicator is nothing new: a table has it, or its engine's other names, or every program's page has it."""
     spelled = spelling(name)
-    if next(_known_as(spelled, prefixes), None) is not None or any(prefix and spelled.startswith(prefix) for prefix in prefixes):
+    if _known_as(spelled, prefixes) or any(prefix and spelled.startswith(prefix) for prefix in prefixes):
         return True
     return _namespace(spelled) in _namespaces() or _RUNTIMES.fullmatch(spelled) is not None
 
@@ -88,20 +90,18 @@ def label(attributes: dict[str, Any], key: str) -> Any:
     return attributes.get(key, attributes.get(key.replace(".", "_")))
 
 
-def _known_as(spelled: str, prefixes: frozenset[str] = frozenset()) -> Iterator[str]:
+@stages.derived
+def _known_as(spelled: str, prefixes: frozenset[str] = frozenset()) -> tuple[str, ...]:
     """The spellings in the tables that a name may stand for: itself, itself without what stands before an engine's prefix, and as of vLLM's family."""
     if spelled in _indicators():
-        yield spelled
-        return
+        return (spelled,)
     words = spelled.split("_")
     for at in range(1, len(words)):
         later = "_".join(words[at:])
         if words[at] in _prefixed() and later in _indicators():
-            yield later
-            return
-    for prefix in prefixes:
-        if spelled.startswith(prefix):
-            yield from (known for family in _FAMILY if (known := f"{family}_{spelled.removeprefix(prefix)}") in _indicators())
+            return (later,)
+    cores = [spelled.removeprefix(prefix) for prefix in sorted(prefixes) if spelled.startswith(prefix)]
+    return tuple(known for core in cores for family in _FAMILY if (known := f"{family}_{core}") in _indicators())
 
 
 @stages.derived
