@@ -91,7 +91,8 @@ def _by_metrics(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, m
     window = frame.window
     found = _histograms(con, frame, only)
     if not any(name in found for name in METRICS):
-        return _came_once(con, frame) or _without_histograms(con, frame, slo, made, only)
+        counted = only is None or any(name in METRICS for instance in only for name in made.indicators.get(instance, []))
+        return (_came_once(con, frame) if counted else None) or _without_histograms(con, frame, slo, made, only)
     start = from_us(min(int(one.from_us.min()) for one in found.values()))
     end = from_us(max(int(one.to_us.max()) for one in found.values()))
     latency = Latency(**{f"{name}_ms": _percentiles(name, found.get(name)) for name in METRICS})

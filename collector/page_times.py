@@ -51,7 +51,8 @@ def _of_folder(folder: Path, pages: list[Path], every_s: float | None, say_their
         raise ImportFailed(
             f"{len(pages)} pages in {folder.name} have file times of one moment ({moment}), so it is not known when each was read: "
             "say how far apart they were read, in the order of their names, with `overrun import --every 15s`, or name them by their time "
-            "(1795640636.prom, 20261126T005910Z.prom), or copy them with their times (cp -p, rsync -t, tar; git keeps none)")
+            "(1795640636.prom, 20261126T005910Z.prom), or copy them with their times (cp -p, rsync -t, tar; git keeps none). "
+            "Pages of several engines belong into a folder each")
     return written
 
 

@@ -175,6 +175,14 @@ def test_filters_choose_among_instances(tmp_path: Path) -> None:
     assert report(db, TTFT, service="vllm", model="large").verdict.status == "no_data"
 
 
+def test_a_histogram_of_another_engine_does_not_answer_a_filter(tmp_path: Path) -> None:
+    write(tmp_path / "pages" / "once", lambda step: page(step, prefix="lmdeploy:"), steps=1)
+    write(tmp_path / "pages" / "gauges", lambda step: page(step, histograms=False))
+    db = imported(tmp_path / "pages")
+    assert "came once" in report(db, TTFT, service="lmdeploy").verdict.sentence
+    assert "By the engine's gauges alone" in report(db, TTFT, service="vllm").verdict.sentence
+
+
 # --- targets ---
 
 
