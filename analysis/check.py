@@ -62,6 +62,8 @@ def check(report: Report, min_goodput: float | None = None, notes: Sequence[str]
     if not 0.0 < wanted <= 1.0:
         raise AnalysisError(f"--min-goodput {wanted:g} must be above 0 and at most 1, such as 0.95")
     good = report.goodput
+    if report.refused:
+        raise NothingToJudge(f"nothing to judge: {report.refused}")
     if report.verdict.scope == "engine_only":
         return _by_metrics(report, notes)
     if good.ratio is None:

@@ -6,7 +6,7 @@ from typing import Final
 
 import duckdb
 
-from analysis.errors import nearest
+from analysis.errors import WindowError, nearest
 from analysis.window import Window, query
 
 FILTERS: Final = ("service", "model", "route", "tenant", "workload")
@@ -29,3 +29,13 @@ def unstored(con: duckdb.DuckDBPyConnection, window: Window) -> str:
         if stored and value not in known:
             return f"--{name} {value!r} names nothing that is stored: {nearest(value, known) if known else f'no {name} is stored'}"
     return ""
+
+
+def refuse_unstored(con: duckdb.DuckDBPyConnection, window: Window) -> None:
+    """Refuse a window without a request where that is because a filter names what is stored nowhere.
+
+    Raises:
+        WindowError: names the filter and the nearest stored name.
+    """
+    if why := unstored(con, window):
+        raise WindowError(why)
