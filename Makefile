@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/.runtime
 	$(BIN)/overrun demo $(ARGS)
 
-test: check $(VENV)/.chromium $(VENV)/.litellm
+test: check $(VENV)/.chromium $(VENV)/.prometheus $(VENV)/.litellm
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev
@@ -98,6 +98,13 @@ $(VENV)/.chromium: | $(BIN)/python
 	@command -v chromium >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 \
 		&& apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } \
 		|| echo "chromium is not installed and cannot be: the browser tests will say so"
+	@touch $@
+
+# One test lets a real Prometheus federate two engines. Debian's package is unpacked here, not installed: no service is started, and nobody need be root.
+$(VENV)/.prometheus: | $(BIN)/python
+	@command -v prometheus >/dev/null 2>&1 || { command -v apt-get >/dev/null 2>&1 && { apt-get update -qq 2>/dev/null || true; } \
+		&& cd $(VENV) && apt-get download -qq prometheus >/dev/null 2>&1 && dpkg -x prometheus_*.deb prometheus; } \
+		|| echo "prometheus cannot be had: its test will say so"
 	@touch $@
 
 # The dashboard's pages as pictures (docs/screenshots), and how fast they are.

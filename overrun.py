@@ -214,12 +214,15 @@ def import_(
     url: Url = None,
     config: Config = None,
     artifact: Annotated[Path | None, typer.Option("--artifact", help="A length predictor whose predictions are stored beside the calls (with --db).")] = None,
+    every: Annotated[str | None, _text("How far apart saved metrics pages were read, such as 15s: where files have lost their times.", "--every")] = None,
 ) -> None:
     """Take in recorded telemetry; a file imported twice counts once."""
     from rich.console import Console
     from rich.progress import Progress
 
+    from analysis.errors import AnalysisError
     from analysis.intake import import_files
+    from analysis.window import parse_duration
     from collector.errors import CollectorError
 
     if (db is None) == (url is None):
@@ -231,8 +234,9 @@ def import_(
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task("importing", total=None)
             watched = _watch(artifact, most_calls=None)
-            done = import_files(paths, settings, url=url, progress=lambda at, total: bar.update(task, completed=at, total=total), watched=watched)
-    except CollectorError as error:
+            done = import_files(paths, settings, url=url, progress=lambda at, total: bar.update(task, completed=at, total=total), watched=watched,
+                                every_s=None if every is None else parse_duration(every).total_seconds())
+    except (AnalysisError, CollectorError) as error:
         fail(str(error))
     print(done)
 

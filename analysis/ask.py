@@ -104,11 +104,13 @@ def report(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
         return reports.build(con, question.window, question.slo, question.budgets, prices=question.prices, simulate=inline)
 
     body = _answer("report", parameters, settings, here, db=db, url=url, fetch=_whole_report)
+    made = reports.from_json(body)
+    if made.refused:
+        raise AnalysisError(made.refused)
     if output == "json":
         return body.decode()
     from analysis import page, text
 
-    made = reports.from_json(body)
     return {"html": page.to_html, "markdown": page.to_markdown}[output](made) if output in ("html", "markdown") else text.render(made, width=width)
 
 
@@ -163,7 +165,10 @@ def doctor(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     from analysis import doctor as checkup
 
     body = _answer("doctor", parameters, settings, lambda con, asked: checkup.examine(con, asked.window), db=db, url=url)
-    return body.decode() if output == "json" else checkup.render(decode(body, checkup.Checkup))
+    made = decode(body, checkup.Checkup)
+    if made.refused:
+        raise AnalysisError(made.refused)
+    return body.decode() if output == "json" else checkup.render(made)
 
 
 def check(

@@ -20,6 +20,7 @@ from analysis.model_split import ModelSplit, model_split
 from analysis.responsibility import Derived, Responsibility, derive, responsibility
 from analysis.sampling import assess, evened
 from analysis.slo import Slo
+from analysis.stored_names import refuse_unstored
 from analysis.tail import attribute
 from analysis.window import RequestFrame, Window, load
 
@@ -57,9 +58,11 @@ def budget_view(con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, config
     """Answer for the metric that the report judges.
 
     Raises:
-        BudgetError: an unknown stage or group in `configured`.
+        BudgetError: an unknown stage or group in `configured`. WindowError: no request, for a filter names what is stored nowhere.
     """
     frame = evened(load(con, window, points=False))
+    if frame.rows.is_empty():
+        refuse_unstored(con, window)
     limited, slo = with_own(frame.rows, slo)
     frame = replace(frame, rows=limited)
     judged = judge(frame.rows, slo)

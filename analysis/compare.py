@@ -26,6 +26,7 @@ from analysis.latency import MIN_N, sorted_quantile
 from analysis.mix import Mix, mix
 from analysis.sampling import assess, evened
 from analysis.slo import METRICS, Slo
+from analysis.stored_names import refuse_unstored
 from analysis.tail import TAIL_POINTS, band
 from analysis.window import RequestFrame, Window, load, parse_range
 
@@ -185,8 +186,14 @@ def read_sides(base: Window, before: str, after: str, now: datetime) -> Sides:
 
 
 def compare(con: duckdb.DuckDBPyConnection, sides: Sides, slo: Slo) -> Comparison:
-    """Compare two windows; null with its reason where one of them holds too little, or a selection that does not stand for all."""
+    """Compare two windows; null with its reason where one of them holds too little, or a selection that does not stand for all.
+
+    Raises:
+        WindowError: neither holds a request, for a filter names what is stored nowhere.
+    """
     frames = [_reduced(load(con, window, points=False), version) for window, version in zip((sides.before, sides.after), sides.versions, strict=True)]
+    if all(frame.rows.is_empty() for frame in frames):
+        refuse_unstored(con, sides.before)
     refused = [sampled.why for sampled in (assess(con, frame) for frame in frames) if sampled.refused]
     if refused:
         return _refused(frames, refused[0], sides.asked, slo)

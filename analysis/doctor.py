@@ -1,4 +1,7 @@
-"""Is each service's telemetry complete? Per service: in whose words it speaks, which fields were never seen, and what to switch on."""
+"""Is each sender's telemetry complete? Per service: in whose words it speaks, which fields were never seen, and what to switch on.
+
+Per engine instance whose metrics come: what they tell, what they leave out; and which targets give nothing, which names no table knows.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from typing import Any
 import duckdb
 import msgspec
 
-from analysis.finding import say_count, say_ratio
+from analysis.finding import printable, say_count, say_ratio
 from analysis.quality_store import Held, held, said_of
+from analysis.stored_names import unstored
+from analysis.targets import Sent, Target, UnknownMetrics, say_target, say_unknown, sent
 from analysis.window import Window, filter_of, query
 from collector.stages import dialects
 
@@ -53,22 +58,66 @@ class Service(msgspec.Struct, kw_only=True):
     never_seen: list[Missing]
 
 
+class MetricSender(msgspec.Struct, kw_only=True):
+    """What one instance's metrics tell, by indicator, and what is missing without those that they leave out."""
+
+    instance: str
+    service: str
+    models: list[str]
+    indicators: list[str]
+    never_seen: list[Missing]
+
+
 class Checkup(msgspec.Struct, kw_only=True):
-    """One entry per service, the one with most model calls first; and whether the store holds all that it acknowledged, at any time."""
+    """One entry per service, the one with most model calls first, one per instance that sends metrics, the scraped targets, and whether
+    the store holds all that it acknowledged, at any time.
+
+    `refused` says that the service asked for is stored nowhere: the command line ends with 2 then.
+    """
 
     services: list[Service]
+    metrics: list[MetricSender] = []
+    targets: list[Target] = []
+    unknown_metrics: UnknownMetrics = msgspec.field(default_factory=UnknownMetrics)
+    refused: str = ""
     store: Held | None = None
 
 
+# Indicator -> (what is missing without it, what to switch on). An engine that embeds has its own.
+_TOLD: dict[str, tuple[str, str]] = {
+    "ttft": ("TTFT", "an engine with a histogram of it (vLLM, SGLang, TensorRT-LLM), or spans of its callers"),
+    "queue_depth": ("who waits", "the engine's own page rather than a gateway's, or [metrics] in overrun.toml if it has another name"),
+    "running": ("how busy it is", "the engine's own page rather than a gateway's, or [metrics] in overrun.toml if it has another name"),
+    "kv_cache_usage": ("a full KV cache", "an engine that tells it (llama.cpp's newer builds, TGI and text-embeddings-inference do not)"),
+    "output_tokens": ("token rates", "the engine's counters of tokens, or [metrics] in overrun.toml if they have other names"),
+}
+_STANDS_IN: dict[str, str] = {
+    "queue_depth": "embedding_queue_depth", "running": "embedding_running", "ttft": "embedding_e2e", "output_tokens": "embedding_tokens"}
+
+
 def examine(con: duckdb.DuckDBPyConnection, window: Window) -> Checkup:
-    """Look at the spans that start in the window (its service is a filter too; nothing else of it is)."""
+    """Look at the spans that start in the window, and at the metrics of its time (its service is a filter too; nothing else of it is)."""
     params = {key: value for key, value in filter_of(window).items() if key in ("start", "end", "service")}
     by_service: dict[str, list[dict[str, Any]]] = {}
     for row in con.sql(query("doctor"), params=params).pl().to_dicts():
         by_service.setdefault(row["service"], []).append(row)
     of_traces = {row["service"]: row for row in con.sql(query("doctor_traces"), params=params).pl().to_dicts()}
     found = [_service(name, rows, of_traces[name]) for name, rows in by_service.items()]
-    return Checkup(services=sorted(found, key=lambda s: (-s.model_calls, -s.spans, s.service)), store=held(con))
+    arrived = sent(con, window.start, window.end)
+    senders = [_sender(name, arrived) for name in sorted(arrived.indicators) if window.service in (None, arrived.services.get(name))]
+    nothing = not found and not senders
+    return Checkup(
+        services=sorted(found, key=lambda s: (-s.model_calls, -s.spans, s.service)), metrics=senders, targets=[] if window.service else arrived.targets,
+        unknown_metrics=UnknownMetrics() if window.service else arrived.unknown,
+        refused=unstored(con, Window(service=window.service)) if nothing and window.service else "", store=held(con))
+
+
+def _sender(name: str, arrived: Sent) -> MetricSender:
+    told = set(arrived.indicators[name])
+    engine = not told.isdisjoint({*_TOLD, *_STANDS_IN.values()})
+    missing = [Missing(field=field, hides=hides, switch_on=switch_on) for field, (hides, switch_on) in _TOLD.items()
+               if engine and field not in told and _STANDS_IN.get(field) not in told and not (field == "kv_cache_usage" and "embedding_e2e" in told)]
+    return MetricSender(instance=name, service=arrived.services.get(name, ""), models=arrived.models.get(name, []), indicators=sorted(told), never_seen=missing)
 
 
 def _service(name: str, rows: list[dict[str, Any]], of_traces: dict[str, Any]) -> Service:
@@ -105,11 +154,25 @@ def _hint(field: str, rows: list[dict[str, Any]], *, of_call: bool = True) -> st
 
 
 def render(checkup: Checkup) -> str:
-    """The check-up as text, a paragraph per service."""
-    services = ["\n".join([head, *(f"  {line}" for line in lines)]) for head, lines in map(said, checkup.services)]
-    if not services:
-        services = ["no spans were received: send some (the README's first page shows how), or widen --since"]
-    return "\n\n".join([*services, *([said_of(checkup.store)] if checkup.store is not None and checkup.store.commits else [])])
+    """The check-up as text, a paragraph per service and instance, then targets and unknown names."""
+    parts = ["\n".join([head, *(f"  {line}" for line in lines)]) for head, lines in [*map(said, checkup.services), *map(said_metrics, checkup.metrics)]]
+    if not checkup.services:
+        parts.insert(0, "no spans were received: send some (the README's first page shows how), or widen --since" if not checkup.metrics
+                     else "no spans were received, metrics alone: they tell no single request")
+    if checkup.targets:
+        parts.append("\n".join(["targets", *(f"  {say_target(target)}" for target in checkup.targets)]))
+    if checkup.unknown_metrics.metrics:
+        parts.append(say_unknown(checkup.unknown_metrics))
+    if checkup.store is not None and checkup.store.commits:
+        parts.append(said_of(checkup.store))
+    return "\n\n".join(parts)
+
+
+def said_metrics(sender: MetricSender) -> tuple[str, list[str]]:
+    """What is to be said of one instance's metrics: who it is, what they tell, and a line for everything that they leave out."""
+    of = ", ".join(printable(part) for part in (sender.service, *sender.models) if part)
+    lines = [f"tells: {', '.join(sender.indicators)}", *(f"never seen: {m.field} (hides {m.hides}). Switch on: {m.switch_on}" for m in sender.never_seen)]
+    return f"{printable(sender.instance)}: metrics of {of}", lines
 
 
 def said(s: Service) -> tuple[str, list[str]]:

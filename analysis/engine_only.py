@@ -1,5 +1,7 @@
 """What can be said of an engine that sends metrics and no spans? A verdict from histograms and gauges alone, labelled engine-only.
 
+Where no histogram came, the gauges speak: who waits, how many run, how full the cache is. Targets that are all down are a verdict of their own.
+
 Each latency is known on its own and only between bucket edges; who was slow, and whether one request missed two limits, is not known. At 2 a.m.
 nobody restarts an engine to switch tracing on.
 """
@@ -16,14 +18,17 @@ import polars as pl
 
 from analysis.breach import MIN_SINCE_S
 from analysis.budget import FloatArray
+from analysis.engine_gauges import by_gauges, mostly_waiting
 from analysis.finding import RuledOut, printable, say_count, say_ms, say_ratio
 from analysis.goodput import Z_ONE_SIDED, wilson
-from analysis.histograms import Increments, load, unusable
-from analysis.incident import find_onset, from_us
+from analysis.histograms import Increments, load, load_by_instance, merged, since, unusable
+from analysis.incident import find_onset, from_us, to_us
+from analysis.instances import SHOWN, InstanceRow, instance_rows, say_sick, sick_rows
 from analysis.latency import MIN_N, Latency, Percentiles, min_n, no_latency
 from analysis.quality_metrics import histogram_edges
 from analysis.slo import METRICS, Slo
 from analysis.stopgap import stopgap
+from analysis.targets import Sent, checks, say_target, say_unknown, silent
 from analysis.trust import Check
 from analysis.verdict import RULED_OUT_BELOW, Metric, Status, Verdict
 from analysis.window import INDICATORS, RequestFrame, read_samples
@@ -38,11 +43,15 @@ PREEMPTED: Final = 0.01
 GREW: Final = 1.5
 _RECHECK_S: Final = 300
 _MOST_PSEUDO: Final = 1_000_000
+# Where nothing generates, the times of what embeds are judged.
+_EMBEDDING: Final = {"embedding_e2e": "e2e", "embedding_queue": "queue"}
+# From this part of the values over the limit on a sick instance is why; own default.
+_MOST_OF_IT: Final = 0.5
 
 
 @dataclass(frozen=True)
 class EngineOnly:
-    """What an engine's metrics alone say: latency with bucket intervals, the verdict, and the time that the samples cover."""
+    """What an engine's metrics alone say: latency with bucket intervals, the verdict, a row per instance, and the time that the samples cover."""
 
     latency: Latency
     verdict: Verdict
@@ -50,21 +59,134 @@ class EngineOnly:
     end: datetime | None
     finished: int
     checks: list[Check]
+    instances: list[InstanceRow]
 
 
-def engine_only(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo) -> EngineOnly | None:
-    """Judge the window by the engines' metrics; None when there is no latency histogram in it."""
+def engine_only(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, made: Sent) -> EngineOnly | None:
+    """Judge the window by the engines' metrics; None when it holds none, or none of what the filters ask for. `made` is what arrived in it."""
+    only = _meant(frame, made)
+    if only is not None and not only:
+        return None
+    judged = _by_metrics(con, frame, slo, made, only)
+    if judged is None:
+        return None
+    if made.targets and len(silent(made.targets)) == len(made.targets):
+        _say_down(judged.verdict, made)
+    judged.checks.extend(checks(made, with_requests=False))
+    return judged
+
+
+def _meant(frame: RequestFrame, made: Sent) -> set[str] | None:
+    """The instances that the filters ask for, None for all. Metrics belong to no route, tenant or workload: under such a filter they are another subject."""
     window = frame.window
-    found = load(con, window.start, window.end, (*METRICS, *PHASES), window.model, since_start=True)
-    found = {name: made for name, made in found.items() if made.n > 0}
+    if window.route is not None or window.tenant is not None or window.workload not in (None, "all"):
+        return set()
+    if window.service is None and window.model is None:
+        return None
+    return {name for name in made.indicators if (window.service is None or made.services.get(name) == window.service)
+            and (window.model is None or window.model in made.models.get(name, []))}
+
+
+def _by_metrics(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, made: Sent, only: set[str] | None) -> EngineOnly | None:
+    window = frame.window
+    found = _histograms(con, frame, only)
     if not any(name in found for name in METRICS):
-        return _came_once(con, frame)
-    start = from_us(min(int(made.from_us.min()) for made in found.values()))
-    end = from_us(max(int(made.to_us.max()) for made in found.values()))
+        counted = only is None or any(name in METRICS for instance in only for name in made.indicators.get(instance, []))
+        return (_came_once(con, frame) if counted else None) or _without_histograms(con, frame, slo, made, only)
+    start = from_us(min(int(one.from_us.min()) for one in found.values()))
+    end = from_us(max(int(one.to_us.max()) for one in found.values()))
     latency = Latency(**{f"{name}_ms": _percentiles(name, found.get(name)) for name in METRICS})
     finished = max((found[name].n for name in ("e2e", "ttft") if name in found), default=0)
-    points = read_samples(con, "metric_points", start, end, window.model, indicators=list(INDICATORS))
-    return EngineOnly(latency, _verdict(found, points, slo), start, end, finished, _checks(found, slo, finished))
+    points = _of(read_samples(con, "metric_points", start, end, window.model, indicators=list(INDICATORS)), only)
+    verdict = _verdict(found, points, slo)
+    onset = None if verdict.onset is None else to_us(verdict.onset)
+    rows = instance_rows(con, start, end, window.model, made, from_us=onset, only=only)
+    _name_sick(con, verdict, rows, frame, slo)
+    return EngineOnly(latency, verdict, start, end, finished, _checks(found, slo, finished), rows)
+
+
+def _histograms(con: duckdb.DuckDBPyConnection, frame: RequestFrame, only: set[str] | None) -> dict[str, Increments]:
+    """What the latency histograms of the instances counted; those of engines that embed stand in where none generates."""
+    window, wanted = frame.window, (*METRICS, *PHASES, *_EMBEDDING)
+    if only is None:
+        found = load(con, window.start, window.end, wanted, window.model, since_start=True)
+    else:
+        apart = load_by_instance(con, window.start, window.end, wanted, window.model)
+        parts = {name: [one for (instance, key), one in apart.items() if key == name and instance in only] for name in wanted}
+        found = {name: merged(some) for name, some in parts.items() if some}
+    found = {name: one for name, one in found.items() if one.n > 0}
+    embeds = {_EMBEDDING[name]: found.pop(name) for name in _EMBEDDING if name in found}
+    return found if any(name in found for name in METRICS) else found | embeds
+
+
+def _of(points: pl.DataFrame, only: set[str] | None) -> pl.DataFrame:
+    return points if only is None else points.filter(pl.col("instance").fill_null("").is_in(list(only)))
+
+
+def _without_histograms(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, made: Sent, only: set[str] | None) -> EngineOnly | None:
+    """The answer by gauges and rates, or by what is known of targets and names; None where no metric came."""
+    window = frame.window
+    start, end = frame.start or window.start, frame.end or window.end
+    points = _of(read_samples(con, "engine_samples", start, end, window.model, indicators=list(SHOWN)), only)
+    names = sorted({name for instance, known in made.indicators.items() if only is None or instance in only for name in known})
+    verdict = by_gauges(points, names, slo)
+    if verdict is None and (made.unknown.metrics or made.targets):
+        what = say_unknown(made.unknown) if made.unknown.metrics else "the targets answer, and no metric of an engine came"
+        verdict = _plain("not_enough_data", f"By metrics alone (no spans): {what}.", "no metric that is known")
+    if verdict is None:
+        return None
+    if not points.is_empty():
+        start, end = start or from_us(int(points["time_us"].to_numpy().min())), end or from_us(int(points["time_us"].to_numpy().max()))
+    elif made.targets:
+        start, end = start or min(target.since for target in made.targets), end or max(target.last for target in made.targets)
+    onset = None if verdict.onset is None else to_us(verdict.onset)
+    rows = instance_rows(con, start, end, window.model, made, from_us=onset, only=only)
+    _name_sick(con, verdict, rows, frame, slo)
+    why = "no latency histogram came"
+    alone = Check(check="engine_only", status="ok", detail="engine metrics only, no latency histogram: queue, running requests, cache and rates are known")
+    return EngineOnly(no_latency(why), verdict, start, end, 0, [alone], rows)
+
+
+def _name_sick(con: duckdb.DuckDBPyConnection, verdict: Verdict, rows: list[InstanceRow], frame: RequestFrame, slo: Slo) -> None:
+    """Add the sick instances to the sentence, and name the cause where most of what is over the limit comes from them. In place."""
+    sick = sick_rows(rows)
+    if not sick or len(sick) == len(rows):
+        return
+    verdict.sentence += f" {'Of' if len(sick) == 1 else 'Sick of'} {len(rows)} instances {say_sick(rows)}."
+    if verdict.status != "over_budget" or verdict.metric is None or _share_of(con, sick, frame, slo, verdict) < _MOST_OF_IT:
+        return
+    names = ", ".join(printable(row.instance) for row in sick[:2])
+    sent = [row.prompt_tokens for row in rows if row not in sick and row.prompt_tokens is not None]
+    hot = bool(sent) and sick[0].prompt_tokens is not None and sick[0].prompt_tokens > GREW * float(np.median(sent))
+    verdict.cause = "hot_replica" if hot else "straggler_replica"
+    verdict.reasons.pop("cause", None)
+    verdict.mitigation = f"Send fewer requests to {names}." if hot else f"Take {names} out of rotation."
+    verdict.rollback = "Return its share of the traffic when it is as fast as the others."
+
+
+def _share_of(con: duckdb.DuckDBPyConnection, sick: list[InstanceRow], frame: RequestFrame, slo: Slo, verdict: Verdict) -> float:
+    """Which part of the values over the limit was counted by these instances, since the onset."""
+    metric = str(verdict.metric)
+    apart = load_by_instance(con, frame.window.start, frame.window.end, [metric], frame.window.model)
+    later = {name: one if verdict.onset is None else since(one, to_us(verdict.onset)) for (name, _), one in apart.items()}
+    over = {name: int(one.over(slo.limits()[metric] / 1000.0)[0].sum()) for name, one in later.items()}
+    return sum(over.get(row.instance, 0) for row in sick) / max(sum(over.values()), 1)
+
+
+def _say_down(verdict: Verdict, made: Sent) -> None:
+    """Make targets that all give nothing the verdict; what was known before stays in the sentence. In place."""
+    gone = silent(made.targets)
+    said = "; ".join(say_target(target) for target in gone[:3]) + (f"; and {len(gone) - 3} more" if len(gone) > 3 else "")
+    before = f" Before: {verdict.sentence}" if verdict.scope == "engine_only" and verdict.metric else ""
+    all_of = "The only metrics target gives" if len(gone) == 1 else f"All {len(gone)} metrics targets give"
+    verdict.sentence = f"{all_of} nothing: {said}.{before}"
+    verdict.status, verdict.owner, verdict.recheck_after_s = "targets_down", "platform", _RECHECK_S
+    verdict.mitigation = "Look whether the engines run and their pages answer: curl each address from this machine."
+    verdict.onset = max(target.since for target in gone)
+    for name in ("owner", "recheck_after_s", "mitigation", "onset"):
+        verdict.reasons.pop(name, None)
+    verdict.stage = verdict.cause = verdict.rollback = None
+    verdict.reasons |= dict.fromkeys(("stage", "cause", "rollback"), "engines that do not answer have no stage")
 
 
 def _came_once(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> EngineOnly | None:
@@ -78,7 +200,7 @@ def _came_once(con: duckdb.DuckDBPyConnection, frame: RequestFrame) -> EngineOnl
            "scrape a second time, or send start times")
     check = Check(check="histogram_came_once", status="fail", detail=why)
     verdict = _plain("not_enough_data", f"By the engine's metrics alone (no spans): not enough data, {why}.", why)
-    return EngineOnly(no_latency(why), verdict, start, end, 0, [check])
+    return EngineOnly(no_latency(why), verdict, start, end, 0, [check], [])
 
 
 def _checks(found: dict[str, Increments], slo: Slo, finished: int) -> list[Check]:
@@ -156,13 +278,15 @@ def _over(j: _Judged, found: dict[str, Increments], points: pl.DataFrame, slo: S
     means = {name: mean * 1000.0 for name in phases if name in found and (mean := found[name].mean) is not None}
     stage = max(means, key=lambda name: means[name], default=None) if j.metric not in ("tpot", "itl") else "decode"
     onset_us = _onset(j, 1.0 - slo.goodput_target)
-    gauges = _gauges(points)
+    gauges = _gauges(points if onset_us is None else points.filter(pl.col("time_us") >= onset_us))
+    waits = mostly_waiting(points, onset_us) if stage is None and j.metric in ("ttft", "e2e") else ""
+    stage = "queue" if waits else stage
     cause, because, mitigation = _cause(stage, found, points, gauges, onset_us)
     quantile = j.made.quantile(slo.percentile / 100.0)
     seen = _between(quantile) if quantile else f"beyond {say_ms(1000.0 * float(j.made.edges[-1]))}"
     others = ", ".join(f"{name} {say_ms(value)}" for name, value in means.items() if name != stage)
     spent = f" {stage} takes {say_ms(means[stage])} of a mean request ({others or 'nothing else is counted'})" if stage in means else ""
-    why = f"{spent}{f', because {because}' if because else ''}." if spent else ""
+    why = f"{spent}{f', because {because}' if because else ''}." if spent else f" It is the queue: {because}." if waits and because else ""
     sentence = (f"{note}{j.metric.upper()} P{slo.percentile:g} is {seen} against a limit of {say_ms(j.limit_ms)}, "
                 f"at least {say_ratio(j.sure / j.n)} of {j.n:,} values are over.{why}")
     reasons = {"affected": "metrics do not tell whose requests were slow", "trend": "metrics alone: see the series of the indicators"}

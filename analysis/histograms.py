@@ -100,6 +100,38 @@ def load(
     return out
 
 
+def load_by_instance(
+    con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None, indicators: Sequence[str], model: str | None = None,
+) -> dict[tuple[str, str], Increments]:
+    """Return the increments of each (instance, indicator) that a histogram told of in [start, end], as `load` does for all together."""
+    found = read_samples(con, "histograms", start, end, model, grace=GRACE_S, indicators=list(indicators))
+    start_us = None if start is None else int(start.timestamp() * _US)
+    parts = found.with_columns(pl.col("instance").fill_null("")).partition_by(["instance", "indicator"], as_dict=True, maintain_order=True)
+    made = {(str(instance), str(indicator)): _increments(str(indicator), rows, start_us, since_start=True) for (instance, indicator), rows in parts.items()}
+    return {key: one for key, one in made.items() if one is not None and one.n > 0}
+
+
+def merged(parts: Sequence[Increments]) -> Increments:
+    """Return the increments of several instances as one, by the edges that all have.
+
+    Raises:
+        ValueError: no part, or no edge that all have.
+    """
+    shared = functools.reduce(np.intersect1d, (part.edges for part in parts))
+    if not len(shared):
+        raise ValueError("no bucket edge is in every histogram")
+    return Increments(
+        parts[0].indicator, shared, np.vstack([_coarsened(part.edges, part.counts, shared) for part in parts]),
+        np.concatenate([part.from_us for part in parts]), np.concatenate([part.to_us for part in parts]), float(np.sum([part.total for part in parts])),
+        *(tuple(sorted({name for part in parts for name in getattr(part, key)})) for key in ("names", "instances")))
+
+
+def since(made: Increments, from_us: int) -> Increments:
+    """Return what was counted after a moment."""
+    kept = made.to_us > from_us
+    return Increments(made.indicator, made.edges, made.counts[kept], made.from_us[kept], made.to_us[kept], np.nan, made.names, made.instances)
+
+
 def _increments(indicator: str, rows: pl.DataFrame, start_us: int | None, *, since_start: bool) -> Increments | None:
     """Difference each series, and bring series with other edges to the edges that all have."""
     goes_on = (pl.col("series") == pl.col("series").shift()) & (pl.col("edges") == pl.col("edges").shift())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -19,7 +19,8 @@ from collector import log_records
 from collector.auth import Tokens
 from collector.config import Settings
 from collector.errors import CollectorError, ImportFailed, QueueFull
-from collector.importer import Imported, find_files, read_bodies
+from collector.importer import Imported, find_files, is_page, read_bodies, says_its_times
+from collector.page_times import page_times
 from collector.pipeline import Pipeline
 from collector.store import open_store
 from collector.trust import trusted
@@ -29,40 +30,47 @@ from collector.writer import LOGS, METRICS, TRACES, Stored
 _IN_FLIGHT = 64
 
 
-def import_files(paths: Sequence[Path], settings: Settings, *, url: str | None, progress: Callable[[int, int], None], watched: Lengths | None = None) -> str:
+def import_files(
+    paths: Sequence[Path], settings: Settings, *, url: str | None, progress: Callable[[int, int], None], watched: Lengths | None = None,
+    every_s: float | None = None,
+) -> str:
     """Take files in, into the settings' database or through a server; returns after assembly with a sentence about what came of it.
 
-    `watched` predicts the calls as they are assembled into the database.
+    `watched` predicts the calls as they are assembled into the database. Saved metrics pages were read `every_s` apart, in the order of their names.
 
     Raises:
         ImportFailed: nothing to import, or a file that is not OTLP (what came before it is stored). CollectorError: nobody took it.
     """
-    return _told(take_in(paths, settings, url=url, progress=progress, watched=watched))
+    return _told(take_in(paths, settings, url=url, progress=progress, watched=watched, every_s=every_s))
 
 
-def take_in(paths: Sequence[Path], settings: Settings, *, url: str | None, progress: Callable[[int, int], None], watched: Lengths | None = None) -> Imported:
+def take_in(
+    paths: Sequence[Path], settings: Settings, *, url: str | None, progress: Callable[[int, int], None], watched: Lengths | None = None,
+    every_s: float | None = None,
+) -> Imported:
     """Take files in as `import_files` does, and return the account of it."""
     files = find_files(paths)
     done = Imported()
     named = {path for path in paths if path.is_file()}
+    times = page_times((path for path in files if is_page(path)), every_s, says_its_times)
     if url is not None:
-        _import_over_http(files, named, url.rstrip("/"), done, progress)
+        _import_over_http(files, named, times, url.rstrip("/"), done, progress)
     else:
         store = open_store(Path(settings.collector.db), create=True, memory_limit=settings.collector.memory_limit)
         pipeline = Pipeline(store, settings.collector, settings.privacy, watched.assemble if watched else assemble, settings.words)
         try:
-            _import_here(files, named, pipeline, done, progress)
+            _import_here(files, named, times, pipeline, done, progress)
             pipeline.drain()
         finally:
             pipeline.close()
     return done
 
 
-def _bodies(path: Path, named: set[Path], done: Imported) -> Iterator[tuple[str, bytes]]:
+def _bodies(path: Path, named: set[Path], times: Mapping[Path, int], done: Imported) -> Iterator[tuple[str, bytes]]:
     """The trace and metrics bodies of a file. In a folder, a file that is not OTLP at all is left out and told of; a named one is an error."""
     read = 0
     try:
-        for signal, body in read_bodies(path, done.notes):
+        for signal, body in read_bodies(path, done.notes, times.get(path)):
             read += 1
             if signal == "logs" and not log_records.told(body)[1]:
                 done.logs += 1
@@ -76,11 +84,13 @@ def _bodies(path: Path, named: set[Path], done: Imported) -> Iterator[tuple[str,
         done.files += 1
 
 
-def _import_here(files: Sequence[Path], named: set[Path], pipeline: Pipeline, done: Imported, progress: Callable[[int, int], None]) -> None:
+def _import_here(
+    files: Sequence[Path], named: set[Path], times: Mapping[Path, int], pipeline: Pipeline, done: Imported, progress: Callable[[int, int], None]
+) -> None:
     waiting: deque[Future[Stored]] = deque()
     for at, path in enumerate(files):
         progress(at, len(files))
-        for signal, body in _bodies(path, named, done):
+        for signal, body in _bodies(path, named, times, done):
             if signal == "logs":
                 waiting.append(_submit(pipeline, LOGS, log_records.pack(log_records.told(body)[1])))
             else:
@@ -113,11 +123,13 @@ def _count(done: Imported, stored: Stored) -> None:
     done.duplicates += stored.duplicate
 
 
-def _import_over_http(files: Sequence[Path], named: set[Path], server: str, done: Imported, progress: Callable[[int, int], None]) -> None:
+def _import_over_http(
+    files: Sequence[Path], named: set[Path], times: Mapping[Path, int], server: str, done: Imported, progress: Callable[[int, int], None]
+) -> None:
     with httpx.Client(base_url=server, timeout=TIMEOUT_S, trust_env=False, verify=trusted(server)) as client:
         for at, path in enumerate(files):
             progress(at, len(files))
-            for signal, body in _bodies(path, named, done):
+            for signal, body in _bodies(path, named, times, done):
                 _post(client, signal, body, path)
                 done.bodies += 1
         deadline = time.monotonic() + TIMEOUT_S

@@ -9,7 +9,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from analysis import headroom, leading
+from analysis import headroom, instances, leading
 from analysis.budget import StageRow
 from analysis.budget_rows import said
 from analysis.edges import say_culprit
@@ -18,6 +18,7 @@ from analysis.latency import Percentiles
 from analysis.money import say_cost
 from analysis.report import Report, seeking
 from analysis.slo import METRICS
+from analysis.targets import Target
 from analysis.window import rfc3339
 
 _STYLE: Final = """
@@ -35,6 +36,7 @@ _EDGES: Final = tuple("bucket edges of P95" if name == "95 % interval" else name
 
 _BUDGETS: Final = ("budget of", "n", "over the limit", "", "over its budget (means of slow requests)")
 _FURTHER: Final = ("", "n", "P50", "P90", "P95", "P99", "max", "measured by")
+_TARGETS: Final = ("target", "state", "why", "since", "answered")
 _SIDES: Final = ("", "n", "P50", "P90", "P95", "P99", "max")
 
 
@@ -42,7 +44,7 @@ def to_html(report: Report) -> str:
     """Return the report as one HTML document without scripts, links to other hosts or external styles."""
     verdict = report.verdict
     status = verdict.status.replace("_", " ")
-    tone = "ok" if verdict.status == "within_budget" else "bad" if verdict.status in ("over_budget", "failing", "traffic_lost") else "soft"
+    tone = "ok" if verdict.status == "within_budget" else "bad" if verdict.status in ("over_budget", "failing", "traffic_lost", "targets_down") else "soft"
     parts = [
         f"<h1><span class={tone}>{_esc(status.upper())}</span> <small>{_esc(_window(report))}</small></h1>", f"<p class=lead>{_esc(verdict.sentence)}</p>",
         "".join(f"<p>{_esc(line)}</p>" for line in _situation(report)),
@@ -52,6 +54,8 @@ def to_html(report: Report) -> str:
         "<h2>Client and engine, the same model calls</h2>" + _table(_SIDES, _side_rows(report)) if report.sides else "",
         "<h2>Stages</h2>" + _stage_table(report) if report.stages else "",
         "<h2>Budgets</h2>" + _table(_BUDGETS, _budget_rows(report)) if report.budgets else "",
+        "<h2>Engine instances</h2>" + _table(instances.HEAD, map(instances.cells, report.instances)) if report.instances else "",
+        "<h2>Metrics targets</h2>" + _table(_TARGETS, map(_target_cells, report.targets)) if report.targets else "",
         f"<h2>{_heading(report)}</h2>" + "".join(_finding(finding) for finding in report.findings) if report.findings or seeking(report) else "",
         f"<h2>Headroom</h2><p>{_esc(headroom.said(report.headroom))}.</p>" if report.headroom else "",
         f"<h2>Early warning</h2><p>{_esc(_warning(report))}</p>" if report.indicators else "",
@@ -80,6 +84,10 @@ def to_markdown(report: Report) -> str:
         lines += ["", "### Stages", "", *_md_table(("stage", "budget", "typical", "slow", "P95", "overrun", ""), [_stage_cells(row) for row in report.stages])]
     if report.budgets:
         lines += ["", "### Budgets", "", *_md_table(_BUDGETS, _budget_rows(report))]
+    if report.instances:
+        lines += ["", "### Engine instances", "", *_md_table(instances.HEAD, map(instances.cells, report.instances))]
+    if report.targets:
+        lines += ["", "### Metrics targets", "", *_md_table(_TARGETS, map(_target_cells, report.targets))]
     if report.findings or seeking(report):
         lines += ["", f"### {_heading(report)}", ""]
         lines += [f"{rank}. {_md(_headline(finding))}" + "".join(f"\n   - {_md(text)}" for text in _advice(finding))
@@ -150,6 +158,11 @@ def _further_rows(report: Report) -> list[tuple[str, ...]]:
 def _side_rows(report: Report) -> list[tuple[str, ...]]:
     return [(f"{side.metric.upper()} {name}", f"{stats.n:,}", *(_ms(value) for value in (stats.p50, stats.p90, stats.p95, stats.p99, stats.max)))
             for side in report.sides for name, stats in (("client", side.client_ms), ("engine", side.engine_ms), ("gap", side.gap_ms))]
+
+
+def _target_cells(target: Target) -> tuple[str, ...]:
+    answered = f"{target.answered:,} of {target.attempts:,}"
+    return printable(target.instance), target.state, printable(target.reason) if target.reason else "-", rfc3339(target.since), answered
 
 
 def _goodput(report: Report) -> str:

@@ -29,6 +29,8 @@ from analysis.finding import FINDING_CAUSES, Finding
 from analysis.further import Further, further
 from analysis.goodput import FailedBy, Goodput, goodput, judge, own_limits
 from analysis.headroom import Room
+from analysis.incident import to_us
+from analysis.instances import InstanceRow, instance_rows
 from analysis.latency import Latency, latency, no_latency
 from analysis.leading import Indicator
 from analysis.money import Cost, Prices, cost, priced
@@ -36,6 +38,9 @@ from analysis.quality import checks, evidence_checks, held_back, without_spoiled
 from analysis.sampling import Sampling, assess, evened
 from analysis.sides import Sides, sides
 from analysis.slo import Slo
+from analysis.stored_names import unstored
+from analysis.targets import Sent, Target, UnknownMetrics, sent
+from analysis.targets import checks as arrived_checks
 from analysis.trust import Check
 from analysis.verdict import Verdict
 from analysis.window import FIRST_TOKEN_PATH, FOR_RULES, RequestFrame, Window, count, load
@@ -44,6 +49,7 @@ SCHEMA: Final = "overrun.report/1"
 # Why a report has no part that only some verdicts have.
 _UNJUDGED: Final[dict[str, str]] = {
     "within_budget": "latency is within budget", "failing": "requests fail", "traffic_lost": "requests stopped coming", "no_data": "there is no data",
+    "targets_down": "the metrics targets give nothing",
     "not_enough_data": "there is not enough data for a verdict", "over_budget": "no stage is judged",
 }
 _SEEKING: Final = Causes(Known(None, None, None), [], FINDING_CAUSES, None)
@@ -67,6 +73,8 @@ class WindowFacts(msgspec.Struct, kw_only=True):
 class Report(msgspec.Struct, kw_only=True):
     """One window judged against one SLO. Times in milliseconds, ratios 0..1; null has its reason in the same object.
 
+    `instances` has a row per engine instance, where their metrics came, and `targets` one per scraped page. `refused` names a filter
+    that is stored nowhere: the command line ends with 2 then.
     `further` has the latencies that no limit is on, where requests carry any, `budgets` a row per budget where requests are held to those of their own route or
     model. The numbers are of now; the findings are `findings_age_s` old (0: made with the numbers; null: still being sought, or not asked for).
     """
@@ -92,6 +100,10 @@ class Report(msgspec.Struct, kw_only=True):
     edges: Edges | None = None
     budgets: list[BudgetRow] = []
     headroom: list[Room] = []
+    instances: list[InstanceRow] = []
+    targets: list[Target] = []
+    unknown_metrics: UnknownMetrics = msgspec.field(default_factory=UnknownMetrics)
+    refused: str = ""
     reasons: dict[str, str] = {}
 
 
@@ -133,10 +145,15 @@ def build(
         if again is not None:
             return again
     frame = load(con, window, without=() if at_once else (*FOR_RULES, *FIRST_TOKEN_PATH), expected=requests)
-    engine = engine_only(con, frame, slo) if frame.rows.is_empty() else None
-    if engine is not None:
-        budgets_for(slo, next(iter(slo.limits())), budgets)
-        return _of_engine(frame, engine, slo)
+    if frame.rows.is_empty():
+        refused = unstored(con, window)
+        if refused:
+            return _of_nothing(frame, refused, slo, budgets)
+        arrived = sent(con, frame.start or window.start, frame.end or window.end)
+        engine = engine_only(con, frame, slo, arrived)
+        if engine is not None:
+            budgets_for(slo, next(iter(slo.limits())), budgets)
+            return _of_engine(frame, engine, slo, arrived)
     sampled = assess(con, frame)
     if sampled.refused:
         budgets_for(slo, next(iter(slo.limits())), budgets)
@@ -192,6 +209,8 @@ def _of_requests(
         setattr(times, f"{metric}_ms", no_latency(why, whole.rows.height).ttft_ms)
     judged = found.goodput if even is frame else goodput(judge(frame.rows, slo), frame.seconds, sampled.weights)
     judged.own_limits = own_limits(frame.rows)
+    arrived = sent(con, frame.start, frame.end)
+    onset = found.verdict.onset
     made = Report(
         window=_window_facts(frame),
         baseline=found.baseline,
@@ -205,7 +224,11 @@ def _of_requests(
         verdict=found.verdict,
         findings=found.findings,
         indicators=learned,
-        data_quality=doubts,
+        data_quality=[*doubts, *arrived_checks(arrived, with_requests=True)],
+        instances=instance_rows(con, frame.start, frame.end, frame.window.model, arrived, from_us=None if onset is None else to_us(onset))
+        if arrived.indicators or arrived.targets else [],
+        targets=arrived.targets,
+        unknown_metrics=arrived.unknown,
         cost=cost(con, frame, prices),
         sides=sides(con, frame.window),
         further=further(con, frame.window, weighted=sampled.weights is not None, spoiled=spoiled),
@@ -230,7 +253,7 @@ def _price(made: Report, prices: Prices | None) -> None:
             made.findings[at] = msgspec.structs.replace(finding, fix=msgspec.structs.replace(finding.fix, predicted=predicted))
 
 
-def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo) -> Report:
+def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo, arrived: Sent) -> Report:
     """The report of a window that holds engine metrics and no request."""
     none = "the engine's histograms give each latency alone: whether one request met every limit is not known"
     facts = _window_facts(frame)
@@ -242,7 +265,21 @@ def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo) -> Report:
         goodput=Goodput(ratio=None, rps=None, good=0, bad=0, unmeasurable=0, failed_by=FailedBy(), reasons=dict.fromkeys(("ratio", "rps"), none)),
         stages=[], errors=_no_errors("no spans"), retries=_no_retries("no spans"),
         checklist=checklist(frame, slo, None, engine.latency), verdict=engine.verdict, findings=[], indicators=[], data_quality=engine.checks,
+        instances=engine.instances, targets=arrived.targets, unknown_metrics=arrived.unknown,
         reasons=dict.fromkeys(("baseline", "findings", "findings_age_s", "stages", "cost", "edges"), "metrics alone: no request has spans"))
+
+
+def _of_nothing(frame: RequestFrame, refused: str, slo: Slo, budgets: Configured | None) -> Report:
+    """The report of a filter that names nothing that is stored: no other data stands in."""
+    budgets_for(slo, next(iter(slo.limits())), budgets)
+    nulls = ("metric", "stage", "cause", "onset", "trend", "affected", "owner", "mitigation", "rollback", "recheck_after_s")
+    why = "a filter names nothing that is stored"
+    return Report(
+        window=_window_facts(frame), baseline=None, slo=slo, latency=no_latency(why),
+        goodput=Goodput(ratio=None, rps=None, good=0, bad=0, unmeasurable=0, failed_by=FailedBy(), reasons=dict.fromkeys(("ratio", "rps"), why)),
+        stages=[], errors=_no_errors(why), retries=_no_retries(why), checklist=checklist(frame, slo, None),
+        verdict=Verdict(status="no_data", sentence=f"No data: {refused}.", reasons=dict.fromkeys(nulls, why)), findings=[], indicators=[], data_quality=[],
+        refused=refused, reasons=dict.fromkeys(("baseline", "findings", "findings_age_s", "stages", "cost", "edges"), why))
 
 
 def _refused(con: duckdb.DuckDBPyConnection, frame: RequestFrame, sampled: Sampling, slo: Slo) -> Report:

@@ -9,7 +9,7 @@ import textwrap
 from datetime import datetime
 from typing import Final
 
-from analysis import headroom, leading
+from analysis import headroom, instances, leading
 from analysis.budget import LATER, StageRow
 from analysis.budget_rows import said
 from analysis.edges import say_culprit
@@ -26,6 +26,7 @@ _MOST_FINDINGS: Final = 3
 _MOST_STAGES: Final = 8
 _MOST_BUDGETS: Final = 4
 _MOST_RULED_OUT: Final = 1
+_MOST_INSTANCES: Final = 8
 # A stage row must reach this share of its path's slow time to be printed; groups over budget are always printed.
 _LEAST_SHARE: Final = 0.005
 # A route must hold this share of the bad requests to be named; own default.
@@ -42,6 +43,7 @@ def render(report: Report, *, width: int = 100) -> str:
          *_wrap(_room(report), width, "", "  "), *_wrap(_warning(report), width, "", "  ")],
         _stages(report, width),
         _budgets(report),
+        _instances(report, width),
         _findings(report, width),
         _quality(report, width),
     ]
@@ -199,6 +201,19 @@ def _budgets(report: Report) -> list[str]:
     return [*_table(rows, "<>>><"), *([f"  and {left} more: --output json has them"] if left > 0 else [])]
 
 
+def _instances(report: Report, width: int) -> list[str]:
+    """A row per engine instance, the sick ones first; of one alone beside requests, theirs says more."""
+    if len(report.instances) < (1 if report.verdict.scope == "engine_only" else 2):
+        return []
+    since = report.verdict.onset is not None and report.verdict.status != "targets_down"
+    head = ("INSTANCES" + (" since the onset" if since else ""), *instances.HEAD[1:])
+    shown = report.instances[:_MOST_INSTANCES]
+    left = len(report.instances) - len(shown)
+    rows = [(f"  {name}", *cells, "SICK" if sick else "") for name, *cells, sick in map(instances.cells, shown)]
+    why = instances.say_sick(report.instances, most=4) if report.verdict.scope != "engine_only" else ""
+    return [*_table([head, *rows], "<<>>>>>><"), *([f"  and {left} more: --output json has them"] if left > 0 else []), *_wrap(why, width, "  ", "    ")]
+
+
 def _told(stages: list[StageRow], slowest_ms: float) -> list[tuple[StageRow, str]]:
     """The rows worth a line and their names, in order: a group of one stage is one row, and of too many rows those of the least time are left out."""
     members: dict[str, list[StageRow]] = {}
@@ -295,7 +310,9 @@ def _wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
     if not text:
         return []
     # A number stays on one line with its unit: textwrap does not break at no-break spaces.
-    whole = re.sub(r"(?<=\d) (?=(?:ms|s|min)\b)", "\N{NO-BREAK SPACE}", printable(text, 2000))
+    # The settings file's tables keep their brackets.
+    shown = re.sub(r"\((metrics|attributes|stages|scrape)\) in overrun\.toml", r"[\1] in overrun.toml", printable(text, 2000))
+    whole = re.sub(r"(?<=\d) (?=(?:ms|s|min)\b)", "\N{NO-BREAK SPACE}", shown)
     lines = textwrap.wrap(whole, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 

@@ -29,7 +29,7 @@ from analysis.stopgap import owner_of_errors, stopgap
 from analysis.unknown import MOST_UNSEEN, WORTH_ANYWAY, unseen, without_before
 from analysis.window import RequestFrame
 
-Status = Literal["within_budget", "over_budget", "failing", "traffic_lost", "not_enough_data", "no_data"]
+Status = Literal["within_budget", "over_budget", "failing", "traffic_lost", "targets_down", "not_enough_data", "no_data"]
 Metric = Literal["ttft", "itl", "tpot", "e2e", "errors"]
 # A stage that explains less of the excess than this is listed as ruled out; own default.
 RULED_OUT_BELOW: Final = 0.1

@@ -16,6 +16,7 @@ from typing import Any
 from collector.dialects import Dialect
 from collector.errors import ConfigError
 from collector.mapping import own_dialect
+from collector.own_metrics import own_metrics
 
 MIB = 1 << 20
 
@@ -72,8 +73,8 @@ class RetentionSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings. `words` are the operator's own attributes and stage rules ([attributes] and [[stages]]). `slo`, `budgets`, `prices`, `dashboard`
-    and `scrape` are handed on unread: their users know what they mean."""
+    """All settings. `words` are the operator's own attributes, stage rules and metrics ([attributes], [[stages]] and [metrics]). `slo`, `budgets`, `prices`,
+    `dashboard` and `scrape` are handed on unread: their users know what they mean."""
 
     collector: CollectorSettings = field(default_factory=CollectorSettings)
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
@@ -126,7 +127,7 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None,
         checked = {k: _checked(f"[{table}] {k}", v, getattr(kind(), k), origins[f"{table}.{k}"]) for k, v in values.items()}
         built[table] = replace(kind(), **checked)
     free = {name: _table(document, name) for name in _FREE_TABLES}
-    words = own_dialect(document.get("attributes", {}), document.get("stages", []), path)
+    words = own_dialect(document.get("attributes", {}), document.get("stages", []), path, own_metrics(document.get("metrics", {}), path))
     return Settings(collector=built["collector"], privacy=built["privacy"], retention=built["retention"], words=words, origins=origins, **free)
 
 
@@ -139,7 +140,7 @@ def _read(path: Path | None) -> dict[str, Any]:
         raise ConfigError(f"cannot read the settings file {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from error
-    known = [*_TABLES, *_FREE_TABLES, "attributes", "stages"]
+    known = [*_TABLES, *_FREE_TABLES, "attributes", "stages", "metrics"]
     for name in document:
         if name not in known:
             raise ConfigError(f"{path}: unknown table [{name}]{_nearest(name, known)}")
@@ -212,4 +213,6 @@ def described(settings: Settings) -> list[str]:
         out += [f"[attributes] {f.key}{''.join(f'.{step}' for step in f.path)} = {f.column!r}  (file)" for f in settings.words.fields]
         out += [f"[[stages]] {mark.stage}: attribute {mark.key!r} {sorted(mark.values) or 'with any value'}  (file)" for mark in settings.words.marks]
         out += [f"[[stages]] {name.stage}: name matching {name.pattern!r} under scope {name.scope or 'any'!r}  (file)" for name in settings.words.names]
+        for m in settings.words.metrics:
+            out.append(f"[metrics] {m.name} = {m.indicator!r}, times {m.scale:g}{f' where {dict(m.where)}' if m.where else ''}  (file)")
     return out

@@ -78,8 +78,29 @@ def _kind(path: Path) -> str | None:
     return suffixes[-1] if suffixes and suffixes[-1] in _KINDS else None
 
 
-def read_bodies(path: Path, notes: list[str] | None = None) -> Iterator[tuple[str, bytes]]:
-    """(signal, protobuf body) of every request in a file; what must be known of a load test is added to `notes`.
+def is_page(path: Path) -> bool:
+    """Whether a file is a saved metrics page."""
+    return _kind(path) == ".prom"
+
+
+def says_its_times(path: Path) -> bool:
+    """Whether the samples of a saved page carry times of their own; one that cannot be read is refused when it is imported.
+
+    Raises:
+        ImportFailed: the file cannot be opened.
+    """
+    try:
+        with _opened(path) as stream:
+            return prometheus.own_times(prometheus.parse(stream.read().decode("utf-8")))
+    except (BadPayload, UnicodeDecodeError):
+        return True
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+        raise ImportFailed(f"{path} cannot be read: {error}") from error
+
+
+def read_bodies(path: Path, notes: list[str] | None = None, page_ns: int | None = None) -> Iterator[tuple[str, bytes]]:
+    """(signal, protobuf body) of every request in a file; what must be known of a load test is added to `notes`. `page_ns` is when a saved metrics page
+    was read, by default its file's time.
 
     Raises:
         ImportFailed: the content is not OTLP, nor a load test's; names the file and the reason.
@@ -95,7 +116,7 @@ def read_bodies(path: Path, notes: list[str] | None = None) -> Iterator[tuple[st
                 body = stream.read()
                 yield _signal_of(path, body), body
             elif _kind(path) == ".prom":
-                yield "metrics", _page(path, stream.read().decode("utf-8"))
+                yield "metrics", _page(path, stream.read().decode("utf-8"), page_ns)
             else:
                 yield from _json_bodies(path, stream, notes)
     except (BadPayload, msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -139,12 +160,12 @@ def _of_load_test(path: Path, test: load_tests.LoadTest, digest: bytes, notes: l
         yield "traces", body
 
 
-def _page(path: Path, text: str) -> bytes:
-    """A saved metrics page: samples without a time are of the file's, and the folder names the instance."""
+def _page(path: Path, text: str, page_ns: int | None) -> bytes:
+    """A saved metrics page: samples without a time are of the page's, and the folder names the instance."""
     families = prometheus.parse(text)
     if not any(family.samples for family in families):
         raise BadPayload("no sample on the page")
-    written_ns = path.stat().st_mtime_ns
+    written_ns = path.stat().st_mtime_ns if page_ns is None else page_ns
     service = prometheus.service_of(families) or "scrape"
     return prometheus.request(families, service=service, instance=path.resolve().parent.name, time_ns=written_ns)
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collector.dialects import Dialect, Field, Mark, SpanName
+from collector.dialects import Dialect, Field, Mark, Metric, SpanName
 from collector.errors import ConfigError
 
 # Field of the settings file -> canonical column and reader. Times need a unit instead.
@@ -40,8 +40,8 @@ _STAGES = ("network", "gateway", "retrieval", "prompt", "guardrail", "queue", "k
 _FIRST = -100  # rank of the operator's fields: before everybody's
 
 
-def own_dialect(attributes: object, stages: object, path: Path | None = None) -> Dialect | None:
-    """The vocabulary of the settings file's [attributes] and [[stages]]; None if it has neither.
+def own_dialect(attributes: object, stages: object, path: Path | None = None, metrics: tuple[Metric, ...] = ()) -> Dialect | None:
+    """The vocabulary of the settings file's [attributes], [[stages]] and [metrics] (`metrics`); None if it has none of them.
 
     Raises:
         ConfigError: a field, unit or stage that nobody knows (names the nearest known one), or a value of the wrong kind.
@@ -54,10 +54,10 @@ def own_dialect(attributes: object, stages: object, path: Path | None = None) ->
     rules = [_rule(f"{path}: [[stages]] number {i}", rule) for i, rule in enumerate(stages, 1)]
     marks = tuple(rule for rule in rules if isinstance(rule, Mark))
     names = tuple(rule for rule in rules if isinstance(rule, SpanName))
-    if not fields and not rules:
+    if not fields and not rules and not metrics:
         return None
     keys = tuple(dict.fromkeys([*(f.key for f in fields), *(m.key for m in marks)]))
-    return Dialect(name="own", precedence=95, prefixes=keys, fields=fields, marks=marks, names=names)
+    return Dialect(name="own", precedence=95, prefixes=keys, fields=fields, marks=marks, names=names, metrics=metrics)
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -6,12 +6,10 @@ bounds (the conversion is exact: their bucket edges are powers of a base), so th
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import math
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +21,10 @@ from collector import stages
 from collector.decode import Source, any_value
 from collector.dialects import Metric as Named
 from collector.errors import BadPayload
+from collector.metric_instances import Instances
+from collector.metric_names import find_indicator, label, own_prefixes, place
 from collector.normalize import MAX_NAME, Rules, clean_attributes, source_table
+from collector.untyped import give_types
 
 GAUGE, SUM, HISTOGRAM, EXPONENTIAL, SUMMARY = 1, 2, 3, 4, 5
 MAX_BUCKETS = 2_000  # a data point with more buckets than this is no latency histogram
@@ -51,6 +52,9 @@ def decode_points(body: bytes, rules: Rules) -> Points:
     out = Points()
     for resource_metrics in request.resource_metrics:
         resource = tuple((a.key, any_value(a.value)) for a in resource_metrics.resource.attributes)
+        prefixes = own_prefixes(metric.name for scope in resource_metrics.scope_metrics for metric in scope.metrics)
+        give_types(resource_metrics, prefixes)
+        first = len(out.rows)
         for scope_metrics in resource_metrics.scope_metrics:
             scope = scope_metrics.scope
             scope_attributes = tuple((a.key, any_value(a.value)) for a in scope.attributes)
@@ -58,12 +62,15 @@ def decode_points(body: bytes, rules: Rules) -> Points:
             ids, rows = source_table([source], rules)
             out.sources.extend(rows)
             for metric in scope_metrics.metrics:
-                _decode_metric(metric, source, int(ids[0]), rows[0][1]["instance"], rules, out)
+                _decode_metric(metric, source, int(ids[0]), rows[0][1]["instance"], prefixes, rules, out)
+        Instances.name(out.rows[first:])
     _keep_best_named(out.rows)
     return out
 
 
-def _decode_metric(metric: Metric, source: Source, source_id: int, instance: str | None, rules: Rules, out: Points) -> None:
+def _decode_metric(
+    metric: Metric, source: Source, source_id: int, instance: str | None, prefixes: frozenset[str], rules: Rules, out: Points
+) -> None:
     kind = metric.WhichOneof("data")
     if kind is None:
         return
@@ -79,7 +86,7 @@ def _decode_metric(metric: Metric, source: Source, source_id: int, instance: str
             continue
         attributes = {a.key: any_value(a.value) for a in point.attributes}
         kept = clean_attributes(attributes.items(), rules)
-        named = find_indicator(metric.name, attributes, source.scope_name)
+        named = find_indicator(metric.name, attributes, source.scope_name, prefixes)
         if named is not None and named.labels:
             value, named = _told_by_labels(value, named, attributes)
         if not _is_amount(value):
@@ -88,7 +95,7 @@ def _decode_metric(metric: Metric, source: Source, source_id: int, instance: str
             "source_id": source_id, "time_ns": _signed(point.time_unix_nano), "start_ns": _signed(point.start_time_unix_nano),
             "name": metric.name[:MAX_NAME], "unit": metric.unit[:MAX_NAME], "kind": code, "temporality": temporality if temporality in (1, 2) else 0,
             "monotonic": bool(getattr(data, "is_monotonic", False)), "series": _series(source_id, metric.name, kept),
-            "instance": instance or _text(attributes.get("instance")), "model": _model(attributes),
+            "instance": instance, "model": _model(attributes), "labels": attributes,
             "indicator": named.indicator if named else None, "scale": named.scale * _unit_scale(metric, named) if named else None,
             "value": None, "bounds": None, "counts": None, "sum": None, "count": None, "attributes": kept, **value, "named": named}
         out.rows.append(row)
@@ -120,11 +127,11 @@ def _keep_best_named(rows: list[dict[str, Any]]) -> None:
         named: Named | None = row.pop("named")
         if named is not None and not named.adds:
             key = (row["instance"], row["model"], row["indicator"], row["bounds"] is None)
-            place = _places()[_spelling(named.name)]
-            first[key] = min(first.get(key, place), place)
-            rivals.append((key, place, row))
-    for key, place, row in rivals:
-        if place != first[key]:
+            at = place(named)
+            first[key] = min(first.get(key, at), at)
+            rivals.append((key, at, row))
+    for key, at, row in rivals:
+        if at != first[key]:
             row["indicator"] = row["scale"] = None
 
 
@@ -190,56 +197,15 @@ def _series(source_id: int, name: str, attributes: list[tuple[str, str]]) -> int
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
-@functools.cache
+@stages.derived
 def _model_labels() -> tuple[str, ...]:
-    return tuple(dict.fromkeys(label for d in stages.dialects() for label in d.model_labels))
+    return tuple(dict.fromkeys(key for d in stages.dialects() for key in d.model_labels))
 
 
 def _model(attributes: dict[str, Any]) -> str | None:
     # Of a label that it has nothing for, Prometheus pages of Python programs say "None".
-    return next((found for label in _model_labels() if (found := _text(_label(attributes, label))) and found != "None"), None)
-
-
-def _label(attributes: dict[str, Any], key: str) -> Any:
-    """The value of an attribute, also under the name that a Prometheus page gives it."""
-    return attributes.get(key, attributes.get(key.replace(".", "_")))
+    return next((found for key in _model_labels() if (found := _text(label(attributes, key))) and found != "None"), None)
 
 
 def _text(value: object) -> str | None:
     return value[:MAX_NAME] if isinstance(value, str) and value else None
-
-
-def _spelling(name: str) -> str:
-    """One spelling for `vllm:x_total`, `vllm_x_total`, `vllm.x` and `ray_vllm_x`: exporters translate separators and `_total`, Ray adds its name."""
-    return re.sub(r"[:.\-]", "_", name.lower()).removesuffix("_total").removeprefix("ray_")
-
-
-@functools.cache
-def _indicators() -> dict[str, tuple[Named, ...]]:
-    out: dict[str, tuple[Named, ...]] = {}
-    for named in _all_metrics():
-        key = _spelling(named.name)
-        out[key] = (*out.get(key, ()), named)
-    return out
-
-
-def _all_metrics() -> Iterator[Named]:
-    for dialect in stages.dialects():
-        yield from dialect.metrics
-
-
-@functools.cache
-def _places() -> dict[str, int]:
-    """Where in the tables each name stands first."""
-    return {_spelling(named.name): i for i, named in reversed(list(enumerate(_all_metrics())))}
-
-
-def find_indicator(name: str, attributes: dict[str, Any], scope: str = "") -> Named | None:
-    """The indicator of a metric under any of its spellings; None if no table names it. An entry for the scope comes before one for all."""
-    found = [m for m in _indicators().get(_spelling(name), ()) if _matches(m, attributes, scope)]
-    return min(found, key=lambda m: not m.scope, default=None)
-
-
-def _matches(named: Named, attributes: dict[str, Any], scope: str) -> bool:
-    in_scope = not named.scope or scope == named.scope or scope.startswith(f"{named.scope}.")
-    return in_scope and all(_label(attributes, key) == value for key, value in named.where)

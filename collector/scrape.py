@@ -13,7 +13,7 @@ import ipaddress
 import logging
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -135,6 +135,14 @@ def _growth(last: dict[Any, float], values: dict[Any, float]) -> float:
     return sum(values[key] - before for key, before in last.items() if key in values)
 
 
+class _Refused(BadPayload):
+    """An answer with another status than 200."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class Scraper:
     """Reads its targets until it is closed; one task a target in the running event loop."""
 
@@ -174,7 +182,8 @@ class Scraper:
         return any(await asyncio.gather(*(self._read(target, address, instance) for address, instance in named)))
 
     async def _read(self, target: Target, address: str | None, instance: str) -> bool:
-        time_ns = time.time_ns()
+        time_ns, began = time.time_ns(), time.monotonic()
+        service, state, reason, body = "scrape", "up", "", None
         try:
             text, content_type = await self._page(target, address)
             families = await asyncio.to_thread(prometheus.parse, text, content_type)
@@ -183,14 +192,18 @@ class Scraper:
             body = await asyncio.to_thread(prometheus.request, families, service=service, instance=instance, time_ns=time_ns)
         except (httpx.HTTPError, BadPayload, UnicodeDecodeError, OSError) as error:
             log.warning("%s (%s) cannot be read: %s", target.url, instance, str(error) or type(error).__name__)
-            await self._store(prometheus.up(service="scrape", instance=instance, time_ns=time_ns, is_up=False))
-            return False
-        await self._store(body)
-        await self._store(prometheus.up(service=service, instance=instance, time_ns=time_ns, is_up=True))
-        return True
+            state, reason = _why(error)
+        took_s = time.monotonic() - began
+        if body is not None:
+            await self._store(body)
+        await self._store(prometheus.up(service=service, instance=instance, time_ns=time_ns, is_up=body is not None, state=state, reason=reason,
+                                        took_s=took_s, interval_s=target.interval_s))
+        return body is not None
 
     def _told_apart(self, target: Target, instance: str, families: list[Family]) -> str:
         """The instance's name, with the number of the process that answered if several do in turn."""
+        if prometheus.is_federated(families):  # whose processes come and go behind one that answers
+            return instance
         processes = self._processes.setdefault((target.url, instance), Processes())
         flips = processes.flips
         number = processes.identify(prometheus.counters(families), prometheus.started(families))
@@ -215,9 +228,9 @@ class Scraper:
                         url = url.copy_with(raw_path=_path_here(httpx.URL(target.url), answer.headers["location"]))
                         continue
                     if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-                        raise BadPayload(f"it answered {answer.status_code}: name a token_file at the target in [scrape]")
+                        raise _Refused(answer.status_code, f"it answered {answer.status_code}: name a token_file at the target in [scrape]")
                     if answer.status_code != httpx.codes.OK:
-                        raise BadPayload(f"it answered {answer.status_code}")
+                        raise _Refused(answer.status_code, f"it answered {answer.status_code}")
                     page = bytearray()
                     async for part in answer.aiter_bytes():
                         page += part
@@ -231,6 +244,34 @@ class Scraper:
             await asyncio.wrap_future(self._writer.submit(METRICS, body))
         except CollectorError as error:
             log.warning("a scraped page was not stored: %s", error)
+
+
+def _why(error: Exception) -> tuple[str, str]:
+    """The state of a target that was not read and the reason, in fewer words than the text of anybody's prompt."""
+    if isinstance(error, _Refused):
+        return "down", f"answered {error.status}"
+    if isinstance(error, BadPayload):
+        return "unreadable", "redirects elsewhere" if "redirect" in str(error) else "no metrics page"
+    if isinstance(error, UnicodeDecodeError):
+        return "unreadable", "no UTF-8 text"
+    if isinstance(error, httpx.TimeoutException | TimeoutError):
+        return "down", "timed out"
+    if isinstance(error, FileNotFoundError | PermissionError):
+        return "unreadable", "token file missing"
+    text = " ".join(_chain(error)).lower()
+    known = (("refused", "connection refused"), ("name or service", "unknown host"), ("resolution", "unknown host"), ("no address", "unknown host"),
+             ("unreachable", "unreachable"), ("certificate", "certificate not trusted"))
+    return "down", next((said for part, said in known if part in text), "connection failed")
+
+
+def _chain(error: BaseException | None, most: int = 8) -> Iterator[str]:
+    """The kinds and texts of an error and of those behind it: the library's own says only that every attempt failed."""
+    while error is not None and most:
+        yield f"{type(error).__name__} {error}"
+        if isinstance(error, BaseExceptionGroup):
+            for inner in error.exceptions[:most]:
+                yield from _chain(inner, most - 1)
+        error, most = error.__cause__ or error.__context__, most - 1
 
 
 def _path_here(target: httpx.URL, location: str) -> bytes:

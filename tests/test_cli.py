@@ -263,3 +263,12 @@ def test_the_server_answers_every_question_of_the_pages(server: ServerProcess, q
     answer = httpx.get(f"{server.http}/api/v1/{question}", timeout=30)
     assert answer.status_code == 200, answer.text
     assert httpx.get(f"{server.http}/api/v1/{question.split('?', maxsplit=1)[0]}?nonsense=1", timeout=30).status_code == 400
+
+
+@pytest.mark.parametrize("command", [
+    ["report"], ["check"], ["budget"], ["compare", "--before", "-2h..-1h", "--after", "-1h.."], ["whatif", "load", "--factor", "2"]])
+def test_a_filter_that_names_nothing_ends_with_2(db: Path, server: ServerProcess, command: list[str]) -> None:
+    for asked in (("--db", str(db)), ("--url", server.http)):
+        done = here(*command, "--model", "no-such-model", *asked)
+        assert done.exit_code == 2
+        assert "--model 'no-such-model' names nothing that is stored: " in done.stderr

@@ -11,6 +11,7 @@ from analysis.errors import nearest
 from analysis.goodput import judge
 from analysis.money import Prices, priced
 from analysis.question import Question
+from analysis.stored_names import refuse_unstored
 from analysis.whatif.facts import Facts, load_facts
 from analysis.whatif.prediction import METRICS, Prediction, WhatIfError
 
@@ -21,11 +22,13 @@ def gather(con: duckdb.DuckDBPyConnection, question: Question, metric: str | Non
     """Read the facts of a question; `metric` is what the headline is about, by default the one that fails most requests.
 
     Raises:
-        WhatIfError: no such metric.
+        WhatIfError: no such metric. WindowError: no request, for a filter names what is stored nowhere.
     """
     if metric is not None and metric not in METRICS:
         raise WhatIfError(f"metric {metric[:64]!r} cannot be predicted: {nearest(metric, METRICS)}")
     facts = load_facts(con, question.window, question.slo, metric or DEFAULT_METRIC, budgets=question.budgets)
+    if not len(facts):
+        refuse_unstored(con, question.window)
     if metric is None and len(facts):
         judged = judged_metric(judge(facts.requests, facts.slo), facts.requests, facts.slo)
         facts.metric = judged if judged in METRICS else DEFAULT_METRIC

@@ -17,6 +17,7 @@ from analysis.whatif.conversations import Meant, linked, meant
 from analysis.whatif.drafts import COST_A_TOKEN, recorded_draft, recorded_length, share_of
 from analysis.whatif.engine import Calls, Ints, Setup, apart
 from analysis.whatif.facts import Bools, Facts
+from analysis.whatif.ranks import ranks_of
 
 # Least calls to fit six coefficients and two settings from; own default, ten per fitted number and room for the hold-out.
 MIN_CALLS: Final = 100
@@ -385,9 +386,10 @@ def _kv_tokens(facts: Facts, model: str | None, start: FloatArray, arrival: Floa
                prompt: Ints, output: Ints, replicas: int) -> int | None:
     """A replica's KV capacity in tokens: as its gauge says, else tokens in use by the calls over the usage gauge; None without either."""
     points = _of_model(facts, model)
-    told = points.filter(pl.col("indicator") == "kv_capacity")["value"]
+    told = points.filter(pl.col("indicator") == "kv_capacity")
     if len(told):
-        return int(np.median(told.to_numpy()))
+        ranks = max((len(of) for of in ranks_of(told).values()), default=1)
+        return int(np.median(told["value"].to_numpy())) * ranks
     usage = points.filter(pl.col("indicator") == "kv_cache_usage").group_by("time_us").agg(pl.col("value").mean()).sort("time_us")
     at, used = usage["time_us"].to_numpy() / 1e6, usage["value"].to_numpy()
     keep = (used > _LEAST_USAGE) & (at > start.min()) & (at < (arrival + e2e_s).max())

@@ -11,6 +11,12 @@ ORDER = 20
 ESTIMATED = {engine: (Metric(f"{engine}:estimated_read_bytes_per_gpu_total", "memory_traffic", adds=True),
                       Metric(f"{engine}:estimated_write_bytes_per_gpu_total", "memory_traffic", adds=True),
                       Metric(f"{engine}:estimated_flops_per_gpu_total", "flops")) for engine in ("vllm", "sglang")}
+# Names, without their prefix, that nobody chose who did not take them over from vLLM.
+DISTINCT = (
+    "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "gpu_cache_usage_perc", "time_to_first_token_seconds",
+    "inter_token_latency_seconds", "time_per_output_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds",
+    "request_inference_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds",
+)
 DIALECT = Dialect(
     name="vllm",
     prefixes=("gen_ai.latency.",),
@@ -81,6 +87,7 @@ DIALECT = Dialect(
         Metric("vllm:request_prefill_kv_computed_tokens", "uncached_length"),
         *ESTIMATED["vllm"],
         Metric("up", "up"),
+        Metric("scrape_duration_seconds", "scrape_duration"),
     ),
     model_labels=("model_name",),
 )

@@ -17,9 +17,11 @@ create or replace macro indicator_unit(indicator) as case
     when indicator in ('kv_cache_usage', 'host_kv_cache_usage', 'prefix_cache_hit_rate', 'external_prefix_cache_hit_rate', 'response_cache_hit_rate',
                        'kv_block_reuse_ratio', 'spec_accept_rate', 'cached_prompt_ratio', 'gpu_util', 'mem_bw_util', 'tensor_util', 'saturation', 'up',
                        'predictor_p90_coverage', 'predictor_error_reduction') then 'ratio'
-    when indicator in ('queue_depth', 'running', 'swapped', 'paused', 'retracted', 'gateway_running', 'remaining_requests') then 'requests'
+    when indicator in ('queue_depth', 'running', 'swapped', 'paused', 'retracted', 'gateway_running', 'remaining_requests', 'running_limit', 'embedding_queue_depth',
+                       'embedding_running') then 'requests'
     when indicator in ('preemptions', 'rejections', 'aborts', 'finished', 'slo_violations', 'gateway_requests', 'gateway_failures', 'gateway_calls',
-                       'gateway_call_failures', 'fallbacks', 'failed_fallbacks', 'cooldowns', 'response_cache_hits', 'response_cache_misses', 'spec_drafts')
+                       'gateway_call_failures', 'fallbacks', 'failed_fallbacks', 'cooldowns', 'response_cache_hits', 'response_cache_misses', 'spec_drafts',
+                       'embedding_finished', 'embedding_aborts')
         then '1/s'
     when indicator in ('prompt_tokens', 'output_tokens', 'prefix_cache_hits', 'prefix_cache_queries', 'external_prefix_cache_hits',
                        'external_prefix_cache_queries', 'cached_prompt_tokens', 'spec_draft_tokens', 'spec_accepted_tokens', 'throughput', 'processed_tokens',
@@ -37,12 +39,13 @@ create or replace macro indicator_unit(indicator) as case
     when indicator = 'gpu_power' then 'W'
     when indicator = 'gpu_temperature' then 'Cel'
     when indicator in ('gpu_xid', 'deployment_state') then 'code'
-    when indicator in ('e2e_total', 'queue_total', 'inference_total') then 's/s'
+    when indicator in ('e2e_total', 'queue_total', 'inference_total', 'prefill_total', 'decode_total') then 's/s'
     when indicator in ('ttft', 'itl', 'tpot', 'normalized_tpot', 'e2e', 'client_e2e', 'client_ttft', 'client_chunk_gap', 'gateway_e2e', 'gateway_call_e2e',
                        'gateway_call_ttft', 'gateway_overhead', 'gateway_queue', 'guardrail', 'queue', 'prefill', 'decode', 'inference', 'kv_transfer',
                        'e2e_mean', 'queue_mean', 'inference_mean', 'iteration', 'model_execute', 'model_forward', 'validation', 'tokenize', 'detokenize_token',
                        'template', 'preprocess', 'routing', 'routing_block_hashing', 'routing_indexer_find_matches', 'routing_seq_hashing',
-                       'routing_scheduling', 'network', 'postprocess') then 's'
+                       'routing_scheduling', 'network', 'postprocess', 'tpot_mean', 'model_load', 'scrape_duration', 'embedding_e2e', 'embedding_queue',
+                       'embedding_inference') then 's'
     else '1' end;
 
 -- Is the whole of an instance the sum of its parts (ranks, GPUs, reasons)? Of a ratio, a temperature or a block's size it is not.
@@ -50,6 +53,7 @@ create or replace macro is_summed(indicator) as indicator in ('queue_depth', 'ru
     'finished', 'slo_violations', 'prompt_tokens', 'output_tokens', 'prefix_cache_hits', 'prefix_cache_queries', 'external_prefix_cache_hits',
     'external_prefix_cache_queries', 'cached_prompt_tokens', 'spec_drafts', 'spec_draft_tokens', 'spec_accepted_tokens', 'throughput', 'processed_tokens',
     'kv_capacity', 'kv_blocks_reused', 'kv_blocks_missed', 'gpu_mem_used', 'gpu_mem_free', 'memory_traffic', 'flops', 'e2e_total', 'queue_total', 'inference_total',
+    'prefill_total', 'decode_total', 'running_limit', 'embedding_queue_depth', 'embedding_running', 'embedding_finished', 'embedding_aborts',
     'client_input_tokens', 'client_output_tokens', 'embedding_tokens', 'gateway_running', 'gateway_requests', 'gateway_failures', 'gateway_calls', 'gateway_call_failures', 'fallbacks',
     'failed_fallbacks', 'cooldowns', 'response_cache_hits', 'response_cache_misses', 'gateway_input_tokens', 'gateway_output_tokens', 'gateway_cached_tokens',
     'gateway_reasoning_tokens');

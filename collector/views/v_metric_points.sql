@@ -16,14 +16,22 @@ sums as (
     window w as (partition by series order by time_ns, batch)),
 rates as (
     select time_ns, instance, model, indicator, name, scale,
-        case when temporality = 1 then value * 1e9 / nullif(time_ns - start_ns, 0)
+        -- A delta that does not say since when, or says the same start each time (that of its process), counts since the sample before it.
+        case when temporality = 1 then value * 1e9 / nullif(time_ns - case
+                 when start_ns > 0 and start_ns < time_ns and start_ns is distinct from previous_start_ns then start_ns else previous_ns end, 0)
              when not monotonic then value
              when previous is null then null
              when value < previous or (start_ns <> previous_start_ns and start_ns > previous_ns) then value * 1e9 / nullif(time_ns - previous_ns, 0)
              else (value - previous) * 1e9 / nullif(time_ns - previous_ns, 0) end as value
     from sums),
+-- A federated page repeats a sample until the next one comes, and a sender that comes again may put it into another body: it is one sample.
+gauges as (
+    select time_ns, any_value(instance) as instance, any_value(model) as model, any_value(indicator) as indicator, any_value(name) as name,
+        any_value(scale) as scale, any_value(value) as value
+    from asked where kind = 1
+    group by time_ns, series, hash(instance, indicator)),
 samples as (
-    select time_ns, instance, model, indicator, name, value * coalesce(scale, 1.0) as value from asked where kind = 1
+    select time_ns, instance, model, indicator, name, value * coalesce(scale, 1.0) as value from gauges
     union all
     select time_ns, instance, model, indicator, name, value * coalesce(scale, 1.0) from rates where value is not null),
 told as materialized (
@@ -45,7 +53,8 @@ ratios as (
         ('kv_block_reuse_ratio', 'kv_blocks_reused', true, true), ('kv_block_reuse_ratio', 'kv_blocks_missed', false, true),
         ('e2e_mean', 'e2e_total', true, false), ('e2e_mean', 'finished', false, true),
         ('queue_mean', 'queue_total', true, false), ('queue_mean', 'finished', false, true),
-        ('inference_mean', 'inference_total', true, false), ('inference_mean', 'finished', false, true)) r(ratio, part, above, below)
+        ('inference_mean', 'inference_total', true, false), ('inference_mean', 'finished', false, true),
+        ('tpot_mean', 'decode_total', true, false), ('tpot_mean', 'output_tokens', false, true)) r(ratio, part, above, below)
         on told.indicator = r.part
     group by time_ns, instance, model, r.ratio),
 -- Blocks of KV cache are told per worker or once for all alike: their means are what a worker has.

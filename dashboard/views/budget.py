@@ -18,7 +18,7 @@ from dashboard.theme import Theme, say_added, say_ms, theme_of
 # Below it a difference is written as 0 ms.
 _LEAST_GAP_MS: Final = 0.05
 # Verdicts that hold no latency against a budget.
-_UNJUDGED: Final = ("failing", "traffic_lost", "not_enough_data", "no_data")
+_UNJUDGED: Final = ("failing", "traffic_lost", "targets_down", "not_enough_data", "no_data")
 
 
 def draw() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from analysis import instances
 from analysis.burn import Burn
 from analysis.finding import say_rate
 from analysis.incident import Changed
@@ -18,8 +19,8 @@ from dashboard.theme import LIGHT, Theme, say_age, say_count, say_ms, say_ratio,
 from dashboard.views.findings import interval_of
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
-_GLYPH = {"over_budget": "▲", "failing": "▲", "traffic_lost": "▲", "within_budget": "✓", "not_enough_data": "◔", "no_data": "◔"}
-_BAD = ("over_budget", "failing", "traffic_lost")
+_GLYPH = {"over_budget": "▲", "failing": "▲", "traffic_lost": "▲", "targets_down": "▲", "within_budget": "✓", "not_enough_data": "◔", "no_data": "◔"}
+_BAD = ("over_budget", "failing", "traffic_lost", "targets_down")
 _MOST_RULED_OUT = 5
 _LEAST_COVERED = 0.25
 # Requests that were due and did not come: by chance one time in a million.
@@ -60,6 +61,9 @@ def _by_metrics(report: Report) -> None:
     ui.put(ui.table(["Latency by the engine's histograms", "n", "P50", "P95", "P99"], rows,
                     caption="Interpolated between the bucket edges below the numbers; what the clients waited before and after is not in them. "
                             "▲ and red = over the limit."))
+    if report.instances:
+        ui.put(ui.table([cell or "what is wrong" for cell in instances.HEAD], [[ui.text(cell) for cell in instances.cells(row)] for row in report.instances],
+                        caption="Means of gauges and rates and P95 of histograms" + (" since the onset." if report.verdict.onset else ".")))
     ui.put(details(report))
     ui.put(states.footer(report))
 

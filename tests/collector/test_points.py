@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
+from collector.metric_names import find_indicator
 from collector.normalize import Rules
 from collector.pipeline import Pipeline
-from collector.points import MAX_BUCKETS, decode_points, find_indicator
+from collector.points import MAX_BUCKETS, decode_points
 from collector.writer import METRICS
 from sample_traces.replay import load
 from tests.collector.conftest import T0_NS, attributes, rows
@@ -128,6 +129,27 @@ def test_after_a_restart_the_whole_value_is_the_increase(pipeline: Pipeline) -> 
 def test_a_delta_counter_is_its_value_over_its_interval(pipeline: Pipeline) -> None:
     send(pipeline, counter("vllm:generation_tokens_total", [(0, 10, 100.0), (10, 20, 50.0), (20, 25, 50.0)], DELTA))
     assert values(pipeline, "output_tokens") == [10.0, 5.0, 10.0]
+
+
+def _delta_since(starts: list[int | None]) -> Metric:
+    """Deltas of 1,000 tokens every 10 s, with these start times (nanoseconds after T0; None: left out)."""
+    metric = Metric(name="vllm:prompt_tokens")
+    metric.sum.aggregation_temporality, metric.sum.is_monotonic = DELTA, True
+    for i, start in enumerate(starts, start=1):
+        metric.sum.data_points.add(time_unix_nano=T0_NS + 10 * i * S, start_time_unix_nano=0 if start is None else T0_NS + start, as_double=1_000.0)
+    return metric
+
+
+@pytest.mark.parametrize("starts", [
+    pytest.param([None] * 5, id="absent"),
+    pytest.param([-T0_NS] * 5, id="zero"),
+    pytest.param([10 * i * S for i in range(1, 6)], id="the time itself"),
+    pytest.param([10 * i * S + S for i in range(1, 6)], id="after the time"),
+    pytest.param([0] * 5, id="the start of the process"),
+])
+def test_a_delta_without_a_usable_start_counts_since_the_sample_before_it(pipeline: Pipeline, starts: list[int | None]) -> None:
+    send(pipeline, _delta_since(starts))
+    assert values(pipeline, "prompt_tokens")[-4:] == [100.0] * 4
 
 
 def test_a_sum_that_goes_up_and_down_is_a_level(pipeline: Pipeline) -> None:
@@ -500,8 +522,8 @@ def test_a_router_that_says_everything_under_two_prefixes_is_heard_once(pipeline
 
 
 def test_what_an_instance_counts_in_parts_is_their_sum_and_its_ratios_stay_apart(pipeline: Pipeline) -> None:
-    send(pipeline, *(gauge(name, value, engine=engine) for name, value in (("vllm:num_requests_waiting", 3.0), ("vllm:kv_cache_usage_perc", 0.5))
-                     for engine in "0123"), gauge("sglang:num_queue_reqs", 1.0, model_name="s"),
+    send(pipeline, *(gauge(name, value, reason=part) for name, value in (("vllm:num_requests_waiting", 3.0), ("vllm:kv_cache_usage_perc", 0.5))
+                     for part in "0123"), gauge("sglang:num_queue_reqs", 1.0, model_name="s"),
          gauge("sglang:num_decode_prealloc_queue_reqs", 2.0, model_name="s"))
     assert rows(pipeline, "select model, value from v_metric_points where indicator = 'queue_depth' order by all") == [("m", 12.0), ("s", 3.0)]
     assert values(pipeline, "kv_cache_usage") == [0.5] * 4

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from analysis import critical_path
 from collector import stages
+from collector.metric_names import _all_metrics
 from collector.pipeline import Pipeline
-from collector.points import _all_metrics
 from collector.store import open_store
 from collector.writer import TRACES
 from tests.collector.conftest import T0_NS, body, chat, one, rows, trace_id
@@ -145,6 +145,8 @@ PROMISED: dict[str, dict[str, set[str]]] = {
     | {"start": TIME, "end": TIME, "complete": FLAG},
     "v_metric_points": dict.fromkeys(["instance", "model", "indicator", "unit", "raw_name"], TEXT) | {"time": TIME, "value": MS},
     "v_indicators": {"indicator": TEXT, "oldest": TIME, "newest": TIME, "samples": COUNT},
+    "v_targets": dict.fromkeys(["instance", "state", "reason"], TEXT) | dict.fromkeys(["since", "last"], TIME)
+    | {"took": MS, "interval": MS, "attempts": COUNT, "answered": COUNT},
     "v_metric_histograms": dict.fromkeys(["instance", "model", "indicator"], TEXT)
     | {"time": TIME, "bounds": {"DOUBLE[]"}, "counts": {"DOUBLE[]"}, "sum": MS, "count": MS},
 }

@@ -230,6 +230,10 @@ def test_a_target_that_does_not_answer_is_down_and_waited_for_longer_each_time(p
     gaps = [(b - a) / 1e9 for (_, a), (_, b) in itertools.pairwise(ups)]
     assert all(gap >= wanted for gap, wanted in zip(gaps, (0.15, 0.35, 0.75), strict=True)), gaps
     assert all(said in caplog.text for said in ("answered 503", "not Prometheus text"))
+    states = rows(pipeline, "select attributes['state'], attributes['reason'] from points where indicator = 'up' order by time_ns")
+    assert states == [("down", "answered 503")] * 2 + [("unreadable", "no metrics page"), ("up", None)]
+    assert rows(pipeline, "select instance, state, reason, since = last, attempts, answered, interval from v_targets") == [
+        (f"127.0.0.1:{page.port}", "up", None, True, 4, 1, 0.1)]
     assert rows(pipeline, "select distinct instance from points") == [(f"127.0.0.1:{page.port}",)]
 
 
@@ -329,3 +333,4 @@ def test_a_free_port_that_nobody_answers_on_is_down(pipeline: Pipeline) -> None:
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}/metrics"
         scraped(pipeline, [scrape.Target(url, "gone", 0.1)], "select 1 from points where indicator = 'up' and value = 0 and instance = 'gone'")
+    assert rows(pipeline, "select instance, state, reason from v_targets") == [("gone", "down", "connection refused")]

@@ -388,7 +388,8 @@ def test_an_engines_gauges_alone_say_what_a_verdict_needs(monkeypatch: pytest.Mo
     gauge(con, "kv_cache_usage", {15.0 * i: 0.97 for i in range(9)})
     with fake_api(con) as api:
         app = shown(api, monkeypatch, "verdict", **WINDOW)
-    assert "metrics tell no latency in this window" in html.unescape(plain(app))
+    assert "By the engine's gauges alone" in html.unescape(plain(app))
+    assert "gpu-0" in plain(app)
     assert not any("newest sample" in button.label for button in app.button)  # it is in sight
 
 
