@@ -41,7 +41,7 @@ TOTAL = "total_tokens"  # no column: it tells whether cached tokens and thoughts
 _REAL_NS = 10**17  # a time before 1973 is none of a span's
 USABLE_EVENT = "overrun.usable_answer"
 _ERROR = 2  # OTLP's status code
-_CLIENT, _PRODUCER, _CONSUMER = 3, 4, 5  # OTLP's span kinds
+_SERVER, _CLIENT, _PRODUCER, _CONSUMER = 2, 3, 4, 5  # OTLP's span kinds
 TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE = range(4)
 MAP_TYPE = pa.map_(pa.string(), pa.string())
 _NO_TEXT = pa.array([], pa.string())
@@ -430,6 +430,9 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
             network[grouped.owner[at]] = True
     by_name, named_role, named_stage = _classify_names(raw)
     by_name[_of_messages(grouped, kinds) & (by_name == stages.RANK_WORD)] = _UNSAID
+    http = _over_http(grouped, len(raw))
+    own_work = np.isin(named_stage, [stages.STAGE[name] for name in stages.OWN_WORK])
+    by_name[http & (own_work | (kinds == _SERVER)) & (by_name == stages.RANK_WORD)] = _UNSAID
     use = by_name < best
     best[use], role[use], stage[use] = by_name[use], named_role[use], named_stage[use]
     for key in stages.URL_KEYS:
@@ -439,9 +442,11 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
         urls = grouped.text(at).dictionary_encode()
         for code in np.flatnonzero(pc.match_substring_regex(urls.dictionary, stages.MODEL_PATHS).to_numpy(zero_copy_only=False)).tolist():
             say(grouped.owner[at[urls.indices.to_numpy(zero_copy_only=False) == code]], stages.of_url(urls.dictionary[code].as_py()))
-    server = (kinds == 2) | (kinds == 5)
+    server = (kinds == _SERVER) | (kinds == _CONSUMER)
     say(np.flatnonzero(server), stages.CONTAINER)
-    say(np.flatnonzero((kinds == 3) & network), stages.NETWORK)
+    # Without a kind (Datadog, old Zipkin) what is asked over HTTP within a trace is a call, unless it has a route.
+    calls = (kinds == _CLIENT) & (network | http) | (kinds == 0) & http & (raw.parent_id != 0) & ~_has(grouped, "http.route", len(raw))
+    say(np.flatnonzero(calls), stages.NETWORK)
     stored = _stored_answers(grouped)
     stored = stored[role[stored] == stages.ROLE["llm"]]
     say(stored[~server[stored]], stages.STORED_ANSWER)
@@ -449,13 +454,24 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
     return role, stage
 
 
+def _over_http(grouped: Grouped, n: int) -> Bools:
+    """Whether a span is of an HTTP exchange, by its attributes."""
+    found: Bools = np.logical_or.reduce([_has(grouped, key, n, beside) for key, beside in stages.HTTP_KEYS])
+    return found
+
+
+def _has(grouped: Grouped, key: str, n: int, beside: str = "") -> Bools:
+    """Which of the n spans have an attribute (and another beside it)."""
+    found: Bools = np.zeros(n, dtype=bool)
+    if (at := grouped.positions(key)) is not None:
+        found[grouped.owner[_beside(grouped, at, beside)]] = True
+    return found
+
+
 def _of_messages(grouped: Grouped, kinds: Ints) -> Bools:
     """Whether a span hands on or takes what waits in a queue: it is named after that."""
-    found: Bools = (kinds == _PRODUCER) | (kinds == _CONSUMER)
-    for key in stages.MESSAGING_KEYS:
-        if (at := grouped.positions(key)) is not None:
-            found[grouped.owner[at]] = True
-    return found
+    by_key = [_has(grouped, key, len(kinds)) for key in stages.MESSAGING_KEYS]
+    return np.logical_or.reduce([kinds == _PRODUCER, kinds == _CONSUMER, *by_key])  # type: ignore[no-any-return]
 
 
 def _stored_answers(grouped: Grouped) -> Ints:
@@ -641,10 +657,12 @@ def _replaced(values: pa.StringArray, at: Ints, new: pa.StringArray) -> pa.Strin
 
 
 def _paths(found: pa.StringArray) -> pa.StringArray:
-    """What is a path or a URL, without its query; "" for anything else."""
+    """The path of what is a path or a URL, without its query; "" for anything else and for a pattern that every path matches (`/**`)."""
     encoded = found.dictionary_encode()
     texts = encoded.dictionary
-    return pc.if_else(pc.match_substring_regex(texts, r"^(?:/|[A-Za-z][\w+.-]*://)"), without_query(texts), "").take(encoded.indices)
+    paths = pc.replace_substring_regex(without_query(texts), r"^[A-Za-z][\w+.-]*://[^/]*", "")
+    said = pc.and_(pc.match_substring_regex(texts, r"^(?:/|[A-Za-z][\w+.-]*://)"), pc.invert(pc.match_substring_regex(paths, r"^/\*+$")))
+    return pc.if_else(said, paths, "").take(encoded.indices)
 
 
 def without_query(urls: pa.StringArray) -> pa.StringArray:

@@ -237,8 +237,9 @@ def _at_path(f: Field, value: AnyValue) -> Any:
 
 
 def _path(value: AnyValue) -> str | None:
-    text = text_of(value)
-    return privacy.without_query(text) or None if re.match(r"/|[A-Za-z][\w+.-]*://", text) else None
+    found = re.match(r"(?:[A-Za-z][\w+.-]*://[^/]*)?(/.*)?$", privacy.without_query(text_of(value)), re.DOTALL)
+    path = found[1] if found else None
+    return path if path and not re.fullmatch(r"/\*+", path) else None
 
 
 _READERS = {
@@ -246,7 +247,7 @@ _READERS = {
     "first": _first, "status": _status, "path": _path, "duration": _spelled_duration, "moment": _moment, "streams": _streams,
     "ended": lambda v: v.string_value if v.string_value in {"completed", "incomplete", "failed", "cancelled"} else None,
     "chat_id": lambda v: f"chatcmpl-{v.string_value}" if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", v.string_value) else None,
-    "given": lambda v: v.string_value if v.string_value not in ("", "null", "None") else None,
+    "given": lambda v: v.string_value if v.string_value.lower() not in ("", "null", "none") else None,
     "present": lambda v: True, "resends": lambda v: None if _count(v) is None else (_count(v) or 0) + 1}
 
 
@@ -406,6 +407,7 @@ _STAGE_WORDS = {
 _STAGES = (*_STAGE_WORDS, "network", "gateway", "kv_transfer", "prefill", "decode", "other", "first_token", "generation")
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "HTTP"}
 _NETWORK_KEYS = {"http.request.method", "http.method", "url.full", "http.url", "rpc.system", "rpc.system.name"}
+_HTTP_KEYS = _NETWORK_KEYS - {"rpc.system", "rpc.system.name"} | {"http.path", "http.target", "http.route", "http.status_code", "http.response.status_code"}
 # The order in which rules are asked; within attributes, what names the operation before what hints at the protocol, a value before a presence.
 OURS, FOLDED, ENGINE, PHASE, ATTRIBUTE, NAME, WORD, WEAK, NETWORK, CONTAINER = 0, 10, 20, 30, 40, 60, 62, 65, 80, 85
 KIND_WORD, STRONG = 55, 5
@@ -454,9 +456,12 @@ def sayings(span: Span, scope: str) -> Iterator[tuple[int, str, str]]:
                 yield (WEAK, "container", stage) if stage == "other" else (KIND_WORD, "llm" if stage == "generation" else "plain", stage)
     by_name = _name_says(span.name, scope)
     of_messages = span.kind in (Span.SPAN_KIND_PRODUCER, Span.SPAN_KIND_CONSUMER) or not keys.isdisjoint(_MESSAGING)
-    if by_name and not (of_messages and by_name[0] == WORD):
+    http = not keys.isdisjoint(_HTTP_KEYS) or {"uri", "outcome"} <= keys
+    own_work = http and by_name is not None and (span.kind == Span.SPAN_KIND_SERVER or by_name[2] in ("post", "prompt", "queue"))
+    if by_name and not ((of_messages or own_work) and by_name[0] == WORD):
         yield by_name
-    if span.kind == Span.SPAN_KIND_CLIENT and any(means(a.key) in _NETWORK_KEYS for a in span.attributes):
+    of_call = http and span.kind == 0 and any(span.parent_span_id) and len(span.parent_span_id) == 8 and "http.route" not in keys
+    if of_call or (span.kind == Span.SPAN_KIND_CLIENT and (http or any(means(a.key) in _NETWORK_KEYS for a in span.attributes))):
         yield NETWORK, "plain", "network"
     if span.kind in (Span.SPAN_KIND_SERVER, Span.SPAN_KIND_CONSUMER):
         yield CONTAINER, "container", "other"
@@ -481,7 +486,9 @@ def _name_says(name: str, scope: str) -> tuple[int, str, str] | None:
         return NAME, "phase", "network"
     if name.partition(" ")[0] in {"DNS", "socket", "TLS"} and re.fullmatch(r"(DNS lookup|socket connect|TLS client handshake)( \S+)?", name):
         return NAME, "phase", "network"
-    if re.split(r"\s", name.removeprefix("fetch ").removeprefix("HTTP "))[0] not in _METHODS:
+    verb, _, rest = name.upper().removeprefix("HTTP ").partition(" ")
+    verbal = verb in _METHODS - {"HTTP"} and (name.upper().startswith("HTTP ") or re.match(r"/|\S+://", rest))
+    if not verbal and re.split(r"\s", name.removeprefix("fetch ").removeprefix("HTTP "))[0] not in _METHODS:
         for stage, words in _STAGE_WORDS.items():
             parted = name if stage == "tool" else re.sub("([a-z0-9])([A-Z])", r"\1_\2", name)
             if any(re.search(rf"[^a-z0-9]{word}[^a-z0-9]", f" {parted.lower()} ") for word in words.split()):
