@@ -29,7 +29,7 @@ from collector.stages import STAGES as STAGE_NAMES
 
 _K = TypeVar("_K")
 _ABSENT = -1
-TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE = range(4)
+TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE, TTFT_CUT = range(5)
 _ERROR, _INTERNAL, _SERVER, _CLIENT, _PRODUCER, _CONSUMER = 2, 1, 2, 3, 4, 5
 # OTLP span flags: bit 8 says that bit 9 ("the parent is in another process") is known.
 _HAS_REMOTE, _IS_REMOTE = 0x100, 0x200
@@ -974,7 +974,8 @@ class _Calls:
         self.first: Ints = np.where(self.ttft_client >= 0, self.ttft_client, engine_first)
         self.ttft: Ints = np.where(self.ttft_client >= 0, self.ttft_client, self.ttft_engine)
         own_source = self.batch.ints("ttft_source")[rows]
-        self.ttft_source: Ints = np.where(self.ttft_client >= 0, own_source, np.where(self.ttft_engine >= 0, TTFT_ENGINE, TTFT_NONE))
+        none = np.where(own_source == TTFT_CUT, TTFT_CUT, TTFT_NONE)
+        self.ttft_source: Ints = np.where(self.ttft_client >= 0, own_source, np.where(self.ttft_engine >= 0, TTFT_ENGINE, none))
         phases = self._phase_times()
         self.queue, self.prefill, self.decode = (
             np.where(phases[stage] >= 0, phases[stage], self._engine_value(values))
@@ -1009,8 +1010,9 @@ class _Calls:
         hidden = client & (self.engine < 0) & (self.batch.ints("reasoning_tokens")[rows] > 0)
         known = (self.ttft >= 0) & (out >= 2) & ~hidden & (after_first >= 0) & ~self.failed
         self.tpot = np.where(known, after_first / np.maximum(out - 1, 1), np.nan)
-        reasons = np.select([known, self.failed, self.ttft < 0, hidden, out < 0], ["", "failed", "no_first_token", "hidden_reasoning", "no_token_count"],
-                            default="fewer_than_2_tokens")
+        reasons = np.select(
+            [known, self.failed, self.ttft_source == TTFT_CUT, self.ttft < 0, hidden, out < 0],
+            ["", "failed", "events_dropped", "no_first_token", "hidden_reasoning", "no_token_count"], default="fewer_than_2_tokens")
         self.tpot_reason = pa.array(reasons.tolist(), mask=known)
         chunks, span, worst = (self.batch.ints(c)[rows] for c in ("chunks", "chunk_span_ns", "chunk_gap_max_ns"))
         chunked = (chunks >= 2) & (out >= 2) & ~self.failed
@@ -1155,7 +1157,8 @@ def _first_tokens(batch: _Batch, calls: _Calls, answer: Ints) -> dict[str, Any]:
     usable = _usable(batch)
     out: dict[str, Any] = {
         "ttft_ns": pa.array(ttft, mask=~has), "first_model_token_ns": pa.array(first_model, mask=no_model),
-        "ttft_source": np.where(has, calls.ttft_source[call] if len(calls.row) else 0, TTFT_NONE).astype(np.uint8),
+        "ttft_source": (np.where((answer >= 0) & (has | (calls.ttft_source[call] == TTFT_CUT)), calls.ttft_source[call], TTFT_NONE)
+                        if len(calls.row) else np.zeros(len(answer))).astype(np.uint8),
         "first_answer_ns": pa.array(ttft, mask=~has | hidden), "usable_ns": usable,
     }
     for code, name in enumerate(STAGE_NAMES):

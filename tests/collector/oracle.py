@@ -525,6 +525,7 @@ def _claims(key: str) -> Dialect | None:
 
 
 def _row(body: int, span: Span, scope: str, source: dict[str, Any], named: dict[str, str], rules: Rules) -> Row:
+    span = _with_counts(span)
     start, end = min(span.start_time_unix_nano, _LAST_NS), min(span.end_time_unix_nano, _LAST_NS)
     found, taken = canonical(span, start, scope)
     status = span.status.code if 0 <= span.status.code <= 2 else 0
@@ -573,6 +574,19 @@ def _row(body: int, span: Span, scope: str, source: dict[str, Any], named: dict[
         [(x.trace_id, x.span_id, kept(x.attributes, set(), rules)) for x in span.links if len(x.trace_id) == 16 and len(x.span_id) == 8], source)
 
 
+def _with_counts(span: Span) -> Span:
+    """The span with what its sender's limits took as attributes, behind its own."""
+    out = Span()
+    out.CopyFrom(span)
+    for part in ("attributes", "events", "links"):
+        if number := getattr(span, f"dropped_{part}_count"):
+            out.attributes.add(key=f"otel.dropped_{part}_count").value.int_value = number
+    for item in (*out.events, *out.links):
+        if item.dropped_attributes_count:
+            item.attributes.add(key="otel.dropped_attributes_count").value.int_value = item.dropped_attributes_count
+    return out
+
+
 def _word(raw: bytes, width: int) -> int:
     return int.from_bytes(raw, "big") if len(raw) == width else 0
 
@@ -584,19 +598,31 @@ def is_chunk(name: str) -> bool:
 
 
 def _stream(span: Span, start: int, ttft: int | None, *, engine: bool) -> dict[str, Any]:
-    """TTFT and its source (0 none, 1 attribute, 2 event, 3 engine), the gaps between chunk events, and the usable answer."""
+    """TTFT and its source (0 none, 1 attribute, 2 event, 3 engine, 4 dropped), the gaps between chunk events, and the usable answer.
+
+    Where events were dropped, only a name that says so is a first one, and chunks go on at the pace of those that are left.
+    """
+    counts = [count for a in span.attributes if a.key == "otel.dropped_events_count" and (count := _count(a.value)) is not None]
+    lost = counts[0] if counts else 0
     first_names = {n for d in DIALECTS for n in d.first_token_events}
     chunk_names = {e.name for e in span.events if is_chunk(e.name)}
     times = [(event_ns(e.time_unix_nano, span), e.name) for e in span.events]
     source = 0 if ttft is None else 3 if engine else 1
     # A time that had to be cut is no time to measure from.
-    firsts = [t for t, name in times if name in first_names | chunk_names and start - SLACK_NS <= t < _LAST_NS]
+    told = {name for _, name in times if not lost or "first" in name.lower() or re.fullmatch(r"(.*[._])?0", name)}
+    firsts = [t for t, name in times if name in (first_names | chunk_names) & told and start - SLACK_NS <= t < _LAST_NS]
     if ttft is None and firsts:
         ttft, source = _after(start, min(firsts)), 2
     chunks = sorted(t for t, name in times if name in chunk_names)
+    whole, lasted = (chunks[-1] - chunks[0] if chunks else None), len(chunks)
+    if lost and whole is not None:
+        source = source or 4
+        if lasted > 1:
+            duration = min(max(min(span.end_time_unix_nano, _LAST_NS) - start, 0), MAX_DURATION_NS)
+            whole, lasted = min(round(whole * (lasted + lost - 1.0) / (lasted - 1.0)), duration), lasted + lost
     usable = [t for t, name in times if name == "overrun.usable_answer" and start - SLACK_NS <= t < _LAST_NS]
     return {
-        "ttft_ns": ttft, "ttft_source": source, "chunks": len(chunks) or None, "chunk_span_ns": chunks[-1] - chunks[0] if chunks else None,
+        "ttft_ns": ttft, "ttft_source": source, "chunks": lasted or None, "chunk_span_ns": whole,
         "chunk_gap_max_ns": max((b - a for a, b in itertools.pairwise(chunks)), default=0) if chunks else None,
         "usable_ns": _after(start, min(usable)) if usable else None}
 
