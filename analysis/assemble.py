@@ -69,12 +69,29 @@ def walk_trace(spans: pa.Table) -> tuple[pa.Table, Paths]:
 
 
 def _once(spans: pa.Table) -> pa.Table:
-    """Each span once: a repeat stands right behind its first copy."""
+    """Each span once: of copies, which stand behind each other, the one that ended last (of equal ends the first), for others were sent before the span ended.
+
+    Spans of one id, but of different kinds or services, are different ones (a client and the server that took over its id).
+    """
     keys = [_numpy(spans, c) for c in ("trace_hi", "trace_lo", "span_id")]
     first = np.ones(spans.num_rows, dtype=bool)
     if spans.num_rows:
         first[1:] = np.logical_or.reduce([k[1:] != k[:-1] for k in keys])
-    return spans if first.all() else spans.filter(pa.array(first)).combine_chunks()
+    if first.all():
+        return spans
+    again = np.flatnonzero(~first)
+    rows = np.union1d(again, again - 1)  # all copies: what is first of several stands right before a repeat
+    end = _numpy(spans, "start_ns")[rows] + _numpy(spans, "duration_ns")[rows]
+    kinds, services = (column.to_pylist() for column in spans.select(["kind", "service"]).take(pa.array(rows)).columns)
+    last: dict[tuple[int, int, str], tuple[int, int]] = {}
+    for row, of, until, kind, service in zip(rows.tolist(), np.cumsum(first)[rows].tolist(), end.tolist(), kinds, services, strict=True):
+        held = last.get((of, kind, service))
+        if held is None or until > held[1]:
+            last[of, kind, service] = row, until
+    keep = np.ones(spans.num_rows, dtype=bool)
+    keep[rows] = False
+    keep[[row for row, _ in last.values()]] = True
+    return spans.filter(pa.array(keep)).combine_chunks()
 
 
 def _numpy(table: pa.Table, column: str) -> Any:
@@ -128,7 +145,28 @@ class _Batch:
         self.parent = _parent_rows(np.append(np.flatnonzero(new), len(hi)), _numpy(spans, "span_id"), _numpy(spans, "parent_id"))
         self.role, self.start = self.ints("role"), self.ints("start_ns")
         self.end: Ints = self.start + self.ints("duration_ns")
+        self._part_shared_ids()
         self.last_began: dict[int, int] = {}  # by the span id of a call, when the last of its attempts began that have no spans, from its start on
+
+    def _part_shared_ids(self) -> None:
+        """Put a server's span into the client's whose id it took over (Zipkin, B3), and what names that id as its parent into the one of its own service."""
+        span_id = _numpy(self._spans, "span_id")
+        shared = (self.trace[1:] == self.trace[:-1]) & (span_id[1:] == span_id[:-1])
+        if not shared.any():
+            return
+        at = np.flatnonzero(shared)
+        rows = np.union1d(at, at + 1)
+        kind, service = self.ints("kind"), _codes(self._spans.column("service"))
+        groups = _grouped(rows, zip(self.trace[rows].tolist(), span_id[rows].tolist(), strict=True))
+        outer = {key: next((row for row in group if kind[row] in (_CLIENT, _PRODUCER)), -1) for key, group in groups.items()}
+        children = np.flatnonzero(np.isin(self.parent, rows))
+        for row, trace, above in zip(children.tolist(), self.trace[children].tolist(), span_id[self.parent[children]].tolist(), strict=True):
+            group = groups[trace, above]
+            client = outer[trace, above]
+            mine = [one for one in group if one not in (client, row) and service[one] == service[row] and kind[row] != _SERVER]
+            self.parent[row] = mine[0] if mine else client if client not in (_ABSENT, row) else group[0]
+        for key, group in groups.items():
+            self.parent[[row for row in group if row != outer[key] >= 0]] = outer[key]
 
     @property
     def spans(self) -> pa.Table:

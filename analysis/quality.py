@@ -60,7 +60,7 @@ def checks(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, sample
     if any(check.check == "impossible_times" for check in of_calls):
         # What calls say outright is not said again as what it makes of their requests.
         found = [check for check in found if check.check not in ("impossible_times", "ttft_equals_duration")]
-    found += [*of_calls, *span_checks(con, frame.window), *metric_checks(con, frame, slo)]
+    found += [*of_calls, *span_checks(con, frame.window, frame.rows.height), *metric_checks(con, frame, slo)]
     order = {"fail": 0, "warn": 1, "ok": 2}
     return sorted(found, key=lambda check: order[check.status])
 

@@ -1,4 +1,4 @@
-"""Are the spans whole? Checks of what senders dropped before they sent: attributes, events and links beyond their SDK's limits."""
+"""Are the spans whole, and told once? Checks of what senders dropped before they sent (attributes, events, links beyond their SDK's limits), and of copies."""
 
 from typing import Final
 
@@ -18,10 +18,30 @@ _LOST: Final = (
     ("links", "OTEL_SPAN_LINK_COUNT_LIMIT", "work that was handed over may stand alone. Raise the limit"),
 )
 _NAMED: Final = 3  # services in one sentence
+# Requests whose spans are looked at for copies: of 5,000 a share is right to 1 %, and all spans of a million would be grouped for it.
+_COPIES_FROM: Final = 5_000
 
 
-def span_checks(con: duckdb.DuckDBPyConnection, window: Window) -> list[Check]:
-    """Return a check per kind of part that spans of the window lost; none where nothing was lost."""
+def span_checks(con: duckdb.DuckDBPyConnection, window: Window, requests: int) -> list[Check]:
+    """Return a check per kind of part that spans of the window (with so many requests) lost, and one of copies; none where there are none."""
+    return [*_lost_parts(con, window), *_copies(con, window, max(1, requests // _COPIES_FROM))]
+
+
+def _copies(con: duckdb.DuckDBPyConnection, window: Window, every: int) -> list[Check]:
+    rows = answers(con, "quality_repeats", {"start": window.start, "end": window.end, "service": window.service, "every": every})
+    if not rows:
+        return []
+    some = f" (of one trace in {every})" if every > 1 else ""
+    senders = ", ".join(f"{printable(row['service'])} ({row['repeated']:,} of {row['spans']:,})" for row in rows[:_NAMED])
+    unfinished = sum(row["unfinished"] for row in rows)
+    detail = f"spans came more than once and count once: {senders}{some}"
+    if unfinished:
+        detail += (f"; {say_count(unfinished, 'span')} with another end, of which the latest copy counts: a sender exports spans before they end, "
+                   "or sends on two ways of which one is late")
+    return [Check(check="repeated_spans", status="warn" if unfinished else "ok", detail=detail)]
+
+
+def _lost_parts(con: duckdb.DuckDBPyConnection, window: Window) -> list[Check]:
     if not answers(con, "any_cut_span", {}):
         return []
     rows = answers(con, "quality_cut", {"start": window.start, "end": window.end, "service": window.service})

@@ -27,8 +27,8 @@ from tests.conftest import StartServer
 FOLDER = Path(__file__).parent
 _STEPS = ("import", "post", "run")
 _TESTS = ("is", "near", "at_least", "at_most", "one_of", "contains", "without")
-_KEYS = {"import": {"import", "exit", "says", "right"}, "post": {"post", "to", "type", "encoding", "status", "says", "right"},
-         "run": {"run", "exit", "says", "right"}}
+_COMMON = {"fresh", "says", "right"}
+_KEYS = {"import": {"import", "exit", *_COMMON}, "post": {"post", "to", "type", "encoding", "status", *_COMMON}, "run": {"run", "exit", *_COMMON}}
 _RIGHT = {"json", "sql", "tolerance", *_TESTS}
 
 
@@ -57,6 +57,9 @@ class Case:
             kind = next((name for name in _STEPS if name in step), None)
             if kind is None or step.keys() - _KEYS[kind]:
                 raise ValueError(f"{self.folder.name}, step {number}: not a step, or a key that is not known: {sorted(step)}")
+            if step.get("fresh"):
+                self._stop()
+                self.db = self.work / f"case-{number}.db"
             do: Mapping[str, Callable[[dict[str, Any]], None]] = {"import": self._import, "post": self._post, "run": self._command}
             do[kind](step)
             for words in step.get("says", ()):
