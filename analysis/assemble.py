@@ -25,6 +25,7 @@ from analysis.doubles import is_below
 from collector import readers, samplers, stages
 from collector.compiled import read_only
 from collector.pipeline import Assembled
+from collector.reading import LINK_COLUMNS
 from collector.stages import STAGES as STAGE_NAMES
 
 _K = TypeVar("_K")
@@ -188,8 +189,60 @@ class _Batch:
         """Prefill times; absent where no queue was told apart, for then the number holds it (SGLang's runs from dispatch on)."""
         return np.where(self.ints("queue_ns") >= 0, self.ints("prefill_ns"), _ABSENT)
 
+    def join_links(self) -> None:
+        """Bring a worker's spans, which stand in a trace of their own, together with those of the one that sent it the message that they link to.
+
+        Where the sender's request goes on until the work is done, it may have waited: the work becomes a part of that request (wait_for_jobs says whether it
+        counts). Else the work is a request of its own, which begins when the message was sent, and waits in the queue until the worker takes it.
+        """
+        s = self._spans
+        if LINK_COLUMNS[0] not in s.column_names:
+            return
+        to = list(zip(*(_numpy(s, name).tolist() for name in LINK_COLUMNS), strict=True))
+        self.spans = s.drop_columns(list(LINK_COLUMNS))
+        kind = self.ints("kind")
+        jobs = self._by_start(np.flatnonzero((kind == _CONSUMER) & (_numpy(s, LINK_COLUMNS[2]) != 0)))
+        if not len(jobs):
+            return
+        senders = np.flatnonzero(np.isin(_numpy(s, "span_id"), _numpy(s, LINK_COLUMNS[2])[jobs]) & (kind != _CONSUMER))
+        sent = dict(zip(zip(*(_numpy(s, name)[senders].tolist() for name in ("trace_hi", "trace_lo", "span_id")), strict=True), senders.tolist(), strict=True))
+        queued: dict[int, int] = {}
+        for job in jobs.tolist():
+            row = sent.get(to[job], _ABSENT)
+            if row < 0 or self.trace[row] == self.trace[job]:
+                continue
+            top = [row, *doubles.above(row, self.parent)][-1]
+            if self.start[top] <= self.start[job] and self.end[job] <= self.end[top]:
+                mine = np.flatnonzero(self.trace == self.trace[job])
+                if self.parent[job] >= 0:
+                    mine = mine[[is_below(one, job, self.parent) for one in mine.tolist()]]
+                self.trace[mine], self.parent[job] = self.trace[row], row
+            elif self.parent[job] < 0 and self.start[job] > self.end[row]:
+                queued[job] = row
+        self._begin_earlier(list(queued), _numpy(s, "span_id")[list(queued.values())], self.end[list(queued.values())])
+        if (np.diff(self.trace) < 0).any():
+            self._sort()
+
+    def _begin_earlier(self, rows: list[int], ids: Any, start: Ints) -> None:
+        """Put each of these rows, which have nothing above them, into a span that begins at `start`, with a span beside it that waits in a queue until then."""
+        n, at = len(rows), np.array(rows, dtype=np.int64)
+        if not n:
+            return
+        around, waits = (_standing_for(self._spans, at, of) for of in (ids, ids ^ np.uint64(1 << 63)))
+        self.parent = np.concatenate([np.full(n, _ABSENT, dtype=np.int64), np.arange(n), np.where(self.parent >= 0, self.parent + 2 * n, _ABSENT)])
+        self.parent[at + 2 * n] = np.arange(n)
+        spans = pa.concat_tables([around, waits, self._spans]).combine_chunks()
+        waiting = range(n, 2 * n)
+        self.spans = doubles.replaced(doubles.replaced(spans, "stage", dict.fromkeys(waiting, cp.QUEUE)), "name", dict.fromkeys(waiting, "queue"))
+        self.trace = np.concatenate([self.trace[at], self.trace[at], self.trace])
+        self.end = np.concatenate([self.end[at], self.start[at], self.end])
+        self.start = np.concatenate([start, start, self.start])
+        self.role = np.concatenate([np.full(n, cp.CONTAINER, dtype=np.int64), np.full(n, cp.PLAIN, dtype=np.int64), self.role])
+        self._sort()
+
     def join(self) -> None:
         """Bring together what tells of one call or request."""
+        self.join_links()
         self.join_handed_over()
         self.lift_streams()
         self.nest_servers()
