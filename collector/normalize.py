@@ -41,6 +41,7 @@ INT_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_to
 TOTAL = "total_tokens"  # no column: it tells whether cached tokens and thoughts are in the other counts
 _REAL_NS = 10**17  # a time before 1973 is none of a span's
 USABLE_EVENT = "overrun.usable_answer"
+_HOSTS = ("service.instance.id", "k8s.pod.name", "host.name", "container.id", "host.id")  # what tells one replica of a service from another, best first
 _ERROR = 2  # OTLP's status code
 _SERVER, _CLIENT, _PRODUCER, _CONSUMER = 2, 3, 4, 5  # OTLP's span kinds
 TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE, TTFT_CUT = range(5)  # cut: none, for the events that would tell were dropped
@@ -1154,7 +1155,7 @@ def _names(source: Source) -> dict[str, str]:
 def _source_row(source: Source, rules: Rules) -> dict[str, Any]:
     named = _names(source)
     return {
-        "service": named.get("service.name", "unknown_service"), "instance": named.get("service.instance.id", named.get("host.name")),
+        "service": named.get("service.name", "unknown_service"), "instance": next((named[key] for key in _HOSTS if key in named), None),
         "version": named.get("service.version"), "namespace": named.get("service.namespace"),
         "environment": named.get("deployment.environment.name", named.get("deployment.environment")),
         "scope_name": source.scope_name[:MAX_NAME], "scope_version": source.scope_version[:MAX_NAME],

@@ -656,7 +656,8 @@ def _named(resource_spans: Any) -> dict[str, str]:
 def _source(resource_spans: Any, scope_spans: Any, rules: Rules) -> dict[str, Any]:
     """What the row of a source says in columns of its own."""
     named = _named(resource_spans)
+    hosts = [named[key] for key in ("service.instance.id", "k8s.pod.name", "host.name", "container.id", "host.id") if key in named]
     return {
-        "service": named.get("service.name", "unknown_service"), "instance": named.get("service.instance.id", named.get("host.name")),
+        "service": named.get("service.name", "unknown_service"), "instance": hosts[0] if hosts else None,
         "version": named.get("service.version"), "scope_name": scope_spans.scope.name[:MAX_NAME], "scope_version": scope_spans.scope.version[:MAX_NAME],
         "resource_schema_url": resource_spans.schema_url, "scope_schema_url": scope_spans.schema_url}

@@ -138,7 +138,7 @@ _scopes = st.builds(
     InstrumentationScope, name=st.sampled_from(("", "vllm", "vllm.tracing.otel", "vllmish", "sglang server", "langfuse-sdk", "ai", "litellm", "dynamo_runtime",
                                            "opentelemetry.instrumentation.httpx", "日本")),
     version=texts, attributes=attributes)
-_resource_keys = st.sampled_from(("service.name", "service.instance.id", "host.name", "service.version", "prompt.text", "x"))
+_resource_keys = st.sampled_from(("service.name", "service.instance.id", "host.name", "k8s.pod.name", "container.id", "service.version", "prompt.text", "x"))
 _resources = st.builds(Resource, attributes=st.lists(st.builds(_pair, _resource_keys, values), max_size=4))
 
 
