@@ -209,7 +209,7 @@ def _dashboard_of(url: str, artifact: Path | None = None) -> list[subprocess.Pop
 
 @app.command("import")
 def import_(
-    paths: Annotated[list[Path], typer.Argument(help="OTLP files (.pb, .json, .jsonl; .gz, .zst), folders of them, or results of load tests.")],
+    paths: Annotated[list[Path], typer.Argument(help="OTLP files, exports of Jaeger, Zipkin, Tempo or Langfuse, results of load tests; folders of them.")],
     db: Db = None,
     url: Url = None,
     config: Config = None,

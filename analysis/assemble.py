@@ -25,11 +25,12 @@ from analysis.doubles import is_below
 from collector import readers, samplers, stages
 from collector.compiled import read_only
 from collector.pipeline import Assembled
+from collector.reading import LINK_COLUMNS
 from collector.stages import STAGES as STAGE_NAMES
 
 _K = TypeVar("_K")
 _ABSENT = -1
-TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE = range(4)
+TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE, TTFT_CUT = range(5)
 _ERROR, _INTERNAL, _SERVER, _CLIENT, _PRODUCER, _CONSUMER = 2, 1, 2, 3, 4, 5
 # OTLP span flags: bit 8 says that bit 9 ("the parent is in another process") is known.
 _HAS_REMOTE, _IS_REMOTE = 0x100, 0x200
@@ -69,12 +70,29 @@ def walk_trace(spans: pa.Table) -> tuple[pa.Table, Paths]:
 
 
 def _once(spans: pa.Table) -> pa.Table:
-    """Each span once: a repeat stands right behind its first copy."""
+    """Each span once: of copies, which stand behind each other, the one that ended last (of equal ends the first), for others were sent before the span ended.
+
+    Spans of one id, but of different kinds or services, are different ones (a client and the server that took over its id).
+    """
     keys = [_numpy(spans, c) for c in ("trace_hi", "trace_lo", "span_id")]
     first = np.ones(spans.num_rows, dtype=bool)
     if spans.num_rows:
         first[1:] = np.logical_or.reduce([k[1:] != k[:-1] for k in keys])
-    return spans if first.all() else spans.filter(pa.array(first)).combine_chunks()
+    if first.all():
+        return spans
+    again = np.flatnonzero(~first)
+    rows = np.union1d(again, again - 1)  # all copies: what is first of several stands right before a repeat
+    end = _numpy(spans, "start_ns")[rows] + _numpy(spans, "duration_ns")[rows]
+    kinds, services = (column.to_pylist() for column in spans.select(["kind", "service"]).take(pa.array(rows)).columns)
+    last: dict[tuple[int, int, str], tuple[int, int]] = {}
+    for row, of, until, kind, service in zip(rows.tolist(), np.cumsum(first)[rows].tolist(), end.tolist(), kinds, services, strict=True):
+        held = last.get((of, kind, service))
+        if held is None or until > held[1]:
+            last[of, kind, service] = row, until
+    keep = np.ones(spans.num_rows, dtype=bool)
+    keep[rows] = False
+    keep[[row for row, _ in last.values()]] = True
+    return spans.filter(pa.array(keep)).combine_chunks()
 
 
 def _numpy(table: pa.Table, column: str) -> Any:
@@ -128,7 +146,28 @@ class _Batch:
         self.parent = _parent_rows(np.append(np.flatnonzero(new), len(hi)), _numpy(spans, "span_id"), _numpy(spans, "parent_id"))
         self.role, self.start = self.ints("role"), self.ints("start_ns")
         self.end: Ints = self.start + self.ints("duration_ns")
+        self._part_shared_ids()
         self.last_began: dict[int, int] = {}  # by the span id of a call, when the last of its attempts began that have no spans, from its start on
+
+    def _part_shared_ids(self) -> None:
+        """Put a server's span into the client's whose id it took over (Zipkin, B3), and what names that id as its parent into the one of its own service."""
+        span_id = _numpy(self._spans, "span_id")
+        shared = (self.trace[1:] == self.trace[:-1]) & (span_id[1:] == span_id[:-1])
+        if not shared.any():
+            return
+        at = np.flatnonzero(shared)
+        rows = np.union1d(at, at + 1)
+        kind, service = self.ints("kind"), _codes(self._spans.column("service"))
+        groups = _grouped(rows, zip(self.trace[rows].tolist(), span_id[rows].tolist(), strict=True))
+        outer = {key: next((row for row in group if kind[row] in (_CLIENT, _PRODUCER)), -1) for key, group in groups.items()}
+        children = np.flatnonzero(np.isin(self.parent, rows))
+        for row, trace, above in zip(children.tolist(), self.trace[children].tolist(), span_id[self.parent[children]].tolist(), strict=True):
+            group = groups[trace, above]
+            client = outer[trace, above]
+            mine = [one for one in group if one not in (client, row) and service[one] == service[row] and kind[row] != _SERVER]
+            self.parent[row] = mine[0] if mine else client if client not in (_ABSENT, row) else group[0]
+        for key, group in groups.items():
+            self.parent[[row for row in group if row != outer[key] >= 0]] = outer[key]
 
     @property
     def spans(self) -> pa.Table:
@@ -150,8 +189,60 @@ class _Batch:
         """Prefill times; absent where no queue was told apart, for then the number holds it (SGLang's runs from dispatch on)."""
         return np.where(self.ints("queue_ns") >= 0, self.ints("prefill_ns"), _ABSENT)
 
+    def join_links(self) -> None:
+        """Bring a worker's spans, which stand in a trace of their own, together with those of the one that sent it the message that they link to.
+
+        Where the sender's request goes on until the work is done, it may have waited: the work becomes a part of that request (wait_for_jobs says whether it
+        counts). Else the work is a request of its own, which begins when the message was sent, and waits in the queue until the worker takes it.
+        """
+        s = self._spans
+        if LINK_COLUMNS[0] not in s.column_names:
+            return
+        to = list(zip(*(_numpy(s, name).tolist() for name in LINK_COLUMNS), strict=True))
+        self.spans = s.drop_columns(list(LINK_COLUMNS))
+        kind = self.ints("kind")
+        jobs = self._by_start(np.flatnonzero((kind == _CONSUMER) & (_numpy(s, LINK_COLUMNS[2]) != 0)))
+        if not len(jobs):
+            return
+        senders = np.flatnonzero(np.isin(_numpy(s, "span_id"), _numpy(s, LINK_COLUMNS[2])[jobs]) & (kind != _CONSUMER))
+        sent = dict(zip(zip(*(_numpy(s, name)[senders].tolist() for name in ("trace_hi", "trace_lo", "span_id")), strict=True), senders.tolist(), strict=True))
+        queued: dict[int, int] = {}
+        for job in jobs.tolist():
+            row = sent.get(to[job], _ABSENT)
+            if row < 0 or self.trace[row] == self.trace[job]:
+                continue
+            top = [row, *doubles.above(row, self.parent)][-1]
+            if self.start[top] <= self.start[job] and self.end[job] <= self.end[top]:
+                mine = np.flatnonzero(self.trace == self.trace[job])
+                if self.parent[job] >= 0:
+                    mine = mine[[is_below(one, job, self.parent) for one in mine.tolist()]]
+                self.trace[mine], self.parent[job] = self.trace[row], row
+            elif self.parent[job] < 0 and self.start[job] > self.end[row]:
+                queued[job] = row
+        self._begin_earlier(list(queued), _numpy(s, "span_id")[list(queued.values())], self.end[list(queued.values())])
+        if (np.diff(self.trace) < 0).any():
+            self._sort()
+
+    def _begin_earlier(self, rows: list[int], ids: Any, start: Ints) -> None:
+        """Put each of these rows, which have nothing above them, into a span that begins at `start`, with a span beside it that waits in a queue until then."""
+        n, at = len(rows), np.array(rows, dtype=np.int64)
+        if not n:
+            return
+        around, waits = (_standing_for(self._spans, at, of) for of in (ids, ids ^ np.uint64(1 << 63)))
+        self.parent = np.concatenate([np.full(n, _ABSENT, dtype=np.int64), np.arange(n), np.where(self.parent >= 0, self.parent + 2 * n, _ABSENT)])
+        self.parent[at + 2 * n] = np.arange(n)
+        spans = pa.concat_tables([around, waits, self._spans]).combine_chunks()
+        waiting = range(n, 2 * n)
+        self.spans = doubles.replaced(doubles.replaced(spans, "stage", dict.fromkeys(waiting, cp.QUEUE)), "name", dict.fromkeys(waiting, "queue"))
+        self.trace = np.concatenate([self.trace[at], self.trace[at], self.trace])
+        self.end = np.concatenate([self.end[at], self.start[at], self.end])
+        self.start = np.concatenate([start, start, self.start])
+        self.role = np.concatenate([np.full(n, cp.CONTAINER, dtype=np.int64), np.full(n, cp.PLAIN, dtype=np.int64), self.role])
+        self._sort()
+
     def join(self) -> None:
         """Bring together what tells of one call or request."""
+        self.join_links()
         self.join_handed_over()
         self.lift_streams()
         self.nest_servers()
@@ -974,7 +1065,8 @@ class _Calls:
         self.first: Ints = np.where(self.ttft_client >= 0, self.ttft_client, engine_first)
         self.ttft: Ints = np.where(self.ttft_client >= 0, self.ttft_client, self.ttft_engine)
         own_source = self.batch.ints("ttft_source")[rows]
-        self.ttft_source: Ints = np.where(self.ttft_client >= 0, own_source, np.where(self.ttft_engine >= 0, TTFT_ENGINE, TTFT_NONE))
+        none = np.where(own_source == TTFT_CUT, TTFT_CUT, TTFT_NONE)
+        self.ttft_source: Ints = np.where(self.ttft_client >= 0, own_source, np.where(self.ttft_engine >= 0, TTFT_ENGINE, none))
         phases = self._phase_times()
         self.queue, self.prefill, self.decode = (
             np.where(phases[stage] >= 0, phases[stage], self._engine_value(values))
@@ -1009,8 +1101,9 @@ class _Calls:
         hidden = client & (self.engine < 0) & (self.batch.ints("reasoning_tokens")[rows] > 0)
         known = (self.ttft >= 0) & (out >= 2) & ~hidden & (after_first >= 0) & ~self.failed
         self.tpot = np.where(known, after_first / np.maximum(out - 1, 1), np.nan)
-        reasons = np.select([known, self.failed, self.ttft < 0, hidden, out < 0], ["", "failed", "no_first_token", "hidden_reasoning", "no_token_count"],
-                            default="fewer_than_2_tokens")
+        reasons = np.select(
+            [known, self.failed, self.ttft_source == TTFT_CUT, self.ttft < 0, hidden, out < 0],
+            ["", "failed", "events_dropped", "no_first_token", "hidden_reasoning", "no_token_count"], default="fewer_than_2_tokens")
         self.tpot_reason = pa.array(reasons.tolist(), mask=known)
         chunks, span, worst = (self.batch.ints(c)[rows] for c in ("chunks", "chunk_span_ns", "chunk_gap_max_ns"))
         chunked = (chunks >= 2) & (out >= 2) & ~self.failed
@@ -1155,7 +1248,8 @@ def _first_tokens(batch: _Batch, calls: _Calls, answer: Ints) -> dict[str, Any]:
     usable = _usable(batch)
     out: dict[str, Any] = {
         "ttft_ns": pa.array(ttft, mask=~has), "first_model_token_ns": pa.array(first_model, mask=no_model),
-        "ttft_source": np.where(has, calls.ttft_source[call] if len(calls.row) else 0, TTFT_NONE).astype(np.uint8),
+        "ttft_source": (np.where((answer >= 0) & (has | (calls.ttft_source[call] == TTFT_CUT)), calls.ttft_source[call], TTFT_NONE)
+                        if len(calls.row) else np.zeros(len(answer))).astype(np.uint8),
         "first_answer_ns": pa.array(ttft, mask=~has | hidden), "usable_ns": usable,
     }
     for code, name in enumerate(STAGE_NAMES):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.finding import say_ratio
+from analysis.finding import say_count, say_ratio
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 
@@ -32,6 +32,8 @@ _WHY_EMPTY: Final = {
     "tpot": "no successful request carries a first token and at least 2 output tokens",
     "e2e": "no successful request in the window",
 }
+_CUT: Final = "events_dropped"  # the source of a first token that was in events which the sender dropped
+_WHY_CUT: Final = "events_dropped: no first token is known, and of {cut} the sender dropped the events that would tell (OTEL_SPAN_EVENT_COUNT_LIMIT)"
 
 
 class Percentiles(msgspec.Struct, kw_only=True):
@@ -80,8 +82,10 @@ def latency(rows: pl.DataFrame, *, raw: bool = False, weights: FloatArray | None
     for metric, empty in _WHY_EMPTY.items():
         column = ok[f"{metric}_ms"]
         values = column.drop_nulls().to_numpy()
+        cut = ok.filter((pl.col("ttft_source") == _CUT).fill_null(False)).height if metric in ("ttft", "tpot") else 0
+        why = _WHY_CUT.format(cut=say_count(cut, "request")) if cut else empty
         mine = None if weights is None else weights[column.is_not_null().to_numpy()]
-        parts[f"{metric}_ms"] = percentiles(values, source=_source(ok, metric, len(values)), empty=empty, raw=raw, weights=mine)
+        parts[f"{metric}_ms"] = percentiles(values, source=_source(ok, metric, len(values)), empty=why, raw=raw, weights=mine)
     return Latency(**parts)
 
 

@@ -15,6 +15,7 @@ from analysis.latency import min_n, quantile
 from analysis.quality_calls import call_checks
 from analysis.quality_load import closed_loop
 from analysis.quality_metrics import metric_checks
+from analysis.quality_spans import span_checks
 from analysis.quality_store import store_checks
 from analysis.sampling import Sampling, assess
 from analysis.slo import Slo
@@ -60,7 +61,7 @@ def checks(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, sample
     if any(check.check == "impossible_times" for check in of_calls):
         # What calls say outright is not said again as what it makes of their requests.
         found = [check for check in found if check.check not in ("impossible_times", "ttft_equals_duration")]
-    found += [*of_calls, *metric_checks(con, frame, slo), *store_checks(con, frame.window)]
+    found += [*of_calls, *span_checks(con, frame.window, frame.rows.height), *metric_checks(con, frame, slo), *store_checks(con, frame.window)]
     order = {"fail": 0, "warn": 1, "ok": 2}
     return sorted(found, key=lambda check: order[check.status])
 

@@ -30,6 +30,8 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 MAX_VALUE_DEPTH = 24
 BROKEN_VALUE = "a value inside an array or map is broken, not UTF-8, or nested more than a hundred deep"
 NOT_A_REQUEST = "the body is not an OTLP trace export request in protobuf"
+# Under which keys the counts of what a sender's limits took are stored, of attributes, events and links: OpenTelemetry's own for formats without such fields.
+DROPPED_KEYS = ("otel.dropped_attributes_count", "otel.dropped_events_count", "otel.dropped_links_count")
 ARRAY, MAP, BLOB = 5, 6, 7  # field numbers of AnyValue: what `Attributes.others` holds
 # Descriptions of sources up to this many bytes are remembered: they repeat with every body of a sender.
 _REMEMBERED_BYTES = 4_096
@@ -70,17 +72,18 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Span events, flat; owner[i] is the row of the span."""
+    """Span events, flat; owner[i] is the row of the span. `dropped` says how many attributes the sender's limits took from each."""
 
     owner: Ints
     time_ns: Ints
     name: pa.StringArray
     attributes: Attributes
+    dropped: Ints
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Span links, flat; owner[i] is the row of the span. `whole_ids` says where both ids have their width; elsewhere they are 0."""
+    """Span links, flat; owner[i] is the row of the span. `whole_ids` says where both ids have their width; elsewhere they are 0. `dropped` as of events."""
 
     owner: Ints
     trace_hi: Words
@@ -88,6 +91,7 @@ class Links:
     span_id: Words
     whole_ids: Bools
     attributes: Attributes
+    dropped: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class RawSpans:
-    """n spans as sent: `body` and `source` are indices per span. An id that has not its width is 0, which is no id; times are unsigned, as sent."""
+    """n spans as sent: `body` and `source` are indices per span. An id that has not its width is 0, which is no id; times are unsigned, as sent.
+
+    `dropped` has three rows: how many attributes, events and links each span lost to its sender's limits.
+    """
 
     body: Ints
     source: Ints
@@ -123,6 +130,7 @@ class RawSpans:
     attributes: Attributes
     events: Events
     links: Links
+    dropped: Ints
 
     def __len__(self) -> int:
         return len(self.body)
@@ -191,13 +199,13 @@ def _read(bodies: Sequence[bytes]) -> RawSpans | None:
     body, source = np.empty(max(n, 1), dtype=np.int64), np.empty(max(n, 1), dtype=np.int64)
     wire.index(data, bounds, extents, body, source, places, counts)
     extents, body, source = extents[:n], body[:n], source[:n]
-    spans, seen = np.empty((wire.STATE_END + 1, n), dtype=np.int64), np.zeros(2, dtype=np.int64)
+    spans, seen = np.empty((wire.DROPPED_LINKS + 1, n), dtype=np.int64), np.zeros(2, dtype=np.int64)
     # An attribute has 2 bytes at least; in practice it has 20, and few of them are an event's.
     for bytes_each, share, n_keys in ((16, 8, 4_096), (2, 1, 1 << len(data).bit_length())):
         room = len(data) // bytes_each + 64
         of_spans, of_events, of_links = (_tables.pairs(f"{owner} attributes", size, n_keys)
                                          for owner, size in (("span", room), ("event", room // share), ("link", room // share)))
-        events, links = _tables.get("events", wire.END + 1, room // share), _tables.get("links", wire.WHOLE + 1, room // share)
+        events, links = (_tables.get(name, wire.DROPPED + 1, room // share) for name in ("events", "links"))
         seen[:] = 0
         outcome = wire.fill(data, extents, spans, *of_spans, events, *of_events, links, *of_links, seen)
         if outcome != wire.FULL:
@@ -214,9 +222,11 @@ def _read(bodies: Sequence[bytes]) -> RawSpans | None:
         ids[wire.TRACE_HI], ids[wire.TRACE_LO], ids[wire.SPAN], ids[wire.PARENT], words[wire.START], words[wire.STOP],
         spans[wire.SPAN_KIND], spans[wire.STATUS], spans[wire.FLAGS],
         _texts(data, spans[wire.NAME], spans[wire.NAME_END]), _texts(data, spans[wire.STATE], spans[wire.STATE_END]), _attributes(data, *of_spans),
-        Events(events[wire.OWNER], to_ns(events[wire.TIME].view(np.uint64)), _texts(data, events[wire.FIRST], events[wire.END]), _attributes(data, *of_events)),
+        Events(events[wire.OWNER], to_ns(events[wire.TIME].view(np.uint64)), _texts(data, events[wire.FIRST], events[wire.END]), _attributes(data, *of_events),
+               events[wire.DROPPED]),
         Links(links[wire.OWNER], linked[wire.LINKED_HI], linked[wire.LINKED_LO], linked[wire.LINKED_SPAN], links[wire.WHOLE] != 0,
-              _attributes(data, *of_links)))
+              _attributes(data, *of_links), links[wire.DROPPED]),
+        spans[wire.DROPPED_ATTRIBUTES :])
 
 
 def _texts(data: Any, first: Ints, end: Ints, valid: Bools | None = None) -> pa.StringArray:
@@ -258,7 +268,9 @@ def _source(resource: bytes, resource_url: bytes, scope: bytes, scope_url: bytes
 
 def source(resource: Resource, resource_url: str, scope: InstrumentationScope, scope_url: str) -> Source:
     """A resource and a scope of it as plain values."""
-    of_resource, of_scope = (tuple((a.key, any_value(a.value)) for a in owner.attributes) for owner in (resource, scope))
+    of_resource, of_scope = (
+        tuple((a.key, any_value(a.value)) for a in owner.attributes) + (((DROPPED_KEYS[0], n),) if (n := owner.dropped_attributes_count) else ())
+        for owner in (resource, scope))
     return Source(of_resource, scope.name, scope.version, of_scope, resource_url, scope_url)
 
 

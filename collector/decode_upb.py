@@ -86,7 +86,8 @@ def decode_spans(bodies: Sequence[bytes]) -> RawSpans:
         np.array([span.start_time_unix_nano for span in spans], np.uint64), np.array([span.end_time_unix_nano for span in spans], np.uint64),
         np.array([span.kind for span in spans], np.int64), np.array([span.status.code for span in spans], np.int64),
         np.array([span.flags for span in spans], np.int64), pa.array([span.name for span in spans], pa.string()),
-        pa.array([span.trace_state for span in spans], pa.string()), attributes.columns(), _events(spans), _links(spans))
+        pa.array([span.trace_state for span in spans], pa.string()), attributes.columns(), _events(spans), _links(spans),
+        np.array([[s.dropped_attributes_count for s in spans], [s.dropped_events_count for s in spans], [s.dropped_links_count for s in spans]], np.int64))
 
 
 def _request(data: bytes) -> ExportTraceServiceRequest:
@@ -114,7 +115,8 @@ def _events(spans: Sequence[Span]) -> Events:
             owner.append(row)
             time_ns.append(min(event.time_unix_nano, _MAX_NS))
             name.append(event.name)
-    return Events(np.array(owner, np.int64), np.array(time_ns, np.int64), pa.array(name, pa.string()), attributes.columns())
+    dropped = np.array([event.dropped_attributes_count for span in spans for event in span.events], np.int64)
+    return Events(np.array(owner, np.int64), np.array(time_ns, np.int64), pa.array(name, pa.string()), attributes.columns(), dropped)
 
 
 def _links(spans: Sequence[Span]) -> Links:
@@ -127,4 +129,5 @@ def _links(spans: Sequence[Span]) -> Links:
             whole.append(len(link.trace_id) == 16 and len(link.span_id) == 8)
             ids.append(_ids(link.trace_id, link.span_id, b"") if whole[-1] else (0, 0, 0, 0))
     hi, lo, span_id = (np.array([words[i] for words in ids], np.uint64) for i in range(3))
-    return Links(np.array(owner, np.int64), hi, lo, span_id, np.array(whole, np.bool_), attributes.columns())
+    dropped = np.array([link.dropped_attributes_count for span in spans for link in span.links], np.int64)
+    return Links(np.array(owner, np.int64), hi, lo, span_id, np.array(whole, np.bool_), attributes.columns(), dropped)

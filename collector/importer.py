@@ -1,5 +1,5 @@
-"""How do files get in? OTLP files (.pb, .json, .jsonl), saved metrics pages (.prom), each also .gz or .zst, results of load tests (`load_tests.py`), and
-folders become bodies as of live traffic.
+"""How do files get in? OTLP in every form that the Collector's file exporter writes, what Jaeger, Zipkin, Tempo and Langfuse export (exports/), saved metrics
+pages, results of load tests (load_tests.py), and folders of them become bodies as of live traffic. What a file is follows from its content, not from its name.
 
 A file is read, recognised and handed over body by body; the sender behind `send` is the writer itself or a running server.
 """
@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import io
 import itertools
+import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,17 +24,26 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector import load_tests, otlp_json, prometheus
+from collector import exports, load_tests, otlp_json, prometheus
 from collector.errors import BadPayload, ImportFailed
+from collector.exports import unread
+from collector.old_otlp import modern
 
-_COMPRESSED = (".gz", ".zst")
-_KINDS = (".pb", ".json", ".jsonl", ".prom")
+_COMPRESSED = (".gz", ".zst", ".zstd")
+# Of a folder, whose other files are none of ours; a file that is named is read whatever its name.
+_KINDS = (".pb", ".binpb", ".proto", ".otlp", ".json", ".jsonl", ".ndjson", ".prom")
 # Only where named: a folder may hold any table.
 _TABLES = (".csv", ".parquet")
 _ROOTS = {"resourceSpans": "traces", "resource_spans": "traces", "resourceMetrics": "metrics", "resource_metrics": "metrics",
           "resourceLogs": "logs", "resource_logs": "logs"}
-EXPECTED = ("an OTLP file: .traces.pb, .metrics.pb, .pb, .json or .jsonl (one request a line), or a saved Prometheus metrics page .prom, "
-            f"each also as .gz or .zst; or what a load test wrote: {load_tests.EXPECTED}")
+EXPECTED = ("OTLP (protobuf, JSON, or a line or a length a request, as the Collector's file exporter writes them), a saved Prometheus metrics page .prom, "
+            "what Jaeger, Zipkin, Tempo or Langfuse export as JSON, each also compressed by gzip or zstd; "
+            f"or what a load test wrote: {load_tests.EXPECTED}")
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+# Any longer first message would begin as a bare request does, with the tag of its first field.
+_MOST_FRAMED = 0x0A << 24
+_HEAD = 300  # bytes that tell what a file is
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(slots=True)
@@ -55,7 +65,7 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
     """The importable files among `paths`; folders are searched through.
 
     Raises:
-        ImportFailed: a path that is not there, a named file of another kind, or a folder without any.
+        ImportFailed: a path that is not there, or a folder without any.
     """
     out: list[Path] = []
     for path in paths:
@@ -66,8 +76,6 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
             out.extend(inside)
         elif not path.exists():
             raise ImportFailed(f"there is nothing at {path}: name an OTLP file or a folder of them")
-        elif _kind(path) is None and path.suffix not in _TABLES:
-            raise ImportFailed(f"{path} is not importable by its name: expected {EXPECTED}")
         else:
             out.append(path)
     return out
@@ -75,12 +83,18 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
 
 def _kind(path: Path) -> str | None:
     suffixes = [s for s in path.suffixes if s not in _COMPRESSED]
-    return suffixes[-1] if suffixes and suffixes[-1] in _KINDS else None
+    if not suffixes:
+        return "" if path.suffix in _COMPRESSED else None
+    return suffixes[-1] if suffixes[-1] in _KINDS else None
 
 
 def is_page(path: Path) -> bool:
     """Whether a file is a saved metrics page."""
-    return _kind(path) == ".prom"
+    try:
+        with _opened(path) as stream:
+            return _begins_page(path, _beginning(stream)[1])
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError):
+        return False  # it is refused when it is imported
 
 
 def says_its_times(path: Path) -> bool:
@@ -112,45 +126,119 @@ def read_bodies(path: Path, notes: list[str] | None = None, page_ns: int | None 
             yield from _of_load_test(path, load_tests.read_table(path), digest, notes)
             return
         with _opened(path) as stream:
-            if _kind(path) == ".pb":
-                body = stream.read()
-                yield _signal_of(path, body), body
-            elif _kind(path) == ".prom":
-                yield "metrics", _page(path, stream.read().decode("utf-8"), page_ns)
-            else:
-                yield from _json_bodies(path, stream, notes)
+            yield from _of_content(path, stream, notes, page_ns)
     except (BadPayload, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ImportFailed(f"{path} is not OTLP: {error}") from error
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
         raise ImportFailed(f"{path} cannot be read: {error}") from error
 
 
+def _of_content(path: Path, stream: IO[bytes], notes: list[str] | None, page_ns: int | None) -> Iterator[tuple[str, bytes]]:
+    """The bodies of an unpacked file, by what it begins with."""
+    start, text = _beginning(stream)
+    if _begins_page(path, text):
+        yield "metrics", _page(path, stream.read().decode("utf-8-sig"), page_ns)
+    elif _framed(start):
+        yield from _frames(path, stream)
+    elif text[:1] in (b"{", b"[") or _kind(path) in (".json", ".jsonl", ".ndjson") or start.startswith(_UTF16):
+        yield from _json_bodies(path, stream, notes)
+    else:
+        body = modern(stream.read())
+        yield _signal_of(path, body), body
+
+
+def _beginning(stream: IO[bytes]) -> tuple[bytes, bytes]:
+    """The first bytes of an unpacked file, and the same without a byte order mark and white space before its text."""
+    start: bytes = stream.peek(_HEAD)[:_HEAD]  # type: ignore[attr-defined]  # each stream that _opened gives has it
+    return start, start.removeprefix(b"\xef\xbb\xbf").lstrip()
+
+
+def _begins_page(path: Path, text: bytes) -> bool:
+    return _kind(path) == ".prom" or text.startswith((b"# HELP ", b"# TYPE "))
+
+
+def _framed(start: bytes) -> bool:
+    """Whether each message has its length before it, as the Collector's file exporter writes protobuf and what it compresses message by message."""
+    return len(start) > 4 and 0 < int.from_bytes(start[:4], "big") < _MOST_FRAMED and (start[4:8] == _ZSTD or start[4:5] in (b"\n", b"{"))
+
+
+def _frames(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
+    """The bodies of such a file: 4 bytes of length, then a message in protobuf or JSON, which may be compressed on its own."""
+    while length := stream.read(4):
+        size = int.from_bytes(length, "big")
+        message = stream.read(size)
+        if len(length) < 4 or len(message) < size:
+            raise EOFError("its last message is cut off")
+        if message[:4] == _ZSTD:
+            message = io.BufferedReader(_Unzstd(io.BytesIO(message))).read()
+        if message[:1] == b"{":
+            for document in _otlp(msgspec.json.decode(message)) or []:
+                yield from _from_json(document)
+        else:
+            body = modern(message)
+            yield _signal_of(path, body), body
+
+
 def _json_bodies(path: Path, stream: IO[bytes], notes: list[str] | None) -> Iterator[tuple[str, bytes]]:
-    """The bodies of a file of JSON: OTLP, of which lines are read one by one, or a load test's result."""
-    if _kind(path) == ".jsonl":
+    """The bodies of a file of JSON: OTLP or what another tool exported, of which lines are read one by one, or a load test's result."""
+    begin = next((line for line in stream if line.strip()), b"")
+    if begin.startswith(_UTF16):
+        stream = io.BytesIO((begin + stream.read()).decode("utf-16").encode())
         begin = next((line for line in stream if line.strip()), b"")
-        if (first := _otlp(begin)) is not None:
-            for document in itertools.chain(first, (msgspec.json.decode(line) for line in stream if line.strip())):
-                yield _from_json(document)
+    begin = begin.removeprefix(b"\xef\xbb\xbf")
+    try:
+        first = _otlp(msgspec.json.decode(begin))
+    except (msgspec.DecodeError, RecursionError):
+        data = begin + stream.read()  # not a document a line
+        values = _values(data)
+    else:
+        if first is not None:
+            lines = (_exported(msgspec.json.decode(line)) for line in stream if line.strip())
+            for document in itertools.chain(first, itertools.chain.from_iterable(lines)):
+                yield from _from_json(document)
             return
         data = begin + stream.read()
-    else:
-        data = stream.read()
-        if (documents := _otlp(data)) is not None:
-            for document in documents:
-                yield _from_json(document)
-            return
-    test = load_tests.read(load_tests.documents_of(data), path.stat().st_mtime_ns)
+        values = []
+    requests = [_otlp(value) for value in values]
+    if requests and None not in requests:
+        for document in itertools.chain.from_iterable(found or [] for found in requests):
+            yield from _from_json(document)
+        return
+    try:
+        test = load_tests.read(load_tests.documents_of(data), path.stat().st_mtime_ns)
+    except BadPayload as error:
+        what = unread.of_bytes(data[:_HEAD]) or next((what for value in values or _values(data) if (what := unread.of_document(value))), "")
+        raise BadPayload(f"it looks like {what}") if what else error from None
     yield from _of_load_test(path, test, hashlib.sha256(data).digest(), notes)
 
 
-def _otlp(data: bytes) -> list[Any] | None:
-    """The requests in JSON with a root of OTLP on top, or in its first element; None of any other."""
+def _values(data: bytes) -> list[Any]:
+    """The JSON documents that follow one another in these bytes, however they are indented; none if they are not JSON."""
+    decoder, out, at = json.JSONDecoder(), [], 0
     try:
-        found = _documents(msgspec.json.decode(data))
-    except (msgspec.DecodeError, RecursionError):
-        return None
-    return found if found and isinstance(found[0], dict) and not found[0].keys().isdisjoint(_ROOTS) else None
+        text = data.decode("utf-8")
+        while at < len(text):
+            if text[at].isspace():
+                at += 1
+                continue
+            value, at = decoder.raw_decode(text, at)
+            out.append(value)
+    except (ValueError, RecursionError):
+        return []
+    return out
+
+
+def _otlp(value: Any) -> list[Any] | None:
+    """The requests in a document with a root of OTLP on top, or in its first element, or in a form that another tool exports; None of any other."""
+    found = _documents(value)
+    if found and isinstance(found[0], dict) and not found[0].keys().isdisjoint(_ROOTS):
+        return found
+    return exports.as_otlp(value)
+
+
+def _exported(value: Any) -> list[Any]:
+    """The requests in a further line."""
+    return _otlp(value) or _documents(value)
 
 
 def _of_load_test(path: Path, test: load_tests.LoadTest, digest: bytes, notes: list[str] | None) -> Iterator[tuple[str, bytes]]:
@@ -171,11 +259,12 @@ def _page(path: Path, text: str, page_ns: int | None) -> bytes:
 
 
 def _opened(path: Path) -> IO[bytes]:
-    if path.suffix == ".gz":
+    """A file unpacked, if it is packed as a whole."""
+    with path.open("rb") as packed:
+        start = packed.read(4)
+    if start[:2] == _GZIP:
         return io.BufferedReader(gzip.GzipFile(path))
-    if path.suffix == ".zst":
-        return io.BufferedReader(_Unzstd(path.open("rb")))
-    return path.open("rb")
+    return io.BufferedReader(_Unzstd(path.open("rb"))) if start == _ZSTD else path.open("rb")
 
 
 class _Unzstd(io.RawIOBase):
@@ -212,12 +301,13 @@ def _documents(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _from_json(document: Any) -> tuple[str, bytes]:
-    if isinstance(document, dict):
-        for root, signal in _ROOTS.items():
-            if root in document:
-                return signal, otlp_json.from_document(signal, document)
-    raise BadPayload("no resourceSpans, resourceMetrics or resourceLogs at the top")
+def _from_json(document: Any) -> Iterator[tuple[str, bytes]]:
+    """A body per signal in a request; more than one is nobody's request, but what people put together."""
+    found = [(root, signal) for root, signal in _ROOTS.items() if isinstance(document, dict) and root in document]
+    if not found:
+        raise BadPayload("no resourceSpans, resourceMetrics or resourceLogs at the top")
+    for _, signal in found:
+        yield signal, otlp_json.from_document(signal, document)
 
 
 def _signal_of(path: Path, body: bytes) -> str:
@@ -230,7 +320,8 @@ def _signal_of(path: Path, body: bytes) -> str:
                 return signal
         except DecodeError:
             continue
-    raise BadPayload(f"no {' or '.join(named or list(checks))} export request in protobuf")
+    what = unread.of_bytes(body[:_HEAD])
+    raise BadPayload(f"it looks like {what}" if what else f"no {' or '.join(named or list(checks))} export request in protobuf; expected {EXPECTED}")
 
 
 def _has_spans(body: bytes) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from collector import packing, privacy, quarantine, readers, stages, wire
-from collector.decode import ARRAY, Attributes, Bools, Ints, RawSpans, Source, decode_spans, nested, to_ns
+from collector.decode import ARRAY, DROPPED_KEYS, Attributes, Bools, Ints, RawSpans, Source, decode_spans, nested, to_ns
 from collector.dialects import EventField, Field
 from collector.layout import packed, text_hash
 from collector.limits import MAX_KEY, Limits
@@ -40,9 +41,10 @@ INT_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens", "cache_write_to
 TOTAL = "total_tokens"  # no column: it tells whether cached tokens and thoughts are in the other counts
 _REAL_NS = 10**17  # a time before 1973 is none of a span's
 USABLE_EVENT = "overrun.usable_answer"
+_HOSTS = ("service.instance.id", "k8s.pod.name", "host.name", "container.id", "host.id")  # what tells one replica of a service from another, best first
 _ERROR = 2  # OTLP's status code
-_CLIENT, _PRODUCER, _CONSUMER = 3, 4, 5  # OTLP's span kinds
-TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE = range(4)
+_SERVER, _CLIENT, _PRODUCER, _CONSUMER = 2, 3, 4, 5  # OTLP's span kinds
+TTFT_NONE, TTFT_ATTRIBUTE, TTFT_EVENT, TTFT_ENGINE, TTFT_CUT = range(5)  # cut: none, for the events that would tell were dropped
 MAP_TYPE = pa.map_(pa.string(), pa.string())
 _NO_TEXT = pa.array([], pa.string())
 
@@ -430,6 +432,9 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
             network[grouped.owner[at]] = True
     by_name, named_role, named_stage = _classify_names(raw)
     by_name[_of_messages(grouped, kinds) & (by_name == stages.RANK_WORD)] = _UNSAID
+    http = _over_http(grouped, len(raw))
+    own_work = np.isin(named_stage, [stages.STAGE[name] for name in stages.OWN_WORK])
+    by_name[http & (own_work | (kinds == _SERVER)) & (by_name == stages.RANK_WORD)] = _UNSAID
     use = by_name < best
     best[use], role[use], stage[use] = by_name[use], named_role[use], named_stage[use]
     for key in stages.URL_KEYS:
@@ -439,9 +444,11 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
         urls = grouped.text(at).dictionary_encode()
         for code in np.flatnonzero(pc.match_substring_regex(urls.dictionary, stages.MODEL_PATHS).to_numpy(zero_copy_only=False)).tolist():
             say(grouped.owner[at[urls.indices.to_numpy(zero_copy_only=False) == code]], stages.of_url(urls.dictionary[code].as_py()))
-    server = (kinds == 2) | (kinds == 5)
+    server = (kinds == _SERVER) | (kinds == _CONSUMER)
     say(np.flatnonzero(server), stages.CONTAINER)
-    say(np.flatnonzero((kinds == 3) & network), stages.NETWORK)
+    # Without a kind (Datadog, old Zipkin) what is asked over HTTP within a trace is a call, unless it has a route.
+    calls = (kinds == _CLIENT) & (network | http) | (kinds == 0) & http & (raw.parent_id != 0) & ~_has(grouped, "http.route", len(raw))
+    say(np.flatnonzero(calls), stages.NETWORK)
     stored = _stored_answers(grouped)
     stored = stored[role[stored] == stages.ROLE["llm"]]
     say(stored[~server[stored]], stages.STORED_ANSWER)
@@ -449,13 +456,24 @@ def classify(raw: RawSpans, grouped: Grouped, kinds: Ints) -> tuple[Ints, Ints]:
     return role, stage
 
 
+def _over_http(grouped: Grouped, n: int) -> Bools:
+    """Whether a span is of an HTTP exchange, by its attributes."""
+    found: Bools = np.logical_or.reduce([_has(grouped, key, n, beside) for key, beside in stages.HTTP_KEYS])
+    return found
+
+
+def _has(grouped: Grouped, key: str, n: int, beside: str = "") -> Bools:
+    """Which of the n spans have an attribute (and another beside it)."""
+    found: Bools = np.zeros(n, dtype=bool)
+    if (at := grouped.positions(key)) is not None:
+        found[grouped.owner[_beside(grouped, at, beside)]] = True
+    return found
+
+
 def _of_messages(grouped: Grouped, kinds: Ints) -> Bools:
     """Whether a span hands on or takes what waits in a queue: it is named after that."""
-    found: Bools = (kinds == _PRODUCER) | (kinds == _CONSUMER)
-    for key in stages.MESSAGING_KEYS:
-        if (at := grouped.positions(key)) is not None:
-            found[grouped.owner[at]] = True
-    return found
+    by_key = [_has(grouped, key, len(kinds)) for key in stages.MESSAGING_KEYS]
+    return np.logical_or.reduce([kinds == _PRODUCER, kinds == _CONSUMER, *by_key])  # type: ignore[no-any-return]
 
 
 def _stored_answers(grouped: Grouped) -> Ints:
@@ -641,10 +659,12 @@ def _replaced(values: pa.StringArray, at: Ints, new: pa.StringArray) -> pa.Strin
 
 
 def _paths(found: pa.StringArray) -> pa.StringArray:
-    """What is a path or a URL, without its query; "" for anything else."""
+    """The path of what is a path or a URL, without its query; "" for anything else and for a pattern that every path matches (`/**`)."""
     encoded = found.dictionary_encode()
     texts = encoded.dictionary
-    return pc.if_else(pc.match_substring_regex(texts, r"^(?:/|[A-Za-z][\w+.-]*://)"), without_query(texts), "").take(encoded.indices)
+    paths = pc.replace_substring_regex(without_query(texts), r"^[A-Za-z][\w+.-]*://[^/]*", "")
+    said = pc.and_(pc.match_substring_regex(texts, r"^(?:/|[A-Za-z][\w+.-]*://)"), pc.invert(pc.match_substring_regex(paths, r"^/\*+$")))
+    return pc.if_else(said, paths, "").take(encoded.indices)
 
 
 def without_query(urls: pa.StringArray) -> pa.StringArray:
@@ -662,7 +682,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     verdict = quarantine.verdicts(raw.start, raw.end)
     start, end = to_ns(raw.start), to_ns(raw.end)
     duration = np.clip(end - start, 0, MAX_DURATION_NS)
-    raw = _event_times(raw, start, end)
+    raw = _with_dropped(_event_times(raw, start, end))
     kinds = raw.kind.astype(np.int64)
     kinds = np.where((kinds < 0) | (kinds > 5), 0, kinds)
     grouped = Grouped(raw.attributes, rules.limits)
@@ -677,7 +697,7 @@ def normalize(raw: RawSpans, rules: Rules) -> Normalized:
     _event_values_into(columns, raw, event_attributes, status)
     if not rules.store_text:
         columns |= {name: _without_prose(columns[name]) for name in ("finish_reason", "error_type")}
-    _events_into(columns, raw, start, duration, role)
+    _events_into(columns, raw, start, duration, role, _lost_events(grouped, n))
     source_ids, source_rows = source_table(raw.sources, rules)
     table: dict[str, Any] = {
         "trace_hi": raw.trace_hi, "trace_lo": raw.trace_lo, "span_id": raw.span_id, "parent_id": raw.parent_id,
@@ -890,20 +910,63 @@ def _cached_apart(scope: str) -> bool:
 # --- events, links, sources -------------------------------------------------------------------------------------------------------
 
 
+# A name that says of its event that it is the first of its kind, whatever is left of the others (`ai.stream.firstChunk`, `mlflow.chunk.item.0`).
+_SAYS_FIRST = re.compile(r"(?i).*first.*|(?:.*[._])?0")
+
+
 @stages.derived
-def _event_kind(name: str) -> tuple[bool, bool, bool]:
-    """Whether an event of this name is a first token, whether it is a chunk, and whether it is an attempt's start."""
+def _event_kind(name: str) -> tuple[bool, bool, bool, bool]:
+    """Whether an event of this name is a first token, whether it is a chunk, an attempt's start, and whether its name says that it comes first."""
     patterns = [pattern for d in stages.dialects() for pattern in d.chunk_events]
     chunk = any(name.startswith(p[:-1]) if p.endswith("*") else name == p for p in patterns)
-    return chunk or any(name in d.first_token_events for d in stages.dialects()), chunk, any(name in d.attempt_events for d in stages.dialects())
+    first = chunk or any(name in d.first_token_events for d in stages.dialects())
+    return first, chunk, any(name in d.attempt_events for d in stages.dialects()), _SAYS_FIRST.fullmatch(name) is not None
 
 
-def _event_kinds(names: pa.StringArray) -> tuple[Bools, Bools, Bools]:
+def _event_kinds(names: pa.StringArray) -> tuple[Bools, Bools, Bools, Bools]:
     """As `_event_kind`, for a column; each distinct name is looked at once."""
     encoded = names.dictionary_encode()
-    kinds = np.array([_event_kind(name) for name in encoded.dictionary.to_pylist()], dtype=bool).reshape(-1, 3)
+    kinds = np.array([_event_kind(name) for name in encoded.dictionary.to_pylist()], dtype=bool).reshape(-1, 4)
     found = kinds[encoded.indices.to_numpy(zero_copy_only=False)]
-    return found[:, 0], found[:, 1], found[:, 2]
+    return found[:, 0], found[:, 1], found[:, 2], found[:, 3]
+
+
+# --- what limits of the sender took ------------------------------------------------------------------------------------------------
+
+
+def _with_dropped(raw: RawSpans) -> RawSpans:
+    """The same, with the counts of what the sender's limits took as attributes of the spans, events and links that lost something."""
+    attributes = raw.attributes
+    for key, numbers in zip(DROPPED_KEYS, raw.dropped, strict=True):
+        attributes = _counted(attributes, key, numbers)
+    events, links = (_counted(of.attributes, DROPPED_KEYS[0], of.dropped) for of in (raw.events, raw.links))
+    return replace(raw, attributes=attributes, events=replace(raw.events, attributes=events), links=replace(raw.links, attributes=links))
+
+
+def _counted(attributes: Attributes, key: str, numbers: Ints) -> Attributes:
+    """The attributes with this one, a whole number, behind those of each owner whose number is not 0."""
+    owners = np.flatnonzero(numbers)
+    if not len(owners):
+        return attributes
+    at = np.searchsorted(attributes.owner, owners, side="right")
+    index = np.insert(np.arange(len(attributes)), at, -1)
+    keys = attributes.keys if key in attributes.keys else [*attributes.keys, key]
+    number = np.insert(attributes.number, at, numbers[owners])
+    return Attributes(
+        np.insert(attributes.owner, at, owners), keys, np.insert(attributes.code, at, keys.index(key)),
+        np.insert(attributes.kind, at, wire.INT), attributes.text.take(pa.array(index, mask=index < 0)), number,
+        np.insert(attributes.fraction, at, 0.0), attributes.other_at + np.searchsorted(at, attributes.other_at, side="right"),
+        attributes.other_member, attributes.others)
+
+
+def _lost_events(grouped: Grouped, n: int) -> Ints:
+    """How many events each span lost to its sender's limits; as an attribute also of what was another format before (Jaeger, Zipkin)."""
+    out = np.zeros(n, dtype=np.int64)
+    at = grouped.positions(DROPPED_KEYS[1])
+    if at is not None:
+        values, ok = read_int(grouped, at)
+        out[grouped.owner[at[ok]]] = values[ok]
+    return out
 
 
 def _event_times(raw: RawSpans, start: Ints, end: Ints) -> RawSpans:
@@ -958,8 +1021,11 @@ def _short_values(values: list[Any], kind: pa.DataType) -> pa.Array:
     return pa.array([value[:MAX_NAME] if isinstance(value, str) else value for value in values], kind)
 
 
-def _events_into(columns: dict[str, Any], raw: RawSpans, start: Ints, duration: Ints, role: Ints) -> None:
-    """Fold the per-chunk events of streams into chunks, chunk_span_ns, chunk_gap_max_ns; take the first token and the usable answer."""
+def _events_into(columns: dict[str, Any], raw: RawSpans, start: Ints, duration: Ints, role: Ints, lost: Ints) -> None:
+    """Fold the per-chunk events of streams into chunks, chunk_span_ns, chunk_gap_max_ns; take the first token and the usable answer.
+
+    Of a span that lost events to its sender's limits (`lost`), only one whose name says so is the first token: most SDKs drop the oldest.
+    """
     n = len(raw)
     columns["ttft_ns"] = ttft = _of_streams(columns, role)
     has_attribute = ttft.is_valid().to_numpy(zero_copy_only=False)
@@ -967,7 +1033,9 @@ def _events_into(columns: dict[str, Any], raw: RawSpans, start: Ints, duration: 
     nothing = pa.nulls(n, pa.int64())
     columns.update(chunks=nothing, chunk_span_ns=nothing, chunk_gap_max_ns=nothing, usable_ns=nothing)
     if len(raw.events.owner):
-        is_first, is_chunk, is_attempt = _event_kinds(raw.events.name)
+        is_first, is_chunk, is_attempt, says_first = _event_kinds(raw.events.name)
+        cut = lost > 0
+        is_first &= says_first | ~cut[raw.events.owner]
         if is_attempt.any():
             columns["ttft_ns"] = ttft = _since_start(raw, is_attempt, start, duration, ttft)
         first_ns, has_first = _first_time(raw, is_first, start)
@@ -977,7 +1045,10 @@ def _events_into(columns: dict[str, Any], raw: RawSpans, start: Ints, duration: 
             values[use] = first_ns[use]
             columns["ttft_ns"] = pa.array(values, mask=~(has_attribute | use))
             source[use] = TTFT_EVENT
-        columns.update(_chunk_columns(raw, is_chunk, n))
+        chunks = _chunk_columns(raw, is_chunk, lost, duration)
+        columns.update(chunks)
+        if chunks and cut.any():
+            source[cut & chunks["chunks"].is_valid().to_numpy(zero_copy_only=False) & ~(has_attribute | use)] = TTFT_CUT
         usable, has_usable = _first_time(raw, _named(raw.events.name, [USABLE_EVENT]), start)
         if has_usable.any():
             columns["usable_ns"] = pa.array(usable, mask=~has_usable)
@@ -1013,7 +1084,9 @@ def _first_time(raw: RawSpans, wanted: Bools, start: Ints) -> tuple[Ints, Bools]
     return np.where(has, np.clip(first - start, 0, MAX_DURATION_NS), 0), has
 
 
-def _chunk_columns(raw: RawSpans, is_chunk: Bools, n: int) -> dict[str, Any]:
+def _chunk_columns(raw: RawSpans, is_chunk: Bools, lost: Ints, duration: Ints) -> dict[str, Any]:
+    """Chunks, and from the first to the last; of a span that lost events, all of them at the pace of those that are left, which follow one another."""
+    n = len(lost)
     owner, time_ns = raw.events.owner[is_chunk], raw.events.time_ns[is_chunk]
     if not len(owner):
         return {}
@@ -1027,6 +1100,11 @@ def _chunk_columns(raw: RawSpans, is_chunk: Bools, n: int) -> dict[str, Any]:
     total[owner[begins]] = time_ns[np.append(begins[1:], len(owner)) - 1] - time_ns[begins]
     worst = np.zeros(n, dtype=np.int64)
     np.maximum.at(worst, owner, gap)
+    cut = (lost > 0) & (count > 1)
+    if cut.any():
+        paced = total[cut] * ((count + lost)[cut] - 1.0) / (count[cut] - 1.0)
+        total[cut] = np.minimum(np.rint(paced), duration[cut]).astype(np.int64)
+        count = np.where(cut, count + lost, count)
     none = count == 0
     return {"chunks": pa.array(count, mask=none), "chunk_span_ns": pa.array(total, mask=none), "chunk_gap_max_ns": pa.array(worst, mask=none)}
 
@@ -1077,7 +1155,7 @@ def _names(source: Source) -> dict[str, str]:
 def _source_row(source: Source, rules: Rules) -> dict[str, Any]:
     named = _names(source)
     return {
-        "service": named.get("service.name", "unknown_service"), "instance": named.get("service.instance.id", named.get("host.name")),
+        "service": named.get("service.name", "unknown_service"), "instance": next((named[key] for key in _HOSTS if key in named), None),
         "version": named.get("service.version"), "namespace": named.get("service.namespace"),
         "environment": named.get("deployment.environment.name", named.get("deployment.environment")),
         "scope_name": source.scope_name[:MAX_NAME], "scope_version": source.scope_version[:MAX_NAME],

@@ -17,6 +17,7 @@ from starlette.routing import Route
 from collector import auth, log_records, otlp_json, responses
 from collector.config import CollectorSettings
 from collector.errors import BadPayload, CollectorError, NoSuchPath, PayloadTooLarge, QueueFull, TooSlow, UnsupportedMedia, WrongMethod
+from collector.old_otlp import modern
 from collector.writer import LOGS, METRICS, TRACES, Stored, Writer
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
@@ -149,6 +150,7 @@ def _cors(origin: str) -> dict[str, str]:
 
 async def store(signal: str, body: bytes, writer: Writer) -> Stored:
     """Hand a protobuf body to the writer and wait for its commit (log records that tell of no span are only counted)."""
+    body = modern(body)
     if signal == "logs":
         records, notes = log_records.told(body)
         if notes:

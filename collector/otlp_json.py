@@ -1,4 +1,4 @@
-"""How does OTLP/JSON become the protobuf bytes that everything else reads? Ids are hex there (base64 in protobuf's own JSON); the rest is protobuf JSON."""
+"""How does OTLP/JSON become the protobuf bytes that everything else reads? Ids are hex there, or base64 as in protobuf's own JSON, which the rest is."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from collector.errors import BadPayload
+from collector.old_otlp import modernize
 
 _ID_KEYS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 _MAX_DEPTH = 100  # messages in messages: as many as protobuf's own parsers take
@@ -38,11 +39,13 @@ def from_document(signal: str, document: Any) -> bytes:
     """As `to_protobuf`, from the decoded JSON value. The ids in `document` are rewritten in place."""
     if not isinstance(document, dict):
         raise BadPayload(f"an OTLP/JSON request is an object, not {type(document).__name__}")
+    modernize(document)
     message = REQUESTS[signal]()
     try:
         for holder in _id_holders(document):
             for key in _ID_KEYS:
-                if isinstance(holder.get(key), str):
+                # 8 and 16 bytes end in `=` as base64, which no hex does: protobuf's own JSON (Tempo).
+                if isinstance(holder.get(key), str) and not holder[key].endswith("="):
                     holder[key] = base64.b64encode(bytes.fromhex(holder[key])).decode()
         ParseDict(document, message, ignore_unknown_fields=True, max_recursion_depth=_MAX_DEPTH)
         return bytes(message.SerializeToString())

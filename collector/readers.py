@@ -217,8 +217,8 @@ def chat_id(text: object) -> str | None:
 
 
 def given(text: object) -> str | None:
-    """A text that is no word for nothing (JSON's `null`, as Logfire writes out what is not there)."""
-    return text if isinstance(text, str) and text not in ("null", "None") else None
+    """A text that is no word for nothing (JSON's `null`, as Logfire writes out what is not there; Micrometer's `none`)."""
+    return text if isinstance(text, str) and text.lower() not in ("null", "none") else None
 
 
 # How a `Field` names its reader -> what reads the value at its path.

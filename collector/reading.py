@@ -21,6 +21,7 @@ _HOPS = 3
 
 
 LAST_SEQ = 2**63 - 1
+LINK_COLUMNS = ("link_hi", "link_lo", "link_span")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,10 @@ def doubled_sources(cursor: duckdb.DuckDBPyConnection) -> pa.Table:
 
 
 def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, known: Known | None = None) -> pa.Table:
-    """The stored spans of these traces (trace_hi, trace_lo, start_ns), and of traces that tell of the same model calls.
+    """The stored spans of these traces (trace_hi, trace_lo, start_ns), and of traces that tell of the same model calls or that their spans are linked with.
 
-    The spans of a trace, and repeats of a span, are neighbours; what arrived first comes first.
+    The spans of a trace, and repeats of a span, are neighbours; what arrived first comes first. Where there are links to other traces, `link_hi`, `link_lo`
+    and `link_span` name the span that each is linked to.
     """
     floor = {"floor": int(quiet.column("start_ns").to_numpy().min()) - LOOK_BACK_NS}
     held = None if known is None else known.held
@@ -72,6 +74,7 @@ def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, known: Known
     doubled = doubled_sources(cursor) if known is None else known.doubled
     parts = [] if held is None else [joining_ids(held, "seq")]
     asked = read
+    linked = bool(cursor.execute("select 1 from span_links where trace_lo <> linked_trace_lo limit 1").fetchall())
     for _ in range(_HOPS):
         parts += [_asked(cursor, "model_calls", floor | one.bounds, fresh=one.traces) for one in asked if one.traces.num_rows]
         mine = pa.concat_tables(parts).filter(pc.field("response_id").is_valid()).combine_chunks()
@@ -80,6 +83,8 @@ def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, known: Known
         found = [_asked(cursor, "partner_traces", floor, wanted=wanted, mine=mine)] if mine.num_rows else []
         if doubled.num_rows:
             found.append(_asked(cursor, "twin_traces", floor, wanted=wanted, fresh=fresh, doubled=doubled))
+        if linked:
+            found.append(_asked(cursor, "linked_traces", {}, wanted=wanted, fresh=fresh.select(["trace_hi", "trace_lo"])))
         # A trace may be found both ways, and a repeat does no harm.
         fresh = pa.concat_tables(found) if found else wanted.slice(0, 0)
         if not fresh.num_rows:
@@ -93,7 +98,8 @@ def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, known: Known
         rows = rows.take(pa.array(np.argsort(rows.column("seq").to_numpy(), kind="stable")))
         rows = arranged(rows, *(column.to_numpy() for column in pa.concat_tables([one.traces for one in unread]).columns))
         spans = rows if spans is None else pa.concat_tables([spans.select(rows.column_names), rows])
-    return _with_notes(cursor, spans.drop_columns(["seq"]), wanted)
+    spans = _with_notes(cursor, spans.drop_columns(["seq"]), wanted)
+    return _with_links(cursor, spans, wanted) if linked else spans
 
 
 def joining_ids(spans: pa.Table, beside: str) -> pa.Table:
@@ -119,6 +125,19 @@ def _with_notes(cursor: duckdb.DuckDBPyConnection, spans: pa.Table, wanted: pa.T
     at = spans.schema.get_field_index("finish_reason")
     reasons = pa.array([told.get(key) for key in ids], spans.schema.field(at).type)
     return spans.set_column(at, "finish_reason", pc.coalesce(spans.column(at), reasons))
+
+
+def _with_links(cursor: duckdb.DuckDBPyConnection, spans: pa.Table, wanted: pa.Table) -> pa.Table:
+    """The spans with the one span of another trace that each is linked to."""
+    links = _asked(cursor, "links", {}, wanted=wanted)
+    if not links.num_rows:
+        return spans
+    told = {(hi, lo, span): to for hi, lo, span, *to in zip(*(column.to_pylist() for column in links.columns), strict=True)}
+    ids = zip(*(spans.column(c).to_pylist() for c in ("trace_hi", "trace_lo", "span_id")), strict=True)
+    found = [told.get(key, (0, 0, 0)) for key in ids]
+    for at, name in enumerate(LINK_COLUMNS):
+        spans = spans.append_column(name, pa.array([to[at] for to in found], pa.uint64()))
+    return spans
 
 
 def _asked(cursor: duckdb.DuckDBPyConnection, query: str, params: dict[str, int], *, wanted: pa.Table | None = None, fresh: pa.Table | None = None,

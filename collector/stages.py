@@ -55,8 +55,10 @@ _HANDSHAKES = re.compile(
     r"|(?:DNS lookup|socket connect|TLS client handshake)(?: \S+)?")
 _EXCHANGE = re.compile(r"http\.(?:send|headers|receive)")
 _HTTP_NOISE = re.compile(r"\S+ \S+ (?:http|websocket) (?:send|receive)")
-# A route named after its method (`POST /chat`, Next.js' `fetch POST https://...`) says nothing about the stage.
-_HTTP_METHOD = re.compile(r"(?:fetch |HTTP )?(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT|HTTP)(?:\s|$)")
+# A route named after its method (`POST /chat`, Next.js' `fetch POST https://...`) says nothing about the stage. In small letters (Spring's `http post`, Brave's
+# `post /chat`) a verb is one where it stands after `http` or before a path.
+_VERBS = "GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|TRACE|CONNECT"
+_HTTP_METHOD = re.compile(rf"(?:fetch |HTTP )?(?:{_VERBS}|HTTP)(?:\s|$)|(?i:http (?:{_VERBS})(?:\s|$)|(?:{_VERBS}) (?:/|\S+://))")
 _WRITE_VERBS = frozenset({
     # SQL
     "insert", "update", "upsert", "delete", "replace", "merge", "create", "drop", "alter", "commit", "set", "put", "add", "truncate",
@@ -94,9 +96,15 @@ _VALUE_KEYS = ("db.operation.name", "db.operation", "db.statement", "db.query.te
 # What tools put before a statement for whoever reads the database's log.
 _SQL_COMMENT = re.compile(r"(?:\s|/\*.*?\*/|--[^\n]*\n)+", re.DOTALL)
 _NETWORK_KEYS = frozenset({"http.request.method", "http.method", "url.full", "http.url", "rpc.system", "rpc.system.name"})
+# What only spans of HTTP have, and beside what: the conventions, old and new, which Brave, Envoy, AWS X-Ray and Datadog share in parts; Micrometer's (Spring)
+# are common words, so two of them are wanted.
+HTTP_KEYS = (*((key, "") for key in ("http.request.method", "http.method", "url.full", "http.url", "http.path", "http.target", "http.route", "http.status_code",
+                                     "http.response.status_code")), ("uri", "outcome"))
+# Words for what a process does itself, not for what it asks for over HTTP: there they are of the verb (`axios.post`) or of somebody else's path.
+OWN_WORK = frozenset({"post", "prompt", "queue"})
 # What a client asked of models that make no text, over plain HTTP: the last part of the path (OpenAI, Cohere, Jina, Voyage, Ollama, text-embeddings-inference;
 # Gemini's methods; Bedrock's models by their names).
-URL_KEYS = ("url.full", "http.url", "url.path", "http.target")
+URL_KEYS = ("url.full", "http.url", "url.path", "http.target", "http.path", "uri")
 _FINDS = r"/(?:re-?rank(?:ing)?|embed(?:dings?|_all|_sparse)?)|:(?:batchE|e)mbedContents?|/model/[^/?#]*(?:embed|rerank)[^/?#]*/invoke"
 MODEL_PATHS = rf"^[^?#]*(?:{_FINDS}|/moderations)/?(?:[?#]|$)"
 

@@ -19,7 +19,9 @@ _NONE = np.uint64(0)
 # Times, ids and fractions are the same 64 bits as sent; FIRST and END say where a text (or array, map, bytes) stands in the input.
 OWNER, CODE, KIND, NUMBER, FIRST, END, MEMBER = range(7)  # of attributes
 TRACE_HI, TRACE_LO, SPAN, PARENT, START, STOP, SPAN_KIND, STATUS, FLAGS, NAME, NAME_END, STATE, STATE_END = range(13)  # of spans
-TIME = 1  # of events, beside OWNER, FIRST and END of the name
+# How many attributes, events and links a span lost to its sender's limits; of events and links, how many attributes (DROPPED).
+DROPPED_ATTRIBUTES, DROPPED_EVENTS, DROPPED_LINKS = range(13, 16)
+TIME, DROPPED = 1, 6  # of events, beside OWNER, FIRST and END of the name
 LINKED_HI, LINKED_LO, LINKED_SPAN, WHOLE = range(1, 5)  # of links, beside OWNER
 SLOT, KEY, KEY_END, GUESS = range(4)  # of keys: a hash table of their numbers; where each stands; which came last time after it
 ITEMS, KEYS, BEFORE = range(3)  # how many attributes and keys there are, and which key was the last
@@ -73,6 +75,15 @@ def skip(data, at, end, wire):
     if wire == FIXED32:
         return at + 4 if at + 4 <= end else -1
     return -1
+
+
+@inlined()
+def counted(data, at, end, wire):
+    """A uint32 and where the next field begins; -1 if it is broken or of another type."""
+    if wire != VARINT:
+        return np.int64(0), -1
+    number, at = varint(data, at, end)
+    return np.int64(number & np.uint64(0xFFFFFFFF)), at
 
 
 @inlined()
@@ -302,7 +313,7 @@ def event(data, at, end, owner, events, items, keys, count, seen):
     if row >= events.shape[1]:
         return FULL
     name, name_end = at, at
-    events[TIME, row] = 0
+    events[TIME, row], events[DROPPED, row] = 0, 0
     while at < end:
         field, wire, at = tag(data, at, end)
         if at < 0:
@@ -326,6 +337,10 @@ def event(data, at, end, owner, events, items, keys, count, seen):
                 name, name_end = first, at
             else:
                 return UNUSUAL
+        elif field == 4:
+            events[DROPPED, row], at = counted(data, at, end, wire)
+            if at < 0:
+                return UNUSUAL
         else:
             at = skip(data, at, end, wire)
             if at < 0:
@@ -342,11 +357,16 @@ def link(data, at, end, owner, links, items, keys, count, seen):
     if row >= links.shape[1]:
         return FULL
     trace, trace_end, span, span_end = at, at, at, at
+    links[DROPPED, row] = 0
     while at < end:
         field, wire, at = tag(data, at, end)
         if at < 0:
             return UNUSUAL
-        if field <= 4:
+        if field == 5:
+            links[DROPPED, row], at = counted(data, at, end, wire)
+            if at < 0:
+                return UNUSUAL
+        elif field <= 4:
             if wire != BYTES:
                 return UNUSUAL
             first, at = block(data, at, end)
@@ -434,8 +454,12 @@ def one_span(data, at, end, row, spans, items, keys, count, events, of_events, e
             if at < 0:
                 return UNUSUAL
             spans[SPAN_KIND, row] = np.int32(number)
+        elif field == 10 or field == 12 or field == 14:
+            spans[DROPPED_ATTRIBUTES + (field - 10) // 2, row], at = counted(data, at, end, wire)
+            if at < 0:
+                return UNUSUAL
         else:
-            if field < 16 and (wire != VARINT or (field != 10 and field != 12 and field != 14)):
+            if field < 16:
                 return UNUSUAL
             at = skip(data, at, end, wire)
             if at < 0:

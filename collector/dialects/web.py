@@ -1,4 +1,7 @@
-"""HTTP, RPC, database, messaging and MCP conventions, old and new names. Source: semantic-conventions stable HTTP/DB and their 1.2x predecessors."""
+"""HTTP, RPC, database, messaging and MCP conventions, old and new names, and those that Micrometer and Brave have for HTTP.
+
+Source: semantic-conventions stable HTTP/DB and their 1.2x predecessors; Spring's HTTP observations as pinpoint#14198 describes them; Brave's HTTP tags.
+"""
 
 from collector.dialects import Dialect, Field, Mark, SpanName
 
@@ -21,6 +24,13 @@ DIALECT = Dialect(
         Field("route", "http.route", served=True),
         Field("route", "http.target", "path", rank=8, served=True),
         Field("route", "url.path", "path", rank=9, served=True),
+        # Micrometer's (Spring): a template, `UNKNOWN` or `/**` where it knows none. Brave's path; Envoy, AWS X-Ray and Spring have the whole URL too.
+        Field("route", "uri", "path", rank=1, served=True, beside="outcome"),
+        Field("route", "http.path", "path", rank=10, served=True),
+        Field("route", "http.url", "path", rank=11, served=True),
+        Field("route", "url.full", "path", rank=12, served=True),
+        Field("http_status", "status", "status", rank=2, beside="outcome"),
+        Field("error_type", "exception", "given", rank=5, beside="outcome"),
         Field("operation", "db.operation.name", rank=5),
         Field("operation", "db.operation", rank=6),
         Field("operation", "mcp.method.name", rank=7),

@@ -12,7 +12,7 @@ create or replace macro stage_name(code) as ['network', 'gateway', 'retrieval', 
     'wait_user', 'other', 'first_token', 'generation'][code + 1];
 create or replace macro role_name(code) as ['plain', 'container', 'llm', 'engine', 'phase', 'folded', 'write'][code + 1];
 create or replace macro span_kind_name(code) as ['unspecified', 'internal', 'server', 'client', 'producer', 'consumer'][code + 1];
-create or replace macro ttft_source_name(code) as ['none', 'attribute', 'event', 'engine'][code + 1];
+create or replace macro ttft_source_name(code) as ['none', 'attribute', 'event', 'engine', 'events_dropped'][code + 1];
 create or replace macro indicator_unit(indicator) as case
     when indicator in ('kv_cache_usage', 'host_kv_cache_usage', 'prefix_cache_hit_rate', 'external_prefix_cache_hit_rate', 'response_cache_hit_rate',
                        'kv_block_reuse_ratio', 'spec_accept_rate', 'cached_prompt_ratio', 'gpu_util', 'mem_bw_util', 'tensor_util', 'saturation', 'up',

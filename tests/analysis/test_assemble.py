@@ -344,6 +344,23 @@ def test_a_root_that_is_no_call_stays_the_request_beside_others() -> None:
     assert request_of(Made(1, "answer", 0, 1_000), chat(2, 100, 900), beside)["e2e_ns"] / MS == 1_000
 
 
+@pytest.mark.parametrize("unfinished_first", [True, False])
+def test_of_copies_the_one_that_ended_last_counts(unfinished_first: bool) -> None:
+    begun, ended = [root(0), chat(2, 10, 10, out=None)], [root(1000), chat(2, 10, 900, ttft=300, out=50)]
+    request = request_of(*(begun + ended if unfinished_first else ended + begun))
+    assert (request["e2e_ns"], request["output_tokens"], request["spans"], request["llm_calls"]) == (1000 * MS, 50, 2, 1)
+
+
+@pytest.mark.parametrize("server_first", [True, False])
+def test_client_and_server_that_share_an_id_are_two_spans(server_first: bool) -> None:
+    client = Made(2, "post", 100, 900, parent=1, kind=CLIENT, attributes={"http.method": "POST"})
+    server = Made(2, "post /answer", 200, 800, parent=1, kind=SERVER, service="gateway", attributes={"http.method": "POST"})
+    inside = chat(3, 300, 700, parent=2, out=50, service="gateway")
+    request = request_of(root(1000), *((server, client) if server_first else (client, server)), inside)
+    assert (request["spans"], request["service"]) == (4, "app")
+    assert {stage: ms for stage, ms in stages_ms(request).items() if ms} == {"generation": 400.0, "network": 200.0, "other": 400.0}
+
+
 def test_a_span_that_arrived_twice_counts_once() -> None:
     spans = (root(1000), chat(2, 100, 900, ttft=200))
     assert assembled(*spans, *spans) == assembled(*spans)

@@ -49,8 +49,9 @@ def test_with_one_caller_the_edge_is_named_because_the_sides_cannot_be_told_apar
     assert (found.side, found.name) == ("edge", "a -> b0")
 
 
-def hops(late: str | None) -> duckdb.DuckDBPyConnection:
-    """600 requests of two gateways to three services over HTTP, spans of both sides; since the 300th one callee answers 80 ms late on the way."""
+def hops(late: str | None, *, shared: bool = False) -> duckdb.DuckDBPyConnection:
+    """600 requests of two gateways to three services over HTTP, spans of both sides, under one id if `shared`; since the 300th one callee answers 80 ms late on
+    the way."""
     con = store()
     frame = requests(600, e2e_ms=300.0, network_ms=300.0)
     insert(con, frame)
@@ -65,7 +66,8 @@ def hops(late: str | None) -> duckdb.DuckDBPyConnection:
     for i in range(600):
         begin, callee = T0_NS + i * 10**9, 3 + i % 3
         gap = 10 + 80 * (i >= 300 and f"s{i % 3}" == late)
-        rows += [(i * 3, i + 1, 2, 1, begin, (100 + gap) * 10**6, "GET", 1 + i % 2), (i * 3 + 1, i + 1, 3, 2, begin + gap * 500_000, 10**8, "serve", callee)]
+        rows += [(i * 3, i + 1, 2, 1, begin, (100 + gap) * 10**6, "GET", 1 + i % 2),
+                 (i * 3 + 1, i + 1, 3 - shared, 2 - shared, begin + gap * 500_000, 10**8, "serve", callee)]
         rows.append((i * 3 + 2, i + 1, 4, 2, begin, 10**6, "llm_request", 6))
     hop_rows = pl.DataFrame(rows, schema=["seq", "trace_lo", "span_id", "parent_id", "start_ns", "duration_ns", "name", "shape"], orient="row")
     con.execute("insert into spans by name select 1::ubigint as trace_hi, * from hop_rows")
@@ -81,6 +83,10 @@ def test_spans_of_both_sides_of_a_hop_make_an_edge_and_an_engine_s_spans_do_not(
     assert found.culprit is not None
     assert (found.culprit.side, found.culprit.name, round(found.culprit.effect_ms)) == ("callee", "search s1", 80)
     assert edges(hops(None), at(0), at(600), at(300), 600).culprit is None
+
+
+def test_both_sides_of_a_hop_may_share_an_id() -> None:
+    assert edges(hops("s1", shared=True), at(0), at(600), at(300), 600) == edges(hops("s1"), at(0), at(600), at(300), 600)
 
 
 def joined(late_replica: str | None) -> duckdb.DuckDBPyConnection:

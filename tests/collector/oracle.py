@@ -237,8 +237,9 @@ def _at_path(f: Field, value: AnyValue) -> Any:
 
 
 def _path(value: AnyValue) -> str | None:
-    text = text_of(value)
-    return privacy.without_query(text) or None if re.match(r"/|[A-Za-z][\w+.-]*://", text) else None
+    found = re.match(r"(?:[A-Za-z][\w+.-]*://[^/]*)?(/.*)?$", privacy.without_query(text_of(value)), re.DOTALL)
+    path = found[1] if found else None
+    return path if path and not re.fullmatch(r"/\*+", path) else None
 
 
 _READERS = {
@@ -246,7 +247,7 @@ _READERS = {
     "first": _first, "status": _status, "path": _path, "duration": _spelled_duration, "moment": _moment, "streams": _streams,
     "ended": lambda v: v.string_value if v.string_value in {"completed", "incomplete", "failed", "cancelled"} else None,
     "chat_id": lambda v: f"chatcmpl-{v.string_value}" if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", v.string_value) else None,
-    "given": lambda v: v.string_value if v.string_value not in ("", "null", "None") else None,
+    "given": lambda v: v.string_value if v.string_value.lower() not in ("", "null", "none") else None,
     "present": lambda v: True, "resends": lambda v: None if _count(v) is None else (_count(v) or 0) + 1}
 
 
@@ -406,6 +407,7 @@ _STAGE_WORDS = {
 _STAGES = (*_STAGE_WORDS, "network", "gateway", "kv_transfer", "prefill", "decode", "other", "first_token", "generation")
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "HTTP"}
 _NETWORK_KEYS = {"http.request.method", "http.method", "url.full", "http.url", "rpc.system", "rpc.system.name"}
+_HTTP_KEYS = _NETWORK_KEYS - {"rpc.system", "rpc.system.name"} | {"http.path", "http.target", "http.route", "http.status_code", "http.response.status_code"}
 # The order in which rules are asked; within attributes, what names the operation before what hints at the protocol, a value before a presence.
 OURS, FOLDED, ENGINE, PHASE, ATTRIBUTE, NAME, WORD, WEAK, NETWORK, CONTAINER = 0, 10, 20, 30, 40, 60, 62, 65, 80, 85
 KIND_WORD, STRONG = 55, 5
@@ -454,9 +456,12 @@ def sayings(span: Span, scope: str) -> Iterator[tuple[int, str, str]]:
                 yield (WEAK, "container", stage) if stage == "other" else (KIND_WORD, "llm" if stage == "generation" else "plain", stage)
     by_name = _name_says(span.name, scope)
     of_messages = span.kind in (Span.SPAN_KIND_PRODUCER, Span.SPAN_KIND_CONSUMER) or not keys.isdisjoint(_MESSAGING)
-    if by_name and not (of_messages and by_name[0] == WORD):
+    http = not keys.isdisjoint(_HTTP_KEYS) or {"uri", "outcome"} <= keys
+    own_work = http and by_name is not None and (span.kind == Span.SPAN_KIND_SERVER or by_name[2] in ("post", "prompt", "queue"))
+    if by_name and not ((of_messages or own_work) and by_name[0] == WORD):
         yield by_name
-    if span.kind == Span.SPAN_KIND_CLIENT and any(means(a.key) in _NETWORK_KEYS for a in span.attributes):
+    of_call = http and span.kind == 0 and any(span.parent_span_id) and len(span.parent_span_id) == 8 and "http.route" not in keys
+    if of_call or (span.kind == Span.SPAN_KIND_CLIENT and (http or any(means(a.key) in _NETWORK_KEYS for a in span.attributes))):
         yield NETWORK, "plain", "network"
     if span.kind in (Span.SPAN_KIND_SERVER, Span.SPAN_KIND_CONSUMER):
         yield CONTAINER, "container", "other"
@@ -481,7 +486,9 @@ def _name_says(name: str, scope: str) -> tuple[int, str, str] | None:
         return NAME, "phase", "network"
     if name.partition(" ")[0] in {"DNS", "socket", "TLS"} and re.fullmatch(r"(DNS lookup|socket connect|TLS client handshake)( \S+)?", name):
         return NAME, "phase", "network"
-    if re.split(r"\s", name.removeprefix("fetch ").removeprefix("HTTP "))[0] not in _METHODS:
+    verb, _, rest = name.upper().removeprefix("HTTP ").partition(" ")
+    verbal = verb in _METHODS - {"HTTP"} and (name.upper().startswith("HTTP ") or re.match(r"/|\S+://", rest))
+    if not verbal and re.split(r"\s", name.removeprefix("fetch ").removeprefix("HTTP "))[0] not in _METHODS:
         for stage, words in _STAGE_WORDS.items():
             parted = name if stage == "tool" else re.sub("([a-z0-9])([A-Z])", r"\1_\2", name)
             if any(re.search(rf"[^a-z0-9]{word}[^a-z0-9]", f" {parted.lower()} ") for word in words.split()):
@@ -518,6 +525,7 @@ def _claims(key: str) -> Dialect | None:
 
 
 def _row(body: int, span: Span, scope: str, source: dict[str, Any], named: dict[str, str], rules: Rules) -> Row:
+    span = _with_counts(span)
     start, end = min(span.start_time_unix_nano, _LAST_NS), min(span.end_time_unix_nano, _LAST_NS)
     found, taken = canonical(span, start, scope)
     status = span.status.code if 0 <= span.status.code <= 2 else 0
@@ -566,6 +574,19 @@ def _row(body: int, span: Span, scope: str, source: dict[str, Any], named: dict[
         [(x.trace_id, x.span_id, kept(x.attributes, set(), rules)) for x in span.links if len(x.trace_id) == 16 and len(x.span_id) == 8], source)
 
 
+def _with_counts(span: Span) -> Span:
+    """The span with what its sender's limits took as attributes, behind its own."""
+    out = Span()
+    out.CopyFrom(span)
+    for part in ("attributes", "events", "links"):
+        if number := getattr(span, f"dropped_{part}_count"):
+            out.attributes.add(key=f"otel.dropped_{part}_count").value.int_value = number
+    for item in (*out.events, *out.links):
+        if item.dropped_attributes_count:
+            item.attributes.add(key="otel.dropped_attributes_count").value.int_value = item.dropped_attributes_count
+    return out
+
+
 def _word(raw: bytes, width: int) -> int:
     return int.from_bytes(raw, "big") if len(raw) == width else 0
 
@@ -577,19 +598,31 @@ def is_chunk(name: str) -> bool:
 
 
 def _stream(span: Span, start: int, ttft: int | None, *, engine: bool) -> dict[str, Any]:
-    """TTFT and its source (0 none, 1 attribute, 2 event, 3 engine), the gaps between chunk events, and the usable answer."""
+    """TTFT and its source (0 none, 1 attribute, 2 event, 3 engine, 4 dropped), the gaps between chunk events, and the usable answer.
+
+    Where events were dropped, only a name that says so is a first one, and chunks go on at the pace of those that are left.
+    """
+    counts = [count for a in span.attributes if a.key == "otel.dropped_events_count" and (count := _count(a.value)) is not None]
+    lost = counts[0] if counts else 0
     first_names = {n for d in DIALECTS for n in d.first_token_events}
     chunk_names = {e.name for e in span.events if is_chunk(e.name)}
     times = [(event_ns(e.time_unix_nano, span), e.name) for e in span.events]
     source = 0 if ttft is None else 3 if engine else 1
     # A time that had to be cut is no time to measure from.
-    firsts = [t for t, name in times if name in first_names | chunk_names and start - SLACK_NS <= t < _LAST_NS]
+    told = {name for _, name in times if not lost or "first" in name.lower() or re.fullmatch(r"(.*[._])?0", name)}
+    firsts = [t for t, name in times if name in (first_names | chunk_names) & told and start - SLACK_NS <= t < _LAST_NS]
     if ttft is None and firsts:
         ttft, source = _after(start, min(firsts)), 2
     chunks = sorted(t for t, name in times if name in chunk_names)
+    whole, lasted = (chunks[-1] - chunks[0] if chunks else None), len(chunks)
+    if lost and whole is not None:
+        source = source or 4
+        if lasted > 1:
+            duration = min(max(min(span.end_time_unix_nano, _LAST_NS) - start, 0), MAX_DURATION_NS)
+            whole, lasted = min(round(whole * (lasted + lost - 1.0) / (lasted - 1.0)), duration), lasted + lost
     usable = [t for t, name in times if name == "overrun.usable_answer" and start - SLACK_NS <= t < _LAST_NS]
     return {
-        "ttft_ns": ttft, "ttft_source": source, "chunks": len(chunks) or None, "chunk_span_ns": chunks[-1] - chunks[0] if chunks else None,
+        "ttft_ns": ttft, "ttft_source": source, "chunks": lasted or None, "chunk_span_ns": whole,
         "chunk_gap_max_ns": max((b - a for a, b in itertools.pairwise(chunks)), default=0) if chunks else None,
         "usable_ns": _after(start, min(usable)) if usable else None}
 
@@ -623,7 +656,8 @@ def _named(resource_spans: Any) -> dict[str, str]:
 def _source(resource_spans: Any, scope_spans: Any, rules: Rules) -> dict[str, Any]:
     """What the row of a source says in columns of its own."""
     named = _named(resource_spans)
+    hosts = [named[key] for key in ("service.instance.id", "k8s.pod.name", "host.name", "container.id", "host.id") if key in named]
     return {
-        "service": named.get("service.name", "unknown_service"), "instance": named.get("service.instance.id", named.get("host.name")),
+        "service": named.get("service.name", "unknown_service"), "instance": hosts[0] if hosts else None,
         "version": named.get("service.version"), "scope_name": scope_spans.scope.name[:MAX_NAME], "scope_version": scope_spans.scope.version[:MAX_NAME],
         "resource_schema_url": resource_spans.schema_url, "scope_schema_url": scope_spans.schema_url}

@@ -103,6 +103,7 @@ attributes = st.lists(
         st.builds(_pair, texts, values)),
     max_size=9)
 _times = st.one_of(st.integers(1_790_000_000 * 10**9, 1_790_000_100 * 10**9), st.integers(0, 2**64 - 1), st.just(0))
+_dropped = st.sampled_from((0, 0, 0, 0, 0, 0, 1, 300, 2**32 - 1))
 _trace_ids = st.one_of(st.sampled_from((b"\1" * 16, b"\2" * 16)), st.binary(min_size=16, max_size=16), st.just(b"\0" * 16), st.binary(max_size=20))
 _span_ids = st.one_of(st.integers(1, 9).map(lambda n: n.to_bytes(8, "big")), st.binary(max_size=9), st.just(b"\0" * 8))
 
@@ -111,7 +112,7 @@ _span_ids = st.one_of(st.integers(1, 9).map(lambda n: n.to_bytes(8, "big")), st.
 def event_names() -> tuple[str, ...]:
     """Names of events that a rule knows, and others."""
     known = {n for d in stages.dialects() for n in (*d.first_token_events, *d.chunk_events, *d.attempt_events)}
-    known |= {f.event for d in stages.dialects() for f in d.event_fields} | {"mlflow.chunk.item.7", "mlflow.chunk.items"}
+    known |= {f.event for d in stages.dialects() for f in d.event_fields} | {"mlflow.chunk.item.0", "mlflow.chunk.item.7", "mlflow.chunk.items"}
     return (*sorted(known), "overrun.usable_answer", "exception", "ß" * 300)
 
 
@@ -121,13 +122,15 @@ def spans(draw: st.DrawFn) -> Span:
     out = Span(
         trace_id=draw(_trace_ids), span_id=draw(_span_ids), parent_span_id=draw(_span_ids), name=draw(texts),
         trace_state=draw(st.sampled_from(("", "ot=th:8", "a" * 600))), kind=draw(st.integers(0, 7)), start_time_unix_nano=draw(_times),
-        end_time_unix_nano=draw(_times), attributes=draw(attributes), flags=draw(st.integers(0, 2**32 - 1)))
+        end_time_unix_nano=draw(_times), attributes=draw(attributes), flags=draw(st.integers(0, 2**32 - 1)), dropped_attributes_count=draw(_dropped),
+        dropped_events_count=draw(_dropped), dropped_links_count=draw(_dropped))
     if draw(st.booleans()):
         out.status.CopyFrom(Status(code=draw(st.integers(0, 4)), message=draw(texts)))
     for _ in range(draw(st.integers(0, 3))):
-        out.events.add(time_unix_nano=draw(_times), name=draw(st.sampled_from(event_names())), attributes=draw(attributes) if draw(st.booleans()) else [])
+        out.events.add(time_unix_nano=draw(_times), name=draw(st.sampled_from(event_names())), attributes=draw(attributes) if draw(st.booleans()) else [],
+                       dropped_attributes_count=draw(_dropped))
     for _ in range(draw(st.integers(0, 1))):
-        out.links.add(trace_id=draw(_trace_ids), span_id=draw(_span_ids), attributes=draw(attributes))
+        out.links.add(trace_id=draw(_trace_ids), span_id=draw(_span_ids), attributes=draw(attributes), dropped_attributes_count=draw(_dropped))
     return out
 
 
@@ -135,7 +138,7 @@ _scopes = st.builds(
     InstrumentationScope, name=st.sampled_from(("", "vllm", "vllm.tracing.otel", "vllmish", "sglang server", "langfuse-sdk", "ai", "litellm", "dynamo_runtime",
                                            "opentelemetry.instrumentation.httpx", "日本")),
     version=texts, attributes=attributes)
-_resource_keys = st.sampled_from(("service.name", "service.instance.id", "host.name", "service.version", "prompt.text", "x"))
+_resource_keys = st.sampled_from(("service.name", "service.instance.id", "host.name", "k8s.pod.name", "container.id", "service.version", "prompt.text", "x"))
 _resources = st.builds(Resource, attributes=st.lists(st.builds(_pair, _resource_keys, values), max_size=4))
 
 
@@ -198,7 +201,8 @@ def plain_columns(raw: RawSpans) -> dict[str, Any]:
         "attributes": attribute_list(raw.attributes),
         "event_owner": raw.events.owner.tolist(), "event_time": raw.events.time_ns.tolist(), "event_name": raw.events.name.to_pylist(),
         "event_attributes": attribute_list(raw.events.attributes), "link_owner": raw.links.owner.tolist(), "link_whole": raw.links.whole_ids.tolist(),
-        "link_ids": [getattr(raw.links, name).tolist() for name in _IDS], "link_attributes": attribute_list(raw.links.attributes)}
+        "link_ids": [getattr(raw.links, name).tolist() for name in _IDS], "link_attributes": attribute_list(raw.links.attributes),
+        "dropped": [of.tolist() for of in (raw.dropped, raw.events.dropped, raw.links.dropped)]}
 
 
 _ID_KEYS = {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"}

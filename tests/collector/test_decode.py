@@ -125,6 +125,8 @@ _UNUSUAL = {
     "a length beyond all bounds": _SPAN + b"\x2a" + b"\xff" * 9 + b"\1",
     "a time cut short": _SPAN + b"\x39\1\1",
     "ids of wrong widths": _field(1, 2, b"\1" * 15) + _field(2, 2, b"\2" * 9) + _field(13, 2, _field(1, 2, b"\1" * 16) + _field(2, 2, b"\1")),
+    "counts beyond 32 bits": _SPAN + _field(10, 0, _varint(2**40 + 3)) + _field(12, 0, b"\xff" * 9 + b"\1") + _field(14, 0, b"\x83\x80\x00"),
+    "counts of a text's type": _SPAN + _field(12, 2, b"\3") + _field(11, 2, _field(4, 2, b"\3")) + _field(13, 2, _field(5, 5, b"\3" * 4)),
     "an event without anything": _SPAN + _field(11, 2, b"") + _field(13, 2, b"") + _field(9, 2, b""),
     "an event's name that is not UTF-8": _SPAN + _field(11, 2, _field(2, 2, b"\x80")),
     "a link's state that is not UTF-8": _SPAN + _field(13, 2, _field(3, 2, b"\xe0\x80\x80")),
@@ -240,6 +242,20 @@ def test_times_after_2262_are_cut_to_the_last_that_fits() -> None:
         raw = decoder.decode_spans([request.SerializeToString()])
         assert decode.to_ns(raw.start).tolist() == [2**63 - 1]
         assert raw.events.time_ns.tolist() == [2**63 - 1]
+
+
+def test_what_limits_of_the_sender_took_is_decoded() -> None:
+    request = ExportTraceServiceRequest()
+    span = request.resource_spans.add().scope_spans.add().spans.add(
+        trace_id=b"\1" * 16, span_id=b"\1" * 8, dropped_attributes_count=1, dropped_events_count=872, dropped_links_count=3)
+    span.events.add(dropped_attributes_count=4)
+    span.links.add(dropped_attributes_count=5)
+    request.resource_spans[0].resource.dropped_attributes_count = 6
+    for decoder in (decode, decode_upb):
+        raw = decoder.decode_spans([request.SerializeToString()])
+        assert raw.dropped.tolist() == [[1], [872], [3]]
+        assert (raw.events.dropped.tolist(), raw.links.dropped.tolist()) == ([4], [5])
+        assert raw.sources[0].resource == (("otel.dropped_attributes_count", 6),)
 
 
 def test_one_bad_body_fails_the_call_so_that_the_culprit_can_be_found_alone() -> None:

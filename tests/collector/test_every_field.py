@@ -22,12 +22,9 @@ from collector.points import decode_points
 from tests.collector.conftest import T0_NS, Collector
 
 # What is left out, and why. A pattern ends with the field; what stands before it narrows it down.
-COUNTS = "how much the sender itself left out is not kept: no number is made from it"
+COUNTS = "how much a resource of metrics left out is not kept: no number is made from it"
 ENTITIES = "entity references are in development and repeat resource attributes"
 EXCEPTIONS: dict[str, str] = {
-    "dropped_attributes_count": COUNTS,
-    "dropped_events_count": COUNTS,
-    "dropped_links_count": COUNTS,
     "entity_refs.schema_url": ENTITIES,
     "entity_refs.type": ENTITIES,
     "entity_refs.id_keys": ENTITIES,
@@ -37,6 +34,7 @@ EXCEPTIONS: dict[str, str] = {
     "links.flags": "of the linked span, not of this one",
 }
 METRIC_EXCEPTIONS: dict[str, str] = {
+    "dropped_attributes_count": COUNTS,
     "metrics.description": "text for people that repeats with every request",
     "metrics.metadata": "where the metric came from before; its name says what it is",
     "exemplars": "single measurements with span ids: spans tell more of them",

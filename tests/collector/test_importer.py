@@ -185,8 +185,9 @@ def test_paths_that_hold_nothing_to_import_are_named_before_anything_is_touched(
     for path, wanted in (
         (tmp_path / "none.pb", "there is nothing at"),
         (tmp_path / "empty", "holds no OTLP file"),
-        (tmp_path / "a.txt", "not importable by its name"),
     ):
         with pytest.raises(ImportFailed, match=wanted):
             imported(tmp_path / "t.db", path)
     assert not (tmp_path / "t.db").exists()
+    with pytest.raises(ImportFailed, match=r"a\.txt is not OTLP"):
+        imported(tmp_path / "t.db", tmp_path / "a.txt")

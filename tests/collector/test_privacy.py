@@ -431,8 +431,8 @@ def test_text_in_less_usual_places_keeps_only_length_and_hash(key: str) -> None:
 
 
 def test_a_route_is_a_path_and_nothing_else() -> None:
-    paths = ["/a/b?q=x", "https://h/p?q=x", "a question", '{"q": "x"}', "", "/"]
-    assert _paths(pa.array(paths)).to_pylist() == ["/a/b", "https://h/p", "", "", "", "/"]
+    paths = ["/a/b?q=x", "https://h/p?q=x", "https://h", "/**", "UNKNOWN", "a question", '{"q": "x"}', "", "/"]
+    assert _paths(pa.array(paths)).to_pylist() == ["/a/b", "/p", "", "", "", "", "", "", "/"]
 
 
 @pytest.mark.parametrize("key", ["user.full_name", "user.email", "client.address", "enduser.name", "app.user_id",

@@ -227,7 +227,7 @@ def test_ids_are_printed_as_w3c_hex(con: duckdb.DuckDBPyConnection, high: int, l
         ("stage_name", stages.STAGES),
         ("role_name", stages.ROLES),
         ("span_kind_name", ("unspecified", "internal", "server", "client", "producer", "consumer")),
-        ("ttft_source_name", ("none", "attribute", "event", "engine")),
+        ("ttft_source_name", ("none", "attribute", "event", "engine", "events_dropped")),
     ],
 )
 def test_codes_mean_the_same_in_sql_and_in_python(con: duckdb.DuckDBPyConnection, macro: str, names: tuple[str, ...]) -> None:

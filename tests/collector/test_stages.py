@@ -240,3 +240,22 @@ def test_a_common_word_of_one_sender_makes_no_model_call_of_anothers_span() -> N
     assert classified("http-request", scope="dynamo-frontend", request__outcome="success") == ("llm", "generation")
     assert classified("handle", avg_itl_ms="21.05") == classified("handle")
     assert classified("http-request", scope="front", request__outcome="success", avg_itl_ms="21.05") == ("llm", "generation")
+
+
+HTTP = {
+    "conventions": {"http__request__method": "POST", "url__full": "https://crm.example/notes"}, "old conventions": {"http__method": "POST"},
+    "Brave": {"http__method": "POST", "http__path": "/notes"}, "Micrometer": {"method": "POST", "uri": "/notes", "outcome": "SUCCESS"},
+}
+
+
+@pytest.mark.parametrize("name", ["post", "Post", "http post", "HTTP Post", "axios.post", "POST", "post /prompt/render", "create_blog_post", "wait", "output"])
+@pytest.mark.parametrize("words", HTTP.values(), ids=HTTP)
+def test_http_attributes_come_before_words_of_a_name(name: str, words: dict[str, Any]) -> None:
+    assert classified(name, CLIENT, **words) == ("plain", "network")
+    assert classified(name, SERVER, **words) == ("container", "other")
+
+
+def test_what_is_asked_for_over_http_is_named_by_its_name() -> None:
+    assert classified("vector_search", CLIENT, http__request__method="POST") == ("plain", "retrieval")
+    assert classified("tool_call", CLIENT, http__request__method="POST") == ("plain", "tool")
+    assert classified("post", INTERNAL, method="post", uri="/notes") == ("plain", "post")

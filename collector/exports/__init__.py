@@ -1,0 +1,30 @@
+"""How do traces that another tool exported become OTLP? A decoded JSON document in, export requests of OTLP/JSON out; what it is follows from its keys.
+
+One file of this folder a form: `documents(value)` says what requests a document holds, None if it is not of that form. Prompts and answers that a form carries
+beside the attributes are left out; attributes go the way of all attributes. What none knows is named by `unread.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collector.errors import BadPayload
+from collector.exports import console, jaeger, langfuse, tempo, zipkin
+
+_FORMS = (tempo.documents, jaeger.documents, zipkin.documents, langfuse.documents, console.documents)
+
+
+def as_otlp(value: Any) -> list[dict[str, Any]] | None:
+    """The requests in a document of a known form that is not OTLP itself; None if it is of none.
+
+    Raises:
+        BadPayload: it is of a known form, but a value in it is of another type.
+    """
+    for form in _FORMS:
+        try:
+            found = form(value)
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
+            raise BadPayload(f"it looks like an export of {form.__module__.rpartition('.')[2].title()}, but {str(error)[:200]}") from error
+        if found is not None:
+            return found
+    return None
