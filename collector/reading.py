@@ -84,7 +84,7 @@ def quiet_spans(cursor: duckdb.DuckDBPyConnection, quiet: pa.Table, known: Known
         if doubled.num_rows:
             found.append(_asked(cursor, "twin_traces", floor, wanted=wanted, fresh=fresh, doubled=doubled))
         if linked:
-            found.append(_asked(cursor, "linked_traces", {}, wanted=wanted, fresh=fresh.select(["trace_hi", "trace_lo"])))
+            found.append(_asked(cursor, "linked_traces", floor, wanted=wanted, fresh=fresh.select(["trace_hi", "trace_lo"])))
         # A trace may be found both ways, and a repeat does no harm.
         fresh = pa.concat_tables(found) if found else wanted.slice(0, 0)
         if not fresh.num_rows:

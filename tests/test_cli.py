@@ -152,7 +152,7 @@ BAD = [
     (("report", "--db", "{db}", "--trace", "f" * 32), "no span of trace"),
     (("report", "--db", "{db}", "--config", "nowhere.toml"), "cannot read the settings file"),
     (("import", "nowhere.pb", "--db", "new.db"), "there is nothing at nowhere.pb"),
-    (("import", "{db}", "--db", "new.db"), "not importable by its name"),
+    (("import", "{db}", "--db", "new.db"), "it looks like a DuckDB database"),
     (("import", "x.pb"), "--db FILE or --url"),
     (("import", "x.pb", "--db", "a", "--url", "b"), "one of them"),
     (("frobnicate",), "frobnicate"),
