@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.goodput import BoolArray, limits_of
-from analysis.latency import FloatArray
-from analysis.slo import Slo
-from analysis.window import Window, answers, filter_of
+from overrun.analysis.goodput import BoolArray, limits_of
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window, answers, filter_of
 
 # How the clients' cancellations are named by the frameworks that record them, lower case; `v_requests` names a status 499 without a type so.
 ABANDONED: Final = re.compile(r"cancel|abort|disconnect|client closed|generatorexit|brokenpipe|broken pipe|econnreset|connection reset")

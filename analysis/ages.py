@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.budget import FloatArray
-from analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.calls import MIN_CALLS, Calls, known
 
 # Part of the pauses between a conversation's requests that are shorter than what counts as the recording's first stretch; own default.
 PAUSES: Final = 0.95

@@ -18,22 +18,22 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from analysis import doctor, export, lengths
-from analysis import report as reports
-from analysis.burn import burn
-from analysis.causes import Background as Seeking
-from analysis.encoding import encode
-from analysis.errors import AnalysisError, nearest
-from analysis.exposition import Background, Snapshot
-from analysis.kept import Kept
-from analysis.lengths import Lengths
-from analysis.question import PARAMETERS, Question
-from analysis.trace import UnknownTrace, load_trace
-from analysis.whatif.worker import Worker
-from collector import auth, health
-from collector.config import Settings
-from collector.errors import CollectorError, StoreUnavailable
-from collector.pipeline import Pipeline
+from overrun.analysis import doctor, export, lengths
+from overrun.analysis import report as reports
+from overrun.analysis.burn import burn
+from overrun.analysis.causes import Background as Seeking
+from overrun.analysis.encoding import encode
+from overrun.analysis.errors import AnalysisError, nearest
+from overrun.analysis.exposition import Background, Snapshot
+from overrun.analysis.kept import Kept
+from overrun.analysis.lengths import Lengths
+from overrun.analysis.question import PARAMETERS, Question
+from overrun.analysis.trace import UnknownTrace, load_trace
+from overrun.analysis.whatif.worker import Worker
+from overrun.collector import auth, health
+from overrun.collector.config import Settings
+from overrun.collector.errors import CollectorError, StoreUnavailable
+from overrun.collector.pipeline import Pipeline
 
 log = logging.getLogger("overrun.api")
 JSON = "application/json"
@@ -50,8 +50,8 @@ class ApiError(msgspec.Struct, kw_only=True):
 
 def routes(pipeline: Pipeline, settings: Settings, worker: Worker, token: str | None = None, watched: Lengths | None = None) -> list[Route]:
     """The read side of the server; with a `token`, whoever asks must carry it (health checks excepted). `worker` computes the what-ifs."""
-    from analysis import views_api, whatif_api  # they wrap their answers with `asked` below
-    from analysis.whatif.for_findings import Background as Fixes
+    from overrun.analysis import views_api, whatif_api  # they wrap their answers with `asked` below
+    from overrun.analysis.whatif.for_findings import Background as Fixes
 
     simulate, sought = Fixes(pipeline.store.reading, worker.ask), Seeking(pipeline.store.reading)
 

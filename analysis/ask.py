@@ -19,20 +19,20 @@ import duckdb
 import httpx
 import msgspec
 
-from analysis import report as reports
-from analysis.encoding import decode, encode
-from analysis.errors import AnalysisError
-from analysis.question import Question
-from collector.auth import Tokens
-from collector.config import Settings
-from collector.errors import CollectorError, ImportFailed, StoreMissing
-from collector.store import Store, open_store
-from collector.trust import trusted
+from overrun.analysis import report as reports
+from overrun.analysis.encoding import decode, encode
+from overrun.analysis.errors import AnalysisError
+from overrun.analysis.question import Question
+from overrun.collector.auth import Tokens
+from overrun.collector.config import Settings
+from overrun.collector.errors import CollectorError, ImportFailed, StoreMissing
+from overrun.collector.store import Store, open_store
+from overrun.collector.trust import trusted
 
 if TYPE_CHECKING:
-    from analysis.check import CheckResult
-    from analysis.compare import Comparison
-    from collector.forget import Forgotten
+    from overrun.analysis.check import CheckResult
+    from overrun.analysis.compare import Comparison
+    from overrun.collector.forget import Forgotten
 
 DEFAULT_URL = "http://127.0.0.1:4318"
 TIMEOUT_S = 60.0
@@ -53,8 +53,8 @@ def _opened(db: Path, settings: Settings) -> Iterator[Store]:
         finally:
             store.close()
         return
-    from analysis.assemble import assemble
-    from collector.pipeline import Pipeline
+    from overrun.analysis.assemble import assemble
+    from overrun.collector.pipeline import Pipeline
 
     pipeline = Pipeline(store, settings.collector, settings.privacy, assemble, settings.words)
     try:
@@ -99,14 +99,14 @@ def report(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
         AnalysisError, CollectorError: bad input, or nobody to ask.
     """
     def here(con: duckdb.DuckDBPyConnection, question: Question) -> reports.Report:
-        from analysis.whatif.for_findings import inline  # compiled kernels: only who asks for findings loads them
+        from overrun.analysis.whatif.for_findings import inline  # compiled kernels: only who asks for findings loads them
 
         return reports.build(con, question.window, question.slo, question.budgets, prices=question.prices, simulate=inline)
 
     body = _answer("report", parameters, settings, here, db=db, url=url, fetch=_whole_report)
     if output == "json":
         return body.decode()
-    from analysis import page, text
+    from overrun.analysis import page, text
 
     made = reports.from_json(body)
     return {"html": page.to_html, "markdown": page.to_markdown}[output](made) if output in ("html", "markdown") else text.render(made, width=width)
@@ -128,8 +128,8 @@ def budget(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     Raises:
         AnalysisError, CollectorError: bad input, or nobody to ask.
     """
-    from analysis import budget_text
-    from analysis.budget_view import BudgetView, budget_view
+    from overrun.analysis import budget_text
+    from overrun.analysis.budget_view import BudgetView, budget_view
 
     body = _answer("budget", parameters, settings, lambda con, asked: budget_view(con, asked.window, asked.slo, asked.budgets), db=db, url=url)
     if output == "json":
@@ -144,8 +144,8 @@ def compare(parameters: Mapping[str, str | None], settings: Settings, *, db: Pat
     Raises:
         AnalysisError, CollectorError: bad input, or nobody to ask.
     """
-    from analysis import compare as comparing
-    from analysis import compare_text
+    from overrun.analysis import compare as comparing
+    from overrun.analysis import compare_text
 
     def here(con: duckdb.DuckDBPyConnection, question: Question) -> Comparison:
         return comparing.compare(con, comparing.read_sides(question.window, before, after, datetime.now(UTC)), question.slo)
@@ -160,7 +160,7 @@ def doctor(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     Raises:
         AnalysisError, CollectorError: bad input, or nobody to ask.
     """
-    from analysis import doctor as checkup
+    from overrun.analysis import doctor as checkup
 
     body = _answer("doctor", parameters, settings, lambda con, asked: checkup.examine(con, asked.window), db=db, url=url)
     return body.decode() if output == "json" else checkup.render(decode(body, checkup.Checkup))
@@ -174,7 +174,7 @@ def check(
     Raises:
         AnalysisError, CollectorError: bad input, nobody to ask, or nothing to judge.
     """
-    from analysis import check as gate
+    from overrun.analysis import check as gate
 
     path, server = (None, "") if files else _where(db, url)
     if server:
@@ -182,8 +182,8 @@ def check(
     with tempfile.TemporaryDirectory(prefix="overrun-check-") as folder:
         notes: list[str] = []
         if path is None:
-            from analysis.intake import take_in
-            from collector.importer import EXPECTED
+            from overrun.analysis.intake import take_in
+            from overrun.collector.importer import EXPECTED
 
             path = Path(folder) / "check.db"
             settings = replace(settings, collector=replace(settings.collector, db=str(path)))
@@ -205,10 +205,10 @@ def whatif(
     Raises:
         AnalysisError, CollectorError: bad input, or nobody to ask.
     """
-    from analysis.whatif import fixes
-    from analysis.whatif.answer import gather, in_money
-    from analysis.whatif.prediction import Prediction
-    from analysis.whatif.text import render
+    from overrun.analysis.whatif import fixes
+    from overrun.analysis.whatif.answer import gather, in_money
+    from overrun.analysis.whatif.prediction import Prediction
+    from overrun.analysis.whatif.text import render
 
     fixes.read(fix, texts)
     path, server = _where(db, url)
@@ -230,8 +230,8 @@ def trace(trace_id: str, settings: Settings, *, db: Path | None, url: str | None
     Raises:
         AnalysisError, CollectorError: bad or unknown id, or nobody to ask.
     """
-    from analysis.trace import Trace, load_trace
-    from analysis.waterfall import render as waterfall
+    from overrun.analysis.trace import Trace, load_trace
+    from overrun.analysis.waterfall import render as waterfall
 
     path, server = _where(db, url)
     if path is None:
@@ -248,7 +248,7 @@ def export(parameters: Mapping[str, str | None], settings: Settings, *, db: Path
     Raises:
         AnalysisError, CollectorError: bad input, or nobody to ask.
     """
-    from analysis import export as exports
+    from overrun.analysis import export as exports
 
     exports.check(kind, form)
     path, server = _where(db, url)
@@ -290,7 +290,7 @@ def forget(*, db: Path | None, url: str | None, user: str | None, tenant: str | 
     Raises:
         CollectorError: nobody to ask, or the server refused.
     """
-    from collector.forget import Forgotten, forget_in_file
+    from overrun.collector.forget import Forgotten, forget_in_file
 
     if db is not None:
         return forget_in_file(db, user=user, tenant=tenant)

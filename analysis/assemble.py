@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis import attempts, doubles
-from analysis import critical_path as cp
-from analysis.critical_path import Bools, Forest, Ints, Paths
-from analysis.doubles import is_below
-from collector import readers, samplers, stages
-from collector.compiled import read_only
-from collector.pipeline import Assembled
-from collector.stages import STAGES as STAGE_NAMES
+from overrun.analysis import attempts, doubles
+from overrun.analysis import critical_path as cp
+from overrun.analysis.critical_path import Bools, Forest, Ints, Paths
+from overrun.analysis.doubles import is_below
+from overrun.collector import readers, samplers, stages
+from overrun.collector.compiled import read_only
+from overrun.collector.pipeline import Assembled
+from overrun.collector.stages import STAGES as STAGE_NAMES
 
 _K = TypeVar("_K")
 _ABSENT = -1

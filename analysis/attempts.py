@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from analysis import critical_path as cp
-from analysis.critical_path import Bools, Ints, Paths
+from overrun.analysis import critical_path as cp
+from overrun.analysis.critical_path import Bools, Ints, Paths
 
 SOURCES = ("", "span", "http", "event", "engine", "hidden")
 SPAN, HTTP, EVENT, ENGINE, HIDDEN = range(1, 6)

@@ -13,14 +13,14 @@ from typing import Final
 import duckdb
 import numpy as np
 
-from analysis.finding import say_ratio
-from analysis.goodput import Z_ONE_SIDED, BoolArray, Judged, judge, wilson
-from analysis.incident import FAR_LESS, IntArray, find_onset, from_us
-from analysis.latency import min_n
-from analysis.leaving import by_choice
-from analysis.sampling import assess, evened
-from analysis.slo import Slo
-from analysis.window import RequestFrame, Window, load, load_judged, query
+from overrun.analysis.finding import say_ratio
+from overrun.analysis.goodput import Z_ONE_SIDED, BoolArray, Judged, judge, wilson
+from overrun.analysis.incident import FAR_LESS, IntArray, find_onset, from_us
+from overrun.analysis.latency import min_n
+from overrun.analysis.leaving import by_choice
+from overrun.analysis.sampling import assess, evened
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import RequestFrame, Window, load, load_judged, query
 
 # Yesterday, the days before, and the same weekday last week: further back the application is another one.
 DAYS_BACK: Final = (1, 2, 3, 4, 5, 6, 7)

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis import incident
-from analysis.accounts import overdue
-from analysis.baseline import WORSE_PART, Chosen
-from analysis.budget import (
+from overrun.analysis import incident
+from overrun.analysis.accounts import overdue
+from overrun.analysis.baseline import WORSE_PART, Chosen
+from overrun.analysis.budget import (
     GROUPS,
     OTHER,
     STAGES,
@@ -26,16 +26,16 @@ from analysis.budget import (
     path_of,
     stage_times,
 )
-from analysis.case import Period
-from analysis.departure import departure
-from analysis.finding import MIN_BREACHING, say_count, say_ms
-from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, limits_of, wilson
-from analysis.incident import IntArray, from_us, in_time, to_us
-from analysis.latency import min_n, quantile
-from analysis.slo import Slo
-from analysis.tail import Tail, attribute, attribute_slow
-from analysis.unknown import FIGURES
-from analysis.window import RequestFrame
+from overrun.analysis.case import Period
+from overrun.analysis.departure import departure
+from overrun.analysis.finding import MIN_BREACHING, say_count, say_ms
+from overrun.analysis.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, limits_of, wilson
+from overrun.analysis.incident import IntArray, from_us, in_time, to_us
+from overrun.analysis.latency import min_n, quantile
+from overrun.analysis.slo import Slo
+from overrun.analysis.tail import Tail, attribute, attribute_slow
+from overrun.analysis.unknown import FIGURES
+from overrun.analysis.window import RequestFrame
 
 # Above this share of the excess without a span, the answer is where to instrument; own default.
 MOST_UNATTRIBUTED: Final = 0.3

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.errors import BudgetError, nearest
-from analysis.latency import MIN_N, sorted_quantile
-from analysis.slo import Slo
+from overrun.analysis.errors import BudgetError, nearest
+from overrun.analysis.latency import MIN_N, sorted_quantile
+from overrun.analysis.slo import Slo
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]

@@ -7,10 +7,10 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from analysis.budget import BoolArray, Budgets, StageTimes, group_time, overrun_shares
-from analysis.finding import printable, say_ms, say_ratio
-from analysis.latency import min_n, sorted_quantile
-from analysis.tail import TAIL_POINTS, band
+from overrun.analysis.budget import BoolArray, Budgets, StageTimes, group_time, overrun_shares
+from overrun.analysis.finding import printable, say_ms, say_ratio
+from overrun.analysis.latency import min_n, sorted_quantile
+from overrun.analysis.tail import TAIL_POINTS, band
 
 
 class BudgetRow(msgspec.Struct, kw_only=True):

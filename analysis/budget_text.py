@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from analysis.budget import GROUPS, OTHER
-from analysis.budget_rows import said
-from analysis.budget_view import BudgetView
-from analysis.finding import printable, say_count, say_ms, say_ratio
-from analysis.responsibility import Derived, Responsible
+from overrun.analysis.budget import GROUPS, OTHER
+from overrun.analysis.budget_rows import said
+from overrun.analysis.budget_view import BudgetView
+from overrun.analysis.finding import printable, say_count, say_ms, say_ratio
+from overrun.analysis.responsibility import Derived, Responsible
 
 # What is said with one decimal.
 _LEAST_MS: Final = 0.05

@@ -8,20 +8,20 @@ import duckdb
 import msgspec
 import polars as pl
 
-from analysis import incident
-from analysis.baseline import choose
-from analysis.breach import judged_metric
-from analysis.budget import Budgets, Configured, FloatArray, StageTimes, budgets_for, path_of, stage_times
-from analysis.budget_rows import BudgetRow, budget_rows, held_to
-from analysis.goodput import Z_ONE_SIDED, judge, limits_of, wilson, with_own
-from analysis.held import lost_ms
-from analysis.latency import min_n
-from analysis.model_split import ModelSplit, model_split
-from analysis.responsibility import Derived, Responsibility, derive, responsibility
-from analysis.sampling import assess, evened
-from analysis.slo import Slo
-from analysis.tail import attribute
-from analysis.window import RequestFrame, Window, load
+from overrun.analysis import incident
+from overrun.analysis.baseline import choose
+from overrun.analysis.breach import judged_metric
+from overrun.analysis.budget import Budgets, Configured, FloatArray, StageTimes, budgets_for, path_of, stage_times
+from overrun.analysis.budget_rows import BudgetRow, budget_rows, held_to
+from overrun.analysis.goodput import Z_ONE_SIDED, judge, limits_of, wilson, with_own
+from overrun.analysis.held import lost_ms
+from overrun.analysis.latency import min_n
+from overrun.analysis.model_split import ModelSplit, model_split
+from overrun.analysis.responsibility import Derived, Responsibility, derive, responsibility
+from overrun.analysis.sampling import assess, evened
+from overrun.analysis.slo import Slo
+from overrun.analysis.tail import attribute
+from overrun.analysis.window import RequestFrame, Window, load
 
 
 class HeldTo(BudgetRow, kw_only=True):

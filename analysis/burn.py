@@ -12,10 +12,10 @@ from typing import Final
 import duckdb
 import msgspec
 
-from analysis.goodput import judge
-from analysis.sampling import by_what_happened
-from analysis.slo import Slo
-from analysis.window import Window, load_judged, query
+from overrun.analysis.goodput import judge
+from overrun.analysis.sampling import by_what_happened
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window, load_judged, query
 
 # (long, short, burn that fires, part of a 30-day budget that the long window spends at that burn): 14.4 x 1 h / 720 h = 2 %, and so on.
 PAIRS: Final = ((3_600, 300, 14.4, 0.02), (21_600, 1_800, 6.0, 0.05), (259_200, 21_600, 1.0, 0.10))

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.budget import FloatArray
-from analysis.calls import Calls
-from analysis.case import Case
-from analysis.repeats import attempts
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.calls import Calls
+from overrun.analysis.case import Case
+from overrun.analysis.repeats import attempts
 
 # Dispersion that is this many times the baseline's (1 for a Poisson stream) is bursty: published factor 3.
 MIN_BURSTS: Final = 3.0

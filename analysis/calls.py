@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.budget import BoolArray, FloatArray
-from analysis.overlap import Flow, IntArray
+from overrun.analysis.budget import BoolArray, FloatArray
+from overrun.analysis.overlap import Flow, IntArray
 
 # Fewest calls behind a mean or a median of one side; the usual least group for means.
 MIN_CALLS: Final = 30

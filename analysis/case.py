@@ -12,15 +12,15 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from analysis.budget import BoolArray, Budgets, FloatArray, StageTimes
-from analysis.calls import Calls
-from analysis.clocks import Clocks, clocks
-from analysis.demand import Demand, demand
-from analysis.finding import MIN_BREACHING, MOST_EXEMPLARS, SEED, Diagnosis, NotEnoughData, Severity, say_count
-from analysis.own_load import OwnLoad, own_load
-from analysis.slo import Slo
-from analysis.tail import IntArray, Tail, share_interval
-from analysis.tree import Tree
+from overrun.analysis.budget import BoolArray, Budgets, FloatArray, StageTimes
+from overrun.analysis.calls import Calls
+from overrun.analysis.clocks import Clocks, clocks
+from overrun.analysis.demand import Demand, demand
+from overrun.analysis.finding import MIN_BREACHING, MOST_EXEMPLARS, SEED, Diagnosis, NotEnoughData, Severity, say_count
+from overrun.analysis.own_load import OwnLoad, own_load
+from overrun.analysis.slo import Slo
+from overrun.analysis.tail import IntArray, Tail, share_interval
+from overrun.analysis.tree import Tree
 
 # Error budget spent 14.4 times too fast uses 2 % of a 30-day budget in an hour and pages someone (Google SRE
 # Workbook, ch. 5).
@@ -156,17 +156,17 @@ class Case:
 
     @functools.cached_property
     def demand(self) -> Demand | None:
-        """Why the engine has more to do than in the baseline, None where that is unknown; see `analysis.demand`."""
+        """Why the engine has more to do than in the baseline, None where that is unknown; see `overrun.analysis.demand`."""
         return demand(self)
 
     @functools.cached_property
     def clocks(self) -> Clocks:
-        """Whether the GPUs run slower than in the baseline; see `analysis.clocks`."""
+        """Whether the GPUs run slower than in the baseline; see `overrun.analysis.clocks`."""
         return clocks(self)
 
     @functools.cached_property
     def own_load(self) -> OwnLoad | None:
-        """Whether the far side is slower than in the baseline at equal load, None where an engine tells; see `analysis.own_load`."""
+        """Whether the far side is slower than in the baseline at equal load, None where an engine tells; see `overrun.analysis.own_load`."""
         return own_load(self)
 
     @functools.cached_property

@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from analysis.budget import FloatArray
-from analysis.case import Case
-from analysis.finding import MIN_BREACHING, MIN_PART, SEED, Diagnosis, Finding, Fix, Method, Owner, Predicted, say_ratio
-from analysis.tail import IntArray
-from analysis.whatif.saved import saved
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.case import Case
+from overrun.analysis.finding import MIN_BREACHING, MIN_PART, SEED, Diagnosis, Finding, Fix, Method, Owner, Predicted, say_ratio
+from overrun.analysis.tail import IntArray
+from overrun.analysis.whatif.saved import saved
 
 RECHECK_S: Final = 300
 # What-ifs whose arithmetic leaves out no load: they take time off each request, and what its engine does is the same.

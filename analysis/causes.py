@@ -15,21 +15,21 @@ from typing import Final, TypeAlias
 
 import duckdb
 
-from analysis.baseline import choose
-from analysis.budget import Configured
-from analysis.case import Lookups, Period
-from analysis.diagnose import Known, diagnose
-from analysis.edges import Edges, edges
-from analysis.engine_view import indicators, rooms_of
-from analysis.finding import Diagnosis
-from analysis.headroom import Room
-from analysis.later import Later
-from analysis.leading import Indicator
-from analysis.quality import checks, held_back, without_spoiled
-from analysis.ranking import Ranked
-from analysis.sampling import assess, evened
-from analysis.slo import Slo
-from analysis.window import (
+from overrun.analysis.baseline import choose
+from overrun.analysis.budget import Configured
+from overrun.analysis.case import Lookups, Period
+from overrun.analysis.diagnose import Known, diagnose
+from overrun.analysis.edges import Edges, edges
+from overrun.analysis.engine_view import indicators, rooms_of
+from overrun.analysis.finding import Diagnosis
+from overrun.analysis.headroom import Room
+from overrun.analysis.later import Later
+from overrun.analysis.leading import Indicator
+from overrun.analysis.quality import checks, held_back, without_spoiled
+from overrun.analysis.ranking import Ranked
+from overrun.analysis.sampling import assess, evened
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import (
     MOST_CAUSE_REQUESTS,
     RequestFrame,
     Window,

@@ -7,11 +7,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from analysis.errors import AnalysisError
-from analysis.finding import say_count, say_ms, say_ratio
-from analysis.goodput import wilson
-from analysis.latency import min_n
-from analysis.report import Report
+from overrun.analysis.errors import AnalysisError
+from overrun.analysis.finding import say_count, say_ms, say_ratio
+from overrun.analysis.goodput import wilson
+from overrun.analysis.latency import min_n
+from overrun.analysis.report import Report
 
 SCHEMA: Final = "overrun.check/1"
 # What the sentence says itself.

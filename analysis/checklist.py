@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.finding import say_count, say_ms, say_ratio
-from analysis.latency import Latency, min_n, quantile
-from analysis.slo import Slo
-from analysis.window import RequestFrame
+from overrun.analysis.finding import say_count, say_ms, say_ratio
+from overrun.analysis.latency import Latency, min_n, quantile
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import RequestFrame
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 

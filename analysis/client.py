@@ -13,30 +13,30 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import httpx
 import msgspec
 
-from analysis.encoding import decode
-from analysis.errors import AnalysisError
-from collector.trust import trusted
+from overrun.analysis.encoding import decode
+from overrun.analysis.errors import AnalysisError
+from overrun.collector.trust import trusted
 
 if TYPE_CHECKING:
-    from analysis.budget_view import BudgetView
-    from analysis.burn import Burn
-    from analysis.cohorts import Cohorts
-    from analysis.compare import Comparison
-    from analysis.doctor import Checkup
-    from analysis.engine_course import EngineCourse
-    from analysis.engine_view import EngineView
-    from analysis.goodput_by import GoodputBy
-    from analysis.heatmap import Heatmap
-    from analysis.history import History
-    from analysis.lengths import State
-    from analysis.parts import Stages
-    from analysis.quality import Quality
-    from analysis.report import Report
-    from analysis.requests import Holdings, RequestList
-    from analysis.series import Series
-    from analysis.trace import Trace
-    from analysis.whatif.prediction import Prediction
-    from analysis.whatif_api import FixInfo
+    from overrun.analysis.budget_view import BudgetView
+    from overrun.analysis.burn import Burn
+    from overrun.analysis.cohorts import Cohorts
+    from overrun.analysis.compare import Comparison
+    from overrun.analysis.doctor import Checkup
+    from overrun.analysis.engine_course import EngineCourse
+    from overrun.analysis.engine_view import EngineView
+    from overrun.analysis.goodput_by import GoodputBy
+    from overrun.analysis.heatmap import Heatmap
+    from overrun.analysis.history import History
+    from overrun.analysis.lengths import State
+    from overrun.analysis.parts import Stages
+    from overrun.analysis.quality import Quality
+    from overrun.analysis.report import Report
+    from overrun.analysis.requests import Holdings, RequestList
+    from overrun.analysis.series import Series
+    from overrun.analysis.trace import Trace
+    from overrun.analysis.whatif.prediction import Prediction
+    from overrun.analysis.whatif_api import FixInfo
 
 TOKEN_VARIABLES: Final = ("OVERRUN_READ_TOKEN", "OVERRUN_TOKEN")
 # A report over a million requests takes about a second; a minute tells a slow server from a dead one.
@@ -86,125 +86,125 @@ class Client:
 
     def report(self, parameters: Mapping[str, str | None] | None = None) -> Report:
         """The whole answer for a window."""
-        from analysis.report import Report
+        from overrun.analysis.report import Report
 
         return self._get("report", parameters, Report)
 
     def series(self, parameters: Mapping[str, str | None] | None = None, *, metric: str) -> Series:
         """One metric (ttft, itl, tpot, e2e) over time."""
-        from analysis.series import Series
+        from overrun.analysis.series import Series
 
         return self._get("series", {**(parameters or {}), "metric": metric}, Series)
 
     def heatmap(self, parameters: Mapping[str, str | None] | None = None, *, metric: str) -> Heatmap:
         """Counts of one metric per step and log bucket."""
-        from analysis.heatmap import Heatmap
+        from overrun.analysis.heatmap import Heatmap
 
         return self._get("heatmap", {**(parameters or {}), "metric": metric}, Heatmap)
 
     def stages(self, parameters: Mapping[str, str | None] | None = None, *, metric: str | None = None) -> Stages:
         """Stage rows and the waterfall from typical to slow, on the path of the judged metric or of the one given."""
-        from analysis.parts import Stages
+        from overrun.analysis.parts import Stages
 
         return self._get("stages", {**(parameters or {}), "metric": metric}, Stages)
 
     def requests(self, parameters: Mapping[str, str | None] | None = None, *, sort: str = "e2e", limit: int = 200, metric: str | None = None,
                  min_ms: float | None = None, max_ms: float | None = None) -> RequestList:
         """Requests, largest first; `min_ms <= metric < max_ms` narrows them."""
-        from analysis.requests import RequestList
+        from overrun.analysis.requests import RequestList
 
         more = {"sort": sort, "limit": str(limit), "metric": metric, "min_ms": _text(min_ms), "max_ms": _text(max_ms)}
         return self._get("requests", {**(parameters or {}), **more}, RequestList)
 
     def holdings(self, parameters: Mapping[str, str | None] | None = None) -> Holdings:
         """What the store holds, and the values that the window can be filtered by."""
-        from analysis.requests import Holdings
+        from overrun.analysis.requests import Holdings
 
         return self._get("holdings", parameters, Holdings)
 
     def cohorts(self, parameters: Mapping[str, str | None] | None = None, *, metric: str = "e2e", min_ms: float | None = None, max_ms: float | None = None,
                 box_from: str | None = None, box_to: str | None = None) -> Cohorts:
         """What slow requests share; with bounds, the requests in that box of time (RFC 3339) and latency."""
-        from analysis.cohorts import Cohorts
+        from overrun.analysis.cohorts import Cohorts
 
         more = {"metric": metric, "min_ms": _text(min_ms), "max_ms": _text(max_ms), "box_from": box_from, "box_to": box_to}
         return self._get("cohorts", {**(parameters or {}), **more}, Cohorts)
 
     def engine(self, parameters: Mapping[str, str | None] | None = None, *, metric: str) -> EngineCourse:
         """What the inference servers said over time, beside one metric."""
-        from analysis.engine_course import EngineCourse
+        from overrun.analysis.engine_course import EngineCourse
 
         return self._get("engine", {**(parameters or {}), "metric": metric}, EngineCourse)
 
     def fixes(self) -> list[FixInfo]:
         """Every fix that a what-if can be asked for, with its parameters."""
-        from analysis.whatif_api import FixInfo
+        from overrun.analysis.whatif_api import FixInfo
 
         return self._get("whatif", None, list[FixInfo])
 
     def whatif(self, fix: str, parameters: Mapping[str, str | None] | None = None, *, metric: str | None = None) -> Prediction:
         """What a fix would buy; `parameters` also hold the fix's own."""
-        from analysis.whatif.prediction import Prediction
+        from overrun.analysis.whatif.prediction import Prediction
 
         segment = "".join(c for c in fix if c.isalnum() or c in "_-")[:64] or "-"
         return self._get(f"whatif/{segment}", {**(parameters or {}), "metric": metric}, Prediction, timeout_s=WHATIF_TIMEOUT_S)
 
     def compare(self, parameters: Mapping[str, str | None] | None = None, *, before: str, after: str) -> Comparison:
         """Two windows side by side; each side is `FROM..TO` or `version=NAME`."""
-        from analysis.compare import Comparison
+        from overrun.analysis.compare import Comparison
 
         return self._get("compare", {**(parameters or {}), "before": before, "after": after}, Comparison)
 
     def burn(self, parameters: Mapping[str, str | None] | None = None) -> Burn:
         """Burn rates of the error budget at the window's end."""
-        from analysis.burn import Burn
+        from overrun.analysis.burn import Burn
 
         return self._get("burn", parameters, Burn)
 
     def predictor(self, parameters: Mapping[str, str | None] | None = None) -> State | None:
         """How the length predictor does that the server watches; None if it watches none."""
-        from analysis.lengths import State
+        from overrun.analysis.lengths import State
 
         return self._get("predictor", parameters, State | None)  # type: ignore[arg-type]
 
     def budget(self, parameters: Mapping[str, str | None] | None = None) -> BudgetView:
         """Responsibility for the breaches, derived budgets, and the split of the model part."""
-        from analysis.budget_view import BudgetView
+        from overrun.analysis.budget_view import BudgetView
 
         return self._get("budget", parameters, BudgetView)
 
     def indicators(self, parameters: Mapping[str, str | None] | None = None) -> EngineView:
         """Engine indicators over time, which of them warned, knees and headroom."""
-        from analysis.engine_view import EngineView
+        from overrun.analysis.engine_view import EngineView
 
         return self._get("indicators", parameters, EngineView)
 
     def goodput(self, parameters: Mapping[str, str | None] | None = None) -> GoodputBy:
         """Goodput by route, model and tenant."""
-        from analysis.goodput_by import GoodputBy
+        from overrun.analysis.goodput_by import GoodputBy
 
         return self._get("goodput", parameters, GoodputBy)
     def history(self, parameters: Mapping[str, str | None] | None = None, *, metric: str) -> History:
         """One metric over months, from rollups."""
-        from analysis.history import History
+        from overrun.analysis.history import History
 
         return self._get("history", {**(parameters or {}), "metric": metric}, History)
 
     def quality(self, parameters: Mapping[str, str | None] | None = None) -> Quality:
         """Every data-quality check of the window, worst first."""
-        from analysis.quality import Quality
+        from overrun.analysis.quality import Quality
 
         return self._get("quality", parameters, Quality)
 
     def doctor(self, parameters: Mapping[str, str | None] | None = None) -> Checkup:
         """What each service sends, what it leaves out and what to switch on."""
-        from analysis.doctor import Checkup
+        from overrun.analysis.doctor import Checkup
 
         return self._get("doctor", parameters, Checkup)
 
     def trace(self, trace_id: str) -> Trace:
         """One request with its spans and critical path."""
-        from analysis.trace import Trace
+        from overrun.analysis.trace import Trace
 
         # An id is pasted by people: whatever it holds must stay one segment of the path.
         segment = "".join(c for c in trace_id.strip() if c.isalnum())[:64] or "-"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import polars as pl
 
-from analysis.speed import quick_pace, same_batch_pace
+from overrun.analysis.speed import quick_pace, same_batch_pace
 
 if TYPE_CHECKING:
-    from analysis.case import Case, Period
+    from overrun.analysis.case import Case, Period
 
 # Clocks follow the load by a few per cent: a fall from here on is a limit; own default.
 MIN_FALL: Final = 0.1

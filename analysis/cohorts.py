@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.errors import AnalysisError
-from analysis.finding import printable, say_ms, say_ratio
-from analysis.goodput import limits_of
-from analysis.latency import Percentiles, percentiles, quantile, worth
-from analysis.requests import extent, known_metric
-from analysis.sampling import Kind, assess
-from analysis.slo import Slo
-from analysis.window import RequestFrame, Window, load_judged, query, rfc3339, with_share
+from overrun.analysis.errors import AnalysisError
+from overrun.analysis.finding import printable, say_ms, say_ratio
+from overrun.analysis.goodput import limits_of
+from overrun.analysis.latency import Percentiles, percentiles, quantile, worth
+from overrun.analysis.requests import extent, known_metric
+from overrun.analysis.sampling import Kind, assess
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import RequestFrame, Window, load_judged, query, rfc3339, with_share
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
@@ -336,7 +336,7 @@ def parse_box(start: str | None, end: str | None, min_ms: float | None, max_ms: 
     Raises:
         AnalysisError: a time that cannot be read.
     """
-    from analysis.window import parse_time
+    from overrun.analysis.window import parse_time
 
     now = datetime.now(UTC)
     return Box(parse_time(start, now) if start else None, parse_time(end, now) if end else None, min_ms, max_ms)

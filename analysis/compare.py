@@ -16,18 +16,18 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.bootstrap import FloatArray, IntArray, block_of, blocks, shares
-from analysis.budget import path_of, stage_times
-from analysis.errors import WindowError
-from analysis.finding import printable, say_count, say_ms, say_ratio
-from analysis.goodput import BoolArray, goodput, judge
-from analysis.incident import Changed, changed, find_onset, from_us
-from analysis.latency import MIN_N, sorted_quantile
-from analysis.mix import Mix, mix
-from analysis.sampling import assess, evened
-from analysis.slo import METRICS, Slo
-from analysis.tail import TAIL_POINTS, band
-from analysis.window import RequestFrame, Window, load, parse_range
+from overrun.analysis.bootstrap import FloatArray, IntArray, block_of, blocks, shares
+from overrun.analysis.budget import path_of, stage_times
+from overrun.analysis.errors import WindowError
+from overrun.analysis.finding import printable, say_count, say_ms, say_ratio
+from overrun.analysis.goodput import BoolArray, goodput, judge
+from overrun.analysis.incident import Changed, changed, find_onset, from_us
+from overrun.analysis.latency import MIN_N, sorted_quantile
+from overrun.analysis.mix import Mix, mix
+from overrun.analysis.sampling import assess, evened
+from overrun.analysis.slo import METRICS, Slo
+from overrun.analysis.tail import TAIL_POINTS, band
+from overrun.analysis.window import RequestFrame, Window, load, parse_range
 
 Outcome = Literal["regressed", "improved", "mixed", "unchanged", "not_enough_data"]
 

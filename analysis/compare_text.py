@@ -1,8 +1,8 @@
 """The comparison of two windows for a terminal: one screen, the sentence first, every figure with its interval."""
 
-from analysis.compare import Comparison, QuantileChange
-from analysis.finding import say_count, say_ms, say_ratio
-from analysis.window import rfc3339
+from overrun.analysis.compare import Comparison, QuantileChange
+from overrun.analysis.finding import say_count, say_ms, say_ratio
+from overrun.analysis.window import rfc3339
 
 _MOST_STAGES = 6
 _MOST_COHORTS = 5

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from collector.compiled import njit, read_only
+from overrun.collector.compiled import njit, read_only
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]

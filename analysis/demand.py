@@ -5,7 +5,7 @@ scale: ln(work now / before) = ln(rate ratio) + ln(work per call ratio), and the
 compared with calls of its own kind (workload, route): a batch job that begins beside the chat makes nobody's prompts longer, it is more that arrives.
 Calls to other models than the engine's (a guardrail at a provider) are none of its work. Where KV blocks are what engines lack, work is what a call takes of
 them: tokens held times the time for which they are (`Holding`). Nor has anything grown where conversations have only become
-older (see `analysis.ages`).
+older (see `overrun.analysis.ages`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.ages import added_by_age, turns
-from analysis.budget import FloatArray
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.kv import blocks_lack, own_part
+from overrun.analysis.ages import added_by_age, turns
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.kv import blocks_lack, own_part
 
 if TYPE_CHECKING:
-    from analysis.case import Case
+    from overrun.analysis.case import Case
 
 # Growth of the engine's work below this explains no queue: minute-to-minute noise of a Poisson stream of a few hundred calls; own default.
 MIN_GROWTH: Final = 1.1

@@ -20,10 +20,10 @@ from typing import Any, Protocol
 
 import httpx
 
-from analysis import report as reports
-from analysis import text
-from analysis.window import rfc3339
-from collector.errors import CollectorError
+from overrun.analysis import report as reports
+from overrun.analysis import text
+from overrun.analysis.window import rfc3339
+from overrun.collector.errors import CollectorError
 
 # The recordings that the demo shows; the first is the incident that the README tells of.
 RECORDINGS = ("vllm-spans", "vllm-joined", "semconv-genai-openai", "semconv-openai-v2", "sglang-spans", "openinference-openai", "openinference-langgraph",
@@ -135,7 +135,7 @@ def run(*, once: bool, say: Callable[[str], None], show: Show | None) -> None:
 
 def _start_application(base: str, seconds: int) -> Application:
     """The instrumented RAG service of sample_traces, under load, its vector search turning slow half way through."""
-    command = [sys.executable, "-m", "sample_traces.app.run", "--endpoint", base, "--duration", str(seconds), "--incident", INCIDENT]
+    command = [sys.executable, "-m", "overrun.sample_traces.app.run", "--endpoint", base, "--duration", str(seconds), "--incident", INCIDENT]
     print(f"starting the demo application for about {seconds} s ({INCIDENT} half way through)", file=sys.stderr)
     started = datetime.now(UTC)
     return Application(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL), started)
@@ -151,7 +151,7 @@ def _finish(base: str, application: Application, say: Callable[[str], None]) -> 
 
 
 def _send(base: str) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "sample_traces.replay", "--endpoint", base, "--recording", *RECORDINGS]
+    command = [sys.executable, "-m", "overrun.sample_traces.replay", "--endpoint", base, "--recording", *RECORDINGS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         raise CollectorError(f"the recordings could not be sent: {done.stderr.strip()[-500:]}")

@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from analysis.budget import FloatArray
-from analysis.goodput import design_effect
-from analysis.incident import MIN_ONSET_SIDE, in_time, split
-from analysis.latency import sorted_quantile
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.goodput import design_effect
+from overrun.analysis.incident import MIN_ONSET_SIDE, in_time, split
+from overrun.analysis.latency import sorted_quantile
 
 IntArray = npt.NDArray[np.int64]
 

@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis import incident
-from analysis.baseline import Chosen
-from analysis.breach import (
+from overrun.analysis import incident
+from overrun.analysis.baseline import Chosen
+from overrun.analysis.breach import (
     BEFORE_ONSET,
     DEPENDENT,
     MIN_COMPARED,
@@ -32,20 +32,20 @@ from analysis.breach import (
     tails,
     worse,
 )
-from analysis.budget import Configured, StageRow, budgets_for, stage_rows
-from analysis.budget_rows import BudgetRow, budget_rows
-from analysis.case import Case, Lookups
-from analysis.checklist import Step, checklist
-from analysis.finding import FINDING_CAUSES, MIN_BREACHING, Diagnosis, Finding
-from analysis.goodput import Z_ONE_SIDED, Goodput, goodput, judge, weights_of, wilson, with_own
-from analysis.incident import from_us, to_us
-from analysis.latency import min_n, quantile
-from analysis.leaving import by_choice
-from analysis.ranking import Ranked, run_rules, without
-from analysis.rules import rules
-from analysis.slo import Slo
-from analysis.verdict import Verdict, getting_worse, held_up, over_budget, within, without_latency
-from analysis.window import RequestFrame
+from overrun.analysis.budget import Configured, StageRow, budgets_for, stage_rows
+from overrun.analysis.budget_rows import BudgetRow, budget_rows
+from overrun.analysis.case import Case, Lookups
+from overrun.analysis.checklist import Step, checklist
+from overrun.analysis.finding import FINDING_CAUSES, MIN_BREACHING, Diagnosis, Finding
+from overrun.analysis.goodput import Z_ONE_SIDED, Goodput, goodput, judge, weights_of, wilson, with_own
+from overrun.analysis.incident import from_us, to_us
+from overrun.analysis.latency import min_n, quantile
+from overrun.analysis.leaving import by_choice
+from overrun.analysis.ranking import Ranked, run_rules, without
+from overrun.analysis.rules import rules
+from overrun.analysis.slo import Slo
+from overrun.analysis.verdict import Verdict, getting_worse, held_up, over_budget, within, without_latency
+from overrun.analysis.window import RequestFrame
 
 # Fewest requests of the first part of a baseline that stands for all of it: rules compare replicas and tenants, of which some have few; own default.
 MIN_EARLIER: Final = 300

@@ -7,9 +7,9 @@ from typing import Any
 import duckdb
 import msgspec
 
-from analysis.finding import say_count, say_ratio
-from analysis.window import Window, filter_of, query
-from collector.stages import dialects
+from overrun.analysis.finding import say_count, say_ratio
+from overrun.analysis.window import Window, filter_of, query
+from overrun.collector.stages import dialects
 
 # Field -> (what it is counted among, what is missing without it, what to switch on). Fields of model calls first, then of requests.
 _FIELDS: dict[str, tuple[str, str, str]] = {

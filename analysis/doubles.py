@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis import critical_path as cp
-from analysis.critical_path import Bools, Ints
+from overrun.analysis import critical_path as cp
+from overrun.analysis.critical_path import Bools, Ints
 
 # Measured on LangGraph with both instrumentations, 4 pairs: overlap 100 %, starts 2 to 15 ms apart.
 MIN_OVERLAP = 0.95

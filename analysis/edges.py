@@ -16,8 +16,8 @@ import duckdb
 import msgspec
 import numpy as np
 
-from analysis.finding import printable, say_ms
-from analysis.window import MOST_SPAN_REQUESTS, query
+from overrun.analysis.finding import printable, say_ms
+from overrun.analysis.window import MOST_SPAN_REQUESTS, query
 
 # Calls on an edge from which its median is read: at 20 it lies between the 6th and 15th value with 95 % confidence. Own default.
 LEAST_ON_EDGE: Final = 20

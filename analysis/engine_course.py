@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.incident import from_us
-from analysis.requests import Extent
-from analysis.series import MOST_POINTS, Series, series, step_of
-from analysis.slo import Slo
-from analysis.window import SCRAPE_GRACE, Window, read_samples
+from overrun.analysis.incident import from_us
+from overrun.analysis.requests import Extent
+from overrun.analysis.series import MOST_POINTS, Series, series, step_of
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import SCRAPE_GRACE, Window, read_samples
 
 Combined = Literal["sum", "max", "mean"]
 # In the order of cause to effect as one reads down from the effect: what is full, what waits, what runs, what is saved, what is thrown away. The unit,

@@ -14,19 +14,19 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from analysis.breach import MIN_SINCE_S
-from analysis.budget import FloatArray
-from analysis.finding import RuledOut, printable, say_count, say_ms, say_ratio
-from analysis.goodput import Z_ONE_SIDED, wilson
-from analysis.histograms import Increments, load, unusable
-from analysis.incident import find_onset, from_us
-from analysis.latency import MIN_N, Latency, Percentiles, min_n, no_latency
-from analysis.quality_metrics import histogram_edges
-from analysis.slo import METRICS, Slo
-from analysis.stopgap import stopgap
-from analysis.trust import Check
-from analysis.verdict import RULED_OUT_BELOW, Metric, Status, Verdict
-from analysis.window import INDICATORS, RequestFrame, read_samples
+from overrun.analysis.breach import MIN_SINCE_S
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.finding import RuledOut, printable, say_count, say_ms, say_ratio
+from overrun.analysis.goodput import Z_ONE_SIDED, wilson
+from overrun.analysis.histograms import Increments, load, unusable
+from overrun.analysis.incident import find_onset, from_us
+from overrun.analysis.latency import MIN_N, Latency, Percentiles, min_n, no_latency
+from overrun.analysis.quality_metrics import histogram_edges
+from overrun.analysis.slo import METRICS, Slo
+from overrun.analysis.stopgap import stopgap
+from overrun.analysis.trust import Check
+from overrun.analysis.verdict import RULED_OUT_BELOW, Metric, Status, Verdict
+from overrun.analysis.window import INDICATORS, RequestFrame, read_samples
 
 PHASES: Final = ("queue", "prefill", "decode")
 # Priors until indicators are learned on this data: KV usage over 90 %, a request waiting in more than half of the samples.

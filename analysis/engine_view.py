@@ -13,16 +13,16 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.breach import judged_metric
-from analysis.goodput import judge
-from analysis.headroom import Room, headroom
-from analysis.incident import from_us
-from analysis.knee import Knee, knee
-from analysis.latency import FloatArray
-from analysis.leading import LEARNED, Indicator, breaches, learn
-from analysis.made_indicators import arrivals, deviations, step_times
-from analysis.slo import Slo
-from analysis.window import RequestFrame, Window, load, read_samples
+from overrun.analysis.breach import judged_metric
+from overrun.analysis.goodput import judge
+from overrun.analysis.headroom import Room, headroom
+from overrun.analysis.incident import from_us
+from overrun.analysis.knee import Knee, knee
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.leading import LEARNED, Indicator, breaches, learn
+from overrun.analysis.made_indicators import arrivals, deviations, step_times
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import RequestFrame, Window, load, read_samples
 
 # As many points as a sparkline has pixels.
 MOST_POINTS: Final = 120

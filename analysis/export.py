@@ -10,8 +10,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.errors import AnalysisError, nearest
-from analysis.window import Window, query
+from overrun.analysis.errors import AnalysisError, nearest
+from overrun.analysis.window import Window, query
 
 KINDS = {"requests": "export_requests", "llm-calls": "export_llm_calls", "spans": "export_spans", "metrics": "export_metrics", "prompts": "export_prompts"}
 FORMATS = {"parquet": "application/vnd.apache.parquet", "jsonl": "application/x-ndjson", "csv": "text/csv"}

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from analysis.burn import Burn
-from analysis.finding import printable
-from analysis.report import Report
-from collector.errors import StoreUnavailable
+from overrun.analysis.burn import Burn
+from overrun.analysis.finding import printable
+from overrun.analysis.report import Report
+from overrun.collector.errors import StoreUnavailable
 
 log = logging.getLogger("overrun.metrics")
 # Two usual scrape intervals of 15 s.

@@ -6,10 +6,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from analysis.budget import BoolArray, FloatArray
-from analysis.calls import Calls, known
-from analysis.demand import token_costs
-from analysis.speed import MIN_TOKENS, at_equal_load, beyond_load
+from overrun.analysis.budget import BoolArray, FloatArray
+from overrun.analysis.calls import Calls, known
+from overrun.analysis.demand import token_costs
+from overrun.analysis.speed import MIN_TOKENS, at_equal_load, beyond_load
 
 # Fewest calls of an engine to have a pace of its own, and fewest engines to have peers; usual least group, and one against two.
 MIN_CALLS: Final = 20

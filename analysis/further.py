@@ -9,8 +9,8 @@ import duckdb
 import msgspec
 import numpy as np
 
-from analysis.latency import FloatArray, Percentiles, percentiles
-from analysis.window import Window, filter_of, query
+from overrun.analysis.latency import FloatArray, Percentiles, percentiles
+from overrun.analysis.window import Window, filter_of, query
 
 
 class Further(msgspec.Struct, kw_only=True):

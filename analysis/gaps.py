@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.budget import FloatArray
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.case import Case
-from analysis.overlap import Flow
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.case import Case
+from overrun.analysis.overlap import Flow
 
 # Names of the spans of what a new connection takes (otelhttptrace, Netty and their like).
 HANDSHAKE: Final = r"(?i)(?:^|[^a-z])(?:dns|resolve|connect|tls|ssl|handshake|getconn|tcp)(?:$|[^a-z])"

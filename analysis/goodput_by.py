@@ -8,11 +8,11 @@ import duckdb
 import msgspec
 import polars as pl
 
-from analysis.finding import printable
-from analysis.goodput import Goodput, goodput, judge, weights_of
-from analysis.sampling import assess
-from analysis.slo import Slo
-from analysis.window import Window, load
+from overrun.analysis.finding import printable
+from overrun.analysis.goodput import Goodput, goodput, judge, weights_of
+from overrun.analysis.sampling import assess
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window, load
 
 ATTRIBUTES: Final = ("route", "model", "tenant")
 MOST_VALUES: Final = 20

@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.budget import StageTimes, path_of, stage_times
-from analysis.finding import say_count, say_ms, say_ratio
-from analysis.goodput import BoolArray, limits_of
-from analysis.latency import FloatArray, min_n, sorted_quantile
-from analysis.mix import LOAD_S
-from analysis.slo import Slo
+from overrun.analysis.budget import StageTimes, path_of, stage_times
+from overrun.analysis.finding import say_count, say_ms, say_ratio
+from overrun.analysis.goodput import BoolArray, limits_of
+from overrun.analysis.latency import FloatArray, min_n, sorted_quantile
+from overrun.analysis.mix import LOAD_S
+from overrun.analysis.slo import Slo
 
 Quantity = Literal["load", "input_tokens", "output_tokens"]
 

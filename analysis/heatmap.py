@@ -12,11 +12,11 @@ from typing import Final
 import duckdb
 import msgspec
 
-from analysis.requests import extent, known_metric
-from analysis.sampling import Kind, assess_window
-from analysis.series import STEPS_S
-from analysis.slo import Slo
-from analysis.window import Window, filter_of, query
+from overrun.analysis.requests import extent, known_metric
+from overrun.analysis.sampling import Kind, assess_window
+from overrun.analysis.series import STEPS_S
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window, filter_of, query
 
 # 12 buckets a decade: each is 21 % wider than the one below, 33 rows between 50 ms and 30 s.
 PER_DECADE: Final = 12

@@ -15,10 +15,10 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from analysis.budget import GROUPS, Budgets, StageTimes, group_time
-from analysis.latency import quantile
-from analysis.whatif.retime import TOLERANCE_MS, Tree
-from analysis.window import query
+from overrun.analysis.budget import GROUPS, Budgets, StageTimes, group_time
+from overrun.analysis.latency import quantile
+from overrun.analysis.whatif.retime import TOLERANCE_MS, Tree
+from overrun.analysis.window import query
 
 # Requests whose trees are replayed: 2,000 leave 100 above P95, and take about a second. Own default.
 MOST: Final = 2_000

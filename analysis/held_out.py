@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from analysis.budget import BoolArray, FloatArray
-from analysis.incident import IntArray
+from overrun.analysis.budget import BoolArray, FloatArray
+from overrun.analysis.incident import IntArray
 
 Counts = npt.NDArray[np.float64]
 # Rows of counts: alerts, those before a breach, those in the first minute of one, breaches that were told, and those of them early enough to act on.

@@ -15,13 +15,13 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.incident import from_us
-from analysis.latency import MIN_N, FloatArray
-from analysis.requests import extent, known_metric
-from analysis.sampling import Kind, Sampling, assess_window, not_for_all
-from analysis.series import STEPS_S
-from analysis.window import Window, filter_of, query
-from collector.rollups import rolled_up_through
+from overrun.analysis.incident import from_us
+from overrun.analysis.latency import MIN_N, FloatArray
+from overrun.analysis.requests import extent, known_metric
+from overrun.analysis.sampling import Kind, Sampling, assess_window, not_for_all
+from overrun.analysis.series import STEPS_S
+from overrun.analysis.window import Window, filter_of, query
+from overrun.collector.rollups import rolled_up_through
 
 # The relative half-width of a bucket: gamma = 1.01 / 0.99.
 ERROR_BOUND: Final = 0.01

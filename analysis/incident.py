@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.finding import printable, say_ratio
-from analysis.goodput import Z_ONE_SIDED, wilson
-from analysis.window import RequestFrame
+from overrun.analysis.finding import printable, say_ratio
+from overrun.analysis.goodput import Z_ONE_SIDED, wilson
+from overrun.analysis.window import RequestFrame
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -362,7 +362,7 @@ class Lost(msgspec.Struct, kw_only=True, frozen=True):
 def traffic_lost(frame: RequestFrame, baseline: RequestFrame | None, together: float = 1.0) -> Lost | None:
     """Return how many completions are missing, None when they are not below half of what was usual (against a baseline: clearly).
 
-    `together` is how many requests come at a time, as a conversation's do: mean of the squares over the mean (see `analysis.calls.come_together`).
+    `together` is how many requests come at a time, as a conversation's do: mean of the squares over the mean (see `overrun.analysis.calls.come_together`).
     Against a baseline window: the rates of both. Without one: the end of the window against equal stretches before it in the same window, each of
     which must have held at least twice as many, so that traffic which swings by itself is not called lost.
     """

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import httpx
 
-from analysis.ask import TIMEOUT_S, ServerError, bearer
-from analysis.assemble import assemble
-from analysis.finding import say_count
-from analysis.lengths import Lengths
-from collector import log_records
-from collector.auth import Tokens
-from collector.config import Settings
-from collector.errors import CollectorError, ImportFailed, QueueFull
-from collector.importer import Imported, find_files, read_bodies
-from collector.pipeline import Pipeline
-from collector.store import open_store
-from collector.trust import trusted
-from collector.writer import LOGS, METRICS, TRACES, Stored
+from overrun.analysis.ask import TIMEOUT_S, ServerError, bearer
+from overrun.analysis.assemble import assemble
+from overrun.analysis.finding import say_count
+from overrun.analysis.lengths import Lengths
+from overrun.collector import log_records
+from overrun.collector.auth import Tokens
+from overrun.collector.config import Settings
+from overrun.collector.errors import CollectorError, ImportFailed, QueueFull
+from overrun.collector.importer import Imported, find_files, read_bodies
+from overrun.collector.pipeline import Pipeline
+from overrun.collector.store import open_store
+from overrun.collector.trust import trusted
+from overrun.collector.writer import LOGS, METRICS, TRACES, Stored
 
 # Bodies handed to the writer before their commits are awaited: enough to fill a commit, few enough to bound memory.
 _IN_FLIGHT = 64

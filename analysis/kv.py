@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.budget import FloatArray
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.overlap import Flow
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.overlap import Flow
 
 if TYPE_CHECKING:
-    from analysis.case import Case, Period
+    from overrun.analysis.case import Case, Period
 
 # KV usage (0..1) from which blocks are the limit: common alert level, a prior that is not learned on this engine.
 KV_FULL: Final = 0.9

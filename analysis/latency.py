@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.finding import say_ratio
+from overrun.analysis.finding import say_ratio
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 

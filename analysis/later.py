@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from collector.errors import StoreUnavailable
+from overrun.collector.errors import StoreUnavailable
 
 log = logging.getLogger("overrun.later")
 V = TypeVar("V")

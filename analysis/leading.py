@@ -14,11 +14,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.budget import BoolArray, FloatArray
-from analysis.finding import say_ms, say_ratio
-from analysis.held_out import ALERTS, EARLY, LATE, RIGHT, TOLD, Held, Trials, choose, cuts, hold_out
-from analysis.incident import IntArray
-from analysis.latency import binomial_tail
+from overrun.analysis.budget import BoolArray, FloatArray
+from overrun.analysis.finding import say_ms, say_ratio
+from overrun.analysis.held_out import ALERTS, EARLY, LATE, RIGHT, TOLD, Held, Trials, choose, cuts, hold_out
+from overrun.analysis.incident import IntArray
+from overrun.analysis.latency import binomial_tail
 
 # A breach counts as announced when it begins within this time after an alert: two minutes are what a person or an autoscaler needs. Own default
 # in the middle of the field's 30 to 120 s.

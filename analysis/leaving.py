@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.accounts import abandoned
-from analysis.goodput import BoolArray, FloatArray, limits_of, wilson
-from analysis.incident import in_time, splits
-from analysis.slo import Slo
+from overrun.analysis.accounts import abandoned
+from overrun.analysis.goodput import BoolArray, FloatArray, limits_of, wilson
+from overrun.analysis.incident import in_time, splits
+from overrun.analysis.slo import Slo
 
 # The same moment: so many answered requests on either side of it, none farther away than a minute, and at least ten in all; own defaults.
 NEAREST: Final = 30

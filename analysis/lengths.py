@@ -1,4 +1,4 @@
-"""Does the length predictor still hold on live traffic? What the server asks of whoever watches one (`models.watch`), and what it tells of it.
+"""Does the length predictor still hold on live traffic? What the server asks of whoever watches one (`overrun.models.watch`), and what it tells of it.
 
 Predictions stand beside what was generated, in `v_llm_calls`; coverage and gain go out at /metrics, in the API and, once a minute, as indicators.
 """
@@ -9,8 +9,8 @@ from typing import Final, Protocol, TypedDict
 
 import pyarrow as pa
 
-from collector import gauges
-from collector.pipeline import Assembled
+from overrun.collector import gauges
+from overrun.collector.pipeline import Assembled
 
 EVERY_S: Final = 60.0
 
@@ -35,7 +35,7 @@ class Lengths(Protocol):
     """Predicts the calls of a store as they are assembled."""
 
     def assemble(self, spans: pa.Table) -> Assembled:
-        """As `analysis.assemble.assemble`, with the predictions among the columns of the calls."""
+        """As `overrun.analysis.assemble.assemble`, with the predictions among the columns of the calls."""
 
     def state(self) -> State:
         """How it does now; from any thread."""

@@ -9,8 +9,8 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from analysis.histograms import load
-from analysis.incident import IntArray
+from overrun.analysis.histograms import load
+from overrun.analysis.incident import IntArray
 
 # Steps of time in which arrivals are counted, and scrapes over which step times are compared: two minutes at the usual 15 s. Own defaults.
 _STEP_US: Final = 10_000_000

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.budget import GROUPS, FloatArray, StageTimes
-from analysis.tail import IntArray
+from overrun.analysis.budget import GROUPS, FloatArray, StageTimes
+from overrun.analysis.tail import IntArray
 
 
 class ModelSplit(msgspec.Struct, kw_only=True):

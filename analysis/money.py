@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.errors import AnalysisError, nearest
-from analysis.finding import Predicted, printable, say_rate, say_ratio
-from analysis.window import RequestFrame, answers, filter_of
+from overrun.analysis.errors import AnalysisError, nearest
+from overrun.analysis.finding import Predicted, printable, say_rate, say_ratio
+from overrun.analysis.window import RequestFrame, answers, filter_of
 
 MILLION: Final = 1e6
 # Calls that must be priced before their sum stands for all: what is missing then is less than what prices leave open (batch discounts, taxes). Own default.

@@ -6,13 +6,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from analysis.budget import BoolArray, FloatArray
-from analysis.bursts import of_all
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.case import Case
-from analysis.demand import slope_within
-from analysis.finding import NotEnoughData
-from analysis.whole_calls import whole_calls
+from overrun.analysis.budget import BoolArray, FloatArray
+from overrun.analysis.bursts import of_all
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.case import Case
+from overrun.analysis.demand import slope_within
+from overrun.analysis.finding import NotEnoughData
+from overrun.analysis.whole_calls import whole_calls
 
 # A call this many times over the usual one of its length is a spike, not spread; own default (the 99.9th percentile of a lognormal with sigma 0.5).
 SPIKE: Final = 5.0

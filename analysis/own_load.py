@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.budget import FloatArray
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.demand import slope_within
-from analysis.finding import NotEnoughData, say_ratio
-from analysis.overlap import Flow
-from analysis.speed import MIN_TOKENS, at_equal_load, beyond_load
-from analysis.whole_calls import untimed, whole_calls
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.demand import slope_within
+from overrun.analysis.finding import NotEnoughData, say_ratio
+from overrun.analysis.overlap import Flow
+from overrun.analysis.speed import MIN_TOKENS, at_equal_load, beyond_load
+from overrun.analysis.whole_calls import untimed, whole_calls
 
 if TYPE_CHECKING:
-    from analysis.case import Case
+    from overrun.analysis.case import Case
 
 # At equal load below this ratio nothing became slower; own default, between 0.9 to 1.18 where simulated engines were fuller and 1.3 to 9 where a provider,
 # a proxy or a clock held calls up.

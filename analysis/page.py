@@ -9,16 +9,16 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from analysis import headroom, leading
-from analysis.budget import StageRow
-from analysis.budget_rows import said
-from analysis.edges import say_culprit
-from analysis.finding import FINDING_CAUSES, Finding, printable, say_count, say_ms, say_over, say_rate, say_ratio, say_sample, say_trust
-from analysis.latency import Percentiles
-from analysis.money import say_cost
-from analysis.report import Report, seeking
-from analysis.slo import METRICS
-from analysis.window import rfc3339
+from overrun.analysis import headroom, leading
+from overrun.analysis.budget import StageRow
+from overrun.analysis.budget_rows import said
+from overrun.analysis.edges import say_culprit
+from overrun.analysis.finding import FINDING_CAUSES, Finding, printable, say_count, say_ms, say_over, say_rate, say_ratio, say_sample, say_trust
+from overrun.analysis.latency import Percentiles
+from overrun.analysis.money import say_cost
+from overrun.analysis.report import Report, seeking
+from overrun.analysis.slo import METRICS
+from overrun.analysis.window import rfc3339
 
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1a1a1a;--soft:#5c5c5c;--line:#d9d9d9;--bad:#b3261e;--ok:#1b6e3a;--bar:#c9d6e8;--over:#e8b4b0}

@@ -1,4 +1,4 @@
-"""What does the page of a rule say? Its docstring as Markdown: `python -m analysis.pages docs/rules` writes one file per rule and an index."""
+"""What does the page of a rule say? Its docstring as Markdown: `python -m overrun.analysis.pages docs/rules` writes one file per rule and an index."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from analysis.rules import rules
+from overrun.analysis.rules import rules
 
 HEADINGS: Final = ("Detects", "Why it hurts", "Evidence", "Fix", "False alarms", "Source")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from analysis.budget import StageRow, path_of
-from analysis.budget_rows import BudgetRow
-from analysis.report import Report
-from analysis.tail import TAIL_POINTS, TYPICAL, band
+from overrun.analysis.budget import StageRow, path_of
+from overrun.analysis.budget_rows import BudgetRow
+from overrun.analysis.report import Report
+from overrun.analysis.tail import TAIL_POINTS, TYPICAL, band
 
 
 class Part(msgspec.Struct, kw_only=True):

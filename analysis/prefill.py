@@ -8,13 +8,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.budget import FloatArray
-from analysis.case import Case
-from analysis.demand import MIN_GROWTH, MIN_TOLD, Demand, Hits, cached_part, has_grown, hit_ratio, lost_and_longer, slope
-from analysis.finding import MIN_BREACHING, MIN_PART
-from analysis.repeats import attempts
-from analysis.speed import decode_parts, slowdown
-from analysis.whole_calls import untimed, whole_calls
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.case import Case
+from overrun.analysis.demand import MIN_GROWTH, MIN_TOLD, Demand, Hits, cached_part, has_grown, hit_ratio, lost_and_longer, slope
+from overrun.analysis.finding import MIN_BREACHING, MIN_PART
+from overrun.analysis.repeats import attempts
+from overrun.analysis.speed import decode_parts, slowdown
+from overrun.analysis.whole_calls import untimed, whole_calls
 
 STAGES: Final = ("prefill", "first_token")
 # Points of hit ratio (0..1) that calls find less, from which a cache is lost; own default.

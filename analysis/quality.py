@@ -10,15 +10,15 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.finding import printable, say_count, say_ms, say_ratio
-from analysis.latency import min_n, quantile
-from analysis.quality_calls import call_checks
-from analysis.quality_load import closed_loop
-from analysis.quality_metrics import metric_checks
-from analysis.sampling import Sampling, assess
-from analysis.slo import Slo
-from analysis.trust import FEW, MOST, ONE_PERCENT, Check, Grade
-from analysis.window import MOST_CALLS, MOST_CAUSE_REQUESTS, MOST_SPAN_REQUESTS, SCRAPE_GRACE, RequestFrame, Window, load
+from overrun.analysis.finding import printable, say_count, say_ms, say_ratio
+from overrun.analysis.latency import min_n, quantile
+from overrun.analysis.quality_calls import call_checks
+from overrun.analysis.quality_load import closed_loop
+from overrun.analysis.quality_metrics import metric_checks
+from overrun.analysis.sampling import Sampling, assess
+from overrun.analysis.slo import Slo
+from overrun.analysis.trust import FEW, MOST, ONE_PERCENT, Check, Grade
+from overrun.analysis.window import MOST_CALLS, MOST_CAUSE_REQUESTS, MOST_SPAN_REQUESTS, SCRAPE_GRACE, RequestFrame, Window, load
 
 # Unfinished requests are the slowest ones: once 1 % of them is missing, P99 is a number about the others.
 MOST_WAITING: Final = 0.01

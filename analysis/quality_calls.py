@@ -5,9 +5,9 @@ from typing import Final
 
 import duckdb
 
-from analysis.finding import say_count, say_ratio
-from analysis.trust import MOST, ONE_PERCENT, Check, Grade
-from analysis.window import Window, answers, filter_of
+from overrun.analysis.finding import say_count, say_ratio
+from overrun.analysis.trust import MOST, ONE_PERCENT, Check, Grade
+from overrun.analysis.window import Window, answers, filter_of
 
 # Requests whose calls tell what is usual for a model: of 50,000 a median is right to 1 %, and what is far below it is below a quarter.
 USUAL_FROM: Final = 50_000

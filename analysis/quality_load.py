@@ -5,8 +5,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.finding import say_ratio
-from analysis.trust import Check
+from overrun.analysis.finding import say_ratio
+from overrun.analysis.trust import Check
 
 # Fewest requests to tell a loop from chance, share of arrivals that must come at the same number in flight, and how soon after an answer. Own defaults.
 _LEAST: Final = 50

@@ -6,12 +6,12 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from analysis.finding import printable, say_ms, say_ratio
-from analysis.histograms import Increments, load
-from analysis.latency import min_n
-from analysis.slo import METRICS, Slo
-from analysis.trust import FEW, Check
-from analysis.window import RequestFrame, read_samples
+from overrun.analysis.finding import printable, say_ms, say_ratio
+from overrun.analysis.histograms import Increments, load
+from overrun.analysis.latency import min_n
+from overrun.analysis.slo import METRICS, Slo
+from overrun.analysis.trust import FEW, Check
+from overrun.analysis.window import RequestFrame, read_samples
 
 # A bucket around the limit whose edges differ by more than this factor leaves the share over the limit open.
 WIDE: Final = 2.0

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from analysis.budget import Configured, budgets_for
-from analysis.errors import BudgetError
-from analysis.money import Prices, read_prices
-from analysis.slo import Slo, parse_slo
-from analysis.window import Window, make_window
-from collector.config import Settings
+from overrun.analysis.budget import Configured, budgets_for
+from overrun.analysis.errors import BudgetError
+from overrun.analysis.money import Prices, read_prices
+from overrun.analysis.slo import Slo, parse_slo
+from overrun.analysis.window import Window, make_window
+from overrun.collector.config import Settings
 
 PARAMETERS = ("since", "from", "to", "baseline", "service", "model", "route", "tenant", "workload", "slo")
 DEFAULT_SLO = "chat"

@@ -9,12 +9,12 @@ from typing import Final
 
 import numpy as np
 
-from analysis.budget import StageTimes
-from analysis.case import Case, too_few_breaches
-from analysis.cause import explained
-from analysis.finding import MIN_DOMINATED, MIN_SHARE, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.tail import Tail
-from analysis.unknown import WORTH_ANYWAY
+from overrun.analysis.budget import StageTimes
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import explained
+from overrun.analysis.finding import MIN_DOMINATED, MIN_SHARE, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.tail import Tail
+from overrun.analysis.unknown import WORTH_ANYWAY
 
 # Retries, a full cache or a packed batch follow from something else more often than not: they come first only if nothing else explains half
 # as much; own default.

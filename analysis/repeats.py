@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.budget import BoolArray, FloatArray
-from analysis.calls import Calls
-from analysis.case import Case
+from overrun.analysis.budget import BoolArray, FloatArray
+from overrun.analysis.calls import Calls
+from overrun.analysis.case import Case
 
 # Two calls of one session with equally many input tokens within this time are one question; own default (callers give up within it).
 AGAIN_WITHIN_S: Final = 60.0

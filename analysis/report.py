@@ -12,33 +12,33 @@ import duckdb
 import msgspec
 import polars as pl
 
-from analysis.accounts import Errors, Retries, errors, retries
-from analysis.baseline import choose
-from analysis.breach import Baseline
-from analysis.budget import Configured, StageRow, budgets_for
-from analysis.budget_rows import BudgetRow
-from analysis.causes import LEAST_LATELY, MOST_AT_ONCE, NO_CAUSES, Background, Causes, Simulate, Sought, crossed, lookups, seek
-from analysis.checklist import Step, checklist
-from analysis.diagnose import Diagnosed, Known, diagnose
-from analysis.edges import Edges
-from analysis.encoding import decode, encode
-from analysis.engine_only import EngineOnly, engine_only
-from analysis.engine_view import indicators, rooms_of
-from analysis.errors import AnalysisError
-from analysis.finding import FINDING_CAUSES, Finding
-from analysis.further import Further, further
-from analysis.goodput import FailedBy, Goodput, goodput, judge, own_limits
-from analysis.headroom import Room
-from analysis.latency import Latency, latency, no_latency
-from analysis.leading import Indicator
-from analysis.money import Cost, Prices, cost, priced
-from analysis.quality import checks, evidence_checks, held_back, without_spoiled
-from analysis.sampling import Sampling, assess, evened
-from analysis.sides import Sides, sides
-from analysis.slo import Slo
-from analysis.trust import Check
-from analysis.verdict import Verdict
-from analysis.window import FIRST_TOKEN_PATH, FOR_RULES, RequestFrame, Window, count, load
+from overrun.analysis.accounts import Errors, Retries, errors, retries
+from overrun.analysis.baseline import choose
+from overrun.analysis.breach import Baseline
+from overrun.analysis.budget import Configured, StageRow, budgets_for
+from overrun.analysis.budget_rows import BudgetRow
+from overrun.analysis.causes import LEAST_LATELY, MOST_AT_ONCE, NO_CAUSES, Background, Causes, Simulate, Sought, crossed, lookups, seek
+from overrun.analysis.checklist import Step, checklist
+from overrun.analysis.diagnose import Diagnosed, Known, diagnose
+from overrun.analysis.edges import Edges
+from overrun.analysis.encoding import decode, encode
+from overrun.analysis.engine_only import EngineOnly, engine_only
+from overrun.analysis.engine_view import indicators, rooms_of
+from overrun.analysis.errors import AnalysisError
+from overrun.analysis.finding import FINDING_CAUSES, Finding
+from overrun.analysis.further import Further, further
+from overrun.analysis.goodput import FailedBy, Goodput, goodput, judge, own_limits
+from overrun.analysis.headroom import Room
+from overrun.analysis.latency import Latency, latency, no_latency
+from overrun.analysis.leading import Indicator
+from overrun.analysis.money import Cost, Prices, cost, priced
+from overrun.analysis.quality import checks, evidence_checks, held_back, without_spoiled
+from overrun.analysis.sampling import Sampling, assess, evened
+from overrun.analysis.sides import Sides, sides
+from overrun.analysis.slo import Slo
+from overrun.analysis.trust import Check
+from overrun.analysis.verdict import Verdict
+from overrun.analysis.window import FIRST_TOKEN_PATH, FOR_RULES, RequestFrame, Window, count, load
 
 SCHEMA: Final = "overrun.report/1"
 # Why a report has no part that only some verdicts have.

@@ -11,10 +11,10 @@ from typing import Any, Final
 import duckdb
 import msgspec
 
-from analysis.budget import STAGES
-from analysis.errors import AnalysisError, nearest
-from analysis.slo import METRICS
-from analysis.window import Window, filter_of, query
+from overrun.analysis.budget import STAGES
+from overrun.analysis.errors import AnalysisError, nearest
+from overrun.analysis.slo import METRICS
+from overrun.analysis.window import Window, filter_of, query
 
 SORTS: Final = ("start", "e2e", "ttft", "output_tokens", "errors")
 DEFAULT_LIMIT: Final = 200

@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from analysis.budget import Budgets, FloatArray, StageTimes, group_time
-from analysis.latency import sorted_quantile
-from analysis.tail import TAIL_POINTS, band
+from overrun.analysis.budget import Budgets, FloatArray, StageTimes, group_time
+from overrun.analysis.latency import sorted_quantile
+from overrun.analysis.tail import TAIL_POINTS, band
 
 # 2^8 evaluations; groups of stages are six.
 MOST_PLAYERS: Final = 8

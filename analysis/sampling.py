@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.finding import printable, say_count, say_ms, say_ratio
-from analysis.goodput import FloatArray, weights_of
-from analysis.histograms import Increments, load
-from analysis.incident import from_us
-from analysis.latency import worth
-from analysis.window import SCRAPE_GRACE, RequestFrame, Window, filter_of, query, with_share
+from overrun.analysis.finding import printable, say_count, say_ms, say_ratio
+from overrun.analysis.goodput import FloatArray, weights_of
+from overrun.analysis.histograms import Increments, load
+from overrun.analysis.incident import from_us
+from overrun.analysis.latency import worth
+from overrun.analysis.window import SCRAPE_GRACE, RequestFrame, Window, filter_of, query, with_share
 
 Kind = Literal["all", "weighted", "biased", "unknown"]
 

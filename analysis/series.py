@@ -14,12 +14,12 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis.goodput import FloatArray, judge, limits_of, own_limits
-from analysis.latency import MIN_N, percentiles
-from analysis.requests import Extent, extent, known_metric
-from analysis.sampling import assess
-from analysis.slo import Slo
-from analysis.window import RequestFrame, Window, load_judged, query
+from overrun.analysis.goodput import FloatArray, judge, limits_of, own_limits
+from overrun.analysis.latency import MIN_N, percentiles
+from overrun.analysis.requests import Extent, extent, known_metric
+from overrun.analysis.sampling import assess
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import RequestFrame, Window, load_judged, query
 
 # Steps that people read on a clock, in seconds: 1 s to 1 day.
 STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)

@@ -24,24 +24,24 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
-from analysis import api, lengths
-from analysis.assemble import assemble
-from analysis.errors import AnalysisError
-from analysis.lengths import Lengths
-from analysis.question import check
-from analysis.warm import warm
-from analysis.whatif.worker import Worker
-from collector import erase_http, footprint, otlp_grpc, otlp_http, scrape, tracing
-from collector.auth import Tokens
-from collector.config import Settings
-from collector.errors import CollectorError, ConfigError
-from collector.http_protocol import GuardedProtocol
-from collector.pipeline import Pipeline
-from collector.retention import Retention, size_bytes
-from collector.rollups import roll_up
-from collector.store import open_store
-from collector.tls import Certificates
-from collector.writer import METRICS
+from overrun.analysis import api, lengths
+from overrun.analysis.assemble import assemble
+from overrun.analysis.errors import AnalysisError
+from overrun.analysis.lengths import Lengths
+from overrun.analysis.question import check
+from overrun.analysis.warm import warm
+from overrun.analysis.whatif.worker import Worker
+from overrun.collector import erase_http, footprint, otlp_grpc, otlp_http, scrape, tracing
+from overrun.collector.auth import Tokens
+from overrun.collector.config import Settings
+from overrun.collector.errors import CollectorError, ConfigError
+from overrun.collector.http_protocol import GuardedProtocol
+from overrun.collector.pipeline import Pipeline
+from overrun.collector.retention import Retention, size_bytes
+from overrun.collector.rollups import roll_up
+from overrun.collector.store import open_store
+from overrun.collector.tls import Certificates
+from overrun.collector.writer import METRICS
 
 log = logging.getLogger("overrun.serve")
 # How long senders in flight may take to finish when the server stops.
@@ -199,11 +199,11 @@ def rehearse(pipeline: Pipeline) -> bool:
 
     Returns whether there was a request to report on.
     """
-    from analysis.report import build
-    from analysis.requests import holdings
-    from analysis.rules import rules
-    from analysis.slo import parse_slo
-    from analysis.window import Window
+    from overrun.analysis.report import build
+    from overrun.analysis.requests import holdings
+    from overrun.analysis.rules import rules
+    from overrun.analysis.slo import parse_slo
+    from overrun.analysis.window import Window
 
     rules()
     try:

@@ -7,8 +7,8 @@ from typing import Final
 import duckdb
 import msgspec
 
-from analysis.latency import Percentiles, percentiles
-from analysis.window import Window, filter_of, query
+from overrun.analysis.latency import Percentiles, percentiles
+from overrun.analysis.window import Window, filter_of, query
 
 _METRICS: Final = ("ttft", "itl", "e2e")
 _CLIENT: Final = "model calls, measured by the client"

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from analysis.errors import SloError, nearest
+from overrun.analysis.errors import SloError, nearest
 
 METRICS: Final = ("ttft", "itl", "tpot", "e2e")
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.budget import FloatArray
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.demand import slope_within
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.demand import slope_within
 
 if TYPE_CHECKING:
-    from analysis.case import Case
+    from overrun.analysis.case import Case
 
 # Calls with fewer output tokens than this measure a token's time badly; own default.
 MIN_TOKENS: Final = 8

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.budget import FloatArray
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.speed import MIN_TOKENS
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.speed import MIN_TOKENS
 
 # Odds ratio above 3 with a lower limit above 1.5: published default.
 MIN_ODDS: Final = 3.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from analysis.finding import Owner
-from analysis.incident import Changed
+from overrun.analysis.finding import Owner
+from overrun.analysis.incident import Changed
 
 # What went wrong is the caller's: it asks for what is not there or not allowed (HTTP 4xx but for the two that say that the far side is full or late).
 _CALLERS = re.compile(r"\b4(?!08|29)\d\d\b|bad.?request|invalid|unauthori[sz]ed|authentication|permission|forbidden|not.?found|unprocessable|content.?filter",

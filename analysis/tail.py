@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from analysis.budget import GROUPS, Budgets, StageTimes
+from overrun.analysis.budget import GROUPS, Budgets, StageTimes
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.intp]

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from analysis.calls import MIN_CALLS, Calls
-from analysis.case import Case
-from analysis.demand import cost_of, token_costs
+from overrun.analysis.calls import MIN_CALLS, Calls
+from overrun.analysis.case import Case
+from overrun.analysis.demand import cost_of, token_costs
 
 # Standard errors by which a tenant's work must have grown: 1 in 700 by chance, and it is the largest of several tenants; own default.
 CLEAR: Final = 3.0

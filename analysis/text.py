@@ -9,17 +9,31 @@ import textwrap
 from datetime import datetime
 from typing import Final
 
-from analysis import headroom, leading
-from analysis.budget import LATER, StageRow
-from analysis.budget_rows import said
-from analysis.edges import say_culprit
-from analysis.finding import FINDING_CAUSES, Finding, Fix, Predicted, printable, say_count, say_ms, say_over, say_rate, say_ratio, say_s, say_sample, say_trust
-from analysis.incident import Changed
-from analysis.latency import Percentiles
-from analysis.money import say_cost
-from analysis.report import Report, seeking
-from analysis.tail import TAIL_POINTS
-from analysis.window import rfc3339
+from overrun.analysis import headroom, leading
+from overrun.analysis.budget import LATER, StageRow
+from overrun.analysis.budget_rows import said
+from overrun.analysis.edges import say_culprit
+from overrun.analysis.finding import (
+    FINDING_CAUSES,
+    Finding,
+    Fix,
+    Predicted,
+    printable,
+    say_count,
+    say_ms,
+    say_over,
+    say_rate,
+    say_ratio,
+    say_s,
+    say_sample,
+    say_trust,
+)
+from overrun.analysis.incident import Changed
+from overrun.analysis.latency import Percentiles
+from overrun.analysis.money import say_cost
+from overrun.analysis.report import Report, seeking
+from overrun.analysis.tail import TAIL_POINTS
+from overrun.analysis.window import rfc3339
 
 _MIN_WIDTH: Final = 72
 _MOST_FINDINGS: Final = 3

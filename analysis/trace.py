@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from analysis.errors import AnalysisError
-from collector.reading import trace_spans
-from collector.stages import ROLES
-from collector.stages import STAGES as STAGE_NAMES
+from overrun.analysis.errors import AnalysisError
+from overrun.collector.reading import trace_spans
+from overrun.collector.stages import ROLES
+from overrun.collector.stages import STAGES as STAGE_NAMES
 
 if TYPE_CHECKING:
-    from analysis.critical_path import Paths
+    from overrun.analysis.critical_path import Paths
 
 
 class BadTraceId(AnalysisError):
@@ -93,7 +93,7 @@ def load_trace(con: duckdb.DuckDBPyConnection, trace_id: str) -> Trace:
 
 def _view(trace_id: str, spans: pa.Table) -> Trace:
     # Here and not above: whoever only decodes a Trace (dashboard, command line) does without the compiler behind it.
-    from analysis.assemble import assemble, walk_trace
+    from overrun.analysis.assemble import assemble, walk_trace
 
     rows, paths = walk_trace(spans)
     k = _request_of(trace_id, rows, paths)

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.finding import say_ms
-from analysis.tail import Tail
+from overrun.analysis.finding import say_ms
+from overrun.analysis.tail import Tail
 
 # The columns of requests whose figures are told.
 FIGURES: Final = ("input_tokens", "output_tokens", "tpot_ms")

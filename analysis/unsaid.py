@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.case import Case
-from analysis.demand import slope_within
+from overrun.analysis.case import Case
+from overrun.analysis.demand import slope_within
 
 MIN_N: Final = 5
 # Part of the former time after the first token, and of a token's time there, that must be left: a proxy that holds the stream back leaves none, and what waits

@@ -7,27 +7,27 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from analysis import incident
-from analysis.accounts import abandoned, timed_out
-from analysis.baseline import Chosen
-from analysis.breach import Breach, over_before, overrun_stage
-from analysis.budget import (
+from overrun.analysis import incident
+from overrun.analysis.accounts import abandoned, timed_out
+from overrun.analysis.baseline import Chosen
+from overrun.analysis.breach import Breach, over_before, overrun_stage
+from overrun.analysis.budget import (
     GROUPS,
     OTHER,
     BoolArray,
     StageTimes,
 )
-from analysis.calls import come_together
-from analysis.case import Lookups, Period
-from analysis.finding import MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_count, say_limits, say_ms, say_ratio
-from analysis.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, wilson
-from analysis.incident import Affected, Changed, Trend, to_us
-from analysis.latency import min_n, quantile
-from analysis.ranking import Ranked
-from analysis.slo import Slo
-from analysis.stopgap import owner_of_errors, stopgap
-from analysis.unknown import MOST_UNSEEN, WORTH_ANYWAY, unseen, without_before
-from analysis.window import RequestFrame
+from overrun.analysis.calls import come_together
+from overrun.analysis.case import Lookups, Period
+from overrun.analysis.finding import MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_count, say_limits, say_ms, say_ratio
+from overrun.analysis.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, wilson
+from overrun.analysis.incident import Affected, Changed, Trend, to_us
+from overrun.analysis.latency import min_n, quantile
+from overrun.analysis.ranking import Ranked
+from overrun.analysis.slo import Slo
+from overrun.analysis.stopgap import owner_of_errors, stopgap
+from overrun.analysis.unknown import MOST_UNSEEN, WORTH_ANYWAY, unseen, without_before
+from overrun.analysis.window import RequestFrame
 
 Status = Literal["within_budget", "over_budget", "failing", "traffic_lost", "not_enough_data", "no_data"]
 Metric = Literal["ttft", "itl", "tpot", "e2e", "errors"]

@@ -1,6 +1,6 @@
 """What do pages ask beyond the report? Series, heat map, stages, cohorts, comparison and lists over HTTP, each a thin edge over a pure function.
 
-The answers are typed structs, encoded here and decoded into the same types by `analysis.client`.
+The answers are typed structs, encoded here and decoded into the same types by `overrun.analysis.client`.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ import duckdb
 import msgspec
 from starlette.routing import Route
 
-from analysis import report as reports
-from analysis.api import DEFAULT_SINCE, asked
-from analysis.budget_view import budget_view
-from analysis.burn import burn
-from analysis.cohorts import Cohorts, cohorts, parse_box
-from analysis.compare import Comparison, compare, read_sides
-from analysis.encoding import encode
-from analysis.engine_course import engine_course
-from analysis.engine_view import engine_view
-from analysis.errors import AnalysisError
-from analysis.goodput_by import goodput_by
-from analysis.heatmap import heatmap
-from analysis.history import history
-from analysis.kept import Kept
-from analysis.parts import Stages, stages_of
-from analysis.quality import quality
-from analysis.question import PARAMETERS, Question
-from analysis.requests import DEFAULT_LIMIT, holdings, known_metric, list_requests
-from analysis.series import series
-from analysis.slo import Slo
-from collector.config import Settings
-from collector.pipeline import Pipeline
+from overrun.analysis import report as reports
+from overrun.analysis.api import DEFAULT_SINCE, asked
+from overrun.analysis.budget_view import budget_view
+from overrun.analysis.burn import burn
+from overrun.analysis.cohorts import Cohorts, cohorts, parse_box
+from overrun.analysis.compare import Comparison, compare, read_sides
+from overrun.analysis.encoding import encode
+from overrun.analysis.engine_course import engine_course
+from overrun.analysis.engine_view import engine_view
+from overrun.analysis.errors import AnalysisError
+from overrun.analysis.goodput_by import goodput_by
+from overrun.analysis.heatmap import heatmap
+from overrun.analysis.history import history
+from overrun.analysis.kept import Kept
+from overrun.analysis.parts import Stages, stages_of
+from overrun.analysis.quality import quality
+from overrun.analysis.question import PARAMETERS, Question
+from overrun.analysis.requests import DEFAULT_LIMIT, holdings, known_metric, list_requests
+from overrun.analysis.series import series
+from overrun.analysis.slo import Slo
+from overrun.collector.config import Settings
+from overrun.collector.pipeline import Pipeline
 
 DEFAULT_METRIC: Final = "e2e"
 Answer: TypeAlias = Callable[[duckdb.DuckDBPyConnection, Question, Mapping[str, str]], msgspec.Struct]

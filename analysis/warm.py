@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.assemble import assemble
-from analysis.whatif import engine
-from collector.config import Settings
-from collector.normalize import example_body
-from collector.pipeline import Pipeline
-from collector.store import open_store
-from collector.writer import TRACES
+from overrun.analysis.assemble import assemble
+from overrun.analysis.whatif import engine
+from overrun.collector.config import Settings
+from overrun.collector.normalize import example_body
+from overrun.collector.pipeline import Pipeline
+from overrun.collector.store import open_store
+from overrun.collector.writer import TRACES
 
 
 def warm(settings: Settings) -> None:

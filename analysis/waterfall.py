@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 
-from analysis.finding import say_ratio
-from analysis.trace import Trace, TraceSpan
+from overrun.analysis.finding import say_ratio
+from overrun.analysis.trace import Trace, TraceSpan
 
 # On the critical path, and not; they differ in shape, so that no colour is needed.
 _INK, _FADED = "█", "·"

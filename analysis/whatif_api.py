@@ -11,16 +11,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from analysis.api import DEFAULT_SINCE, asked
-from analysis.encoding import encode
-from analysis.errors import nearest
-from analysis.question import PARAMETERS, Question
-from analysis.whatif import fixes
-from analysis.whatif.answer import gather, in_money
-from analysis.whatif.prediction import WhatIfError
-from analysis.whatif.worker import Worker
-from collector.config import Settings
-from collector.pipeline import Pipeline
+from overrun.analysis.api import DEFAULT_SINCE, asked
+from overrun.analysis.encoding import encode
+from overrun.analysis.errors import nearest
+from overrun.analysis.question import PARAMETERS, Question
+from overrun.analysis.whatif import fixes
+from overrun.analysis.whatif.answer import gather, in_money
+from overrun.analysis.whatif.prediction import WhatIfError
+from overrun.analysis.whatif.worker import Worker
+from overrun.collector.config import Settings
+from overrun.collector.pipeline import Pipeline
 
 
 class ParameterInfo(msgspec.Struct, kw_only=True):

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from analysis.budget import BoolArray
-from analysis.calls import Calls, known
+from overrun.analysis.budget import BoolArray
+from overrun.analysis.calls import Calls, known
 
 # Whole calls are fitted on medians of so many groups of like length, each of ten calls at least, and lengths must differ by so much (P90 over P10) for wait
 # and pace to be told apart; own defaults.

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from analysis.chosen_ids import LEAST, MOST, share_kept
-from analysis.errors import WindowError
+from overrun.analysis.chosen_ids import LEAST, MOST, share_kept
+from overrun.analysis.errors import WindowError
 
 # Work that nobody waits for: kept out of the default verdict so that a nightly job does not hide or cause a breach.
 UNATTENDED_WORKLOADS: Final = ("batch", "eval")
@@ -264,13 +264,14 @@ def load(
 
 
 def with_share(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame, start: datetime | None, end: datetime | None) -> pl.DataFrame:
-    """Return requests with `sampling` and `sample_weight` as a sampler by id implies them (`analysis.chosen_ids`), where no sampler left a mark of its own."""
+    """Return requests with `sampling` and `sample_weight` as a sampler by id implies them (see `overrun.analysis.chosen_ids`),
+    where no sampler left a mark of its own."""
     if rows.is_empty() or not {"sampling", "sample_weight"} <= set(rows.columns) or rows["sampling"].null_count() < rows.height:
         return rows
     share = share_kept(_some_ids(con, start, end))
     if share is None:
         return rows
-    from collector import samplers  # with the decoders, for which who asks a server does not wait
+    from overrun.collector import samplers  # with the decoders, for which who asks a server does not wait
 
     return rows.with_columns(sampling=pl.lit(samplers.threshold(share)), sample_weight=pl.lit(1.0 / share))
 
@@ -438,7 +439,7 @@ def answers(con: duckdb.DuckDBPyConnection, name: str, parameters: Mapping[str, 
 @functools.cache
 def query(name: str) -> str:
     """Return the text of `analysis/sql/<name>.sql`."""
-    return resources.files("analysis").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
+    return resources.files("overrun.analysis").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
 
 
 def filter_of(window: Window) -> dict[str, object]:

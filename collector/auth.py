@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.errors import CollectorError, ConfigError
+from overrun.collector.errors import CollectorError, ConfigError
 
 log = logging.getLogger("overrun.collector")
 

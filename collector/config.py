@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from collector.dialects import Dialect
-from collector.errors import ConfigError
-from collector.mapping import own_dialect
+from overrun.collector.dialects import Dialect
+from overrun.collector.errors import ConfigError
+from overrun.collector.mapping import own_dialect
 
 MIB = 1 << 20
 

@@ -18,8 +18,8 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValueList
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from collector import wire
-from collector.errors import BadPayload
+from overrun.collector import wire
+from overrun.collector.errors import BadPayload
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Words = np.ndarray[Any, np.dtype[np.uint64]]
@@ -139,7 +139,7 @@ def decode_spans(bodies: Sequence[bytes]) -> RawSpans:
         return found
     if len(bodies) > 1:
         raise BadPayload(f"{NOT_A_REQUEST}, or an unusual one")
-    from collector.decode_upb import decode_spans as slowly
+    from overrun.collector.decode_upb import decode_spans as slowly
 
     return slowly(bodies)
 

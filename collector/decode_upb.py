@@ -16,9 +16,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from collector import wire
-from collector.decode import ARRAY, BLOB, MAP, NOT_A_REQUEST, Attributes, Events, Links, RawSpans, Source, source
-from collector.errors import BadPayload
+from overrun.collector import wire
+from overrun.collector.decode import ARRAY, BLOB, MAP, NOT_A_REQUEST, Attributes, Events, Links, RawSpans, Source, source
+from overrun.collector.errors import BadPayload
 
 _MEMBERS = {"array_value": ARRAY, "kvlist_value": MAP, "bytes_value": BLOB}
 _MAX_NS = 2**63 - 1

@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from collector import auth
-from collector.errors import BadPayload, CollectorError, UnsupportedMedia
-from collector.forget import forget
-from collector.pipeline import Pipeline
+from overrun.collector import auth
+from overrun.collector.errors import BadPayload, CollectorError, UnsupportedMedia
+from overrun.collector.forget import forget
+from overrun.collector.pipeline import Pipeline
 
 JSON = "application/json"
 _MAX_BYTES = 4_096

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import duckdb
 
-from collector import privacy
-from collector.errors import StoreError
-from collector.retention import checkpoint
-from collector.store import Store, connect, open_store
+from overrun.collector import privacy
+from overrun.collector.errors import StoreError
+from overrun.collector.retention import checkpoint
+from overrun.collector.store import Store, connect, open_store
 
 _MARKED = ("spans", "quarantine", "requests", "llm_calls")
 _BY_TRACE = ("spans", "quarantine", "span_events", "span_links", "span_notes", "requests", "llm_calls")

@@ -8,8 +8,8 @@ from typing import Any
 
 import duckdb
 
-from collector.pipeline import Pipeline
-from collector.retention import used_bytes
+from overrun.collector.pipeline import Pipeline
+from overrun.collector.retention import used_bytes
 
 _STARTED_S = time.time()
 _HELP = {

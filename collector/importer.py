@@ -23,8 +23,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector import load_tests, otlp_json, prometheus
-from collector.errors import BadPayload, ImportFailed
+from overrun.collector import load_tests, otlp_json, prometheus
+from overrun.collector.errors import BadPayload, ImportFailed
 
 _COMPRESSED = (".gz", ".zst")
 _KINDS = (".pb", ".json", ".jsonl", ".prom")

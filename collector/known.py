@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from collector.compiled import njit
-from collector.decode import Bools, Ints, Words
+from overrun.collector.compiled import njit
+from overrun.collector.decode import Bools, Ints, Words
 
 _BITS = 1 << 26
 _TRACES = 2_500_000  # of one generation: 27 bits each

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector import packing
-from collector.config import CollectorSettings
-from collector.tally import Tally
+from overrun.collector import packing
+from overrun.collector.config import CollectorSettings
+from overrun.collector.tally import Tally
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 MAX_KEY = 256  # characters of an attribute's key; a longer one is no name, and the attribute is left out

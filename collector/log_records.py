@@ -13,8 +13,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
-from collector import privacy, readers
-from collector.errors import BadPayload
+from overrun.collector import privacy, readers
+from overrun.collector.errors import BadPayload
 
 NOT_STORED = "log records are not stored (but for the finish reason of an answer): send traces and metrics here, and logs to a log store"
 # The event's name -> the keys that say why an answer ended, in its attributes or in its body.

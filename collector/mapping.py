@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collector.dialects import Dialect, Field, Mark, SpanName
-from collector.errors import ConfigError
+from overrun.collector.dialects import Dialect, Field, Mark, SpanName
+from overrun.collector.errors import ConfigError
 
 # Field of the settings file -> canonical column and reader. Times need a unit instead.
 FIELDS = {

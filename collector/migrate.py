@@ -6,8 +6,8 @@ from pathlib import Path
 
 import duckdb
 
-from collector.errors import StoreError, StoreMissing, StoreVersion
-from collector.store import SCHEMA_VERSION, connect, is_older, steps, version_of
+from overrun.collector.errors import StoreError, StoreMissing, StoreVersion
+from overrun.collector.store import SCHEMA_VERSION, connect, is_older, steps, version_of
 
 
 def migrate(path: Path) -> tuple[int, int]:

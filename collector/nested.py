@@ -7,8 +7,8 @@ import functools
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.common.v1.common_pb2 import ArrayValue, KeyValueList
 
-from collector.decode import BLOB, BROKEN_VALUE, MAP, Attributes, RawSpans
-from collector.errors import BadPayload
+from overrun.collector.decode import BLOB, BROKEN_VALUE, MAP, Attributes, RawSpans
+from overrun.collector.errors import BadPayload
 
 # Finish reasons and the like repeat in every batch; longer values are parsed once a batch (about 1 µs each).
 _REMEMBERED_BYTES = 64

@@ -21,15 +21,15 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from collector import packing, privacy, quarantine, readers, stages, wire
-from collector.decode import ARRAY, Attributes, Bools, Ints, RawSpans, Source, decode_spans, nested, to_ns
-from collector.dialects import EventField, Field
-from collector.layout import packed, text_hash
-from collector.limits import MAX_KEY, Limits
-from collector.prompt_features import Measure, is_prompt
-from collector.quarantine import MAX_DURATION_NS
-from collector.readers import MAX_TOKENS
-from collector.samplers import with_samplers
+from overrun.collector import packing, privacy, quarantine, readers, stages, wire
+from overrun.collector.decode import ARRAY, Attributes, Bools, Ints, RawSpans, Source, decode_spans, nested, to_ns
+from overrun.collector.dialects import EventField, Field
+from overrun.collector.layout import packed, text_hash
+from overrun.collector.limits import MAX_KEY, Limits
+from overrun.collector.prompt_features import Measure, is_prompt
+from overrun.collector.quarantine import MAX_DURATION_NS
+from overrun.collector.readers import MAX_TOKENS
+from overrun.collector.samplers import with_samplers
 
 MAX_NAME = 256  # characters of a span or event name
 

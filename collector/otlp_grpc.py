@@ -8,10 +8,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from collector import auth, responses
-from collector.errors import CollectorError
-from collector.otlp_http import store
-from collector.writer import Writer
+from overrun.collector import auth, responses
+from overrun.collector.errors import CollectorError
+from overrun.collector.otlp_http import store
+from overrun.collector.writer import Writer
 
 _SERVICES = {
     "traces": "opentelemetry.proto.collector.trace.v1.TraceService",

@@ -14,10 +14,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from collector import auth, log_records, otlp_json, responses
-from collector.config import CollectorSettings
-from collector.errors import BadPayload, CollectorError, NoSuchPath, PayloadTooLarge, QueueFull, TooSlow, UnsupportedMedia, WrongMethod
-from collector.writer import LOGS, METRICS, TRACES, Stored, Writer
+from overrun.collector import auth, log_records, otlp_json, responses
+from overrun.collector.config import CollectorSettings
+from overrun.collector.errors import BadPayload, CollectorError, NoSuchPath, PayloadTooLarge, QueueFull, TooSlow, UnsupportedMedia, WrongMethod
+from overrun.collector.writer import LOGS, METRICS, TRACES, Stored, Writer
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 # JSON bodies over this size are converted outside the event loop, so that one sender does not hold up the others.

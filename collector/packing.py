@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from collector.compiled import njit, read_only
-from collector.wire import BOOL, DOUBLE, INT, NOTHING, OTHER, STRING
+from overrun.collector.compiled import njit, read_only
+from overrun.collector.wire import BOOL, DOUBLE, INT, NOTHING, OTHER, STRING
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]

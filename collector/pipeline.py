@@ -16,20 +16,20 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from collector import footprint, prompt_features, stages
-from collector.config import CollectorSettings, PrivacySettings
-from collector.decode import Bools
-from collector.dialects import Dialect
-from collector.errors import StoreUnavailable
-from collector.layout import BATCH_BITS
-from collector.normalize import Rules
-from collector.quiet import LOOK_BACK_NS, Key, QuietTraces, Seen
-from collector.reading import Known, Unread, doubled_sources, quiet_spans
-from collector.recent import Recent
-from collector.response_ids import ResponseIds
-from collector.store import Store, set_meta
-from collector.tracing import tracer
-from collector.writer import Writer, append
+from overrun.collector import footprint, prompt_features, stages
+from overrun.collector.config import CollectorSettings, PrivacySettings
+from overrun.collector.decode import Bools
+from overrun.collector.dialects import Dialect
+from overrun.collector.errors import StoreUnavailable
+from overrun.collector.layout import BATCH_BITS
+from overrun.collector.normalize import Rules
+from overrun.collector.quiet import LOOK_BACK_NS, Key, QuietTraces, Seen
+from overrun.collector.reading import Known, Unread, doubled_sources, quiet_spans
+from overrun.collector.recent import Recent
+from overrun.collector.response_ids import ResponseIds
+from overrun.collector.store import Store, set_meta
+from overrun.collector.tracing import tracer
+from overrun.collector.writer import Writer, append
 
 log = logging.getLogger("overrun.collector")
 # Traces assembled at once: enough to amortise the queries (about 10 ms), few enough to keep the writer free for senders and memory small

@@ -19,11 +19,11 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, ExponentialHistogramDataPoint, Metric
 
-from collector import stages
-from collector.decode import Source, any_value
-from collector.dialects import Metric as Named
-from collector.errors import BadPayload
-from collector.normalize import MAX_NAME, Rules, clean_attributes, source_table
+from overrun.collector import stages
+from overrun.collector.decode import Source, any_value
+from overrun.collector.dialects import Metric as Named
+from overrun.collector.errors import BadPayload
+from overrun.collector.normalize import MAX_NAME, Rules, clean_attributes, source_table
 
 GAUGE, SUM, HISTOGRAM, EXPONENTIAL, SUMMARY = 1, 2, 3, 4, 5
 MAX_BUCKETS = 2_000  # a data point with more buckets than this is no latency histogram

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import re
 
-from collector.stages import derived, dialects, fold
+from overrun.collector.stages import derived, dialects, fold
 
 KEEP, STRIP_QUERY, REDACT, DROP, MEASURE = range(5)
 

@@ -1,7 +1,7 @@
 """What may be stored of an opted-in prompt in place of its text? (`[privacy] prompt_features`)
 
 A text attribute that carries a prompt is stored under its own key as one line of numbers, `[prompt: SCORE@TABLE N N N ...]`: the counts of
-`collector.prompt_shape`, and before them the verbosity score with the name of the table it is by, or `-` where no table is configured
+`overrun.collector.prompt_shape`, and before them the verbosity score with the name of the table it is by, or `-` where no table is configured
 (`[privacy] prompt_table`). The text itself goes where it would have gone: nowhere.
 """
 
@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.config import PrivacySettings
-from collector.errors import ConfigError
-from collector.prompt_shape import SHAPE, shape, words_of
-from collector.readers import document
-from collector.verbosity import TABLE_SIZE, Table, hashed, read_table, score, table_id
+from overrun.collector.config import PrivacySettings
+from overrun.collector.errors import ConfigError
+from overrun.collector.prompt_shape import SHAPE, shape, words_of
+from overrun.collector.readers import document
+from overrun.collector.verbosity import TABLE_SIZE, Table, hashed, read_table, score, table_id
 
 # The file of an artifact that holds the table.
 TABLE_FILE = "ngram_ridge.f16"

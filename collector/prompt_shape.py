@@ -63,7 +63,7 @@ _TOKENS_OF = {"word": 1.0, "character": 0.2, "sentence": 20.0, "paragraph": 100.
 
 
 def words_of(prompt: str) -> list[str]:
-    """The words at both ends of a prompt in lower case; what `shape` and `collector.verbosity.hashed` are handed."""
+    """The words at both ends of a prompt in lower case; what `shape` and `overrun.collector.verbosity.hashed` are handed."""
     words = _WORD.findall(_ends(prompt).lower())
     return words if len(words) <= 2 * _END_WORDS else words[:_END_WORDS] + words[-_END_WORDS:]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from collector.compiled import njit, read_only
-from collector.decode import Ints, Words
-from collector.known import SEED, KnownTraces, spot_of
+from overrun.collector.compiled import njit, read_only
+from overrun.collector.decode import Ints, Words
+from overrun.collector.known import SEED, KnownTraces, spot_of
 
 Key = tuple[int, int]
 # Earliest starts of traces already assembled are remembered for this many traces (300 bytes each).

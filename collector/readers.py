@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from collector.quarantine import MAX_DURATION_NS
+from overrun.collector.quarantine import MAX_DURATION_NS
 
 MAX_TOKENS = 1 << 40  # a larger token count is no count
 MAX_DOCUMENT = 1 << 20  # characters; a longer JSON text is not looked into

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.quiet import LOOK_BACK_NS
-from collector.recent import arranged
-from collector.response_ids import ResponseIds
-from collector.stages import MODEL_ROLES, derived, wrappers
-from collector.store import sql
+from overrun.collector.quiet import LOOK_BACK_NS
+from overrun.collector.recent import arranged
+from overrun.collector.response_ids import ResponseIds
+from overrun.collector.stages import MODEL_ROLES, derived, wrappers
+from overrun.collector.store import sql
 
 # A call's partners may have partners of their own (a request whose calls are all reported twice, one trace each).
 _HOPS = 3

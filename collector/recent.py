@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from collector.compiled import njit, read_only
-from collector.decode import Ints, Words
-from collector.known import SEED, spot_of
-from collector.layout import MAX_SHAPES, SHAPE_SCHEMA, SPAN_COLUMNS, VALUE_COLUMNS, New
+from overrun.collector.compiled import njit, read_only
+from overrun.collector.decode import Ints, Words
+from overrun.collector.known import SEED, spot_of
+from overrun.collector.layout import MAX_SHAPES, SHAPE_SCHEMA, SPAN_COLUMNS, VALUE_COLUMNS, New
 
 # Bytes of rows kept. Traces that wait longer are read back. At 80,000 spans a second and a quiet time of 2 s about 50 MB are waiting.
 KEPT_BYTES = 64 << 20

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from collector.compiled import njit
-from collector.decode import Bools, Ints, Words
-from collector.known import SEED
-from collector.packing import text_buffers
-from collector.quiet import LOOK_BACK_NS
+from overrun.collector.compiled import njit
+from overrun.collector.decode import Bools, Ints, Words
+from overrun.collector.known import SEED
+from overrun.collector.packing import text_buffers
+from overrun.collector.quiet import LOOK_BACK_NS
 
 _MANY = 15  # a count this high may be higher
 _FIRST_BITS, _LAST_BITS = 14, 21  # slots of the first table and of the largest: 64 kB, 8 MB

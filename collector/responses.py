@@ -9,8 +9,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from collector.errors import CollectorError
-from collector.writer import Stored
+from overrun.collector.errors import CollectorError
+from overrun.collector.writer import Stored
 
 SIGNALS = ("traces", "metrics", "logs")
 

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 import duckdb
 
-from collector.config import RetentionSettings
-from collector.errors import CollectorError, ConfigError
-from collector.layout import BATCH_BITS
-from collector.store import Store
-from collector.tracing import tracer
-from collector.writer import Writer
+from overrun.collector.config import RetentionSettings
+from overrun.collector.errors import CollectorError, ConfigError
+from overrun.collector.layout import BATCH_BITS
+from overrun.collector.store import Store
+from overrun.collector.tracing import tracer
+from overrun.collector.writer import Writer
 
 log = logging.getLogger("overrun.retention")
 DAY_NS = 86_400 * 10**9

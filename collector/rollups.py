@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import duckdb
 
-from collector.store import set_meta, sql
+from overrun.collector.store import set_meta, sql
 
 MINUTE_NS = 60 * 10**9
 # The longest model call that providers allow is ten minutes, and its trace is assembled seconds after it.

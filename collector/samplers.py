@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector.decode import Ints, RawSpans, Source
+from overrun.collector.decode import Ints, RawSpans, Source
 
 if TYPE_CHECKING:
-    from collector.normalize import Grouped
+    from overrun.collector.normalize import Grouped
 
 _POLICIES = ("tailsampling.policy", "tailsampling.composite_policy")
 # Attribute -> the probability that its number means.

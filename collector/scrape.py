@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 import httpx
 from prometheus_client import Metric as Family
 
-from collector import prometheus
-from collector.errors import BadPayload, CollectorError, ConfigError
-from collector.writer import METRICS, Writer
+from overrun.collector import prometheus
+from overrun.collector.errors import BadPayload, CollectorError, ConfigError
+from overrun.collector.writer import METRICS, Writer
 
 log = logging.getLogger("overrun.scrape")
 MAX_PAGE = 32 << 20  # bytes; a vLLM page has about 100 kB

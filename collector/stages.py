@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from collector.dialects import Dialect, Mark, SpanName, load
-from collector.readers import unquoted
+from overrun.collector.dialects import Dialect, Mark, SpanName, load
+from overrun.collector.readers import unquoted
 
 T = TypeVar("T")
 

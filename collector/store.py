@@ -20,7 +20,7 @@ from pathlib import Path
 
 import duckdb
 
-from collector.errors import StoreError, StoreLocked, StoreMissing, StoreUnavailable, StoreVersion
+from overrun.collector.errors import StoreError, StoreLocked, StoreMissing, StoreUnavailable, StoreVersion
 
 SCHEMA_VERSION = 9  # of the last step in collector/schema/
 # asof_loop_join_threshold: an ASOF join can hang with the default, and a plain SET is not inherited by cursors.
@@ -355,7 +355,7 @@ def server_url(path: Path) -> str | None:
 
 @functools.cache
 def _sql_files(folder: str) -> tuple[tuple[str, str], ...]:
-    root = resources.files("collector") / folder
+    root = resources.files("overrun.collector") / folder
     names = sorted(entry.name for entry in root.iterdir() if entry.name.endswith(".sql"))
     return tuple((name, (root / name).read_text(encoding="utf-8")) for name in names)
 
@@ -363,4 +363,4 @@ def _sql_files(folder: str) -> tuple[tuple[str, str], ...]:
 @functools.cache
 def sql(name: str) -> str:
     """The text of one query of ours, collector/sql/NAME.sql."""
-    return (resources.files("collector") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+    return (resources.files("overrun.collector") / "sql" / f"{name}.sql").read_text(encoding="utf-8")

@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 
-from collector.config import CollectorSettings
-from collector.errors import ConfigError
+from overrun.collector.config import CollectorSettings
+from overrun.collector.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from opentelemetry import trace
 
-from collector.auth import is_loopback
+from overrun.collector.auth import is_loopback
 
 tracer = trace.get_tracer("overrun")
 _VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")

@@ -6,7 +6,7 @@ import os
 import ssl
 from collections.abc import Mapping
 
-from collector.errors import ConfigError
+from overrun.collector.errors import ConfigError
 
 
 def trusted(url: str, environment: Mapping[str, str] = os.environ) -> ssl.SSLContext | bool:

@@ -1,4 +1,4 @@
-"""How long an answer does this prompt ask for? One number, the verbosity score, from a table of weights (`models.verbosity` learns it).
+"""How long an answer does this prompt ask for? One number, the verbosity score, from a table of weights (`overrun.models.verbosity` learns it).
 
 A weight for each hashed word and group of letters, and a smooth function of the shape numbers: waves of fixed frequencies, weighed (random Fourier
 features: Rahimi and Recht, 2007; orthogonal ones: Yu and others, 2016). The collector scores prompts at ingest, training and
@@ -17,7 +17,7 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from collector.prompt_shape import SHAPE
+from overrun.collector.prompt_shape import SHAPE
 
 Table = NDArray[np.float32]
 # Bins of words and pairs, of words at their place, and of letters; empty where only the shape of a prompt is known.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collector.compiled import inlined, lean, njit
+from overrun.collector.compiled import inlined, lean, njit
 
 GOOD, UNUSUAL, FULL = range(3)
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types

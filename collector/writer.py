@@ -24,22 +24,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from collector import decode, decode_upb, log_records, nested
-from collector.config import CollectorSettings
-from collector.errors import BadPayload, CollectorError, QueueFull, StoreUnavailable
-from collector.layout import BATCH_BITS, Shapes, shape_rows, unpacked
-from collector.limits import Limits
-from collector.log_records import Note
-from collector.normalize import MAP_TYPE, Normalized, Rules, normalize, warm
-from collector.points import Points, decode_points
-from collector.quarantine import WARNING
-from collector.quiet import QuietTraces
-from collector.reading import joining_ids
-from collector.recent import Recent
-from collector.response_ids import ResponseIds
-from collector.store import Store
-from collector.tally import Tally
-from collector.tracing import tracer
+from overrun.collector import decode, decode_upb, log_records, nested
+from overrun.collector.config import CollectorSettings
+from overrun.collector.errors import BadPayload, CollectorError, QueueFull, StoreUnavailable
+from overrun.collector.layout import BATCH_BITS, Shapes, shape_rows, unpacked
+from overrun.collector.limits import Limits
+from overrun.collector.log_records import Note
+from overrun.collector.normalize import MAP_TYPE, Normalized, Rules, normalize, warm
+from overrun.collector.points import Points, decode_points
+from overrun.collector.quarantine import WARNING
+from overrun.collector.quiet import QuietTraces
+from overrun.collector.reading import joining_ids
+from overrun.collector.recent import Recent
+from overrun.collector.response_ids import ResponseIds
+from overrun.collector.store import Store
+from overrun.collector.tally import Tally
+from overrun.collector.tracing import tracer
 
 log = logging.getLogger("overrun.collector")
 T = TypeVar("T")

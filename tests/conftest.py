@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from collector.store import Store, open_store
+from overrun.collector.store import Store, open_store
 
 ROOT = Path(__file__).parents[1]
 # An example that takes long on a busy machine is no failure: nothing here asserts a time.

@@ -30,15 +30,15 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.budget import FloatArray
-from analysis.calls import MIN_CALLS
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, made_slow, named
-from analysis.finding import MIN_DOMINATED, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.incident import to_us
-from analysis.prefill import knock_on
-from analysis.repeats import attempts
-from analysis.tree import Tree
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.calls import MIN_CALLS
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, made_slow, named
+from overrun.analysis.finding import MIN_DOMINATED, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.incident import to_us
+from overrun.analysis.prefill import knock_on
+from overrun.analysis.repeats import attempts
+from overrun.analysis.tree import Tree
 
 RULE: Final = "agent_loop"
 STAGES: Final = ("tool", "queue", "prefill", "decode", "first_token", "generation", "network", "retrieval")

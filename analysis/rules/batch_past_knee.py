@@ -29,15 +29,15 @@ from typing import Final
 
 import numpy as np
 
-from analysis.budget import FloatArray
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.clocks import MIN_FALL
-from analysis.demand import Demand
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.speed import Slowdown, decode_parts, slowdown, worst_batch_pace
-from analysis.stalls import stall_odds
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.clocks import MIN_FALL
+from overrun.analysis.demand import Demand
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.speed import Slowdown, decode_parts, slowdown, worst_batch_pace
+from overrun.analysis.stalls import stall_odds
 
 RULE: Final = "batch_past_knee"
 MIN_BATCH: Final = 1.25

@@ -30,12 +30,12 @@ from typing import Final
 
 import numpy as np
 
-from analysis.bursts import CROWDED, MIN_BURSTS, UNLIKELY, arrival_dispersion, crowding
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut
-from analysis.prefill import spread
-from analysis.tenants import one_tenant
+from overrun.analysis.bursts import CROWDED, MIN_BURSTS, UNLIKELY, arrival_dispersion, crowding
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut
+from overrun.analysis.prefill import spread
+from overrun.analysis.tenants import one_tenant
 
 RULE: Final = "burst_arrivals"
 STAGES: Final = ("queue", "first_token", "generation")

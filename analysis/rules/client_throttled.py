@@ -29,11 +29,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.calls import MIN_CALLS, known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, printable, say_ms, say_ratio
-from analysis.tree import Tree
+from overrun.analysis.calls import MIN_CALLS, known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import Diagnosis, NotEnoughData, printable, say_ms, say_ratio
+from overrun.analysis.tree import Tree
 
 RULE: Final = "client_throttled"
 STAGES: Final = ("queue", "other")

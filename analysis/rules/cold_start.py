@@ -35,12 +35,12 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.budget import BoolArray, FloatArray
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.case import ENGINE_STAGES, Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import token_costs
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_count, say_ratio
+from overrun.analysis.budget import BoolArray, FloatArray
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.case import ENGINE_STAGES, Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.demand import token_costs
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_count, say_ratio
 
 RULE: Final = "cold_start"
 YOUNG_S: Final = 60.0

@@ -28,11 +28,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.gaps import HANDSHAKE, engine_gaps, load_correlation
-from analysis.tree import Tree
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.gaps import HANDSHAKE, engine_gaps, load_correlation
+from overrun.analysis.tree import Tree
 
 RULE: Final = "connection_churn"
 STAGES: Final = ("network", "other")

@@ -30,12 +30,12 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, Fix, NotEnoughData, RuledOut, printable, say_ms
-from analysis.gaps import engine_gaps, load_correlation
-from analysis.outside import outside
-from analysis.tree import Tree
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import Diagnosis, Fix, NotEnoughData, RuledOut, printable, say_ms
+from overrun.analysis.gaps import engine_gaps, load_correlation
+from overrun.analysis.outside import outside
+from overrun.analysis.tree import Tree
 
 RULE: Final = "cross_region"
 MIN_GAP_MS: Final = 20.0

@@ -34,14 +34,14 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.calls import known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named, open_fix
-from analysis.demand import Demand, has_grown
-from analysis.finding import MIN_PART, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.prefill import slower
-from analysis.speed import Slowdown, decode_parts, slowdown
-from analysis.stalls import SPIKE, Held, Odds, held, pauses, stall_odds, unchunked
+from overrun.analysis.calls import known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named, open_fix
+from overrun.analysis.demand import Demand, has_grown
+from overrun.analysis.finding import MIN_PART, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.prefill import slower
+from overrun.analysis.speed import Slowdown, decode_parts, slowdown
+from overrun.analysis.stalls import SPIKE, Held, Odds, held, pauses, stall_odds, unchunked
 
 RULE: Final = "decode_stall"
 # Each token prefilled beside an answer must cost it this many times what it did, else more prefill came and nothing changed; own default.

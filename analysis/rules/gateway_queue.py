@@ -27,10 +27,10 @@ from typing import Final
 
 import numpy as np
 
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
-from analysis.gaps import engine_gaps, load_correlation
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
+from overrun.analysis.gaps import engine_gaps, load_correlation
 
 RULE: Final = "gateway_queue"
 STAGES: Final = ("gateway", "network")

@@ -30,11 +30,11 @@ from typing import Final
 
 import numpy as np
 
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.clocks import MIN_FALL
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ratio
-from analysis.prefill import slower, spread
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.clocks import MIN_FALL
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ratio
+from overrun.analysis.prefill import slower, spread
 
 RULE: Final = "gpu_throttled"
 

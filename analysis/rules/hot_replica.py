@@ -31,11 +31,11 @@ from typing import Final
 
 import numpy as np
 
-from analysis.calls import Calls
-from analysis.case import ENGINE_STAGES, Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
-from analysis.fleet import MIN_ENGINES, Replica, gini, lag_at_equal_batch, replicas, share_on
+from overrun.analysis.calls import Calls
+from overrun.analysis.case import ENGINE_STAGES, Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+from overrun.analysis.fleet import MIN_ENGINES, Replica, gini, lag_at_equal_batch, replicas, share_on
 
 RULE: Final = "hot_replica"
 MIN_GINI: Final = 0.2

@@ -31,14 +31,14 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.budget import BoolArray, FloatArray
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import MIN_GROWTH, cost_of, token_costs
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.overlap import Flow
-from analysis.rules.decode_stall import set_whole
+from overrun.analysis.budget import BoolArray, FloatArray
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.demand import MIN_GROWTH, cost_of, token_costs
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.overlap import Flow
+from overrun.analysis.rules.decode_stall import set_whole
 
 RULE: Final = "huge_context"
 TIMES_USUAL: Final = 6.0

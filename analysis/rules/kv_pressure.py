@@ -32,11 +32,11 @@ from typing import Final
 
 import numpy as np
 
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.kv import KV_FULL, OWN_FIGURE, SHRUNK, Pressure, pressure
-from analysis.prefill import spread
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.kv import KV_FULL, OWN_FIGURE, SHRUNK, Pressure, pressure
+from overrun.analysis.prefill import spread
 
 RULE: Final = "kv_pressure"
 MIN_PREEMPTED: Final = 0.01

@@ -35,16 +35,16 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, enough, named
-from analysis.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.goodput import Z_ONE_SIDED, wilson
-from analysis.latency import FloatArray
-from analysis.prefill import knock_on
-from analysis.rules.missing_cancellation import wasted
-from analysis.rules.reasoning_inflation import thought_part
-from analysis.whatif.cap import cap
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, enough, named
+from overrun.analysis.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.goodput import Z_ONE_SIDED, wilson
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.prefill import knock_on
+from overrun.analysis.rules.missing_cancellation import wasted
+from overrun.analysis.rules.reasoning_inflation import thought_part
+from overrun.analysis.whatif.cap import cap
 
 RULE: Final = "long_outputs"
 _STAGES: Final = ("decode", "generation")

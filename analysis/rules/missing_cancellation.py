@@ -29,13 +29,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.calls import Calls, known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ratio
-from analysis.prefill import spread
-from analysis.repeats import impatient, more_attempts
-from analysis.rules.under_capacity import service_ms, wait_growth
+from overrun.analysis.calls import Calls, known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ratio
+from overrun.analysis.prefill import spread
+from overrun.analysis.repeats import impatient, more_attempts
+from overrun.analysis.rules.under_capacity import service_ms, wait_growth
 
 RULE: Final = "missing_cancellation"
 MIN_WASTED: Final = 0.02

@@ -31,13 +31,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.budget import BoolArray, FloatArray
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import MIN_BREACHING, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.overlap import Flow, IntArray
-from analysis.speed import MIN_TOKENS, decode_parts, fit
+from overrun.analysis.budget import BoolArray, FloatArray
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import MIN_BREACHING, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.overlap import Flow, IntArray
+from overrun.analysis.speed import MIN_TOKENS, decode_parts, fit
 
 RULE: Final = "mixed_lengths"
 # Long: so many times the former median answer; all others are short. Own default.

@@ -30,9 +30,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.case import ENGINE_STAGES, Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+from overrun.analysis.case import ENGINE_STAGES, Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
 
 RULE: Final = "model_changed"
 MIN_OF_SLOW: Final = 0.5

@@ -26,10 +26,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.case import Case
-from analysis.cause import Action, bound_fix, named
-from analysis.finding import Diagnosis, NotEnoughData, say_ratio
-from analysis.tree import Tree
+from overrun.analysis.case import Case
+from overrun.analysis.cause import Action, bound_fix, named
+from overrun.analysis.finding import Diagnosis, NotEnoughData, say_ratio
+from overrun.analysis.tree import Tree
 
 RULE: Final = "no_response_cache"
 MIN_REPEATED: Final = 0.1

@@ -27,10 +27,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.budget import FloatArray
-from analysis.case import Case
-from analysis.cause import Action, bound_fix, named
-from analysis.finding import MIN_BREACHING, Diagnosis, say_limits, say_ms, say_ratio
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.case import Case
+from overrun.analysis.cause import Action, bound_fix, named
+from overrun.analysis.finding import MIN_BREACHING, Diagnosis, say_limits, say_ms, say_ratio
 
 RULE: Final = "no_timeout_fallback"
 TIMES_LIMIT: Final = 2.0

@@ -31,17 +31,17 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.calls import MIN_CALLS, known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import MIN_GROWTH as MIN_WORK
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
-from analysis.goodput import wilson
-from analysis.own_load import SAME
-from analysis.prefill import spread
-from analysis.rules.prompt_bloat import MIN_GROWTH
-from analysis.speed import slower_at_equal_load
-from analysis.tenants import Noisy, noisiest
+from overrun.analysis.calls import MIN_CALLS, known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.demand import MIN_GROWTH as MIN_WORK
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
+from overrun.analysis.goodput import wilson
+from overrun.analysis.own_load import SAME
+from overrun.analysis.prefill import spread
+from overrun.analysis.rules.prompt_bloat import MIN_GROWTH
+from overrun.analysis.speed import slower_at_equal_load
+from overrun.analysis.tenants import Noisy, noisiest
 
 RULE: Final = "noisy_tenant"
 MIN_PART: Final = 0.5

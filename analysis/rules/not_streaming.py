@@ -31,11 +31,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from analysis.budget import BoolArray, FloatArray
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.budget import BoolArray, FloatArray
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "not_streaming"
 MIN_HELD: Final = 0.5

@@ -27,9 +27,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.case import Case
-from analysis.cause import Action, named, open_fix
-from analysis.finding import Diagnosis, NotEnoughData, printable, say_ratio
+from overrun.analysis.case import Case
+from overrun.analysis.cause import Action, named, open_fix
+from overrun.analysis.finding import Diagnosis, NotEnoughData, printable, say_ratio
 
 RULE: Final = "one_model_for_all"
 MIN_DIFFERENCE: Final = 3.0

@@ -31,11 +31,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.budget import BoolArray
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
-from analysis.tree import Tree
+from overrun.analysis.budget import BoolArray
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+from overrun.analysis.tree import Tree
 
 RULE: Final = "oversized_side_model"
 MOST_TOKENS: Final = 20

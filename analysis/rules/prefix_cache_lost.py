@@ -32,14 +32,14 @@ from typing import Final
 
 import numpy as np
 
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import hit_ratio
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.goodput import wilson
-from analysis.kv import shrunk
-from analysis.prefill import MIN_DROP, Reading, knock_on, reading
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.demand import hit_ratio
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.goodput import wilson
+from overrun.analysis.kv import shrunk
+from overrun.analysis.prefill import MIN_DROP, Reading, knock_on, reading
 
 RULE: Final = "prefix_cache_lost"
 # Hit ratio below which a published alert fires.

@@ -33,14 +33,14 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.calls import Calls, known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import MIN_GROWTH as MIN_WORK
-from analysis.demand import lost_and_longer, slope
-from analysis.finding import MIN_PART, MIN_SHIFTED, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.prefill import Reading, knock_on, reading
-from analysis.rules.long_outputs import MIN_CLIFF, cliffs_delta
+from overrun.analysis.calls import Calls, known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.demand import MIN_GROWTH as MIN_WORK
+from overrun.analysis.demand import lost_and_longer, slope
+from overrun.analysis.finding import MIN_PART, MIN_SHIFTED, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.prefill import Reading, knock_on, reading
+from overrun.analysis.rules.long_outputs import MIN_CLIFF, cliffs_delta
 
 RULE: Final = "prompt_bloat"
 # Growth of the slow requests' mean input below this is ordinary variation of a mix; own default.

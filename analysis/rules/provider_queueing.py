@@ -32,13 +32,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.calls import Calls, known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.outside import clustering, outside, spikes, uncounted
-from analysis.own_load import unknown_load
-from analysis.rules.token_rate_sag import MOST_EACH, slower_tokens
+from overrun.analysis.calls import Calls, known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.outside import clustering, outside, spikes, uncounted
+from overrun.analysis.own_load import unknown_load
+from overrun.analysis.rules.token_rate_sag import MOST_EACH, slower_tokens
 
 RULE: Final = "provider_queueing"
 STAGES: Final = ("first_token", "generation")

@@ -36,15 +36,15 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.budget import BoolArray
-from analysis.calls import known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import MIN_BREACHING, Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
-from analysis.outside import SPIKE, Outside, clustering, outside, spikes, uncounted
-from analysis.own_load import huge_prompts
-from analysis.stalls import Odds, odds_ratio
-from analysis.unsaid import unsaid_thought
+from overrun.analysis.budget import BoolArray
+from overrun.analysis.calls import known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import MIN_BREACHING, Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+from overrun.analysis.outside import SPIKE, Outside, clustering, outside, spikes, uncounted
+from overrun.analysis.own_load import huge_prompts
+from overrun.analysis.stalls import Odds, odds_ratio
+from overrun.analysis.unsaid import unsaid_thought
 
 RULE: Final = "provider_spikes"
 STAGES: Final = ("first_token", "generation", "decode")

@@ -32,13 +32,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import slope, slope_within
-from analysis.finding import Diagnosis, NotEnoughData, say_ms, say_ratio
-from analysis.prefill import knock_on
-from analysis.unsaid import unsaid_thought
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.demand import slope, slope_within
+from overrun.analysis.finding import Diagnosis, NotEnoughData, say_ms, say_ratio
+from overrun.analysis.prefill import knock_on
+from overrun.analysis.unsaid import unsaid_thought
 
 RULE: Final = "reasoning_inflation"
 STAGES: Final = ("decode", "generation", "first_token")

@@ -36,14 +36,14 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.budget import FloatArray
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.demand import MIN_GROWTH, token_costs
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.prefill import asked_again_for_it, spread
-from analysis.repeats import MIN_AMPLIFICATION, MIN_RISE, Attempts, amplification, attempts
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.demand import MIN_GROWTH, token_costs
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.prefill import asked_again_for_it, spread
+from overrun.analysis.repeats import MIN_AMPLIFICATION, MIN_RISE, Attempts, amplification, attempts
 
 RULE: Final = "retry_storm"
 STAGES: Final = ("queue", "first_token", "prefill", "decode", "generation")

@@ -32,10 +32,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
-from analysis.tree import GAP_MS, MOST_TRACES, Tree, siblings
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+from overrun.analysis.tree import GAP_MS, MOST_TRACES, Tree, siblings
 
 RULE: Final = "sequential_calls"
 STAGES: Final = ("retrieval", "tool")

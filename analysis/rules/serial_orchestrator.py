@@ -30,14 +30,14 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.budget import FloatArray
-from analysis.calls import Calls
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
-from analysis.overlap import Flow
-from analysis.rules.client_throttled import handed_over
-from analysis.rules.unattributed_time import longest_hole
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.calls import Calls
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+from overrun.analysis.overlap import Flow
+from overrun.analysis.rules.client_throttled import handed_over
+from overrun.analysis.rules.unattributed_time import longest_hole
 
 RULE: Final = "serial_orchestrator"
 STAGES: Final = ("other", "prompt")

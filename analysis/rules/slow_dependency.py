@@ -30,10 +30,10 @@ from typing import Final
 
 import numpy as np
 
-from analysis.budget import GROUP_OF, FloatArray
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, clipped, dominated, enough, named
-from analysis.finding import MIN_DOMINATED, Diagnosis, Fix, NotEnoughData, Owner, printable, say_limits, say_ms
+from overrun.analysis.budget import GROUP_OF, FloatArray
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, clipped, dominated, enough, named
+from overrun.analysis.finding import MIN_DOMINATED, Diagnosis, Fix, NotEnoughData, Owner, printable, say_limits, say_ms
 
 RULE: Final = "slow_dependency"
 # What to change, per stage this rule may name.

@@ -32,13 +32,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.budget import FloatArray
-from analysis.calls import known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named, open_fix
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
-from analysis.speed import decode_parts, same_batch_pace, slowdown
-from analysis.whatif.drafts import recorded_length
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.calls import known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named, open_fix
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.speed import decode_parts, same_batch_pace, slowdown
+from overrun.analysis.whatif.drafts import recorded_length
 
 RULE: Final = "speculation_not_paying"
 MIN_FALL: Final = 0.1

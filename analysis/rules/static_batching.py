@@ -27,10 +27,10 @@ from typing import Final
 
 import numpy as np
 
-from analysis.calls import MIN_CALLS, known
-from analysis.case import Case
-from analysis.cause import Action, named, open_fix
-from analysis.finding import Diagnosis, NotEnoughData, say_ratio
+from overrun.analysis.calls import MIN_CALLS, known
+from overrun.analysis.case import Case
+from overrun.analysis.cause import Action, named, open_fix
+from overrun.analysis.finding import Diagnosis, NotEnoughData, say_ratio
 
 RULE: Final = "static_batching"
 # Ends are summed up from the caller's start and the engine's durations: what lies between the two differs by some ms from call to call; own default.

@@ -30,11 +30,11 @@ from typing import Final
 
 import numpy as np
 
-from analysis.case import ENGINE_STAGES, Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
-from analysis.fleet import MIN_ENGINES, Replica, lag_at_equal_batch, lags_in_shared_batches, replicas, share_on
-from analysis.rules.cold_start import log_pace
+from overrun.analysis.case import ENGINE_STAGES, Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
+from overrun.analysis.fleet import MIN_ENGINES, Replica, lag_at_equal_batch, lags_in_shared_batches, replicas, share_on
+from overrun.analysis.rules.cold_start import log_pace
 
 RULE: Final = "straggler_replica"
 MIN_Z: Final = 4.0

@@ -30,16 +30,16 @@ from typing import Final
 
 import numpy as np
 
-from analysis.budget import FloatArray
-from analysis.calls import MIN_CALLS, Calls, known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, enough, named
-from analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
-from analysis.own_load import unknown_load
-from analysis.rules.model_changed import newcomer
-from analysis.speed import decode_parts
-from analysis.stalls import stall_odds
-from analysis.whole_calls import untimed, whole_calls
+from overrun.analysis.budget import FloatArray
+from overrun.analysis.calls import MIN_CALLS, Calls, known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, enough, named
+from overrun.analysis.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
+from overrun.analysis.own_load import unknown_load
+from overrun.analysis.rules.model_changed import newcomer
+from overrun.analysis.speed import decode_parts
+from overrun.analysis.stalls import stall_odds
+from overrun.analysis.whole_calls import untimed, whole_calls
 
 RULE: Final = "token_rate_sag"
 MIN_RATIO: Final = 1.3

@@ -26,11 +26,11 @@ from typing import Final
 
 import polars as pl
 
-from analysis.budget import OTHER
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, named, open_fix
-from analysis.finding import Diagnosis, NotEnoughData, printable, say_ms, say_ratio
-from analysis.tree import Tree
+from overrun.analysis.budget import OTHER
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, named, open_fix
+from overrun.analysis.finding import Diagnosis, NotEnoughData, printable, say_ms, say_ratio
+from overrun.analysis.tree import Tree
 
 RULE: Final = "unattributed_time"
 MIN_SHARE: Final = 0.3

@@ -45,22 +45,22 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.bursts import MIN_BURSTS, burstiness
-from analysis.calls import Calls, known
-from analysis.case import Case, too_few_breaches
-from analysis.cause import Action, bound_fix, clipped, enough, named, open_fix
-from analysis.demand import MIN_GROWTH, Demand
-from analysis.finding import MIN_BREACHING, MIN_PART, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
-from analysis.fleet import MIN_ENGINES, lag_at_equal_batch, replicas
-from analysis.kv import KV_FULL
-from analysis.latency import FloatArray
-from analysis.overlap import Flow
-from analysis.own_load import SAME, SLOWER, unknown_load
-from analysis.prefill import spread
-from analysis.rules.decode_stall import set_whole
-from analysis.rules.hot_replica import AS_FAST, NEAR_OVER
-from analysis.speed import MIN_TOKENS, Line, Slowdown, decode_parts, same_batch_pace, slowdown
-from analysis.tenants import one_tenant
+from overrun.analysis.bursts import MIN_BURSTS, burstiness
+from overrun.analysis.calls import Calls, known
+from overrun.analysis.case import Case, too_few_breaches
+from overrun.analysis.cause import Action, bound_fix, clipped, enough, named, open_fix
+from overrun.analysis.demand import MIN_GROWTH, Demand
+from overrun.analysis.finding import MIN_BREACHING, MIN_PART, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
+from overrun.analysis.fleet import MIN_ENGINES, lag_at_equal_batch, replicas
+from overrun.analysis.kv import KV_FULL
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.overlap import Flow
+from overrun.analysis.own_load import SAME, SLOWER, unknown_load
+from overrun.analysis.prefill import spread
+from overrun.analysis.rules.decode_stall import set_whole
+from overrun.analysis.rules.hot_replica import AS_FAST, NEAR_OVER
+from overrun.analysis.speed import MIN_TOKENS, Line, Slowdown, decode_parts, same_batch_pace, slowdown
+from overrun.analysis.tenants import one_tenant
 
 RULE: Final = "under_capacity"
 STAGE: Final = "queue"

@@ -12,11 +12,11 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from analysis.finding import say_ratio
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.finding import say_ratio
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction
+from overrun.analysis.whatif.simulate import Change, predict_simulated
 
 
 def predict(

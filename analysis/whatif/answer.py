@@ -6,13 +6,13 @@ from typing import Final
 
 import duckdb
 
-from analysis.breach import judged_metric
-from analysis.errors import nearest
-from analysis.goodput import judge
-from analysis.money import Prices, priced
-from analysis.question import Question
-from analysis.whatif.facts import Facts, load_facts
-from analysis.whatif.prediction import METRICS, Prediction, WhatIfError
+from overrun.analysis.breach import judged_metric
+from overrun.analysis.errors import nearest
+from overrun.analysis.goodput import judge
+from overrun.analysis.money import Prices, priced
+from overrun.analysis.question import Question
+from overrun.analysis.whatif.facts import Facts, load_facts
+from overrun.analysis.whatif.prediction import METRICS, Prediction, WhatIfError
 
 DEFAULT_METRIC: Final = "e2e"
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from collector.compiled import inlined, lean
+from overrun.collector.compiled import inlined, lean
 
 Array = Any
 

@@ -18,15 +18,15 @@ from typing import Final
 
 import numpy as np
 
-from analysis.latency import FloatArray
-from analysis.whatif.batching import CHUNK, FITTING
-from analysis.whatif.conversations import remembered
-from analysis.whatif.engine import NO_KNEE, Bools, Costs, Ints, Run, Setup, simulate
-from analysis.whatif.facts import SEED
-from analysis.whatif.limits import suggested, with_limits
-from analysis.whatif.pool import UNLIMITED_KV, Pool
-from analysis.whatif.regress import Knee, knee, odd_one, regression
-from analysis.whatif.simplex import minimise
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.whatif.batching import CHUNK, FITTING
+from overrun.analysis.whatif.conversations import remembered
+from overrun.analysis.whatif.engine import NO_KNEE, Bools, Costs, Ints, Run, Setup, simulate
+from overrun.analysis.whatif.facts import SEED
+from overrun.analysis.whatif.limits import suggested, with_limits
+from overrun.analysis.whatif.pool import UNLIMITED_KV, Pool
+from overrun.analysis.whatif.regress import Knee, knee, odd_one, regression
+from overrun.analysis.whatif.simplex import minimise
 
 # Evaluations of the replay: from each start, each alternative setting, last search, polish on the whole recording, hold-out, each refit. In tests
 # against another cost law the error falls until about a thousand in all.
@@ -109,7 +109,7 @@ class Engine:
     """A calibrated pool. `identity` is the replay of the recording, `refits` other coefficients that fit resampled recordings about as well.
 
     `identity_error` and `holdout_error` are |replay / recorded - 1| by name (`e2e_p50`, ..., `ttft_p99`); `gate` says why the engine must not be
-    used, None when it passed; `ttft_gate` why only its TTFT must not be. `unseen` engines were guessed from what their clients saw (`analysis.whatif.unseen`).
+    used, None when it passed; `ttft_gate` why only its TTFT must not be. `unseen` engines were guessed from what their clients saw (`whatif.unseen`).
     `knee` is where recorded token rates break, if the engine has one: that of `setup` is the one that replays best, a little below where noise, which a replay
     has not, tips an engine over its knee.
     """

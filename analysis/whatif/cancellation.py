@@ -15,13 +15,13 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.latency import FloatArray
-from analysis.repeats import impatient
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.engine import Calls, Ints, simulate
-from analysis.whatif.facts import Bools, Facts
-from analysis.whatif.prediction import Fix, Prediction, refuse
-from analysis.whatif.simulate import Change, predict_simulated, routed
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.repeats import impatient
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.engine import Calls, Ints, simulate
+from overrun.analysis.whatif.facts import Bools, Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction, refuse
+from overrun.analysis.whatif.simulate import Change, predict_simulated, routed
 
 # A client is gone when the engine's end lies this far behind its own, in ms: more than an answer's way back.
 GONE_MS: Final = 250.0

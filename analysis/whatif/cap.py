@@ -8,15 +8,15 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from analysis.budget import FloatArray, StageTimes
-from analysis.finding import Predicted
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.conversations import answered
-from analysis.whatif.effect import effect
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
-from analysis.whatif.shorter import output_saved_ms
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.budget import FloatArray, StageTimes
+from overrun.analysis.finding import Predicted
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.conversations import answered
+from overrun.analysis.whatif.effect import effect
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
+from overrun.analysis.whatif.shorter import output_saved_ms
+from overrun.analysis.whatif.simulate import Change, predict_simulated
 
 
 def cap(

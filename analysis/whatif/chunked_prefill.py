@@ -12,10 +12,10 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from analysis.whatif.calibrate import Engine, parted
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.whatif.calibrate import Engine, parted
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction
+from overrun.analysis.whatif.simulate import Change, predict_simulated
 
 # Log units of extra width: what is left where the part that hides is known, as measured (docs/BENCHMARKS.md, "Chunks of another size").
 OUTSIDE: Final = {"e2e": 0.05, "tpot": 0.05, "ttft": 0.12}

@@ -10,15 +10,15 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from analysis.budget import GROUP_OF, STAGES, StageTimes, budgets_for, path_of, stage_times
-from analysis.errors import nearest
-from analysis.finding import Predicted, say_limits
-from analysis.latency import FloatArray
-from analysis.tail import TYPICAL, band
-from analysis.whatif.effect import effect
-from analysis.whatif.facts import Facts
-from analysis.whatif.moved import batches, sooner_ms
-from analysis.whatif.prediction import Fix, Prediction, Times, WhatIfError, predict_times, recorded
+from overrun.analysis.budget import GROUP_OF, STAGES, StageTimes, budgets_for, path_of, stage_times
+from overrun.analysis.errors import nearest
+from overrun.analysis.finding import Predicted, say_limits
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.tail import TYPICAL, band
+from overrun.analysis.whatif.effect import effect
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.moved import batches, sooner_ms
+from overrun.analysis.whatif.prediction import Fix, Prediction, Times, WhatIfError, predict_times, recorded
 
 
 def clip(

@@ -14,12 +14,12 @@ import numpy as np
 import polars as pl
 from msgspec import Meta
 
-from analysis.finding import say_ms
-from analysis.latency import FloatArray
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.finding import say_ms
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.whatif.simulate import Change, predict_simulated
 
 
 def predict(facts: Facts, *, network_ms: Annotated[float, Meta(ge=0, lt=1e6, description="the way of one call and back, in ms, such as 2")]) -> Prediction:

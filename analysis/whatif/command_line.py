@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from analysis.whatif import fixes
-from analysis.whatif.prediction import WhatIfError
+from overrun.analysis.whatif import fixes
+from overrun.analysis.whatif.prediction import WhatIfError
 
 Ask = Callable[[str, Mapping[str, str | None], Mapping[str, Any]], None]
 

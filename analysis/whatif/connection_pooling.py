@@ -15,11 +15,11 @@ import numpy as np
 import polars as pl
 from msgspec import Meta
 
-from analysis.gaps import HANDSHAKE
-from analysis.latency import FloatArray
-from analysis.whatif.facts import Facts
-from analysis.whatif.moved import batches, sooner_ms
-from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.gaps import HANDSHAKE
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.moved import batches, sooner_ms
+from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
 
 NEEDS_SPANS: Final = True
 

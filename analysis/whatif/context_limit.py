@@ -16,14 +16,14 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.conversations import shortened
-from analysis.whatif.engine import Calls, Ints, Setup
-from analysis.whatif.facts import Facts
-from analysis.whatif.pool import UNLIMITED_KV
-from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
-from analysis.whatif.shorter import input_saved_ms
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.conversations import shortened
+from overrun.analysis.whatif.engine import Calls, Ints, Setup
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.pool import UNLIMITED_KV
+from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
+from overrun.analysis.whatif.shorter import input_saved_ms
+from overrun.analysis.whatif.simulate import Change, predict_simulated
 
 
 def predict(facts: Facts, *, max_input_tokens: Annotated[int, Meta(ge=1, le=10_000_000, description="the most input tokens of a call")]) -> Prediction:

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from analysis.latency import FloatArray
-from analysis.whatif.engine import Bools, Calls, Costs, Ints, Setup, simulate
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.whatif.engine import Bools, Calls, Costs, Ints, Setup, simulate
 
 SEED: Final = 20_251
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from analysis.whatif.facts import Bools, Facts, Ints
+from overrun.analysis.whatif.facts import Bools, Facts, Ints
 
 # Calls to draw from: enough for their P95 to be among them.
 POOL: Final = 20

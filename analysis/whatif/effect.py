@@ -4,8 +4,8 @@ from typing import Final
 
 import numpy as np
 
-from analysis.finding import Predicted
-from analysis.latency import FloatArray, sorted_quantile
+from overrun.analysis.finding import Predicted
+from overrun.analysis.latency import FloatArray, sorted_quantile
 
 RESAMPLES: Final = 2000
 

@@ -13,12 +13,12 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from analysis.errors import nearest
-from analysis.finding import printable
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction, refuse
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.errors import nearest
+from overrun.analysis.finding import printable
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction, refuse
+from overrun.analysis.whatif.simulate import Change, predict_simulated
 
 
 def predict(

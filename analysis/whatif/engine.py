@@ -25,8 +25,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from analysis.whatif.batching import RECORDED, WHOLE, Asked, Fate, Law, at_rest, run
-from collector.compiled import read_only
+from overrun.analysis.whatif.batching import RECORDED, WHOLE, Asked, Fate, Law, at_rest, run
+from overrun.collector.compiled import read_only
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]

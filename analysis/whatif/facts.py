@@ -15,17 +15,17 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from analysis.budget import Configured
-from analysis.errors import nearest
-from analysis.finding import printable
-from analysis.goodput import with_own
-from analysis.latency import FloatArray
-from analysis.slo import Slo
-from analysis.whatif.way import way_there_ms
-from analysis.window import Window, filter_of, header_limits, query, read_samples
+from overrun.analysis.budget import Configured
+from overrun.analysis.errors import nearest
+from overrun.analysis.finding import printable
+from overrun.analysis.goodput import with_own
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.slo import Slo
+from overrun.analysis.whatif.way import way_there_ms
+from overrun.analysis.window import Window, filter_of, header_limits, query, read_samples
 
 if TYPE_CHECKING:
-    from analysis.whatif.calibrate import Engine
+    from overrun.analysis.whatif.calibrate import Engine
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
@@ -142,9 +142,9 @@ class Facts:
     @cached_property
     def engines(self) -> tuple[list[Engine], str | None]:
         """The engines behind the calls, calibrated by replay at first use (seconds), and why there is none that can be used (or None)."""
-        from analysis.whatif import unseen
-        from analysis.whatif.calibrate import fit
-        from analysis.whatif.pool import MIN_CALLS, pools
+        from overrun.analysis.whatif import unseen
+        from overrun.analysis.whatif.calibrate import fit
+        from overrun.analysis.whatif.pool import MIN_CALLS, pools
 
         found, lacking = pools(self)
         blind = not found and not self.calls["engine_e2e_ms"].count()

@@ -13,10 +13,10 @@ from typing import Annotated, Final, Literal
 import polars as pl
 from msgspec import Meta
 
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction
-from analysis.whatif.replayed import predict_replayed, torn
-from analysis.whatif.retime import Tree
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction
+from overrun.analysis.whatif.replayed import predict_replayed, torn
+from overrun.analysis.whatif.retime import Tree
 
 NEEDS_SPANS: Final = True
 # A gap that is only the application turning to the next call; published signature.

@@ -19,10 +19,10 @@ from typing import Any
 
 import msgspec
 
-import analysis.whatif
-from analysis.errors import nearest
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Prediction, WhatIfError
+import overrun.analysis.whatif
+from overrun.analysis.errors import nearest
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Prediction, WhatIfError
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Parameter:
 @functools.cache
 def fixes() -> dict[str, ModuleType]:
     """Return every fix by its id, in alphabetical order."""
-    modules = {name: importlib.import_module(f"analysis.whatif.{name}") for _, name, _ in pkgutil.iter_modules(analysis.whatif.__path__)}
+    modules = {name: importlib.import_module(f"overrun.analysis.whatif.{name}") for _, name, _ in pkgutil.iter_modules(overrun.analysis.whatif.__path__)}
     return {name: module for name, module in modules.items() if hasattr(module, "predict")}
 
 

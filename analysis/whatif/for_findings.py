@@ -14,16 +14,16 @@ from typing import Final
 import duckdb
 import msgspec
 
-from analysis.case import Period
-from analysis.errors import AnalysisError
-from analysis.finding import SIMULATING, Diagnosis, Finding
-from analysis.finding import Fix as FoundFix
-from analysis.later import Later
-from analysis.slo import Slo
-from analysis.whatif import fixes
-from analysis.whatif.facts import Facts, load_facts
-from analysis.whatif.prediction import METRICS, Prediction
-from analysis.window import Window
+from overrun.analysis.case import Period
+from overrun.analysis.errors import AnalysisError
+from overrun.analysis.finding import SIMULATING, Diagnosis, Finding
+from overrun.analysis.finding import Fix as FoundFix
+from overrun.analysis.later import Later
+from overrun.analysis.slo import Slo
+from overrun.analysis.whatif import fixes
+from overrun.analysis.whatif.facts import Facts, load_facts
+from overrun.analysis.whatif.prediction import METRICS, Prediction
+from overrun.analysis.window import Window
 
 Ask = Callable[[Facts, str, Mapping[str, str | None]], Prediction]
 # Findings of a report whose fixes are simulated: the verdict's and the one behind it.

@@ -13,11 +13,11 @@ from typing import Annotated, Final
 import numpy as np
 from msgspec import Meta
 
-from analysis.finding import say_ms
-from analysis.latency import FloatArray
-from analysis.whatif.draws import POOL, Neighbours
-from analysis.whatif.facts import SEED, Bools, Facts
-from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.finding import say_ms
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.whatif.draws import POOL, Neighbours
+from overrun.analysis.whatif.facts import SEED, Bools, Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
 
 DRAWS: Final = 8
 

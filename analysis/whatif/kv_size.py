@@ -13,10 +13,10 @@ from typing import Annotated, Final
 import numpy as np
 from msgspec import Meta
 
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction
+from overrun.analysis.whatif.simulate import Change, predict_simulated
 
 # Log units of extra width where a prefix cache is in use: of a cache that had been cut to a quarter the what-if left out what its return brought, 14 to
 # 25 % too long at P95 and P99 (docs/BENCHMARKS.md), because the prompts that were pushed out came back too.

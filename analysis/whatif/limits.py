@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from analysis.latency import FloatArray
-from analysis.whatif.engine import Setup
-from analysis.whatif.pool import Pool
-from analysis.whatif.regress import ramp
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.whatif.engine import Setup
+from overrun.analysis.whatif.pool import Pool
+from overrun.analysis.whatif.regress import ramp
 
 # A wait counts from this many usual steps on: shorter ones are a turn in the token budget.
 _STEPS: Final = 5.0

@@ -12,10 +12,10 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction
-from analysis.whatif.simulate import SHAKE, Change, predict_simulated
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction
+from overrun.analysis.whatif.simulate import SHAKE, Change, predict_simulated
 
 # Log units of extra width per doubling: a heavier load visits batches that the recording does not show.
 _PER_DOUBLING = 0.05

@@ -13,11 +13,11 @@ from typing import Annotated, Final, TypeAlias
 import numpy as np
 from msgspec import Meta
 
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.engine import Costs
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.engine import Costs
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction
+from overrun.analysis.whatif.simulate import Change, predict_simulated
 
 Mixed: TypeAlias = Callable[[Costs, Costs], Costs]
 

@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from analysis.latency import FloatArray, sorted_quantile
-from analysis.whatif.batching import LEAST_LOAD
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.engine import Costs, simulate
-from analysis.whatif.facts import SEED, Facts
-from analysis.whatif.prediction import Batches, Times
+from overrun.analysis.latency import FloatArray, sorted_quantile
+from overrun.analysis.whatif.batching import LEAST_LOAD
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.engine import Costs, simulate
+from overrun.analysis.whatif.facts import SEED, Facts
+from overrun.analysis.whatif.prediction import Batches, Times
 
 # Calls that move by less than this (mean over calls, ms) meet the batches that they met; a step of an engine takes as long.
 LEAST_MS: Final = 10.0

@@ -9,14 +9,14 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.finding import say_ratio
-from analysis.latency import FloatArray
-from analysis.repeats import impatient
-from analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
-from analysis.whatif.conversations import Meant, linked, meant
-from analysis.whatif.drafts import COST_A_TOKEN, recorded_draft, recorded_length, share_of
-from analysis.whatif.engine import Calls, Ints, Setup, apart
-from analysis.whatif.facts import Bools, Facts
+from overrun.analysis.finding import say_ratio
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.repeats import impatient
+from overrun.analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
+from overrun.analysis.whatif.conversations import Meant, linked, meant
+from overrun.analysis.whatif.drafts import COST_A_TOKEN, recorded_draft, recorded_length, share_of
+from overrun.analysis.whatif.engine import Calls, Ints, Setup, apart
+from overrun.analysis.whatif.facts import Bools, Facts
 
 # Least calls to fit six coefficients and two settings from; own default, ten per fitted number and room for the hold-out.
 MIN_CALLS: Final = 100

@@ -10,14 +10,14 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from analysis.finding import say_ratio
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.conversations import shortened
-from analysis.whatif.engine import Ints
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction, Times, WhatIfError, predict_times, recorded
-from analysis.whatif.shorter import input_saved_ms
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.finding import say_ratio
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.conversations import shortened
+from overrun.analysis.whatif.engine import Ints
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction, Times, WhatIfError, predict_times, recorded
+from overrun.analysis.whatif.shorter import input_saved_ms
+from overrun.analysis.whatif.simulate import Change, predict_simulated
 
 
 def predict(

@@ -11,12 +11,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.engine import Costs
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction
-from analysis.whatif.scaled import multiplied
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.engine import Costs
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction
+from overrun.analysis.whatif.scaled import multiplied
+from overrun.analysis.whatif.simulate import Change, predict_simulated
 
 
 def predict(

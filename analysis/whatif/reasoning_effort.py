@@ -11,11 +11,11 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
-from analysis.whatif.shorter import behind_thought, output_saved_ms
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.whatif.shorter import behind_thought, output_saved_ms
+from overrun.analysis.whatif.simulate import Change, predict_simulated
 
 
 def predict(facts: Facts, *, factor: Annotated[float, Meta(ge=0, lt=1, description="reasoning tokens over today's, such as 0.3")]) -> Prediction:

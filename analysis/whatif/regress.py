@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from analysis.latency import FloatArray
-from analysis.whatif.engine import Costs, Ints
-from analysis.whatif.pool import Pool
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.whatif.engine import Costs, Ints
+from overrun.analysis.whatif.pool import Pool
 
 _LEAST: float = 1e-12
 # Factors between one replica's steps and the others' that are tried, of how many replicas, the likeliest, and the part that is left of the error where one of

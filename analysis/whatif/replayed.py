@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.whatif.facts import Bools, Facts
-from analysis.whatif.moved import batches
-from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
-from analysis.whatif.retime import Tree, trees
+from overrun.analysis.whatif.facts import Bools, Facts
+from overrun.analysis.whatif.moved import batches
+from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.whatif.retime import Tree, trees
 
 Choice = tuple[Sequence[int], Sequence[Sequence[int]]]
 

@@ -14,11 +14,11 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from analysis.whatif.batching import LEAST_LOAD, ROUND_ROBIN
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.whatif.batching import LEAST_LOAD, ROUND_ROBIN
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction
+from overrun.analysis.whatif.simulate import Change, predict_simulated
 
 # Log units of extra width per doubling of the replicas, beside what other splits of a step make of it: each then runs batches that the recording does not
 # show, on which the first token hangs more than the rest; as measured (docs/BENCHMARKS.md).

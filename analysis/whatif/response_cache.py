@@ -14,11 +14,11 @@ import numpy as np
 import polars as pl
 from msgspec import Meta
 
-from analysis.finding import say_ms, say_ratio
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.facts import SEED, Bools, Facts
-from analysis.whatif.prediction import METRICS, Fix, Prediction, Times, predict_times, recorded, refuse
-from analysis.whatif.simulate import Change, predict_simulated, without
+from overrun.analysis.finding import say_ms, say_ratio
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.facts import SEED, Bools, Facts
+from overrun.analysis.whatif.prediction import METRICS, Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.whatif.simulate import Change, predict_simulated, without
 
 DRAWS: Final = 16
 # Other draws that are replayed: each takes a run of the engine.

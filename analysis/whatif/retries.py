@@ -14,11 +14,11 @@ import numpy as np
 import polars as pl
 from msgspec import Meta
 
-from analysis.repeats import BESIDE_S, impatient
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.facts import Bools, Facts, Ints
-from analysis.whatif.prediction import Fix, Prediction, refuse
-from analysis.whatif.simulate import Change, predict_simulated, without
+from overrun.analysis.repeats import BESIDE_S, impatient
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.facts import Bools, Facts, Ints
+from overrun.analysis.whatif.prediction import Fix, Prediction, refuse
+from overrun.analysis.whatif.simulate import Change, predict_simulated, without
 
 
 def predict(

@@ -9,10 +9,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from analysis.finding import printable
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction, refuse
-from analysis.whatif.scaled import multiplied
+from overrun.analysis.finding import printable
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction, refuse
+from overrun.analysis.whatif.scaled import multiplied
 
 
 def predict(

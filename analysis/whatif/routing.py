@@ -16,13 +16,13 @@ import numpy as np
 import polars as pl
 from msgspec import Meta
 
-from analysis.latency import FloatArray
-from analysis.whatif.batching import LEAST_LOAD, ROUND_ROBIN
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.engine import Calls
-from analysis.whatif.facts import Bools, Facts
-from analysis.whatif.prediction import Fix, Prediction, refuse
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.whatif.batching import LEAST_LOAD, ROUND_ROBIN
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.engine import Calls
+from overrun.analysis.whatif.facts import Bools, Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction, refuse
+from overrun.analysis.whatif.simulate import Change, predict_simulated
 
 # Times its share of the tokens that a lane may have: own default, the load over capacity that a quarter of spare room bears.
 MOST_OVER: Final = 1.25

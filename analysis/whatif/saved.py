@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from analysis.budget import FloatArray, StageTimes
-from analysis.finding import Predicted
-from analysis.whatif.effect import effect
+from overrun.analysis.budget import FloatArray, StageTimes
+from overrun.analysis.finding import Predicted
+from overrun.analysis.whatif.effect import effect
 
 
 def saved(

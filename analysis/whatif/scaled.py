@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.latency import FloatArray
-from analysis.whatif.facts import Bools, Facts
-from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.whatif.facts import Bools, Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
 
 
 def multiplied(facts: Facts, fix: Fix, first: float, later: float | None = None, *, which: Bools | None = None) -> Prediction:

@@ -12,11 +12,11 @@ import numpy as np
 import polars as pl
 from msgspec import Meta
 
-from analysis.finding import printable, say_ms
-from analysis.whatif.draws import POOL, Neighbours
-from analysis.whatif.facts import SEED, Bools, Facts
-from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
-from analysis.whatif.side_model import SHORT
+from overrun.analysis.finding import printable, say_ms
+from overrun.analysis.whatif.draws import POOL, Neighbours
+from overrun.analysis.whatif.facts import SEED, Bools, Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.whatif.side_model import SHORT
 
 DRAWS: Final = 8
 

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from analysis.latency import FloatArray
-from analysis.whatif.facts import Bools, Facts
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.whatif.facts import Bools, Facts
 
 # Calls that hardly met anybody: their part of all.
 _QUICK: Final = 0.1

@@ -11,9 +11,9 @@ from typing import Annotated, Final
 import numpy as np
 from msgspec import Meta
 
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction, refuse
-from analysis.whatif.scaled import multiplied
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction, refuse
+from overrun.analysis.whatif.scaled import multiplied
 
 # Answers below this many tokens are labels, not text: published signature of side tasks.
 SHORT: Final = 20

@@ -17,14 +17,14 @@ from typing import Final
 
 import numpy as np
 
-from analysis.finding import say_count
-from analysis.latency import FloatArray, sorted_quantile
-from analysis.whatif.batching import LEAST_LOAD, RECORDED
-from analysis.whatif.calibrate import E2E_GATE, TTFT_GATE, Engine
-from analysis.whatif.engine import Calls, Costs, Setup, simulate
-from analysis.whatif.facts import Bools, Facts
-from analysis.whatif.pool import UNLIMITED_KV
-from analysis.whatif.prediction import (
+from overrun.analysis.finding import say_count
+from overrun.analysis.latency import FloatArray, sorted_quantile
+from overrun.analysis.whatif.batching import LEAST_LOAD, RECORDED
+from overrun.analysis.whatif.calibrate import E2E_GATE, TTFT_GATE, Engine
+from overrun.analysis.whatif.engine import Calls, Costs, Setup, simulate
+from overrun.analysis.whatif.facts import Bools, Facts
+from overrun.analysis.whatif.pool import UNLIMITED_KV
+from overrun.analysis.whatif.prediction import (
     METRICS,
     PERCENTILES,
     Z90,
@@ -41,7 +41,7 @@ from analysis.whatif.prediction import (
     refuse,
     set_headline,
 )
-from analysis.whatif.shorter import idle_ms
+from overrun.analysis.whatif.shorter import idle_ms
 
 # Shares of an interval's width, see docs/BENCHMARKS.md (what-ifs): of the hold-out error, of the logarithm of the effect, and at the least. Chosen so that
 # engines of other laws, the nearer ones and the furthest, lie inside about as far above 90 % as below.

@@ -16,13 +16,13 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.drafts import COST_A_TOKEN, recorded_draft, recorded_length, share_of
-from analysis.whatif.engine import Costs
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction, refuse
-from analysis.whatif.scaled import multiplied
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.drafts import COST_A_TOKEN, recorded_draft, recorded_length, share_of
+from overrun.analysis.whatif.engine import Costs
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction, refuse
+from overrun.analysis.whatif.scaled import multiplied
+from overrun.analysis.whatif.simulate import Change, predict_simulated
 
 # Log units of extra width beside what other costs of drafts make of it; as measured (docs/BENCHMARKS.md).
 COST_UNKNOWN: Final[Mapping[str, float]] = {"e2e": 0.04, "tpot": 0.04, "ttft": 0.1}

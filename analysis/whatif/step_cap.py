@@ -12,10 +12,10 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.facts import Facts, Ints
-from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
-from analysis.whatif.simulate import Change, predict_simulated, without
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.facts import Facts, Ints
+from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.whatif.simulate import Change, predict_simulated, without
 
 
 class Cut(NamedTuple):

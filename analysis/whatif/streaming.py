@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
 
 
 def predict(facts: Facts) -> Prediction:

@@ -15,12 +15,12 @@ from typing import Annotated, Final
 import numpy as np
 from msgspec import Meta
 
-from analysis.finding import printable, say_ratio
-from analysis.latency import FloatArray
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.facts import Bools, Facts
-from analysis.whatif.prediction import Fix, Prediction, refuse
-from analysis.whatif.simulate import Change, predict_simulated, without
+from overrun.analysis.finding import printable, say_ratio
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.facts import Bools, Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction, refuse
+from overrun.analysis.whatif.simulate import Change, predict_simulated, without
 
 # Seconds of its refill that a quota's bucket holds: providers and gateways limit by the minute.
 BUCKET_S: Final = 60.0

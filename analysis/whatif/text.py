@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from analysis.finding import printable, say_costs, say_count, say_ms, say_over, say_ratio
-from analysis.whatif.prediction import Effect, Fitted, Prediction
+from overrun.analysis.finding import printable, say_costs, say_count, say_ms, say_over, say_ratio
+from overrun.analysis.whatif.prediction import Effect, Fitted, Prediction
 
 _NAMES: Final = {"ttft": "TTFT", "e2e": "E2E", "tpot": "TPOT"}
 _METHODS: Final = {

@@ -12,10 +12,10 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from analysis.finding import say_ms
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
-from analysis.whatif.retries import chains, repeated
+from overrun.analysis.finding import say_ms
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.whatif.retries import chains, repeated
 
 
 def predict(

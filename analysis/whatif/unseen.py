@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from analysis.latency import FloatArray
-from analysis.whatif.batching import LEAST_LOAD
-from analysis.whatif.engine import Ints, Setup
-from analysis.whatif.pool import DEFAULT_SEQUENCES, MIN_CALLS, MIN_COVERAGE, UNLIMITED_KV, Pool, made
+from overrun.analysis.latency import FloatArray
+from overrun.analysis.whatif.batching import LEAST_LOAD
+from overrun.analysis.whatif.engine import Ints, Setup
+from overrun.analysis.whatif.pool import DEFAULT_SEQUENCES, MIN_CALLS, MIN_COVERAGE, UNLIMITED_KV, Pool, made
 
 if TYPE_CHECKING:
-    from analysis.whatif.facts import Facts
+    from overrun.analysis.whatif.facts import Facts
 
 # Numbers of equal replicas that are tried, and seats of each; own defaults.
 REPLICAS: Final = (1, 2, 3, 4, 6, 8)
@@ -64,7 +64,7 @@ def guess(pool: Pool, rows: Ints, effort: float = 1.0, progress: Callable[[float
 
     `progress` is told the share done.
     """
-    from analysis.whatif.calibrate import BETTER, trial
+    from overrun.analysis.whatif.calibrate import BETTER, trial
 
     tried = trial(pool, rows)
 

@@ -14,12 +14,12 @@ import numpy as np
 import polars as pl
 from msgspec import Meta
 
-from analysis.whatif.calibrate import Engine
-from analysis.whatif.draws import POOL, Neighbours
-from analysis.whatif.facts import SEED, Facts, Ints
-from analysis.whatif.pool import CALLS_AHEAD
-from analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.whatif.calibrate import Engine
+from overrun.analysis.whatif.draws import POOL, Neighbours
+from overrun.analysis.whatif.facts import SEED, Facts, Ints
+from overrun.analysis.whatif.pool import CALLS_AHEAD
+from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.whatif.simulate import Change, predict_simulated
 
 DRAWS: Final = 8
 # What an application's own instance does beside the model's calls; a guardrail may be such a call.

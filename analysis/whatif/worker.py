@@ -19,11 +19,11 @@ from typing import Any, Final
 
 import polars as pl
 
-from analysis.slo import Slo
-from analysis.whatif import engine, fixes
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Prediction, WhatIfError
-from collector.errors import StoreUnavailable
+from overrun.analysis.slo import Slo
+from overrun.analysis.whatif import engine, fixes
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Prediction, WhatIfError
+from overrun.collector.errors import StoreUnavailable
 
 # Added to the niceness of the worker: 10 leaves it about a tenth of a busy core.
 NICENESS: Final = 10

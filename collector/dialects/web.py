@@ -1,6 +1,6 @@
 """HTTP, RPC, database, messaging and MCP conventions, old and new names. Source: semantic-conventions stable HTTP/DB and their 1.2x predecessors."""
 
-from collector.dialects import Dialect, Field, Mark, SpanName
+from overrun.collector.dialects import Dialect, Field, Mark, SpanName
 
 ORDER = 90
 # MCP: what its methods are for. A server that asks its client for an answer of a model has the model call below it.

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
-from analysis import leading
-from analysis.engine_course import HELD_SAMPLES, HELD_STEPS, EngineCourse, IndicatorCourse
-from analysis.engine_view import EngineView
-from analysis.headroom import say_own
-from analysis.leading import Indicator
-from analysis.report import Report
-from dashboard import charts_engine, data, downloads, nav, state, states, ui
-from dashboard.charts_engine import name_of, say_threshold
-from dashboard.evidence import plain
-from dashboard.theme import say_age, say_count, say_ms, say_number, say_ratio, say_step, say_time, theme_of
+from overrun.analysis import leading
+from overrun.analysis.engine_course import HELD_SAMPLES, HELD_STEPS, EngineCourse, IndicatorCourse
+from overrun.analysis.engine_view import EngineView
+from overrun.analysis.headroom import say_own
+from overrun.analysis.leading import Indicator
+from overrun.analysis.report import Report
+from overrun.dashboard import charts_engine, data, downloads, nav, state, states, ui
+from overrun.dashboard.charts_engine import name_of, say_threshold
+from overrun.dashboard.evidence import plain
+from overrun.dashboard.theme import say_age, say_count, say_ms, say_number, say_ratio, say_step, say_time, theme_of
 
 
 def draw() -> None:

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from analysis.burn import Burn
-from analysis.finding import say_rate
-from analysis.incident import Changed
-from analysis.latency import Percentiles
-from analysis.report import Report
-from analysis.series import Series, SeriesPoint
-from analysis.trust import Check
-from dashboard import data, live, nav, state, states, ui
-from dashboard.theme import LIGHT, Theme, say_age, say_count, say_ms, say_ratio, say_step, say_time, theme_of
-from dashboard.views.findings import interval_of
+from overrun.analysis.burn import Burn
+from overrun.analysis.finding import say_rate
+from overrun.analysis.incident import Changed
+from overrun.analysis.latency import Percentiles
+from overrun.analysis.report import Report
+from overrun.analysis.series import Series, SeriesPoint
+from overrun.analysis.trust import Check
+from overrun.dashboard import data, live, nav, state, states, ui
+from overrun.dashboard.theme import LIGHT, Theme, say_age, say_count, say_ms, say_ratio, say_step, say_time, theme_of
+from overrun.dashboard.views.findings import interval_of
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
 _GLYPH = {"over_budget": "▲", "failing": "▲", "traffic_lost": "▲", "within_budget": "✓", "not_enough_data": "◔", "no_data": "◔"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from analysis import critical_path as cp
+from overrun.analysis import critical_path as cp
 
 SERVER, CLIENT, PRODUCER, CONSUMER = 2, 3, 4, 5
 

@@ -3,8 +3,8 @@
 import duckdb
 import pytest
 
-from analysis.accounts import abandoned, errors, retries
-from analysis.window import Window
+from overrun.analysis.accounts import abandoned, errors, retries
+from overrun.analysis.window import Window
 from tests.analysis.builders import T0_NS, frame_of, requests, store
 
 KINDS = [None] * 80 + ["asyncio.CancelledError"] * 6 + ["APIConnectionAborted"] * 4 + ["RateLimitError"] * 10

@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.ages import added_by_age, turns
-from analysis.calls import Calls
+from overrun.analysis.ages import added_by_age, turns
+from overrun.analysis.calls import Calls
 
 TURNS, PAUSE_S, SECONDS, HALF = 8, 20.0, 320.0, 160.0
 

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from analysis.assemble import assemble
-from collector.decode import decode_spans
-from collector.normalize import Rules, normalize
-from collector.stages import STAGES
+from overrun.analysis.assemble import assemble
+from overrun.collector.decode import decode_spans
+from overrun.collector.normalize import Rules, normalize
+from overrun.collector.stages import STAGES
 from tests.collector.oracle_build import CLIENT, ERROR, MS, SERVER, T0_NS, Made, body, chat
 from tests.collector.oracle_otlp import requests as any_requests
 from tests.collector.oracle_store import Row, held, pipeline, send

@@ -4,9 +4,9 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from analysis.baseline import Chosen, choose
-from analysis.slo import Slo
-from analysis.window import Window, load
+from overrun.analysis.baseline import Chosen, choose
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window, load
 from tests.analysis.builders import at, insert, requests, store
 
 DAY = 86_400.0

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from analysis.budget import GROUP_OF, StageTimes, budgets_for, overrun_shares, stage_rows, stage_shares, stage_times
-from analysis.errors import BudgetError
-from analysis.slo import Slo
+from overrun.analysis.budget import GROUP_OF, StageTimes, budgets_for, overrun_shares, stage_rows, stage_shares, stage_times
+from overrun.analysis.errors import BudgetError
+from overrun.analysis.slo import Slo
 from tests.analysis.builders import frame_of, requests
 
 CHAT = Slo(ttft_ms=1500, e2e_ms=2500)

@@ -6,16 +6,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.budget import EVERYONE, GROUPS, OTHER, PUBLISHED, Budgets, budgets_for, overrun_shares, stage_rows, stage_times
-from analysis.budget_rows import budget_rows
-from analysis.budget_text import render as budget_text
-from analysis.budget_view import budget_view
-from analysis.page import to_html, to_markdown
-from analysis.report import Report, build
-from analysis.responsibility import responsibility
-from analysis.slo import Slo
-from analysis.text import render
-from analysis.window import Window
+from overrun.analysis.budget import EVERYONE, GROUPS, OTHER, PUBLISHED, Budgets, budgets_for, overrun_shares, stage_rows, stage_times
+from overrun.analysis.budget_rows import budget_rows
+from overrun.analysis.budget_text import render as budget_text
+from overrun.analysis.budget_view import budget_view
+from overrun.analysis.page import to_html, to_markdown
+from overrun.analysis.report import Report, build
+from overrun.analysis.responsibility import responsibility
+from overrun.analysis.slo import Slo
+from overrun.analysis.text import render
+from overrun.analysis.window import Window
 from tests.analysis.builders import frame_of, insert, requests, store
 
 RNG = np.random.default_rng(21)

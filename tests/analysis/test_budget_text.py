@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from analysis.budget_text import render, to_toml
-from analysis.budget_view import BudgetView, budget_view
-from analysis.question import Question
-from analysis.slo import Slo
-from analysis.window import Window
-from collector.config import Settings
+from overrun.analysis.budget_text import render, to_toml
+from overrun.analysis.budget_view import BudgetView, budget_view
+from overrun.analysis.question import Question
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window
+from overrun.collector.config import Settings
 from tests.analysis.builders import insert, requests, store
 
 RNG = np.random.default_rng(5)

@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.burn import Burn, burn
-from analysis.slo import Slo
-from analysis.window import Window
+from overrun.analysis.burn import Burn, burn
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window
 from tests.analysis.builders import at, insert, requests, store
 
 SLO = Slo(e2e_ms=1_000.0, goodput_target=0.99)

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.calls import Calls, come_together
+from overrun.analysis.calls import Calls, come_together
 
 
 def test_a_call_that_was_given_up_counts_with_the_cached_share_of_the_answered_ones() -> None:

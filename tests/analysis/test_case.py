@@ -5,9 +5,9 @@ from unittest.mock import patch
 
 import numpy as np
 
-from analysis.case import Case
-from analysis.ranking import Ranked
-from analysis.slo import Slo
+from overrun.analysis.case import Case
+from overrun.analysis.ranking import Ranked
+from overrun.analysis.slo import Slo
 from tests.analysis.builders import requests
 from tests.analysis.rules.cases import run
 
@@ -21,7 +21,7 @@ def test_what_is_known_of_the_periods_is_handed_over_and_what_is_asked_of_the_sl
         return Ranked([], [], [], {})
 
     late = np.arange(400) >= 200
-    with patch("analysis.diagnose.run_rules", rules_on):
+    with patch("overrun.analysis.diagnose.run_rules", rules_on):
         run(requests(400, retrieval_ms=np.where(late, 4_000.0, 100.0), decode_ms=500.0), slo=Slo(e2e_ms=2500.0))
     case = kept[0]
     other = case.about(tail=replace(case.tail, tail_index=case.tail.tail_index[:20]))

@@ -12,15 +12,15 @@ import duckdb
 import numpy as np
 import pytest
 
-from analysis import causes
-from analysis import report as reports
-from analysis.causes import Background, seek
-from analysis.finding import FINDING_CAUSES
-from analysis.page import to_html, to_markdown
-from analysis.report import Report, build, seeking
-from analysis.slo import Slo, parse_slo
-from analysis.text import render
-from analysis.window import Window, count, load
+from overrun.analysis import causes
+from overrun.analysis import report as reports
+from overrun.analysis.causes import Background, seek
+from overrun.analysis.finding import FINDING_CAUSES
+from overrun.analysis.page import to_html, to_markdown
+from overrun.analysis.report import Report, build, seeking
+from overrun.analysis.slo import Slo, parse_slo
+from overrun.analysis.text import render
+from overrun.analysis.window import Window, count, load
 from tests.analysis.builders import T0, at, insert, requests, store, vllm_gauges, vllm_spans
 
 SLO = parse_slo("ttft:1000 e2el:5000")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from analysis.check import NothingToJudge, check
-from analysis.errors import AnalysisError
-from analysis.report import Report, build
-from analysis.slo import Slo
-from analysis.window import Window
+from overrun.analysis.check import NothingToJudge, check
+from overrun.analysis.errors import AnalysisError
+from overrun.analysis.report import Report, build
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window
 from tests.analysis.builders import insert, requests, store
 
 SLO = Slo(e2e_ms=1_000.0)

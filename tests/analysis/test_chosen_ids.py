@@ -7,10 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.chosen_ids import share_kept
-from analysis.report import build
-from analysis.slo import Slo
-from analysis.window import Window, load, with_share
+from overrun.analysis.chosen_ids import share_kept
+from overrun.analysis.report import build
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window, load, with_share
 from tests.analysis.builders import insert, insert_calls, requests, store
 
 SHARE = 0.1

@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
-from analysis.client import Client, ClientError, Refused, TooOld, Unreachable
-from analysis.requests import Holdings, RequestList
+from overrun.analysis.client import Client, ClientError, Refused, TooOld, Unreachable
+from overrun.analysis.requests import Holdings, RequestList
 
 HOLDINGS = Holdings(oldest=None, newest=None, requests=0, spans=False, values={"service": []})
 

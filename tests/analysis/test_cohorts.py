@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.cohorts import Box, Cohorts, cohorts, cramers_v, fisher_greater, kolmogorov
-from analysis.errors import AnalysisError
-from analysis.slo import Slo
-from analysis.window import Window
+from overrun.analysis.cohorts import Box, Cohorts, cohorts, cramers_v, fisher_greater, kolmogorov
+from overrun.analysis.errors import AnalysisError
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window
 from tests.analysis.builders import at, insert, requests, store
 
 SLO = Slo(e2e_ms=1_000.0)

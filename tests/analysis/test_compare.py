@@ -7,12 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.bootstrap import blocks
-from analysis.compare import Comparison, _said, cliffs_delta, compare, compare_frames, read_sides, weighted_quantile
-from analysis.compare_text import render
-from analysis.errors import WindowError
-from analysis.slo import Slo
-from analysis.window import Window
+from overrun.analysis.bootstrap import blocks
+from overrun.analysis.compare import Comparison, _said, cliffs_delta, compare, compare_frames, read_sides, weighted_quantile
+from overrun.analysis.compare_text import render
+from overrun.analysis.errors import WindowError
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window
 from tests.analysis.builders import at, frame_of, insert, requests, store
 
 SLO = Slo(e2e_ms=2_000.0)

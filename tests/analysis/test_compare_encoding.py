@@ -3,9 +3,9 @@
 import msgspec
 import numpy as np
 
-from analysis.compare import Comparison, compare, read_sides
-from analysis.slo import Slo
-from analysis.window import Window
+from overrun.analysis.compare import Comparison, compare, read_sides
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window
 from tests.analysis.builders import T0, insert, requests, store
 
 

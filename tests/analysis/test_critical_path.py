@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from analysis import critical_path as cp
-from analysis.critical_path import Forest, Paths, critical_paths
-from collector import stages
+from overrun.analysis import critical_path as cp
+from overrun.analysis.critical_path import Forest, Paths, critical_paths
+from overrun.collector import stages
 from tests.analysis.slow_path import CLIENT, CONSUMER, PRODUCER, SERVER, Node, reference
 
 SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=120)

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.demand import Computing, Demand, Holding, Means, has_grown, slope_within
+from overrun.analysis.demand import Computing, Demand, Holding, Means, has_grown, slope_within
 from tests.analysis.builders import requests
 from tests.analysis.rules.cases import E2E, causes, run, the
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from analysis import demo
+from overrun.analysis import demo
 
 
 def test_windows_are_widened_to_whole_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

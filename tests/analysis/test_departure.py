@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from analysis.departure import departure
+from overrun.analysis.departure import departure
 
 RNG = np.random.default_rng(11)
 

@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.diagnose import Diagnosed
-from analysis.finding import Finding, Fix, Predicted
-from analysis.incident import find_onset
-from analysis.slo import Slo
-from analysis.verdict import _gain
+from overrun.analysis.diagnose import Diagnosed
+from overrun.analysis.finding import Finding, Fix, Predicted
+from overrun.analysis.incident import find_onset
+from overrun.analysis.slo import Slo
+from overrun.analysis.verdict import _gain
 from tests.analysis.builders import at, requests, spans_of
 from tests.analysis.rules.cases import CHAT, run
 

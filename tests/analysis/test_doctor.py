@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from analysis.doctor import Checkup, Service, examine, render, said
-from analysis.window import Window
-from collector.stages import dialects
+from overrun.analysis.doctor import Checkup, Service, examine, render, said
+from overrun.analysis.window import Window
+from overrun.collector.stages import dialects
 from tests.collector.oracle_build import CLIENT, Made, body, chat
 from tests.collector.oracle_otlp import bodies
 from tests.collector.oracle_store import pipeline, send
@@ -104,6 +104,6 @@ def test_an_empty_store_is_said() -> None:
 
 
 def test_hints_name_fields_that_are_examined() -> None:
-    from analysis.doctor import _FIELDS
+    from overrun.analysis.doctor import _FIELDS
 
     assert {field for d in dialects() for field, _ in d.hints} <= set(_FIELDS)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from analysis import doubles
+from overrun.analysis import doubles
 from tests.analysis.test_assemble import assembled, root
 from tests.collector.oracle_build import ERROR, MS, SERVER, Made, chat
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.edges import culprit, edges, median_polish
-from analysis.page import to_html, to_markdown
-from analysis.report import build, from_json, to_json
-from analysis.sides import sides
-from analysis.slo import Slo
-from analysis.text import render
-from analysis.window import Window
+from overrun.analysis.edges import culprit, edges, median_polish
+from overrun.analysis.page import to_html, to_markdown
+from overrun.analysis.report import build, from_json, to_json
+from overrun.analysis.sides import sides
+from overrun.analysis.slo import Slo
+from overrun.analysis.text import render
+from overrun.analysis.window import Window
 from tests.analysis.builders import T0_NS, at, calls_of, insert, insert_calls, requests, store
 from tests.analysis.test_report import _nulls
 

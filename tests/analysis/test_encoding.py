@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from analysis.encoding import encode
+from overrun.analysis.encoding import encode
 
 
 class Answer(msgspec.Struct):
@@ -41,7 +41,7 @@ def test_an_object_is_refused() -> None:
 RACE = """
 from __future__ import annotations
 import msgspec, sys, threading, types
-from analysis.encoding import decode
+from overrun.analysis.encoding import decode
 
 sys.setswitchinterval(1e-6)
 SOURCE = "from __future__ import annotations\\nimport msgspec\\n" + "".join(

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from analysis.engine_course import EXPECTED, engine_course
-from analysis.requests import ListError
-from analysis.series import series
-from analysis.slo import Slo
-from analysis.window import Window
+from overrun.analysis.engine_course import EXPECTED, engine_course
+from overrun.analysis.requests import ListError
+from overrun.analysis.series import series
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window
 from tests.analysis.builders import T0, at, gauge, insert, requests, store
 from tests.analysis.test_goodput import with_headers
 

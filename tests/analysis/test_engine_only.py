@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from analysis.histograms import load
-from analysis.report import Report, build, from_json, to_json
-from analysis.slo import Slo
-from analysis.text import render
-from analysis.window import Window
+from overrun.analysis.histograms import load
+from overrun.analysis.report import Report, build, from_json, to_json
+from overrun.analysis.slo import Slo
+from overrun.analysis.text import render
+from overrun.analysis.window import Window
 from tests.analysis.builders import at, gauge, store
 from tests.analysis.test_quality import histogram
 

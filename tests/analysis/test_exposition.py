@@ -4,11 +4,11 @@ import threading
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from analysis.burn import burn
-from analysis.exposition import Background, Snapshot, exposition
-from analysis.report import build
-from analysis.slo import parse_slo
-from analysis.window import Window
+from overrun.analysis.burn import burn
+from overrun.analysis.exposition import Background, Snapshot, exposition
+from overrun.analysis.report import build
+from overrun.analysis.slo import parse_slo
+from overrun.analysis.window import Window
 from tests.analysis.builders import at, insert, requests, store, vllm_gauges, vllm_spans
 
 SLO = parse_slo("ttft:1000 e2el:5000")

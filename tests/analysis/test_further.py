@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from analysis.further import Further
-from analysis.page import to_html, to_markdown
-from analysis.report import Report, build
-from analysis.slo import DEFAULT
-from analysis.text import render
-from analysis.window import Window
+from overrun.analysis.further import Further
+from overrun.analysis.page import to_html, to_markdown
+from overrun.analysis.report import Report, build
+from overrun.analysis.slo import DEFAULT
+from overrun.analysis.text import render
+from overrun.analysis.window import Window
 from tests.analysis.builders import insert, requests, store
 
 RNG = np.random.default_rng(8)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.burn import burn
-from analysis.goodput import clearly_below, design_effect, goodput, judge, wilson
-from analysis.report import build
-from analysis.series import series
-from analysis.slo import Slo
-from analysis.text import render
-from analysis.window import Window
+from overrun.analysis.burn import burn
+from overrun.analysis.goodput import clearly_below, design_effect, goodput, judge, wilson
+from overrun.analysis.report import build
+from overrun.analysis.series import series
+from overrun.analysis.slo import Slo
+from overrun.analysis.text import render
+from overrun.analysis.window import Window
 from tests.analysis.builders import T0, T0_NS, at, insert, requests, store
 
 MS = st.one_of(st.none(), st.integers(0, 3000).map(float))

@@ -1,9 +1,9 @@
 """Goodput by route, model and tenant, and which limits were missed alone or together, against counts by hand."""
 
-from analysis.goodput import goodput, judge
-from analysis.goodput_by import MOST_VALUES, goodput_by
-from analysis.slo import Slo
-from analysis.window import Window
+from overrun.analysis.goodput import goodput, judge
+from overrun.analysis.goodput_by import MOST_VALUES, goodput_by
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window
 from tests.analysis.builders import frame_of, insert, requests, store
 
 SLO = Slo(ttft_ms=1_000.0, e2e_ms=2_000.0)

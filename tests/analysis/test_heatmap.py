@@ -4,10 +4,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from analysis.heatmap import BASE_MS, MOST_COLUMNS, Heatmap, heatmap
-from analysis.requests import ListError
-from analysis.slo import Slo
-from analysis.window import Window
+from overrun.analysis.heatmap import BASE_MS, MOST_COLUMNS, Heatmap, heatmap
+from overrun.analysis.requests import ListError
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window
 from tests.analysis.builders import T0, at, insert, requests, store
 
 SLO = Slo(ttft_ms=100.0)

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.budget import Budgets, StageTimes
-from analysis.budget_text import render
-from analysis.budget_view import budget_view
-from analysis.held import lost_ms, saved_ms, until_first_token
-from analysis.slo import Slo
-from analysis.window import Window
+from overrun.analysis.budget import Budgets, StageTimes
+from overrun.analysis.budget_text import render
+from overrun.analysis.budget_view import budget_view
+from overrun.analysis.held import lost_ms, saved_ms, until_first_token
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window
 from tests.analysis.builders import T0_NS, at, insert, requests, store
 
 Block = list[tuple[str, int]]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.held_out import ALERTS, EARLY, LATE, RIGHT, TOLD, Trials, choose, cuts, hold_out
+from overrun.analysis.held_out import ALERTS, EARLY, LATE, RIGHT, TOLD, Trials, choose, cuts, hold_out
 
 
 def trials(seed: int, thresholds: int = 7, parts: int = 5) -> Trials:

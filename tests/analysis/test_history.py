@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.history import ERROR_BOUND, bucket_quantile, history
-from analysis.requests import ListError
-from analysis.window import Window
-from collector.rollups import MINUTE_NS, OPEN_NS, expire, roll_up, rolled_up_through
+from overrun.analysis.history import ERROR_BOUND, bucket_quantile, history
+from overrun.analysis.requests import ListError
+from overrun.analysis.window import Window
+from overrun.collector.rollups import MINUTE_NS, OPEN_NS, expire, roll_up, rolled_up_through
 from tests.analysis.builders import T0_NS, at, insert, requests, store
 
 RNG = np.random.default_rng(9)
@@ -61,7 +61,7 @@ def test_folding_changes_no_answer() -> None:
 def test_minutes_that_were_folded_one_by_one_become_one_piece_and_say_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     con, _ = filled(2_000, minutes=40.0)
     raw = history(con, Window(), "e2e")
-    monkeypatch.setattr("collector.rollups.PACK_ROWS", 600)
+    monkeypatch.setattr("overrun.collector.rollups.PACK_ROWS", 600)
     con.execute(f"attach '{tmp_path / 'file.db'}' as file")  # row groups are what a checkpoint of a file leaves
     con.execute("set global max_vacuum_tasks = 0")
     con.execute("copy from database memory to file")

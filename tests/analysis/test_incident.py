@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.incident import changed, find_end, find_onset, traffic_lost
-from analysis.window import RequestFrame
+from overrun.analysis.incident import changed, find_end, find_onset, traffic_lost
+from overrun.analysis.window import RequestFrame
 from tests.analysis.builders import at, frame_of, requests
 
 

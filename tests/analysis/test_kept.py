@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.kept import Kept
+from overrun.analysis.kept import Kept
 
 
 class Store:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from analysis.latency import MIN_N, _binomial_cdf, binomial_tail, latency, min_n, percentiles, quantile, quantile_interval, sorted_quantile
+from overrun.analysis.latency import MIN_N, _binomial_cdf, binomial_tail, latency, min_n, percentiles, quantile, quantile_interval, sorted_quantile
 from tests.analysis.builders import frame_of, requests
 
 SAMPLES = hnp.arrays(np.float64, st.integers(1, 400), elements=st.floats(0, 1e7, allow_subnormal=False))

@@ -2,7 +2,7 @@
 
 import threading
 
-from analysis.later import Later
+from overrun.analysis.later import Later
 
 WAIT_S = 10.0
 

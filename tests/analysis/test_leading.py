@@ -7,16 +7,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.engine_view import engine_view, indicators
-from analysis.headroom import headroom, said
-from analysis.knee import knee
-from analysis.leading import Breaches, Indicator, Scored, breaches, learn, score
-from analysis.made_indicators import arrivals
-from analysis.page import to_html, to_markdown
-from analysis.report import build
-from analysis.slo import Slo
-from analysis.text import render
-from analysis.window import Window, load
+from overrun.analysis.engine_view import engine_view, indicators
+from overrun.analysis.headroom import headroom, said
+from overrun.analysis.knee import knee
+from overrun.analysis.leading import Breaches, Indicator, Scored, breaches, learn, score
+from overrun.analysis.made_indicators import arrivals
+from overrun.analysis.page import to_html, to_markdown
+from overrun.analysis.report import build
+from overrun.analysis.slo import Slo
+from overrun.analysis.text import render
+from overrun.analysis.window import Window, load
 from tests.analysis.builders import frame_of, gauge, insert, requests, store
 from tests.analysis.test_quality import histogram
 

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.leaving import by_choice
-from analysis.slo import Slo
+from overrun.analysis.leaving import by_choice
+from overrun.analysis.slo import Slo
 from tests.analysis.builders import at, frame_of, requests
 from tests.analysis.rules.cases import run
 

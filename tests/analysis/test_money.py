@@ -6,17 +6,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.finding import Predicted, say_trust
-from analysis.money import Price, PriceError, Prices, read_prices, saved_per_1000_requests
-from analysis.page import to_html
-from analysis.report import Report, build, from_json, to_json
-from analysis.slo import DEFAULT
-from analysis.text import render
-from analysis.whatif import text
-from analysis.whatif.answer import in_money
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Prediction
-from analysis.window import Window
+from overrun.analysis.finding import Predicted, say_trust
+from overrun.analysis.money import Price, PriceError, Prices, read_prices, saved_per_1000_requests
+from overrun.analysis.page import to_html
+from overrun.analysis.report import Report, build, from_json, to_json
+from overrun.analysis.slo import DEFAULT
+from overrun.analysis.text import render
+from overrun.analysis.whatif import text
+from overrun.analysis.whatif.answer import in_money
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Prediction
+from overrun.analysis.window import Window
 from tests.analysis.builders import calls_of, insert, insert_calls, requests, store
 
 TABLE = {"currency": "EUR", "m": {"input": 2.0, "cached_input": 0.5, "output": 8.0}, "gpt-4o": {"input": 2.5, "output": 10.0}}

@@ -7,11 +7,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.calls import Calls
-from analysis.own_load import OwnLoad, _equal, first_tokens
-from analysis.rules.under_capacity import _shared
-from analysis.slo import Slo
-from analysis.speed import at_equal_load, beyond_load
+from overrun.analysis.calls import Calls
+from overrun.analysis.own_load import OwnLoad, _equal, first_tokens
+from overrun.analysis.rules.under_capacity import _shared
+from overrun.analysis.slo import Slo
+from overrun.analysis.speed import at_equal_load, beyond_load
 from tests.analysis.builders import requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 

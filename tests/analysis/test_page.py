@@ -5,10 +5,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from analysis.page import to_html, to_markdown
-from analysis.report import Report, build
-from analysis.slo import DEFAULT, parse_slo
-from analysis.window import Window
+from overrun.analysis.page import to_html, to_markdown
+from overrun.analysis.report import Report, build
+from overrun.analysis.slo import DEFAULT, parse_slo
+from overrun.analysis.window import Window
 from tests.analysis.builders import insert, requests, store, vllm_gauges, vllm_spans
 
 HOSTILE = '<script src="https://evil.example/x.js">alert(1)</script>![x](https://evil.example/i.png)|`_*'

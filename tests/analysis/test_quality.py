@@ -8,15 +8,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis import quality
-from analysis.quality import waiting_at_end
-from analysis.quality_calls import call_checks
-from analysis.quality_metrics import metric_checks
-from analysis.report import build
-from analysis.sampling import assess
-from analysis.slo import DEFAULT, Slo
-from analysis.trust import Check
-from analysis.window import RequestFrame, Window, load
+from overrun.analysis import quality
+from overrun.analysis.quality import waiting_at_end
+from overrun.analysis.quality_calls import call_checks
+from overrun.analysis.quality_metrics import metric_checks
+from overrun.analysis.report import build
+from overrun.analysis.sampling import assess
+from overrun.analysis.slo import DEFAULT, Slo
+from overrun.analysis.trust import Check
+from overrun.analysis.window import RequestFrame, Window, load
 from tests.analysis.builders import T0_NS, at, frame_of, gauge, insert, requests, store
 
 

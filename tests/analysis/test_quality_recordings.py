@@ -14,14 +14,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from analysis.intake import import_files
-from analysis.report import build
-from analysis.slo import Slo
-from analysis.window import Window
-from collector.config import load
-from collector.importer import find_files, read_bodies
-from collector.store import open_store
-from sample_traces.replay import RECORDINGS_PATH
+from overrun.analysis.intake import import_files
+from overrun.analysis.report import build
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window
+from overrun.collector.config import load
+from overrun.collector.importer import find_files, read_bodies
+from overrun.collector.store import open_store
+from overrun.sample_traces.replay import RECORDINGS_PATH
 
 SLO = Slo(ttft_ms=1_000.0, e2e_ms=5_000.0)
 MS = 1_000_000

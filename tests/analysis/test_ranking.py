@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.budget import StageTimes
-from analysis.finding import Diagnosis, Finding
-from analysis.ranking import rank
-from analysis.rules import rules
-from analysis.unknown import WORTH_ANYWAY
+from overrun.analysis.budget import StageTimes
+from overrun.analysis.finding import Diagnosis, Finding
+from overrun.analysis.ranking import rank
+from overrun.analysis.rules import rules
+from overrun.analysis.unknown import WORTH_ANYWAY
 from tests.analysis.builders import requests
 from tests.analysis.rules.cases import run
 

@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.budget import STAGES
-from analysis.engine_view import knees
-from analysis.report import Report, build
-from analysis.slo import Slo
-from analysis.window import Window, load
+from overrun.analysis.budget import STAGES
+from overrun.analysis.engine_view import knees
+from overrun.analysis.report import Report, build
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window, load
 from tests.analysis.builders import TTFT_SOURCE, insert, requests, store
 
 DATA = Path(__file__).parent / "data"

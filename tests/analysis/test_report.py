@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.errors import AnalysisError, BudgetError
-from analysis.finding import Finding
-from analysis.report import Report, build, from_json, to_json
-from analysis.serve import rehearse
-from analysis.slo import DEFAULT, parse_slo
-from analysis.text import render
-from analysis.window import Window
+from overrun.analysis.errors import AnalysisError, BudgetError
+from overrun.analysis.finding import Finding
+from overrun.analysis.report import Report, build, from_json, to_json
+from overrun.analysis.serve import rehearse
+from overrun.analysis.slo import DEFAULT, parse_slo
+from overrun.analysis.text import render
+from overrun.analysis.window import Window
 from tests.analysis.builders import insert, requests, store, vllm_gauges, vllm_spans
 
 CONTRACT = {

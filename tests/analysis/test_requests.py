@@ -4,11 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from analysis import report as reports
-from analysis.parts import Stages, stages_of
-from analysis.requests import ListError, RequestList, extent, holdings, list_requests
-from analysis.slo import Slo
-from analysis.window import Window
+from overrun.analysis import report as reports
+from overrun.analysis.parts import Stages, stages_of
+from overrun.analysis.requests import ListError, RequestList, extent, holdings, list_requests
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window
 from tests.analysis.builders import T0, at, insert, requests, store
 
 

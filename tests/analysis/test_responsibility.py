@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.budget import Budgets, StageTimes, stage_times
-from analysis.budget_view import budget_view
-from analysis.model_split import model_split
-from analysis.responsibility import derive, responsibility, shapley
-from analysis.slo import Slo
-from analysis.window import Window
+from overrun.analysis.budget import Budgets, StageTimes, stage_times
+from overrun.analysis.budget_view import budget_view
+from overrun.analysis.model_split import model_split
+from overrun.analysis.responsibility import derive, responsibility, shapley
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window
 from tests.analysis.builders import frame_of, insert, requests, store
 
 RNG = np.random.default_rng(5)

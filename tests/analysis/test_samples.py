@@ -5,9 +5,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis import window
-from analysis.histograms import Increments, load
-from analysis.window import read_samples
+from overrun.analysis import window
+from overrun.analysis.histograms import Increments, load
+from overrun.analysis.window import read_samples
 from tests.analysis.builders import at, gauge, store
 from tests.analysis.test_quality import histogram
 

@@ -7,19 +7,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis import report as report_module
-from analysis.budget_view import budget_view
-from analysis.cohorts import cohorts
-from analysis.compare import Sides, compare
-from analysis.heatmap import heatmap
-from analysis.history import history
-from analysis.incident import traffic_lost
-from analysis.latency import percentiles
-from analysis.report import Report, build
-from analysis.sampling import evened
-from analysis.slo import Slo
-from analysis.window import Window
-from collector.rollups import roll_up
+from overrun.analysis import report as report_module
+from overrun.analysis.budget_view import budget_view
+from overrun.analysis.cohorts import cohorts
+from overrun.analysis.compare import Sides, compare
+from overrun.analysis.heatmap import heatmap
+from overrun.analysis.history import history
+from overrun.analysis.incident import traffic_lost
+from overrun.analysis.latency import percentiles
+from overrun.analysis.report import Report, build
+from overrun.analysis.sampling import evened
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window
+from overrun.collector.rollups import roll_up
 from tests.analysis.builders import T0_NS, at, frame_of, insert, requests, store
 from tests.analysis.test_quality import histogram
 

@@ -7,10 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from analysis.requests import Extent, ListError
-from analysis.series import MOST_POINTS, STEPS_S, Series, series, step_of
-from analysis.slo import Slo
-from analysis.window import Window
+from overrun.analysis.requests import Extent, ListError
+from overrun.analysis.series import MOST_POINTS, STEPS_S, Series, series, step_of
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window
 from tests.analysis.builders import T0, at, insert, requests, store
 
 SLO = Slo(ttft_ms=100.0, e2e_ms=1000.0)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.errors import SloError
-from analysis.slo import PRESETS, Slo, parse_slo
+from overrun.analysis.errors import SloError
+from overrun.analysis.slo import PRESETS, Slo, parse_slo
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from analysis.calls import Calls
-from analysis.speed import decode_parts
+from overrun.analysis.calls import Calls
+from overrun.analysis.speed import decode_parts
 
 ORIGIN = datetime(2026, 1, 1, tzinfo=UTC)
 N = 20

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from analysis.export import KINDS
-from analysis.window import query
+from overrun.analysis.export import KINDS
+from overrun.analysis.window import query
 from tests.analysis.builders import ROOT, store
 
 CODE = "\n".join(path.read_text() for path in (ROOT / "analysis").rglob("*.py"))

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from analysis.finding import Diagnosis, Finding, Fix, Predicted
-from analysis.ranking import _saved_ms
-from analysis.stopgap import owner_of_errors, stopgap
-from analysis.verdict import Verdict
+from overrun.analysis.finding import Diagnosis, Finding, Fix, Predicted
+from overrun.analysis.ranking import _saved_ms
+from overrun.analysis.stopgap import owner_of_errors, stopgap
+from overrun.analysis.verdict import Verdict
 from tests.analysis.builders import requests
 from tests.analysis.rules.cases import run
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from analysis.budget import StageTimes, budgets_for
-from analysis.slo import Slo
-from analysis.tail import attribute, attribute_slow, band, share_interval
+from overrun.analysis.budget import StageTimes, budgets_for
+from overrun.analysis.slo import Slo
+from overrun.analysis.tail import attribute, attribute_slow, band, share_interval
 
 
 def stages(**ms: np.ndarray) -> StageTimes:

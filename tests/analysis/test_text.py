@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.finding import Predicted, printable, say_ms, say_rate, say_ratio, say_s
-from analysis.page import to_html, to_markdown
-from analysis.report import Report, build
-from analysis.slo import DEFAULT, parse_slo
-from analysis.text import render
-from analysis.window import Window
+from overrun.analysis.finding import Predicted, printable, say_ms, say_rate, say_ratio, say_s
+from overrun.analysis.page import to_html, to_markdown
+from overrun.analysis.report import Report, build
+from overrun.analysis.slo import DEFAULT, parse_slo
+from overrun.analysis.text import render
+from overrun.analysis.window import Window
 from tests.analysis.builders import insert, requests, store, vllm_gauges, vllm_spans
 
 LINES_OF_A_SCREEN = 45

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import duckdb
 import pytest
 
-from analysis.trace import BadTraceId, Trace, UnknownTrace, load_trace
+from overrun.analysis.trace import BadTraceId, Trace, UnknownTrace, load_trace
 from tests.collector.oracle_build import CLIENT, ERROR, SERVER, Made, body, chat
 from tests.collector.oracle_otlp import bodies
 from tests.collector.oracle_store import pipeline, recording, send

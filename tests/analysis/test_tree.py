@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from analysis.tree import Tree, siblings
+from overrun.analysis.tree import Tree, siblings
 
 # span, parent, service, stage, name, start and duration in ms: two searches in a row, each asked of another service.
 ASKED = [

@@ -13,17 +13,17 @@ PROGRAM = """
 import sys, time
 from pathlib import Path
 from numba.core.dispatcher import Dispatcher
-from analysis.assemble import assemble
-from analysis.warm import warm
-from collector.config import Settings
-from collector.importer import find_files, read_bodies
-from collector.pipeline import Pipeline
-from collector.store import open_store
-from collector.writer import METRICS, TRACES
+from overrun.analysis.assemble import assemble
+from overrun.analysis.warm import warm
+from overrun.collector.config import Settings
+from overrun.collector.importer import find_files, read_bodies
+from overrun.collector.pipeline import Pipeline
+from overrun.collector.store import open_store
+from overrun.collector.writer import METRICS, TRACES
 from tests.benchmarks.payload import make
 
 def compiled():
-    ours = [m for name, m in sys.modules.items() if name.split(".")[0] in ("collector", "analysis")]
+    ours = [m for name, m in sys.modules.items() if name.startswith(("overrun.collector.", "overrun.analysis."))]
     return {(d.py_func.__module__, d.py_func.__name__, str(s)) for m in ours for d in vars(m).values() if isinstance(d, Dispatcher) for s in d.signatures}
 
 settings = Settings()

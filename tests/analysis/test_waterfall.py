@@ -6,8 +6,8 @@ import unicodedata
 
 import pytest
 
-from analysis.trace import Trace, load_trace
-from analysis.waterfall import MAX_ROWS, printable, render
+from overrun.analysis.trace import Trace, load_trace
+from overrun.analysis.waterfall import MAX_ROWS, printable, render
 from tests.analysis.test_trace import stored, traced
 from tests.collector.oracle_build import ERROR, SERVER, Made, chat
 from tests.collector.oracle_otlp import bodies

@@ -4,10 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.calls import Calls
-from analysis.diagnose import Diagnosed
-from analysis.slo import Slo
-from analysis.whole_calls import untimed, whole_calls
+from overrun.analysis.calls import Calls
+from overrun.analysis.diagnose import Diagnosed
+from overrun.analysis.slo import Slo
+from overrun.analysis.whole_calls import untimed, whole_calls
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules.cases import causes, of, run, the
 

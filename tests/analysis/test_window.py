@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis import window
-from analysis.errors import WindowError
-from analysis.window import (
+from overrun.analysis import window
+from overrun.analysis.errors import WindowError
+from overrun.analysis.window import (
     FIRST_TOKEN_PATH,
     Window,
     _in_order,
@@ -26,7 +26,7 @@ from analysis.window import (
     parse_range,
     parse_time,
 )
-from collector.stages import ROLE
+from overrun.collector.stages import ROLE
 from tests.analysis.builders import at, frame_of, gauge, insert, insert_spans, requests, spans_of, store, vllm_gauges
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

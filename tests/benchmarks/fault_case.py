@@ -16,18 +16,18 @@ from typing import Any, Final
 
 import msgspec
 
-from analysis import ask
-from analysis.intake import import_files
-from analysis.latency import min_n
-from analysis.report import Report, from_json
-from analysis.slo import parse_slo
-from analysis.whatif import fixes as whatifs
-from analysis.whatif.facts import Facts, load_facts
-from analysis.whatif.prediction import Effect, WhatIfError
-from analysis.window import make_window
-from collector import store as stores
-from collector.config import Settings, load
-from sample_traces.simulate import Job, make, write
+from overrun.analysis import ask
+from overrun.analysis.intake import import_files
+from overrun.analysis.latency import min_n
+from overrun.analysis.report import Report, from_json
+from overrun.analysis.slo import parse_slo
+from overrun.analysis.whatif import fixes as whatifs
+from overrun.analysis.whatif.facts import Facts, load_facts
+from overrun.analysis.whatif.prediction import Effect, WhatIfError
+from overrun.analysis.window import make_window
+from overrun.collector import store as stores
+from overrun.collector.config import Settings, load
+from overrun.sample_traces.simulate import Job, make, write
 from tests.benchmarks import fault_baselines
 from tests.benchmarks.fault_ablations import ablate, lasting
 from tests.benchmarks.fault_fixes import BestFix, best_fix

@@ -25,12 +25,12 @@ from google.protobuf.message import Message
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector import decode, decode_upb, nested, otlp_json
-from collector.decode import RawSpans
-from collector.errors import BadPayload
-from collector.normalize import Rules, normalize
-from collector.points import decode_points
-from sample_traces import replay
+from overrun.collector import decode, decode_upb, nested, otlp_json
+from overrun.collector.decode import RawSpans
+from overrun.collector.errors import BadPayload
+from overrun.collector.normalize import Rules, normalize
+from overrun.collector.points import decode_points
+from overrun.sample_traces import replay
 from tests.collector.oracle_otlp import as_otlp_json, plain_columns
 
 STALL_S = 10.0

@@ -19,13 +19,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from collector import privacy
-from collector.decode import any_value
-from collector.dialects import Dialect, Field, Mark, load
-from collector.limits import Limits
-from collector.normalize import INT_COLUMNS, MAX_NAME, TEXT_COLUMNS, Rules
-from collector.quarantine import MAX_DURATION_NS
-from collector.readers import MAX_TOKENS, SLACK_NS, finish_reason, provider
+from overrun.collector import privacy
+from overrun.collector.decode import any_value
+from overrun.collector.dialects import Dialect, Field, Mark, load
+from overrun.collector.limits import Limits
+from overrun.collector.normalize import INT_COLUMNS, MAX_NAME, TEXT_COLUMNS, Rules
+from overrun.collector.quarantine import MAX_DURATION_NS
+from overrun.collector.readers import MAX_TOKENS, SLACK_NS, finish_reason, provider
 
 DIALECTS: tuple[Dialect, ...] = load()
 _LAST_NS = 2**63 - 1

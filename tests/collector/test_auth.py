@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from collector.auth import Tokens, Unauthorized, check, is_loopback
-from collector.errors import ConfigError
+from overrun.collector.auth import Tokens, Unauthorized, check, is_loopback
+from overrun.collector.errors import ConfigError
 
 
 @pytest.mark.parametrize(("host", "local"), [("127.0.0.1", True), ("127.8.0.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from collector.store import open_store
-from collector.writer import TRACES
+from overrun.collector.store import open_store
+from overrun.collector.writer import TRACES
 from tests.benchmarks import crash
 from tests.collector.conftest import opened
 

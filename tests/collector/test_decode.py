@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from collector import decode, decode_upb, nested
-from collector.decode import MAX_VALUE_DEPTH, RawSpans
-from collector.errors import BadPayload
+from overrun.collector import decode, decode_upb, nested
+from overrun.collector.decode import MAX_VALUE_DEPTH, RawSpans
+from overrun.collector.errors import BadPayload
 from tests.collector import oracle_otlp as otlp
 
 SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=70)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector.dialects import READERS, load
-from collector.normalize import INT_COLUMNS, TEXT_COLUMNS
-from collector.stages import ROLES, STAGES
+from overrun.collector.dialects import READERS, load
+from overrun.collector.normalize import INT_COLUMNS, TEXT_COLUMNS
+from overrun.collector.stages import ROLES, STAGES
 from tests.collector.oracle_otlp import RECORDINGS, bodies
 from tests.collector.oracle_store import DATA, Row, held, pipeline, recording, send, truth, truth_counts
 

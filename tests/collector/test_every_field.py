@@ -14,11 +14,11 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector.decode import decode_spans
-from collector.layout import Shapes, shape_rows
-from collector.normalize import Rules, normalize
-from collector.otlp_http import store
-from collector.points import decode_points
+from overrun.collector.decode import decode_spans
+from overrun.collector.layout import Shapes, shape_rows
+from overrun.collector.normalize import Rules, normalize
+from overrun.collector.otlp_http import store
+from overrun.collector.points import decode_points
 from tests.collector.conftest import T0_NS, Collector
 
 # What is left out, and why. A pattern ends with the field; what stands before it narrows it down.

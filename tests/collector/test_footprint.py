@@ -12,10 +12,10 @@ def test_a_command_loads_neither_pandas_nor_linear_algebra(tmp_path: Path) -> No
     new_store(tmp_path / "t.db").close()
     code = f"""
 import atexit, sys
-import overrun
+from overrun import cli
 
 def ended():
-    from collector.quiet import QuietTraces
+    from overrun.collector.quiet import QuietTraces
     import numpy as np
     one = np.ones(1, np.uint64)
     QuietTraces(0).note(one, one, np.ones(1, np.int64), 1, 0.0)  # a kernel
@@ -24,7 +24,7 @@ def ended():
 
 atexit.register(ended)
 sys.argv = ["overrun", "report", "--db", {str(tmp_path / "t.db")!r}, "--output", "json"]
-overrun.main()
+cli.main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert not done.stderr
@@ -33,7 +33,7 @@ overrun.main()
 
 def test_pages_of_libraries_leave_the_process_and_come_back_when_used() -> None:
     code = """
-from collector import footprint
+from overrun.collector import footprint
 import duckdb, pyarrow.compute as pc
 
 def resident_mb():

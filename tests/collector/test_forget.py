@@ -6,12 +6,12 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from collector import log_records
-from collector.forget import Forgotten, forget, forget_in_file
-from collector.log_records import Note
-from collector.pipeline import Pipeline
-from collector.writer import LOGS, TRACES
-from overrun import app
+from overrun.cli import app
+from overrun.collector import log_records
+from overrun.collector.forget import Forgotten, forget, forget_in_file
+from overrun.collector.log_records import Note
+from overrun.collector.pipeline import Pipeline
+from overrun.collector.writer import LOGS, TRACES
 from tests.collector.conftest import T0_NS, body, chat, one, opened, rows, span, trace_id
 from tests.conftest import StartServer
 

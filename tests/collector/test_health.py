@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from collector import health, logs, tracing
-from collector.pipeline import Pipeline
-from collector.writer import TRACES
+from overrun.collector import health, logs, tracing
+from overrun.collector.pipeline import Pipeline
+from overrun.collector.writer import TRACES
 from tests.collector.conftest import body, collecting, held, plain_body, span
 from tests.conftest import StartServer
 

@@ -11,12 +11,12 @@ import zstandard
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from analysis.intake import import_files
-from collector.config import load
-from collector.errors import CollectorError, ImportFailed, StoreLocked
-from collector.importer import find_files, read_bodies
-from collector.store import open_store, server_url
-from sample_traces.replay import RECORDINGS_PATH
+from overrun.analysis.intake import import_files
+from overrun.collector.config import load
+from overrun.collector.errors import CollectorError, ImportFailed, StoreLocked
+from overrun.collector.importer import find_files, read_bodies
+from overrun.collector.store import open_store, server_url
+from overrun.sample_traces.replay import RECORDINGS_PATH
 from tests.collector.conftest import body, chat, trace_id
 from tests.conftest import StartServer
 

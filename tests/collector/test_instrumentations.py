@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import zstandard
 
-from collector import log_records
-from collector.stages import MODEL_STAGES
-from collector.writer import LOGS
+from overrun.collector import log_records
+from overrun.collector.stages import MODEL_STAGES
+from overrun.collector.writer import LOGS
 from tests.collector.oracle_store import Held, held, pipeline, send
 
 SENDERS = Path(__file__).parent / "data" / "senders"

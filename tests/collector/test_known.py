@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from collector.known import KnownTraces
+from overrun.collector.known import KnownTraces
 
 
 def ids(seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from collector.config import PrivacySettings
-from collector.pipeline import Pipeline
-from collector.writer import METRICS, TRACES
+from overrun.collector.config import PrivacySettings
+from overrun.collector.pipeline import Pipeline
+from overrun.collector.writer import METRICS, TRACES
 from tests.collector.conftest import attributes, body, one, opened, span
 from tests.collector.test_points import gauge
 from tests.collector.test_points import request as metrics_request

@@ -12,14 +12,14 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
-from analysis.ask import check
-from analysis.check import CheckResult
-from analysis.intake import import_files
-from collector.config import load
-from collector.errors import ImportFailed
-from collector.importer import read_bodies
-from collector.load_tests import LoadTest, Request, documents_of, read, read_table
-from collector.store import open_store
+from overrun.analysis.ask import check
+from overrun.analysis.check import CheckResult
+from overrun.analysis.intake import import_files
+from overrun.collector.config import load
+from overrun.collector.errors import ImportFailed
+from overrun.collector.importer import read_bodies
+from overrun.collector.load_tests import LoadTest, Request, documents_of, read, read_table
+from overrun.collector.store import open_store
 
 T0_NS = 1_790_000_000_000_000_000
 # start, TTFT and E2E in ms, output tokens; the last one failed after 50 ms.

@@ -7,11 +7,11 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 
-from collector import log_records
-from collector.errors import BadPayload
-from collector.log_records import Note
-from collector.pipeline import Pipeline
-from collector.writer import LOGS, TRACES
+from overrun.collector import log_records
+from overrun.collector.errors import BadPayload
+from overrun.collector.log_records import Note
+from overrun.collector.pipeline import Pipeline
+from overrun.collector.writer import LOGS, TRACES
 from tests.collector.conftest import T0_NS, Collector, attributes, body, chat, one, opened, rows, trace_id
 
 CALL = (2).to_bytes(8, "big")  # of `chat`

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from collector import mapping, stages
-from collector.config import described, load
-from collector.decode import decode_spans
-from collector.dialects import READERS
-from collector.errors import ConfigError
-from collector.normalize import INT_COLUMNS, TEXT_COLUMNS, Rules, normalize
-from collector.stages import ROLES, STAGES
+from overrun.collector import mapping, stages
+from overrun.collector.config import described, load
+from overrun.collector.decode import decode_spans
+from overrun.collector.dialects import READERS
+from overrun.collector.errors import ConfigError
+from overrun.collector.normalize import INT_COLUMNS, TEXT_COLUMNS, Rules, normalize
+from overrun.collector.stages import ROLES, STAGES
 from tests.collector.oracle_build import Made, body
 
 TOML = """

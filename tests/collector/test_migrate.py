@@ -6,12 +6,12 @@ import duckdb
 import pytest
 import zstandard
 
-from collector import migrate as migration
-from collector import store
-from collector.errors import StoreError, StoreLocked, StoreMissing, StoreVersion
-from collector.migrate import migrate
-from collector.store import SCHEMA_VERSION, open_store, steps
-from collector.writer import TRACES
+from overrun.collector import migrate as migration
+from overrun.collector import store
+from overrun.collector.errors import StoreError, StoreLocked, StoreMissing, StoreVersion
+from overrun.collector.migrate import migrate
+from overrun.collector.store import SCHEMA_VERSION, open_store, steps
+from overrun.collector.writer import TRACES
 from tests.collector.conftest import body, chat, one, opened, rows, trace_id
 from tests.conftest import StartServer
 

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector import decode, decode_upb
-from collector.layout import unpacked
-from collector.limits import Limits
-from collector.normalize import MAX_NAME, Normalized, Rules, normalize
-from collector.stages import ROLES, STAGES
+from overrun.collector import decode, decode_upb
+from overrun.collector.layout import unpacked
+from overrun.collector.limits import Limits
+from overrun.collector.normalize import MAX_NAME, Normalized, Rules, normalize
+from overrun.collector.stages import ROLES, STAGES
 from tests.collector import oracle
 from tests.collector import oracle_otlp as otlp
 from tests.collector.oracle_build import MS, Made, body, pairs

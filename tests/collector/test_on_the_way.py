@@ -16,7 +16,7 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 
-from collector import otlp_json
+from overrun.collector import otlp_json
 from tests.collector.oracle_store import Held, held, pipeline, send
 from tests.collector.test_instrumentations import FIELDS, FOLDERS, SENDERS
 from tests.collector.test_order import Sent, body

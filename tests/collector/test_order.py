@@ -13,7 +13,7 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from collector.writer import TRACES
+from overrun.collector.writer import TRACES
 from tests.collector.oracle_otlp import bodies
 from tests.collector.oracle_store import Held, held, pipeline, send
 

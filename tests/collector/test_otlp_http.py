@@ -33,7 +33,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 
-from collector import http_protocol
+from overrun.collector import http_protocol
 from tests.collector.conftest import JSON, PROTOBUF, Collector, attributes, body, held, plain_body, request, span, trace_id
 
 MIB = 1 << 20

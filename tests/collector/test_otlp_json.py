@@ -11,9 +11,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector import otlp_json
-from collector.errors import BadPayload
-from sample_traces.replay import load, manifest
+from overrun.collector import otlp_json
+from overrun.collector.errors import BadPayload
+from overrun.sample_traces.replay import load, manifest
 from tests.collector.conftest import request, span
 from tests.collector.oracle_otlp import as_otlp_json
 

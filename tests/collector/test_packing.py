@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector import packing
+from overrun.collector import packing
 
 TEXTS = st.lists(st.text(max_size=6), max_size=6)
 

@@ -10,17 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from analysis.assemble import assemble
-from collector import reading, store
-from collector.config import CollectorSettings, PrivacySettings
-from collector.errors import StoreUnavailable
-from collector.layout import BATCH_BITS
-from collector.pipeline import Assembled, Pipeline
-from collector.reading import LAST_SEQ, quiet_spans
-from collector.recent import Recent
-from collector.rollups import roll_up
-from collector.writer import METRICS, TRACES
-from sample_traces.replay import load
+from overrun.analysis.assemble import assemble
+from overrun.collector import reading, store
+from overrun.collector.config import CollectorSettings, PrivacySettings
+from overrun.collector.errors import StoreUnavailable
+from overrun.collector.layout import BATCH_BITS
+from overrun.collector.pipeline import Assembled, Pipeline
+from overrun.collector.reading import LAST_SEQ, quiet_spans
+from overrun.collector.recent import Recent
+from overrun.collector.rollups import roll_up
+from overrun.collector.writer import METRICS, TRACES
+from overrun.sample_traces.replay import load
 from tests.collector.conftest import T0_NS, body, chat, one, opened, rows, span, trace_id
 from tests.conftest import new_store
 
@@ -219,7 +219,7 @@ def test_a_request_that_goes_on_while_its_engines_trace_is_assembled_is_one_requ
 
 
 def test_traces_that_waited_longer_than_memory_lasts_are_read_from_their_own_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collector.pipeline.Recent", lambda: Recent(0))
+    monkeypatch.setattr("overrun.collector.pipeline.Recent", lambda: Recent(0))
     asked: list[dict[str, int]] = []
     with opened(tmp_path / "t.db") as pipeline:
         send(pipeline, body(chat(1)), body(chat(2)), body(chat(3)))

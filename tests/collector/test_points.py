@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from collector.normalize import Rules
-from collector.pipeline import Pipeline
-from collector.points import MAX_BUCKETS, decode_points, find_indicator
-from collector.writer import METRICS
-from sample_traces.replay import load
+from overrun.collector.normalize import Rules
+from overrun.collector.pipeline import Pipeline
+from overrun.collector.points import MAX_BUCKETS, decode_points, find_indicator
+from overrun.collector.writer import METRICS
+from overrun.sample_traces.replay import load
 from tests.collector.conftest import T0_NS, attributes, rows
 from tests.conftest import ROOT
 
@@ -566,7 +566,7 @@ def test_the_recorded_vllm_metrics_give_its_indicators(pipeline: Pipeline) -> No
 @settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_points_or_a_refusal(content: bytes) -> None:
-    from collector.errors import BadPayload
+    from overrun.collector.errors import BadPayload
 
     try:
         decode_points(content, RULES)

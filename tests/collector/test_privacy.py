@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from collector import log_records, privacy
-from collector.config import PrivacySettings
-from collector.decode import decode_spans
-from collector.normalize import Rules, _paths, normalize
-from collector.points import decode_points
-from collector.writer import METRICS
-from sample_traces import replay
+from overrun.collector import log_records, privacy
+from overrun.collector.config import PrivacySettings
+from overrun.collector.decode import decode_spans
+from overrun.collector.normalize import Rules, _paths, normalize
+from overrun.collector.points import decode_points
+from overrun.collector.writer import METRICS
+from overrun.sample_traces import replay
 from tests.collector.conftest import T0_NS, Collector, attributes, collecting, one, request, rows, span
 from tests.collector.oracle_build import Made, body
 from tests.collector.oracle_otlp import RECORDINGS

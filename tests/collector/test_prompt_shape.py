@@ -6,8 +6,8 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.prompt_shape import MAX_CHARACTERS, SHAPE, shape, words_of
-from collector.verbosity import KINDS, hashed
+from overrun.collector.prompt_shape import MAX_CHARACTERS, SHAPE, shape, words_of
+from overrun.collector.verbosity import KINDS, hashed
 
 PROMPT = 'Please write a 300-word story about "Ada", with 3 examples:\n- one\n- two\n\nCould you explain why?'
 

@@ -3,9 +3,9 @@
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from collector.pipeline import Pipeline
-from collector.writer import TRACES
-from sample_traces import replay
+from overrun.collector.pipeline import Pipeline
+from overrun.collector.writer import TRACES
+from overrun.sample_traces import replay
 from tests.collector.conftest import T0_NS, Collector, body, chat, one, rows, span, trace_id
 
 YEAR_NS = 365 * 86_400 * 10**9

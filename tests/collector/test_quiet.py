@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.quiet import QuietTraces
+from overrun.collector.quiet import QuietTraces
 
 
 def note(quiet: QuietTraces, traces: list[int], batch: int, now_s: float, start_ns: int = 100) -> None:

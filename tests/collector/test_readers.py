@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector import readers
-from collector.dialects import READERS
+from overrun.collector import readers
+from overrun.collector.dialects import READERS
 
 NS = 10**9
 

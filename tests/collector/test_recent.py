@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from collector.pipeline import Pipeline, _as_table
-from collector.quiet import LOOK_BACK_NS, Key, Seen
-from collector.reading import Known, doubled_sources, quiet_spans
-from collector.recent import Recent, arranged
-from collector.writer import TRACES
+from overrun.collector.pipeline import Pipeline, _as_table
+from overrun.collector.quiet import LOOK_BACK_NS, Key, Seen
+from overrun.collector.reading import Known, doubled_sources, quiet_spans
+from overrun.collector.recent import Recent, arranged
+from overrun.collector.writer import TRACES
 from tests.collector import oracle_otlp as otlp
 from tests.collector.conftest import body, chat, one, opened, rows, span
 
@@ -51,7 +51,7 @@ def test_rows_in_memory_are_the_rows_of_the_store(pipeline: Pipeline, name: str)
 def test_memory_and_store_lead_to_the_same_requests(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for kept in (0, 64 << 20):
-        monkeypatch.setattr("collector.pipeline.Recent", lambda kept=kept: Recent(kept))
+        monkeypatch.setattr("overrun.collector.pipeline.Recent", lambda kept=kept: Recent(kept))
         with opened(tmp_path / f"{kept}.db") as pipeline:
             for data in otlp.bodies(name):
                 send(pipeline, data)
@@ -88,7 +88,7 @@ def test_what_is_assembled_is_let_go_and_what_waits_is_not(pipeline: Pipeline) -
 
 
 def test_memory_is_bounded_and_older_traces_are_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collector.pipeline.Recent", lambda: Recent(2_000))
+    monkeypatch.setattr("overrun.collector.pipeline.Recent", lambda: Recent(2_000))
     with opened(tmp_path / "t.db") as pipeline:
         for i in range(1, 30):
             send(pipeline, body(chat(i)))
@@ -121,7 +121,7 @@ def test_a_trace_that_starts_before_what_is_known_is_not_new(tmp_path: Path) -> 
 
 
 def test_a_stop_leaves_what_takes_too_long_to_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collector.pipeline._CLOSING_S", -1.0)
+    monkeypatch.setattr("overrun.collector.pipeline._CLOSING_S", -1.0)
     with opened(tmp_path / "t.db") as pipeline:
         send(pipeline, body(chat(1)))
     monkeypatch.undo()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector import response_ids
-from collector.response_ids import ResponseIds
+from overrun.collector import response_ids
+from overrun.collector.response_ids import ResponseIds
 
 
 def added(known: ResponseIds, ids: list[str], start_ns: int = 1) -> None:

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from collector import log_records
-from collector.config import RetentionSettings
-from collector.errors import ConfigError
-from collector.layout import BATCH_BITS
-from collector.log_records import Note
-from collector.pipeline import Pipeline
-from collector.retention import DAY_NS, Retention, checkpoint, size_bytes, used_bytes
-from collector.writer import LOGS, METRICS, TRACES
+from overrun.collector import log_records
+from overrun.collector.config import RetentionSettings
+from overrun.collector.errors import ConfigError
+from overrun.collector.layout import BATCH_BITS
+from overrun.collector.log_records import Note
+from overrun.collector.pipeline import Pipeline
+from overrun.collector.retention import DAY_NS, Retention, checkpoint, size_bytes, used_bytes
+from overrun.collector.writer import LOGS, METRICS, TRACES
 from tests.collector.conftest import MS, T0_NS, body, chat, one, opened, rows, span, trace_id
 from tests.collector.test_points import gauge, request
 
@@ -116,7 +116,7 @@ def test_a_file_over_its_size_loses_its_oldest_commits_until_it_fits(tmp_path: P
 
 
 def test_senders_are_answered_while_old_telemetry_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collector.retention.CHUNK_ROWS", 10)
+    monkeypatch.setattr("overrun.collector.retention.CHUNK_ROWS", 10)
     with opened(tmp_path / "t.db") as pipeline:
         for i in range(1, 41):
             pipeline.writer.submit(TRACES, body([span(i, n) for n in range(1, 6)])).result(120)

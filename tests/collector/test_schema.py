@@ -15,12 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis import critical_path
-from collector import stages
-from collector.pipeline import Pipeline
-from collector.points import _all_metrics
-from collector.store import open_store
-from collector.writer import TRACES
+from overrun.analysis import critical_path
+from overrun.collector import stages
+from overrun.collector.pipeline import Pipeline
+from overrun.collector.points import _all_metrics
+from overrun.collector.store import open_store
+from overrun.collector.writer import TRACES
 from tests.collector.conftest import T0_NS, body, chat, one, rows, trace_id
 
 ROOT = Path(__file__).parents[2]
@@ -279,7 +279,7 @@ def test_settings_hold_on_a_cursor(con: duckdb.DuckDBPyConnection) -> None:
 def test_the_views_say_utc_whatever_zone_the_machine_is_in(tmp_path: Path) -> None:
     code = f"""
 from pathlib import Path
-from collector.writer import TRACES
+from overrun.collector.writer import TRACES
 from tests.collector.conftest import body, chat, opened, rows
 with opened(Path({str(tmp_path)!r}) / "t.db") as pipeline:
     pipeline.writer.submit(TRACES, body(chat(1))).result(30)

@@ -20,15 +20,15 @@ from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Histogram
 from prometheus_client.openmetrics.exposition import generate_latest as open_metrics
 from typer.testing import CliRunner
 
-import overrun
-from collector import prometheus, scrape
-from collector.config import Settings, load
-from collector.errors import BadPayload, ConfigError
-from collector.importer import read_bodies
-from collector.normalize import Rules
-from collector.pipeline import Pipeline
-from collector.points import decode_points
-from collector.writer import METRICS
+from overrun import cli
+from overrun.collector import prometheus, scrape
+from overrun.collector.config import Settings, load
+from overrun.collector.errors import BadPayload, ConfigError
+from overrun.collector.importer import read_bodies
+from overrun.collector.normalize import Rules
+from overrun.collector.pipeline import Pipeline
+from overrun.collector.points import decode_points
+from overrun.collector.writer import METRICS
 from tests.collector.conftest import rows
 
 PAGE = """# HELP vllm:num_requests_waiting Number of requests waiting.
@@ -307,7 +307,7 @@ def test_a_wrong_target_stops_the_start(table: dict[str, Any], said: str) -> Non
 
 
 def test_the_command_refuses_a_wrong_target(tmp_path: Path) -> None:
-    done = CliRunner().invoke(overrun.app, ["serve", "--db", str(tmp_path / "t.db"), "--scrape", "localhost:8000", "--http-port", "0", "--grpc-port", "0"])
+    done = CliRunner().invoke(cli.app, ["serve", "--db", str(tmp_path / "t.db"), "--scrape", "localhost:8000", "--http-port", "0", "--grpc-port", "0"])
     assert done.exit_code == 2
     assert "http://127.0.0.1:8000/metrics" in done.output
 

@@ -9,11 +9,11 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from analysis.client import Client
-from collector.config import CollectorSettings
-from collector.errors import ConfigError
-from collector.tls import Certificates
-from overrun import app
+from overrun.analysis.client import Client
+from overrun.cli import app
+from overrun.collector.config import CollectorSettings
+from overrun.collector.errors import ConfigError
+from overrun.collector.tls import Certificates
 from tests.collector.conftest import PROTOBUF, plain_body
 from tests.conftest import ServerProcess, StartServer
 

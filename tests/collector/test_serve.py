@@ -12,7 +12,7 @@ import grpc
 import httpx
 import pytest
 
-from collector.store import open_store
+from overrun.collector.store import open_store
 from tests.collector.conftest import PROTOBUF, body, chat, plain_body, trace_id
 from tests.conftest import ServerProcess, StartServer
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from collector.decode import decode_spans
-from collector.normalize import Rules, normalize
-from collector.stages import MODEL_STAGES, RANK_ATTRIBUTE, ROLE, ROLES, STAGE, STAGES, of_name
+from overrun.collector.decode import decode_spans
+from overrun.collector.normalize import Rules, normalize
+from overrun.collector.stages import MODEL_STAGES, RANK_ATTRIBUTE, ROLE, ROLES, STAGE, STAGES, of_name
 from tests.collector.oracle_build import CLIENT, INTERNAL, SERVER, Made, body
 from tests.collector.oracle_store import recording
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from collector.errors import StoreError, StoreMissing, StoreUnavailable, StoreVersion
-from collector.store import _SETTINGS, SCHEMA_VERSION, open_store, server_url
+from overrun.collector.errors import StoreError, StoreMissing, StoreUnavailable, StoreVersion
+from overrun.collector.store import _SETTINGS, SCHEMA_VERSION, open_store, server_url
 
 
 def make(path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from collector.stages import ROLES, STAGES
+from overrun.collector.stages import ROLES, STAGES
 from tests.collector.oracle_build import CLIENT, SERVER
 from tests.collector.test_normalize import row
 

@@ -9,15 +9,15 @@ import duckdb
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from analysis.assemble import assemble
-from collector import writer as writer_module
-from collector.config import CollectorSettings, PrivacySettings
-from collector.errors import BadPayload, QueueFull, StoreLocked, StoreUnavailable
-from collector.normalize import Rules
-from collector.pipeline import Pipeline
-from collector.quiet import QuietTraces
-from collector.store import Store
-from collector.writer import METRICS, TRACES, Stored, Writer
+from overrun.analysis.assemble import assemble
+from overrun.collector import writer as writer_module
+from overrun.collector.config import CollectorSettings, PrivacySettings
+from overrun.collector.errors import BadPayload, QueueFull, StoreLocked, StoreUnavailable
+from overrun.collector.normalize import Rules
+from overrun.collector.pipeline import Pipeline
+from overrun.collector.quiet import QuietTraces
+from overrun.collector.store import Store
+from overrun.collector.writer import METRICS, TRACES, Stored, Writer
 from tests.collector.conftest import body, chat, held, one, opened, plain_body, rows, span
 from tests.conftest import new_store
 
@@ -390,8 +390,8 @@ if sys.platform != "win32":
         code = f"""
 import resource, signal, sys
 from pathlib import Path
-from collector.errors import StoreUnavailable
-from collector.writer import TRACES
+from overrun.collector.errors import StoreUnavailable
+from overrun.collector.writer import TRACES
 from tests.collector.conftest import body, one, opened, span
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 folder = Path({str(tmp_path)!r})

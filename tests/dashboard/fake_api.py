@@ -10,27 +10,27 @@ from urllib.parse import parse_qsl, urlsplit
 import duckdb
 import msgspec
 
-from analysis import report as reports
-from analysis.burn import burn
-from analysis.causes import Sought, seek
-from analysis.cohorts import cohorts, parse_box
-from analysis.compare import compare, read_sides
-from analysis.doctor import examine
-from analysis.encoding import encode
-from analysis.engine_course import engine_course
-from analysis.engine_view import engine_view
-from analysis.errors import AnalysisError
-from analysis.heatmap import heatmap
-from analysis.lengths import State
-from analysis.parts import stages_of
-from analysis.question import PARAMETERS, Question
-from analysis.requests import holdings, list_requests
-from analysis.series import series
-from analysis.trace import PathPiece, Trace, TraceSpan, UnknownTrace
-from analysis.whatif import fixes
-from analysis.whatif.answer import gather
-from analysis.whatif_api import listed
-from collector.config import Settings
+from overrun.analysis import report as reports
+from overrun.analysis.burn import burn
+from overrun.analysis.causes import Sought, seek
+from overrun.analysis.cohorts import cohorts, parse_box
+from overrun.analysis.compare import compare, read_sides
+from overrun.analysis.doctor import examine
+from overrun.analysis.encoding import encode
+from overrun.analysis.engine_course import engine_course
+from overrun.analysis.engine_view import engine_view
+from overrun.analysis.errors import AnalysisError
+from overrun.analysis.heatmap import heatmap
+from overrun.analysis.lengths import State
+from overrun.analysis.parts import stages_of
+from overrun.analysis.question import PARAMETERS, Question
+from overrun.analysis.requests import holdings, list_requests
+from overrun.analysis.series import series
+from overrun.analysis.trace import PathPiece, Trace, TraceSpan, UnknownTrace
+from overrun.analysis.whatif import fixes
+from overrun.analysis.whatif.answer import gather
+from overrun.analysis.whatif_api import listed
+from overrun.collector.config import Settings
 from tests.analysis.builders import T0
 
 TRACE_SPANS = 4

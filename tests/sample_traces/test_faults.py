@@ -13,11 +13,11 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from analysis.whatif import fixes
-from sample_traces.simulate import Job, latency_with, make, write
-from sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
-from sample_traces.simulator.pairs import find
-from sample_traces.simulator.scenarios import SEVERITIES
+from overrun.analysis.whatif import fixes
+from overrun.sample_traces.simulate import Job, latency_with, make, write
+from overrun.sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
+from overrun.sample_traces.simulator.pairs import find
+from overrun.sample_traces.simulator.scenarios import SEVERITIES
 from tests.benchmarks import fault_tables, faults
 from tests.benchmarks.fault_ablations import ABLATIONS, FEW, SKEW_S, ablate
 from tests.benchmarks.fault_case import Options, Result, WhatIf, run

@@ -5,13 +5,13 @@ from typing import Any
 
 import polars as pl
 
-from analysis.baseline import choose
-from analysis.budget import Configured
-from analysis.case import Lookups
-from analysis.diagnose import Diagnosed, diagnose
-from analysis.finding import Finding
-from analysis.slo import Slo
-from analysis.window import Window, load, load_evidence_calls, load_evidence_prompts, load_evidence_spans, load_trace_ids
+from overrun.analysis.baseline import choose
+from overrun.analysis.budget import Configured
+from overrun.analysis.case import Lookups
+from overrun.analysis.diagnose import Diagnosed, diagnose
+from overrun.analysis.finding import Finding
+from overrun.analysis.slo import Slo
+from overrun.analysis.window import Window, load, load_evidence_calls, load_evidence_prompts, load_evidence_spans, load_trace_ids
 from tests.analysis.builders import T0, calls_of, gauge, insert, insert_calls, insert_spans, store
 
 CHAT = Slo(ttft_ms=1500.0, e2e_ms=2500.0)

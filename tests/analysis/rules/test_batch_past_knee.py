@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.rules.batch_past_knee import knee
-from analysis.slo import Slo
+from overrun.analysis.rules.batch_past_knee import knee
+from overrun.analysis.slo import Slo
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.bursts import dispersion
+from overrun.analysis.bursts import dispersion
 from tests.analysis.builders import requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.slo import Slo
-from collector.stages import ROLE
+from overrun.analysis.slo import Slo
+from overrun.collector.stages import ROLE
 from tests.analysis.builders import calls_of, requests, spans_of
 from tests.analysis.rules.cases import E2E, causes, of, run
 from tests.analysis.rules.hosted import LATE, N, hosted

@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.calls import Calls
-from analysis.slo import Slo
-from analysis.stalls import Held, held, odds_ratio, unchunked
+from overrun.analysis.calls import Calls
+from overrun.analysis.slo import Slo
+from overrun.analysis.stalls import Held, held, odds_ratio, unchunked
 from tests.analysis.builders import requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.engine_world import LATE, N, engine

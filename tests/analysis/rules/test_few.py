@@ -5,9 +5,9 @@ import functools
 import numpy as np
 import pytest
 
-from analysis.diagnose import Diagnosed
-from analysis.rules import rules
-from analysis.unknown import WORTH_ANYWAY
+from overrun.analysis.diagnose import Diagnosed
+from overrun.analysis.rules import rules
+from overrun.analysis.unknown import WORTH_ANYWAY
 from tests.analysis.builders import requests
 from tests.analysis.rules.cases import run
 

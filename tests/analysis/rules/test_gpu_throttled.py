@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.slo import Slo
+from overrun.analysis.slo import Slo
 from tests.analysis.builders import calls_of
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.engine_world import LATE, N, engine

@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.calls import Calls
-from analysis.fleet import gini, lag_at_equal_batch
-from analysis.slo import Slo
+from overrun.analysis.calls import Calls
+from overrun.analysis.fleet import gini, lag_at_equal_batch
+from overrun.analysis.slo import Slo
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.fleet import LATE, N, fleet
 

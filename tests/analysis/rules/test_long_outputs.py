@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.rules.long_outputs import cliffs_delta, token_slope_ms
-from analysis.slo import Slo
+from overrun.analysis.rules.long_outputs import cliffs_delta, token_slope_ms
+from overrun.analysis.slo import Slo
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules.cases import of, run, the
 

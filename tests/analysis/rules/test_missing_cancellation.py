@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.calls import Calls
-from analysis.rules.missing_cancellation import wasted
+from overrun.analysis.calls import Calls
+from overrun.analysis.rules.missing_cancellation import wasted
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules.cases import E2E, of, run, the
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from collector.stages import ROLE
+from overrun.collector.stages import ROLE
 from tests.analysis.builders import requests, spans_of
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 

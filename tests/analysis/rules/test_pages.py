@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.pages import pages
-from analysis.rules import rules
-from sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
+from overrun.analysis.pages import pages
+from overrun.analysis.rules import rules
+from overrun.sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
 
 HEADINGS = ("Detects", "Why it hurts", "Evidence", "Fix", "False alarms", "Source")
 

@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.calls import Calls
-from analysis.rules.prompt_bloat import turn_growth
-from analysis.slo import Slo
+from overrun.analysis.calls import Calls
+from overrun.analysis.rules.prompt_bloat import turn_growth
+from overrun.analysis.slo import Slo
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules.cases import causes, of, run, the
 from tests.analysis.rules.hosted import hosted

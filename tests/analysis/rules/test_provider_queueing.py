@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.finding import say_ms
-from analysis.slo import Slo
+from overrun.analysis.finding import say_ms
+from overrun.analysis.slo import Slo
 from tests.analysis.builders import calls_of
 from tests.analysis.rules.cases import causes, of, run, the
 from tests.analysis.rules.hosted import LATE, N, hosted, uncounted

@@ -4,10 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.finding import say_ms
-from analysis.outside import clustering
-from analysis.rules.provider_spikes import deviations
-from analysis.slo import Slo
+from overrun.analysis.finding import say_ms
+from overrun.analysis.outside import clustering
+from overrun.analysis.rules.provider_spikes import deviations
+from overrun.analysis.slo import Slo
 from tests.analysis.builders import calls_of
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.hosted import LATE, N, hosted, uncounted

@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.calls import Calls
-from analysis.repeats import amplification, attempts
-from analysis.slo import Slo
+from overrun.analysis.calls import Calls
+from overrun.analysis.repeats import amplification, attempts
+from overrun.analysis.slo import Slo
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 

@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.rules.serial_orchestrator import rank_correlation
-from analysis.slo import Slo
+from overrun.analysis.rules.serial_orchestrator import rank_correlation
+from overrun.analysis.slo import Slo
 from tests.analysis.builders import requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 

@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.calls import Calls
-from analysis.case import Case
-from analysis.slo import Slo
+from overrun.analysis.calls import Calls
+from overrun.analysis.case import Case
+from overrun.analysis.slo import Slo
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.rules import engine_world
 from tests.analysis.rules.cases import causes, run, the

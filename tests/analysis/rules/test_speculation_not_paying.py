@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.slo import Slo
+from overrun.analysis.slo import Slo
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.engine_world import LATE, N, engine
 

@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.rules.under_capacity import Load, former_slowdown, read_gauges, service_ms, summed, wait_growth
-from analysis.slo import Slo
-from analysis.speed import Line
+from overrun.analysis.rules.under_capacity import Load, former_slowdown, read_gauges, service_ms, summed, wait_growth
+from overrun.analysis.slo import Slo
+from overrun.analysis.speed import Line
 from tests.analysis.builders import calls_of, frame_of, requests
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 

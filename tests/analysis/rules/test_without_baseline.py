@@ -7,11 +7,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.calls import Calls
-from analysis.rules.long_outputs import of_another_kind
-from analysis.rules.under_capacity import found_full
-from analysis.slo import Slo
-from collector.stages import ROLE
+from overrun.analysis.calls import Calls
+from overrun.analysis.rules.long_outputs import of_another_kind
+from overrun.analysis.rules.under_capacity import found_full
+from overrun.analysis.slo import Slo
+from overrun.collector.stages import ROLE
 from tests.analysis.builders import calls_of, requests, spans_of
 from tests.analysis.rules.cases import E2E, causes, of, run, the
 from tests.analysis.rules.fleet import N as CALLS

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from analysis.whatif.engine import Setup
-from analysis.whatif.facts import Facts, Ints
+from overrun.analysis.whatif.engine import Setup
+from overrun.analysis.whatif.facts import Facts, Ints
 from tests.analysis.whatif.builders import calls, facts_of
 
 DATA = Path(__file__).parent / "data"

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from analysis.whatif.batching import CHUNK, WHOLE
-from analysis.whatif.engine import Calls, Costs, Setup
+from overrun.analysis.whatif.batching import CHUNK, WHOLE
+from overrun.analysis.whatif.engine import Calls, Costs, Setup
 
 
 @dataclass

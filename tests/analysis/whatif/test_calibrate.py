@@ -6,12 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.whatif import chunked_prefill
-from analysis.whatif.batching import CHUNK, LEAST_LOAD, WHOLE
-from analysis.whatif.calibrate import STRETCH, _stretch, fit, parted
-from analysis.whatif.engine import Setup, simulate
-from analysis.whatif.limits import with_limits
-from analysis.whatif.pool import UNLIMITED_KV, pools
+from overrun.analysis.whatif import chunked_prefill
+from overrun.analysis.whatif.batching import CHUNK, LEAST_LOAD, WHOLE
+from overrun.analysis.whatif.calibrate import STRETCH, _stretch, fit, parted
+from overrun.analysis.whatif.engine import Setup, simulate
+from overrun.analysis.whatif.limits import with_limits
+from overrun.analysis.whatif.pool import UNLIMITED_KV, pools
 from tests.analysis.whatif.recording import COSTS, arrivals, recorded
 from tests.benchmarks.whatif import SITUATIONS, SPEEDS, facts_of, record, traffic
 

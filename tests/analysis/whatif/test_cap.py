@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from analysis.budget import StageTimes
-from analysis.finding import Predicted
-from analysis.whatif.cap import cap
+from overrun.analysis.budget import StageTimes
+from overrun.analysis.finding import Predicted
+from overrun.analysis.whatif.cap import cap
 
 
 def run(times: StageTimes, tokens: list[float], most: int, **options: float) -> Predicted:

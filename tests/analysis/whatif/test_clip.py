@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from analysis.budget import StageTimes
-from analysis.slo import Slo
-from analysis.whatif import clip as clip_fix
-from analysis.whatif.clip import clip
-from analysis.whatif.effect import effect
-from analysis.whatif.prediction import WhatIfError
+from overrun.analysis.budget import StageTimes
+from overrun.analysis.slo import Slo
+from overrun.analysis.whatif import clip as clip_fix
+from overrun.analysis.whatif.clip import clip
+from overrun.analysis.whatif.effect import effect
+from overrun.analysis.whatif.prediction import WhatIfError
 from tests.analysis.whatif.builders import calls, facts_of, requests_of
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.whatif.conversations import answered, linked, meant, remembered, shortened
-from analysis.whatif.engine import Calls, Costs, Setup, apart, simulate
+from overrun.analysis.whatif.conversations import answered, linked, meant, remembered, shortened
+from overrun.analysis.whatif.engine import Calls, Costs, Setup, apart, simulate
 
 HEAD, N, SESSIONS = 500, 2_000, 60
 RNG = np.random.default_rng(4)

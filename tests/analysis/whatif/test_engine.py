@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.whatif import batching
-from analysis.whatif.batching import CHUNK, FITTING, LEAST_LOAD, ROUND_ROBIN, WHOLE
-from analysis.whatif.engine import Calls, Costs, Setup, apart, simulate
+from overrun.analysis.whatif import batching
+from overrun.analysis.whatif.batching import CHUNK, FITTING, LEAST_LOAD, ROUND_ROBIN, WHOLE
+from overrun.analysis.whatif.engine import Calls, Costs, Setup, apart, simulate
 from tests.analysis.whatif.slow_engine import run
 
 COSTS = Costs(prefill_token=5e-5, attention=1e-8, step=0.008, kv_token=1e-7, sequence=5e-5)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from analysis.whatif import fixes
-from analysis.whatif.prediction import WhatIfError
+from overrun.analysis.whatif import fixes
+from overrun.analysis.whatif.prediction import WhatIfError
 
 ALL = sorted(fixes.fixes())
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from analysis.whatif import hedging
+from overrun.analysis.whatif import hedging
 from tests.analysis.whatif.builders import calls, facts_of
 
 

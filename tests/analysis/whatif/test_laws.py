@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.whatif import fixes
-from analysis.whatif.engine import Setup
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Prediction
+from overrun.analysis.whatif import fixes
+from overrun.analysis.whatif.engine import Setup
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Prediction
 from tests.analysis.whatif.builders import calls, facts_of, requests_of
 from tests.analysis.whatif.recording import arrivals, recorded
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
-from analysis.whatif import (
+from overrun.analysis.whatif import (
     admission,
     cancellation,
     co_location,
@@ -22,15 +22,15 @@ from analysis.whatif import (
     tenant_quota,
     warm_pool,
 )
-from analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
-from analysis.whatif.calibrate import Engine, fit
-from analysis.whatif.drafts import recorded_draft, recorded_length
-from analysis.whatif.engine import Calls, Setup, simulate
-from analysis.whatif.facts import Facts
-from analysis.whatif.pool import pools
-from analysis.whatif.prediction import Effect, Fix, Prediction
-from analysis.whatif.regress import knee, odd_one
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
+from overrun.analysis.whatif.calibrate import Engine, fit
+from overrun.analysis.whatif.drafts import recorded_draft, recorded_length
+from overrun.analysis.whatif.engine import Calls, Setup, simulate
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.pool import pools
+from overrun.analysis.whatif.prediction import Effect, Fix, Prediction
+from overrun.analysis.whatif.regress import knee, odd_one
+from overrun.analysis.whatif.simulate import Change, predict_simulated
 from tests.analysis.whatif.builders import facts_of, requests_of
 from tests.analysis.whatif.recording import COSTS, arrivals, recorded
 

@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.whatif import clip, connection_pooling, moved
-from analysis.whatif.engine import Setup, simulate
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Prediction, Times
+from overrun.analysis.whatif import clip, connection_pooling, moved
+from overrun.analysis.whatif.engine import Setup, simulate
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Prediction, Times
 from tests.analysis.whatif.builders import START_US, facts_of, requests_of
 from tests.analysis.whatif.recording import COSTS, arrivals, hosted, recorded
 

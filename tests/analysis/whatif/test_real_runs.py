@@ -2,8 +2,8 @@
 
 import pytest
 
-from analysis.whatif.calibrate import errors, fit
-from analysis.whatif.pool import pools
+from overrun.analysis.whatif.calibrate import errors, fit
+from overrun.analysis.whatif.pool import pools
 from tests.analysis.whatif.real_runs import SETTINGS, real
 
 

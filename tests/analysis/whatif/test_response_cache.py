@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.whatif import response_cache
-from analysis.whatif.facts import Facts
+from overrun.analysis.whatif import response_cache
+from overrun.analysis.whatif.facts import Facts
 from tests.analysis.whatif.builders import calls, facts_of
 
 N = 200

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.whatif.simplex import minimise
+from overrun.analysis.whatif.simplex import minimise
 
 
 def test_it_finds_the_bottom_of_rosenbrocks_valley() -> None:

@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.whatif import cap, context_limit, hardware, kv_size, load, max_sequences, prefix_cache, prompt_trim, replicas
-from analysis.whatif import simulate as simulated
-from analysis.whatif.batching import LEAST_LOAD, RECORDED
-from analysis.whatif.engine import Calls, Costs, Setup, simulate
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Times
-from analysis.whatif.simulate import _moved
+from overrun.analysis.whatif import cap, context_limit, hardware, kv_size, load, max_sequences, prefix_cache, prompt_trim, replicas
+from overrun.analysis.whatif import simulate as simulated
+from overrun.analysis.whatif.batching import LEAST_LOAD, RECORDED
+from overrun.analysis.whatif.engine import Calls, Costs, Setup, simulate
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Times
+from overrun.analysis.whatif.simulate import _moved
 from tests.analysis.whatif.recording import COSTS, arrivals, hosted, recorded
 
 CAME = arrivals(400, rate=8.0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.whatif import timeout_fallback
+from overrun.analysis.whatif import timeout_fallback
 from tests.analysis.whatif.builders import calls, facts_of, requests_of
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.whatif import cap, eject, max_sequences, replicas, routing, speculation
-from analysis.whatif.batching import LEAST_LOAD
-from analysis.whatif.engine import Calls, Setup, simulate
-from analysis.whatif.facts import Facts
-from analysis.whatif.text import render
-from analysis.whatif.unseen import _beside, guess, pools
+from overrun.analysis.whatif import cap, eject, max_sequences, replicas, routing, speculation
+from overrun.analysis.whatif.batching import LEAST_LOAD
+from overrun.analysis.whatif.engine import Calls, Setup, simulate
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.text import render
+from overrun.analysis.whatif.unseen import _beside, guess, pools
 from tests.analysis.whatif.builders import calls, facts_of
 from tests.analysis.whatif.recording import COSTS, arrivals, hosted, recorded
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from analysis.whatif.pool import pools
-from analysis.whatif.way import way_there_ms
+from overrun.analysis.whatif.pool import pools
+from overrun.analysis.whatif.way import way_there_ms
 from tests.analysis.whatif.builders import START_US, calls, facts_of
 from tests.analysis.whatif.recording import arrivals, recorded
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from overrun import __version__
+
 if TYPE_CHECKING:
-    from analysis.lengths import Lengths
-    from collector.config import Settings
+    from overrun.analysis.lengths import Lengths
+    from overrun.collector.config import Settings
 
 app = typer.Typer(
     name="overrun", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
@@ -26,21 +28,34 @@ config_app = typer.Typer(no_args_is_help=True, help="Look at the settings.")
 app.add_typer(config_app, name="config")
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"overrun {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")] = False,
+) -> None:
+    """Stands before every command: options that need none."""
+
+
 class _Fixes(typer.core.TyperGroup):
     """One sub-command per fix of analysis/whatif, made when it is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        from analysis.whatif.command_line import names
+        from overrun.analysis.whatif.command_line import names
 
         return names()
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        from analysis.whatif.command_line import command
+        from overrun.analysis.whatif.command_line import command
 
         return command(cmd_name, _COMMON, _whatif)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        from analysis.whatif.command_line import unknown
+        from overrun.analysis.whatif.command_line import unknown
 
         if why := unknown(args[0]):
             ctx.fail(why)
@@ -86,8 +101,8 @@ def fail(message: str, code: int = 2) -> NoReturn:
 
 
 def _settings(config: Path | None, flags: dict[str, Any] | None = None) -> Settings:
-    from collector.config import load
-    from collector.errors import ConfigError
+    from overrun.collector.config import load
+    from overrun.collector.errors import ConfigError
 
     path = config or (Path("overrun.toml") if Path("overrun.toml").exists() else None)
     try:
@@ -99,8 +114,8 @@ def _settings(config: Path | None, flags: dict[str, Any] | None = None) -> Setti
 @contextmanager
 def _failing() -> Iterator[None]:
     """What goes wrong inside is said in a sentence, and ends the command."""
-    from analysis.errors import AnalysisError
-    from collector.errors import CollectorError
+    from overrun.analysis.errors import AnalysisError
+    from overrun.collector.errors import CollectorError
 
     try:
         yield
@@ -133,14 +148,14 @@ def serve(
     artifact: Annotated[Path | None, typer.Option("--artifact", help="A length predictor to hold against live calls, a folder of `overrun train`.")] = None,
 ) -> None:
     """Receive telemetry, keep it, answer questions about it."""
-    from collector import footprint
+    from overrun.collector import footprint
 
     footprint.keep_small()
-    from analysis.greeting import greeting
-    from analysis.serve import Addresses, run_loop
-    from analysis.serve import serve as run
-    from collector import logs
-    from collector.errors import CollectorError
+    from overrun.analysis.greeting import greeting
+    from overrun.analysis.serve import Addresses, run_loop
+    from overrun.analysis.serve import serve as run
+    from overrun.collector import logs
+    from overrun.collector.errors import CollectorError
 
     settings = _settings(config, {
         "collector.db": str(db) if db else None, "collector.host": host, "collector.grpc_port": grpc_port, "collector.http_port": http_port,
@@ -184,9 +199,9 @@ def _watch(artifact: Path | None, most_calls: int | None = 500) -> Lengths | Non
     """The predictor at `artifact`, held against live calls."""
     if artifact is None:
         return None
-    from analysis.assemble import assemble
-    from models.errors import ModelsError
-    from models.watch import Watch
+    from overrun.analysis.assemble import assemble
+    from overrun.models.errors import ModelsError
+    from overrun.models.watch import Watch
 
     try:
         return Watch(artifact, assemble, most_calls)
@@ -196,7 +211,7 @@ def _watch(artifact: Path | None, most_calls: int | None = 500) -> Lengths | Non
 
 def _dashboard_of(url: str, artifact: Path | None = None) -> list[subprocess.Popen[bytes]]:
     """The dashboard beside a server; what stops it is said, and the server runs on."""
-    from dashboard import launch
+    from overrun.dashboard import launch
 
     try:
         started = [launch.run(url, artifact=artifact)]
@@ -219,8 +234,8 @@ def import_(
     from rich.console import Console
     from rich.progress import Progress
 
-    from analysis.intake import import_files
-    from collector.errors import CollectorError
+    from overrun.analysis.intake import import_files
+    from overrun.collector.errors import CollectorError
 
     if (db is None) == (url is None):
         fail("say where the data should go: --db FILE or --url of a running server (one of them)")
@@ -258,7 +273,7 @@ def report(
     """Which stage overran the budget, why, and what each fix would buy."""
     import shutil
 
-    from analysis import ask
+    from overrun.analysis import ask
 
     settings = _asking(config, db, url, output, ("text", "json", "html", "markdown"))
     if trace is not None and output not in ("text", "json"):
@@ -291,7 +306,7 @@ def budget(
     config: Config = None,
 ) -> None:
     """What each stage should be allowed so that the limit is kept, from healthy requests, and whether it can be."""
-    from analysis import ask
+    from overrun.analysis import ask
 
     settings = _asking(config, db, url, output, ("text", "json", "toml"))
     parameters = {"since": since, "from": from_, "to": to, "baseline": baseline, "service": service, "model": model, "route": route,
@@ -319,7 +334,7 @@ def compare(
     config: Config = None,
 ) -> None:
     """What is different between two windows or two versions, beyond chance and beyond other traffic?"""
-    from analysis import ask
+    from overrun.analysis import ask
 
     settings = _asking(config, db, url, output)
     parameters = {"since": since, "from": from_, "to": to, "service": service, "model": model, "route": route, "tenant": tenant,
@@ -349,8 +364,8 @@ def check(
     config: Config = None,
 ) -> None:
     """Does this window pass? Ends with 0 when it does, 1 when a gate failed, 2 on bad input or nothing to judge."""
-    from analysis import ask
-    from analysis.encoding import encode
+    from overrun.analysis import ask
+    from overrun.analysis.encoding import encode
 
     if output not in ("text", "json"):
         fail(f"--output {output!r} is not known: use text or json")
@@ -374,7 +389,7 @@ def _whatif(fix: str, own: Mapping[str, str | None], common: Mapping[str, Any]) 
     from rich.console import Console
     from rich.progress import Progress
 
-    from analysis import ask
+    from overrun.analysis import ask
 
     db, url, output = common["db"], common["url"], common["output"] or "text"
     settings = _asking(common["config"], db, url, output)
@@ -400,9 +415,9 @@ def export(
     config: Config = None,
 ) -> None:
     """Rows of the stored requests, model calls, spans or engine metrics as a file."""
-    from analysis import ask
-    from analysis.errors import AnalysisError
-    from collector.errors import CollectorError
+    from overrun.analysis import ask
+    from overrun.analysis.errors import AnalysisError
+    from overrun.collector.errors import CollectorError
 
     settings = _asking(config, db, url)
     parameters = {"since": since, "from": from_, "to": to}
@@ -425,7 +440,7 @@ def doctor(
     config: Config = None,
 ) -> None:
     """Say per service in whose words it speaks, which fields were never seen, and what to switch on."""
-    from analysis import ask
+    from overrun.analysis import ask
 
     settings = _asking(config, db, url, output)
     with _failing():
@@ -449,13 +464,13 @@ def train(
     from rich.console import Console
     from rich.progress import Progress
 
-    from analysis import ask
-    from analysis.errors import AnalysisError
-    from collector.errors import CollectorError
-    from collector.prompt_features import read_table_file
-    from models.errors import ModelsError
-    from models.sources import from_llm_calls, load_traces
-    from models.train import train_to_folder
+    from overrun.analysis import ask
+    from overrun.analysis.errors import AnalysisError
+    from overrun.collector.errors import CollectorError
+    from overrun.collector.prompt_features import read_table_file
+    from overrun.models.errors import ModelsError
+    from overrun.models.sources import from_llm_calls, load_traces
+    from overrun.models.train import train_to_folder
 
     if sum((db is not None, url is not None, bool(trace))) != 1:
         fail("say where the requests are: --db FILE, --url of a running server, or --trace FILE (one of them)")
@@ -485,8 +500,8 @@ def train(
 @app.command()
 def predict(artifact: Annotated[Path, typer.Option("--artifact", help="The folder that `overrun train` wrote.")]) -> None:
     """Read one JSON request a line, answer its predicted output length a line."""
-    from models.errors import ModelsError
-    from models.predict import predict_lines
+    from overrun.models.errors import ModelsError
+    from overrun.models.predict import predict_lines
 
     try:
         for line in predict_lines(artifact, sys.stdin.buffer):
@@ -510,9 +525,9 @@ def routing(
     import itertools
     import json
 
-    from models.errors import ModelsError
-    from models.routing import Engines, as_json, describe, evaluate_trace
-    from models.sources import load_traces
+    from overrun.models.errors import ModelsError
+    from overrun.models.routing import Engines, as_json, describe, evaluate_trace
+    from overrun.models.sources import load_traces
 
     if output not in ("text", "json"):
         fail(f"--output {output!r} is not known: use text or json")
@@ -533,9 +548,9 @@ def serve_predictor(
     port: Annotated[int, _text("Port to listen on (0 picks a free one).", "--port")] = 8502,
 ) -> None:
     """Answer routers over HTTP: POST /predict, POST /observe, GET /healthz."""
-    from collector.errors import CollectorError
-    from models.errors import ModelsError
-    from models.service import serve as run
+    from overrun.collector.errors import CollectorError
+    from overrun.models.errors import ModelsError
+    from overrun.models.service import serve as run
 
     try:
         run(artifact, host, port, lambda address: print(f"ready http={address}", file=sys.stderr, flush=True))
@@ -557,7 +572,7 @@ def dashboard(
     """Show the dashboard of a running server in the browser."""
     import signal
 
-    from dashboard.launch import DashboardError, pick_port, run, wait_ready
+    from overrun.dashboard.launch import DashboardError, pick_port, run, wait_ready
 
     # Ended from outside, it ends the process that serves the pages as with Ctrl-C: nothing keeps the port.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -589,9 +604,9 @@ def demo(
     import webbrowser
     from urllib.parse import urlencode
 
-    from analysis.demo import run
-    from collector.errors import CollectorError
-    from dashboard import launch
+    from overrun.analysis.demo import run
+    from overrun.collector.errors import CollectorError
+    from overrun.dashboard import launch
 
     def show(url: str, query: dict[str, str]) -> subprocess.Popen[bytes]:
         port = launch.pick_port(0)
@@ -616,8 +631,8 @@ def demo(
 @app.command()
 def migrate(db: Annotated[Path, typer.Option("--db", help="The database file.")]) -> None:
     """Bring a database file of an earlier version up to date; copy it before if it is precious."""
-    from collector.errors import CollectorError
-    from collector.migrate import migrate as run
+    from overrun.collector.errors import CollectorError
+    from overrun.collector.migrate import migrate as run
 
     try:
         before, after = run(db)
@@ -634,9 +649,9 @@ def forget(
     url: Url = None,
 ) -> None:
     """Erase a user or a tenant: every trace that carries them, with what was made from it."""
-    from analysis.ask import forget as run
-    from analysis.finding import say_count
-    from collector.errors import CollectorError
+    from overrun.analysis.ask import forget as run
+    from overrun.analysis.finding import say_count
+    from overrun.collector.errors import CollectorError
 
     if (user is None) == (tenant is None) or (db is None) == (url is None):
         fail("say whom to erase, --user ID or --tenant NAME (one of them), and from where, --db FILE or --url of a running server (one of them)")
@@ -650,7 +665,7 @@ def forget(
 @config_app.command("show")
 def config_show(config: Config = None) -> None:
     """Print every setting with its value and where it comes from."""
-    from collector.config import described
+    from overrun.collector.config import described
 
     for line in described(_settings(config)):
         print(line)
@@ -660,12 +675,8 @@ def main() -> None:
     """Entry point of the `overrun` command. Should compiled code fail, standard error says where."""
     import faulthandler
 
-    from collector import footprint
+    from overrun.collector import footprint
 
     faulthandler.enable()
     footprint.without_pandas()
     app()
-
-
-if __name__ == "__main__":
-    main()
