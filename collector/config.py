@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from overrun.collector.custom_dialect import own_dialect
 from overrun.collector.dialects import Dialect
 from overrun.collector.errors import ConfigError
-from overrun.collector.mapping import own_dialect
 
 MIB = 1 << 20
 

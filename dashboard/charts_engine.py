@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from overrun.analysis.engine_course import EngineCourse, IndicatorCourse
+from overrun.analysis.evidence.engine_timeline import EngineCourse, IndicatorCourse
 from overrun.dashboard.plot import Spec, axis, layout, line, note
 from overrun.dashboard.theme import Theme, say_age, say_ms, say_number, say_tick, ticks
 

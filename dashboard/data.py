@@ -17,24 +17,24 @@ from typing import Final, TypeAlias, TypeVar
 
 import streamlit as st
 
-from overrun.analysis.burn import Burn
-from overrun.analysis.client import Client, ClientError
-from overrun.analysis.cohorts import Cohorts
-from overrun.analysis.compare import Comparison
-from overrun.analysis.doctor import Checkup
-from overrun.analysis.engine_course import EngineCourse
-from overrun.analysis.engine_view import EngineView
-from overrun.analysis.finding import SIMULATING
-from overrun.analysis.heatmap import Heatmap
-from overrun.analysis.lengths import State
-from overrun.analysis.parts import Stages, stages_of
-from overrun.analysis.report import Report, seeking
-from overrun.analysis.requests import Holdings, RequestList
-from overrun.analysis.series import Series
-from overrun.analysis.trace import Trace
+from overrun.analysis.evidence.engine_overview import EngineView
+from overrun.analysis.evidence.engine_timeline import EngineCourse
+from overrun.analysis.front.api_whatif import FixInfo
+from overrun.analysis.front.client import Client, ClientError
+from overrun.analysis.front.predictor_watch import State
+from overrun.analysis.front.report import Report, seeking
+from overrun.analysis.front.stage_waterfall import Stages, stages_of
+from overrun.analysis.numbers.burn_rate import Burn
+from overrun.analysis.numbers.cohorts import Cohorts
+from overrun.analysis.numbers.compare import Comparison
+from overrun.analysis.numbers.heatmap import Heatmap
+from overrun.analysis.numbers.quality.doctor import Checkup
+from overrun.analysis.numbers.request_list import Holdings, RequestList
+from overrun.analysis.numbers.request_trace import Trace
+from overrun.analysis.numbers.series import Series
+from overrun.analysis.numbers.window import rfc3339
 from overrun.analysis.whatif.prediction import Prediction
-from overrun.analysis.whatif_api import FixInfo
-from overrun.analysis.window import rfc3339
+from overrun.analysis.words.finding import SIMULATING
 from overrun.dashboard import state
 from overrun.dashboard.answers import FRESH_S, KEEP_S, PART_S, Answers
 from overrun.dashboard.launch import URL_VARIABLE

@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import streamlit as st
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from overrun.analysis.client import ClientError
-from overrun.analysis.report import Report
+from overrun.analysis.front.client import ClientError
+from overrun.analysis.front.report import Report
 from overrun.dashboard import anchors, data, login, nav, state, theme, ui
 
 ADDRESS: Final = "/_first/"

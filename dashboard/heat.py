@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from overrun.analysis.cohorts import Cohorts
-from overrun.analysis.heatmap import Heatmap
-from overrun.analysis.window import rfc3339
+from overrun.analysis.numbers.cohorts import Cohorts
+from overrun.analysis.numbers.heatmap import Heatmap
+from overrun.analysis.numbers.window import rfc3339
 from overrun.dashboard import charts, data, lift, state, ui
 from overrun.dashboard.box import Box
 from overrun.dashboard.theme import Theme, say_count, say_ms, say_span, say_step

@@ -12,7 +12,7 @@ from typing import Final
 
 import streamlit as st
 
-from overrun.analysis.client import ClientError
+from overrun.analysis.front.client import ClientError
 from overrun.dashboard import data, state, ui
 from overrun.dashboard.theme import say_age, say_time
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import streamlit as st
 
-from overrun.analysis.finding import Finding
-from overrun.analysis.report import Report
+from overrun.analysis.front.report import Report
+from overrun.analysis.words.finding import Finding
 from overrun.dashboard import data, sliders, state
 
 

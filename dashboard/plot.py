@@ -7,7 +7,7 @@ import html
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from overrun.analysis.finding import printable
+from overrun.analysis.words.finding import printable
 from overrun.dashboard.theme import Theme, say_tick
 
 Spec = dict[str, Any]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Final
 
-from overrun.analysis.finding import Fix
-from overrun.analysis.report import Report
-from overrun.analysis.whatif_api import ParameterInfo
+from overrun.analysis.front.api_whatif import ParameterInfo
+from overrun.analysis.front.report import Report
+from overrun.analysis.words.finding import Fix
 from overrun.dashboard.theme import STAGE_ORDER
 
 _TOKENS: Final = tuple(str(2**power) for power in range(4, 17))

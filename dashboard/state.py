@@ -14,9 +14,9 @@ from typing import Any
 
 import streamlit as st
 
-from overrun.analysis.client import ClientError
-from overrun.analysis.errors import WindowError
-from overrun.analysis.window import parse_duration, rfc3339
+from overrun.analysis.front.client import ClientError
+from overrun.analysis.numbers.window import parse_duration, rfc3339
+from overrun.analysis.words.errors import WindowError
 from overrun.dashboard.box import Box
 
 PRESETS = ("15m", "1h", "6h", "24h", "7d")

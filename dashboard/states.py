@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
-from overrun.analysis.client import ClientError
-from overrun.analysis.doctor import Checkup, said
-from overrun.analysis.report import Report, seeking
-from overrun.analysis.requests import Holdings
+from overrun.analysis.front.client import ClientError
+from overrun.analysis.front.report import Report, seeking
+from overrun.analysis.numbers.quality.doctor import Checkup, said
+from overrun.analysis.numbers.request_list import Holdings
 from overrun.dashboard import data, nav, state, ui
 from overrun.dashboard.live import STALE_AFTER
 from overrun.dashboard.theme import say_age, say_count, say_span, say_time

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import streamlit as st
 
-from overrun.analysis.client import ClientError, Refused, TooOld, Unreachable
-from overrun.analysis.finding import printable
+from overrun.analysis.front.client import ClientError, Refused, TooOld, Unreachable
+from overrun.analysis.words.finding import printable
 from overrun.dashboard import plot
 from overrun.dashboard.theme import Theme, in_order, say_count, say_ms
 

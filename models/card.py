@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-from overrun.analysis.finding import say_ratio
+from overrun.analysis.words.finding import say_ratio
 from overrun.models.drift import COVERAGE, LEAST_REDUCTION
 
 SCHEMA: Final = "overrun.predictor-card/1"

@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from overrun.collector.prompt_features import Measured, read_line
-from overrun.collector.prompt_shape import shape, words_of
-from overrun.collector.verbosity import hashed
+from overrun.collector.normalise.prompt_features import Measured, read_line
+from overrun.collector.normalise.prompt_shape import shape, words_of
+from overrun.collector.normalise.verbosity import hashed
 from overrun.models.censored import completed
 from overrun.models.errors import SourceError, TooFewRowsError
 from overrun.models.replay import Record

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
-from overrun.analysis.finding import say_ratio
+from overrun.analysis.words.finding import say_ratio
 from overrun.models.artifact import QUANTILES
 
 Skill = Literal["none", "low", "good"]

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from overrun.collector.prompt_shape import SHAPE
+from overrun.collector.normalise.prompt_shape import SHAPE
 from overrun.models.history import Window
 from overrun.models.request import MISSING, Request
 

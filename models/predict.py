@@ -18,8 +18,8 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as onnx_errors
 
-from overrun.collector.prompt_shape import SHAPE, shape, words_of
-from overrun.collector.verbosity import TABLE_SIZE, hashed, read_table, score
+from overrun.collector.normalise.prompt_shape import SHAPE, shape, words_of
+from overrun.collector.normalise.verbosity import TABLE_SIZE, hashed, read_table, score
 from overrun.models.artifact import CONFORMAL, GOLDEN, HISTORY, MANIFEST, QUANTILES, VERBOSITY, Artifact, load_artifact, model_file
 from overrun.models.conformal import Calibration
 from overrun.models.drift import Drift

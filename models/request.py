@@ -21,7 +21,7 @@ class Request(NamedTuple):
     """One request as the predictor sees it; a missing number is NaN, a missing name None.
 
     `time_s` is in seconds since 1970 UTC, the token counts in tokens, `stream` 0 or 1. `shape` are the numbers of
-    `overrun.collector.prompt_shape.SHAPE` (empty without a prompt), `verbosity` is the score of `overrun.models.verbosity`.
+    `overrun.collector.normalise.prompt_shape.SHAPE` (empty without a prompt), `verbosity` is the score of `overrun.models.verbosity`.
     """
 
     time_s: float = MISSING

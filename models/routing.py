@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from overrun.analysis.finding import say_ratio
+from overrun.analysis.words.finding import say_ratio
 from overrun.models.dataset import prepare
 from overrun.models.predict import Predictor
 from overrun.models.replay import Record

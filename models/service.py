@@ -23,8 +23,8 @@ from typing import Any, Final
 import msgspec
 import uvicorn
 
-from overrun.collector import auth
-from overrun.collector.auth import Tokens
+from overrun.collector.access import auth
+from overrun.collector.access.auth import Tokens
 from overrun.models.artifact import MANIFEST
 from overrun.models.errors import ModelsError, RequestError
 from overrun.models.predict import Predictor

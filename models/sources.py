@@ -37,7 +37,7 @@ COLUMNS: Final[Mapping[str, pl.DataType]] = {
     "finish_reason": pl.String(),
     "e2e_ms": pl.Float64(),
     "prompt": pl.String(),
-    # What the collector kept of an opted-in prompt in place of its text (`overrun.collector.prompt_features`).
+    # What the collector kept of an opted-in prompt in place of its text (`overrun.collector.normalise.prompt_features`).
     "prompt_numbers": pl.String(),
 }
 # As in a request that is asked about (`overrun.models.request`).

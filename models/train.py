@@ -19,8 +19,8 @@ import polars as pl
 import xgboost
 from numpy.typing import NDArray
 
-from overrun.analysis.finding import printable, say_ratio
-from overrun.collector.verbosity import table_id
+from overrun.analysis.words.finding import printable, say_ratio
+from overrun.collector.normalise.verbosity import table_id
 from overrun.models import trees
 from overrun.models.artifact import (
     CARD,  # fmt: skip

@@ -18,7 +18,7 @@ import typer
 from overrun import __version__
 
 if TYPE_CHECKING:
-    from overrun.analysis.lengths import Lengths
+    from overrun.analysis.front.predictor_watch import Lengths
     from overrun.collector.config import Settings
 
 app = typer.Typer(
@@ -45,17 +45,17 @@ class _Fixes(typer.core.TyperGroup):
     """One sub-command per fix of analysis/whatif, made when it is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        from overrun.analysis.whatif.command_line import names
+        from overrun.analysis.front.whatif_commands import names
 
         return names()
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        from overrun.analysis.whatif.command_line import command
+        from overrun.analysis.front.whatif_commands import command
 
         return command(cmd_name, _COMMON, _whatif)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        from overrun.analysis.whatif.command_line import unknown
+        from overrun.analysis.front.whatif_commands import unknown
 
         if why := unknown(args[0]):
             ctx.fail(why)
@@ -114,7 +114,7 @@ def _settings(config: Path | None, flags: dict[str, Any] | None = None) -> Setti
 @contextmanager
 def _failing() -> Iterator[None]:
     """What goes wrong inside is said in a sentence, and ends the command."""
-    from overrun.analysis.errors import AnalysisError
+    from overrun.analysis.words.errors import AnalysisError
     from overrun.collector.errors import CollectorError
 
     try:
@@ -148,14 +148,14 @@ def serve(
     artifact: Annotated[Path | None, typer.Option("--artifact", help="A length predictor to hold against live calls, a folder of `overrun train`.")] = None,
 ) -> None:
     """Receive telemetry, keep it, answer questions about it."""
-    from overrun.collector import footprint
+    from overrun.collector.process import footprint
 
     footprint.keep_small()
-    from overrun.analysis.greeting import greeting
-    from overrun.analysis.serve import Addresses, run_loop
-    from overrun.analysis.serve import serve as run
-    from overrun.collector import logs
+    from overrun.analysis.front.greeting import greeting
+    from overrun.analysis.front.serve import Addresses, run_loop
+    from overrun.analysis.front.serve import serve as run
     from overrun.collector.errors import CollectorError
+    from overrun.collector.process import logs
 
     settings = _settings(config, {
         "collector.db": str(db) if db else None, "collector.host": host, "collector.grpc_port": grpc_port, "collector.http_port": http_port,
@@ -199,7 +199,7 @@ def _watch(artifact: Path | None, most_calls: int | None = 500) -> Lengths | Non
     """The predictor at `artifact`, held against live calls."""
     if artifact is None:
         return None
-    from overrun.analysis.assemble import assemble
+    from overrun.analysis.assembly.assemble import assemble
     from overrun.models.errors import ModelsError
     from overrun.models.watch import Watch
 
@@ -234,7 +234,7 @@ def import_(
     from rich.console import Console
     from rich.progress import Progress
 
-    from overrun.analysis.intake import import_files
+    from overrun.analysis.front.file_import import import_files
     from overrun.collector.errors import CollectorError
 
     if (db is None) == (url is None):
@@ -273,7 +273,7 @@ def report(
     """Which stage overran the budget, why, and what each fix would buy."""
     import shutil
 
-    from overrun.analysis import ask
+    from overrun.analysis.front import commands
 
     settings = _asking(config, db, url, output, ("text", "json", "html", "markdown"))
     if trace is not None and output not in ("text", "json"):
@@ -283,9 +283,9 @@ def report(
     width = shutil.get_terminal_size((110, 40)).columns
     with _failing():
         if trace is not None:
-            print(ask.trace(trace, settings, db=db, url=url, output=output, width=width))
+            print(commands.trace(trace, settings, db=db, url=url, output=output, width=width))
         else:
-            print(ask.report(parameters, settings, db=db, url=url, output=output, width=width))
+            print(commands.report(parameters, settings, db=db, url=url, output=output, width=width))
 
 
 @app.command()
@@ -306,13 +306,13 @@ def budget(
     config: Config = None,
 ) -> None:
     """What each stage should be allowed so that the limit is kept, from healthy requests, and whether it can be."""
-    from overrun.analysis import ask
+    from overrun.analysis.front import commands
 
     settings = _asking(config, db, url, output, ("text", "json", "toml"))
     parameters = {"since": since, "from": from_, "to": to, "baseline": baseline, "service": service, "model": model, "route": route,
                   "tenant": tenant, "workload": workload, "slo": slo}
     with _failing():
-        print(ask.budget(parameters, settings, db=db, url=url, output=output))
+        print(commands.budget(parameters, settings, db=db, url=url, output=output))
 
 
 @app.command()
@@ -334,13 +334,13 @@ def compare(
     config: Config = None,
 ) -> None:
     """What is different between two windows or two versions, beyond chance and beyond other traffic?"""
-    from overrun.analysis import ask
+    from overrun.analysis.front import commands
 
     settings = _asking(config, db, url, output)
     parameters = {"since": since, "from": from_, "to": to, "service": service, "model": model, "route": route, "tenant": tenant,
                   "workload": workload, "slo": slo}
     with _failing():
-        print(ask.compare(parameters, settings, db=db, url=url, before=before, after=after, output=output).rstrip())
+        print(commands.compare(parameters, settings, db=db, url=url, before=before, after=after, output=output).rstrip())
 
 
 @app.command()
@@ -364,8 +364,8 @@ def check(
     config: Config = None,
 ) -> None:
     """Does this window pass? Ends with 0 when it does, 1 when a gate failed, 2 on bad input or nothing to judge."""
-    from overrun.analysis import ask
-    from overrun.analysis.encoding import encode
+    from overrun.analysis.front import commands
+    from overrun.analysis.words.encoding import encode
 
     if output not in ("text", "json"):
         fail(f"--output {output!r} is not known: use text or json")
@@ -375,7 +375,7 @@ def check(
     parameters = {"since": since, "from": from_, "to": to, "baseline": "none", "service": service, "model": model, "route": route, "tenant": tenant,
                   "workload": workload, "slo": slo}
     with _failing():
-        result = ask.check(parameters, settings, db=db, url=url, files=files or [], min_goodput=min_goodput)
+        result = commands.check(parameters, settings, db=db, url=url, files=files or [], min_goodput=min_goodput)
     print(encode(result).decode() if output == "json" else "\n".join([result.sentence, *(f"- {doubt}" for doubt in result.doubts)]))
     raise typer.Exit(0 if result.passed else 1)
 
@@ -389,7 +389,7 @@ def _whatif(fix: str, own: Mapping[str, str | None], common: Mapping[str, Any]) 
     from rich.console import Console
     from rich.progress import Progress
 
-    from overrun.analysis import ask
+    from overrun.analysis.front import commands
 
     db, url, output = common["db"], common["url"], common["output"] or "text"
     settings = _asking(common["config"], db, url, output)
@@ -397,7 +397,7 @@ def _whatif(fix: str, own: Mapping[str, str | None], common: Mapping[str, Any]) 
         name: common[name] for name in ("service", "model", "route", "tenant", "workload", "slo")}
     with _failing(), Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("what if", total=1.0)
-        answer = ask.whatif(fix, own, parameters, settings, db=db, url=url, output=output, metric=common["metric"],
+        answer = commands.whatif(fix, own, parameters, settings, db=db, url=url, output=output, metric=common["metric"],
                             progress=lambda share: bar.update(task, completed=share))
     print(answer)
 
@@ -415,15 +415,15 @@ def export(
     config: Config = None,
 ) -> None:
     """Rows of the stored requests, model calls, spans or engine metrics as a file."""
-    from overrun.analysis import ask
-    from overrun.analysis.errors import AnalysisError
+    from overrun.analysis.front import commands
+    from overrun.analysis.words.errors import AnalysisError
     from overrun.collector.errors import CollectorError
 
     settings = _asking(config, db, url)
     parameters = {"since": since, "from": from_, "to": to}
     try:
         with out.open("wb") if out else nullcontext(sys.stdout.buffer) as stream:
-            ask.export(parameters, settings, db=db, url=url, kind=kind, form=format_, out=stream)
+            commands.export(parameters, settings, db=db, url=url, kind=kind, form=format_, out=stream)
     except (AnalysisError, CollectorError) as error:
         fail(str(error))
     except OSError as error:
@@ -440,11 +440,11 @@ def doctor(
     config: Config = None,
 ) -> None:
     """Say per service in whose words it speaks, which fields were never seen, and what to switch on."""
-    from overrun.analysis import ask
+    from overrun.analysis.front import commands
 
     settings = _asking(config, db, url, output)
     with _failing():
-        print(ask.doctor({"since": since, "service": service}, settings, db=db, url=url, output=output))
+        print(commands.doctor({"since": since, "service": service}, settings, db=db, url=url, output=output))
 
 
 @app.command()
@@ -464,10 +464,10 @@ def train(
     from rich.console import Console
     from rich.progress import Progress
 
-    from overrun.analysis import ask
-    from overrun.analysis.errors import AnalysisError
+    from overrun.analysis.front import commands
+    from overrun.analysis.words.errors import AnalysisError
     from overrun.collector.errors import CollectorError
-    from overrun.collector.prompt_features import read_table_file
+    from overrun.collector.normalise.prompt_features import read_table_file
     from overrun.models.errors import ModelsError
     from overrun.models.sources import from_llm_calls, load_traces
     from overrun.models.train import train_to_folder
@@ -486,7 +486,7 @@ def train(
 
             calls, prompts = io.BytesIO(), io.BytesIO()
             for kind, out_ in (("llm-calls", calls), ("prompts", prompts)):
-                ask.export({"since": since}, settings, db=db, url=url, kind=kind, form="parquet", out=out_)
+                commands.export({"since": since}, settings, db=db, url=url, kind=kind, form="parquet", out=out_)
                 out_.seek(0)
             frame = from_llm_calls(polars.read_parquet(calls), polars.read_parquet(prompts))
         with Progress(console=Console(stderr=True), transient=True) as bar:
@@ -604,7 +604,7 @@ def demo(
     import webbrowser
     from urllib.parse import urlencode
 
-    from overrun.analysis.demo import run
+    from overrun.analysis.front.demo import run
     from overrun.collector.errors import CollectorError
     from overrun.dashboard import launch
 
@@ -632,7 +632,7 @@ def demo(
 def migrate(db: Annotated[Path, typer.Option("--db", help="The database file.")]) -> None:
     """Bring a database file of an earlier version up to date; copy it before if it is precious."""
     from overrun.collector.errors import CollectorError
-    from overrun.collector.migrate import migrate as run
+    from overrun.collector.lifecycle.migrate import migrate as run
 
     try:
         before, after = run(db)
@@ -649,8 +649,8 @@ def forget(
     url: Url = None,
 ) -> None:
     """Erase a user or a tenant: every trace that carries them, with what was made from it."""
-    from overrun.analysis.ask import forget as run
-    from overrun.analysis.finding import say_count
+    from overrun.analysis.front.commands import forget as run
+    from overrun.analysis.words.finding import say_count
     from overrun.collector.errors import CollectorError
 
     if (user is None) == (tenant is None) or (db is None) == (url is None):
@@ -675,7 +675,7 @@ def main() -> None:
     """Entry point of the `overrun` command. Should compiled code fail, standard error says where."""
     import faulthandler
 
-    from overrun.collector import footprint
+    from overrun.collector.process import footprint
 
     faulthandler.enable()
     footprint.without_pandas()

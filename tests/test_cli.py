@@ -124,7 +124,7 @@ for asked in {questions!r}:
 
 
 def a_trace(db: Path) -> str:
-    from overrun.collector.store import open_store
+    from overrun.collector.store.database import open_store
 
     store = open_store(db, create=False)
     [(found,)] = store.connection.execute("select trace_id from v_requests order by start limit 1").fetchall()

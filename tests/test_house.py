@@ -97,7 +97,8 @@ def test_the_front_door_loads_nothing_heavy() -> None:
 
 def test_the_collector_needs_neither_analysis_nor_the_extras() -> None:
     code = (
-        "import sys, overrun.collector.pipeline, overrun.collector.otlp_http, overrun.collector.otlp_grpc, overrun.collector.importer;"
+        "import sys, overrun.collector.ingest.pipeline, overrun.collector.receive.otlp_http, overrun.collector.receive.otlp_grpc;"
+        " import overrun.collector.sources.importer;"
         " print(*sorted({'overrun.analysis', 'overrun.models', 'overrun.dashboard', 'streamlit', 'plotly', 'xgboost', 'sklearn'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)

@@ -7,10 +7,10 @@ from typing import Final
 
 import streamlit as st
 
-from overrun.analysis.budget import LATER
-from overrun.analysis.budget_rows import said
-from overrun.analysis.parts import Stages
-from overrun.analysis.report import Report
+from overrun.analysis.front.report import Report
+from overrun.analysis.front.stage_waterfall import Stages
+from overrun.analysis.numbers.budget import LATER
+from overrun.analysis.numbers.budget_rows import said
 from overrun.dashboard import charts, data, heat, nav, state, states, ui
 from overrun.dashboard.box import Box
 from overrun.dashboard.theme import Theme, say_added, say_ms, theme_of

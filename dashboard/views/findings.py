@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from overrun.analysis.finding import Finding, Fix, Predicted, say_over
-from overrun.analysis.report import Report, seeking
+from overrun.analysis.front.report import Report, seeking
+from overrun.analysis.words.finding import Finding, Fix, Predicted, say_over
 from overrun.dashboard import data, evidence, nav, state, states, ui
 from overrun.dashboard.theme import Theme, say_ms, say_ratio, theme_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Mapping
 
-from overrun.analysis.doctor import Checkup, said
-from overrun.analysis.report import Report
-from overrun.analysis.trust import Check
+from overrun.analysis.front.report import Report
+from overrun.analysis.numbers.quality.doctor import Checkup, said
+from overrun.analysis.numbers.quality.row import Check
 from overrun.dashboard import data, nav, state, states, ui
 from overrun.dashboard.theme import say_age, say_count, say_ratio, say_time
 from overrun.dashboard.views.verdict import check_name

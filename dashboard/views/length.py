@@ -12,8 +12,8 @@ from typing import Any
 
 import streamlit as st
 
-from overrun.analysis.lengths import State
-from overrun.analysis.report import Report
+from overrun.analysis.front.predictor_watch import State
+from overrun.analysis.front.report import Report
 from overrun.dashboard import charts_length, data, downloads, nav, state, ui
 from overrun.dashboard.launch import ARTIFACT_VARIABLE
 from overrun.dashboard.theme import say_ratio, say_span, theme_of

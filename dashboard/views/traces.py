@@ -8,11 +8,11 @@ from typing import Any
 
 import streamlit as st
 
-from overrun.analysis.client import Refused
-from overrun.analysis.finding import printable
-from overrun.analysis.report import Report
-from overrun.analysis.requests import RequestList, RequestRow
-from overrun.analysis.trace import Trace
+from overrun.analysis.front.client import Refused
+from overrun.analysis.front.report import Report
+from overrun.analysis.numbers.request_list import RequestList, RequestRow
+from overrun.analysis.numbers.request_trace import Trace
+from overrun.analysis.words.finding import printable
 from overrun.dashboard import data, downloads, heat, nav, state, states, ui, waterfall
 from overrun.dashboard.box import Box
 from overrun.dashboard.theme import Theme, in_order, say_ms, say_ratio, say_time, theme_of

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
-from overrun.analysis.finding import say_over
-from overrun.analysis.report import Report
+from overrun.analysis.front.api_whatif import FixInfo
+from overrun.analysis.front.report import Report
 from overrun.analysis.whatif.prediction import Prediction
-from overrun.analysis.whatif_api import FixInfo
+from overrun.analysis.words.finding import say_over
 from overrun.dashboard import charts_whatif, data, downloads, evidence, nav, sliders, state, states, ui
 from overrun.dashboard.theme import Theme, say_count, say_ms, say_ratio, theme_of
 from overrun.dashboard.views.findings import interval_of, period, prediction

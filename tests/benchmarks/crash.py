@@ -27,7 +27,7 @@ from pathlib import Path
 
 import httpx
 
-from overrun.collector.store import open_store
+from overrun.collector.store.database import open_store
 from tests.collector.conftest import PROTOBUF, body, span
 from tests.conftest import ServerProcess
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from overrun.analysis.report import Report
+from overrun.analysis.front.report import Report
 from overrun.analysis.whatif.facts import Facts
-from overrun.collector import store as stores
+from overrun.collector.store import database as stores
 from overrun.sample_traces.simulator.truth import limits_s
 
 # The cause that each stage is blamed on most often, for a method that knows stages only.

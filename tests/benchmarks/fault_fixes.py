@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from overrun.analysis.report import Report
+from overrun.analysis.front.report import Report
 from overrun.sample_traces.simulate import Job, latency_with
 from overrun.sample_traces.simulator.faults import limited
 from overrun.sample_traces.simulator.settings import Settings

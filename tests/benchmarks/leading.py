@@ -25,16 +25,16 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from overrun.analysis.engine_view import indicators
-from overrun.analysis.goodput import judge, wilson
-from overrun.analysis.held_out import f1
-from overrun.analysis.intake import import_files
-from overrun.analysis.leading import FALLING, Breaches, Scored, breaches, joined, score
-from overrun.analysis.made_indicators import arrivals, deviations, step_times
-from overrun.analysis.slo import Slo, parse_slo
-from overrun.analysis.window import RequestFrame, load, make_window
-from overrun.collector import store as stores
+from overrun.analysis.evidence.alert_choice import f1
+from overrun.analysis.evidence.derived_indicators import arrivals, deviations, step_times
+from overrun.analysis.evidence.engine_overview import indicators
+from overrun.analysis.evidence.leading_indicators import FALLING, Breaches, Scored, breaches, joined, score
+from overrun.analysis.front.file_import import import_files
+from overrun.analysis.numbers.goodput import judge, wilson
+from overrun.analysis.numbers.window import RequestFrame, load, make_window
+from overrun.analysis.words.slo import Slo, parse_slo
 from overrun.collector.config import load as load_settings
+from overrun.collector.store import database as stores
 from overrun.sample_traces.simulate import Job, Made, make, write
 from tests.benchmarks.waves import WAVES, load_of, waves
 

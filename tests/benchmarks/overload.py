@@ -25,7 +25,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from overrun.collector.store import open_store
+from overrun.collector.store.database import open_store
 from tests.benchmarks.payload import SPANS_PER_BODY, make
 from tests.conftest import ServerProcess
 

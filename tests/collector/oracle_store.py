@@ -13,11 +13,11 @@ from typing import Any
 
 import duckdb
 
-from overrun.analysis.assemble import assemble
-from overrun.collector import log_records
+from overrun.analysis.assembly.assemble import assemble
 from overrun.collector.config import CollectorSettings, PrivacySettings
-from overrun.collector.pipeline import Pipeline
-from overrun.collector.writer import LOGS, TRACES
+from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.ingest.writer import LOGS, TRACES
+from overrun.collector.normalise import log_records
 from overrun.sample_traces import replay
 from tests.collector.oracle_otlp import bodies
 from tests.conftest import new_store

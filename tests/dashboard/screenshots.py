@@ -21,7 +21,7 @@ import httpx
 import numpy as np
 from PIL import Image
 
-from overrun.analysis.finding import SIMULATING
+from overrun.analysis.words.finding import SIMULATING
 from overrun.dashboard import launch, nav
 from tests.conftest import ROOT, ServerProcess
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 import pytest
 from playwright.sync_api import TimeoutError
 
-from overrun.analysis.finding import SIMULATING
+from overrun.analysis.words.finding import SIMULATING
 from overrun.dashboard import nav
 from overrun.dashboard.theme import DARK, LIGHT, say_ms, say_ratio
 from tests.dashboard.conftest import HOSTILE, send_made, settled

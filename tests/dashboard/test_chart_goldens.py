@@ -13,16 +13,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from overrun.analysis import report as reports
-from overrun.analysis.compare import Comparison, compare, read_sides
-from overrun.analysis.encoding import encode
-from overrun.analysis.engine_course import EngineCourse, engine_course
-from overrun.analysis.heatmap import Heatmap, heatmap
-from overrun.analysis.parts import Stages, stages_of
-from overrun.analysis.series import Series, series
-from overrun.analysis.slo import Slo
+from overrun.analysis.evidence.engine_timeline import EngineCourse, engine_course
+from overrun.analysis.front import report as reports
+from overrun.analysis.front.stage_waterfall import Stages, stages_of
+from overrun.analysis.numbers.compare import Comparison, compare, read_sides
+from overrun.analysis.numbers.heatmap import Heatmap, heatmap
+from overrun.analysis.numbers.series import Series, series
+from overrun.analysis.numbers.window import Window
 from overrun.analysis.whatif.prediction import Curve
-from overrun.analysis.window import Window
+from overrun.analysis.words.encoding import encode
+from overrun.analysis.words.slo import Slo
 from overrun.dashboard import charts, charts_compare, charts_engine, charts_length, charts_whatif, plot
 from overrun.dashboard.box import Box
 from overrun.dashboard.theme import DARK, LIGHT, Theme
@@ -168,7 +168,7 @@ def test_every_curve_keeps_its_order(drawn: dict[str, Callable[[Theme], plot.Spe
 
 
 def theme_stages() -> tuple[str, ...]:
-    from overrun.collector.stages import STAGES
+    from overrun.collector.normalise.stages import STAGES
 
     return STAGES
 

@@ -8,13 +8,13 @@ import duckdb
 import numpy as np
 import pytest
 
-from overrun.analysis import report as reports
-from overrun.analysis.heatmap import Heatmap, heatmap
-from overrun.analysis.parts import Stages, stages_of
-from overrun.analysis.series import series
-from overrun.analysis.slo import Slo
+from overrun.analysis.front import report as reports
+from overrun.analysis.front.stage_waterfall import Stages, stages_of
+from overrun.analysis.numbers.heatmap import Heatmap, heatmap
+from overrun.analysis.numbers.series import series
+from overrun.analysis.numbers.window import Window
 from overrun.analysis.whatif.prediction import Curve
-from overrun.analysis.window import Window
+from overrun.analysis.words.slo import Slo
 from overrun.dashboard import charts, charts_whatif, plot, ui
 from overrun.dashboard.box import Box
 from overrun.dashboard.charts_engine import bridged

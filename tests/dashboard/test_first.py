@@ -9,9 +9,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from overrun.analysis import report as reports
-from overrun.analysis.slo import parse_slo
-from overrun.analysis.window import Window
+from overrun.analysis.front import report as reports
+from overrun.analysis.numbers.window import Window
+from overrun.analysis.words.slo import parse_slo
 from overrun.dashboard import anchors, data, first, login, nav, ui
 from overrun.dashboard.views import verdict
 from tests.analysis.builders import at, insert, requests, store, vllm_spans

@@ -16,12 +16,12 @@ import msgspec
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from overrun.analysis import report as reports
-from overrun.analysis.causes import seek
-from overrun.analysis.doctor import said
-from overrun.analysis.leading import Indicator
-from overrun.analysis.slo import parse_slo
-from overrun.analysis.window import Window, rfc3339
+from overrun.analysis.diagnosis.sampled_causes import seek
+from overrun.analysis.evidence.leading_indicators import Indicator
+from overrun.analysis.front import report as reports
+from overrun.analysis.numbers.quality.doctor import said
+from overrun.analysis.numbers.window import Window, rfc3339
+from overrun.analysis.words.slo import parse_slo
 from overrun.collector.config import Settings
 from overrun.dashboard import data, first, nav, states
 from overrun.dashboard.charts_compare import BEYOND
@@ -30,7 +30,7 @@ from overrun.dashboard.theme import say_age, say_count, say_ms
 from overrun.dashboard.views import engine
 from overrun.models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, load_artifact, model_file, write_artifact
 from tests.analysis.builders import T0, at, gauge, insert, insert_spans, requests, spans_of, store, vllm_gauges, vllm_spans
-from tests.analysis.test_quality import histogram
+from tests.analysis.numbers.quality.test_checks import histogram
 from tests.dashboard.fake_api import GONE, FakeApi, fake_api
 
 SLO = "ttft:1000 e2el:5000"

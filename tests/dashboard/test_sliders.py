@@ -5,12 +5,12 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from overrun.analysis import report as reports
-from overrun.analysis.finding import Finding, Fix, Predicted
-from overrun.analysis.report import Report
-from overrun.analysis.slo import Slo
-from overrun.analysis.whatif_api import FixInfo, ParameterInfo
-from overrun.analysis.window import Window
+from overrun.analysis.front import report as reports
+from overrun.analysis.front.api_whatif import FixInfo, ParameterInfo
+from overrun.analysis.front.report import Report
+from overrun.analysis.numbers.window import Window
+from overrun.analysis.words.finding import Finding, Fix, Predicted
+from overrun.analysis.words.slo import Slo
 from overrun.dashboard import sliders
 from overrun.dashboard.views import whatif
 from tests.analysis.builders import T0, insert, requests, store

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from overrun.collector.stages import STAGES
+from overrun.collector.normalise.stages import STAGES
 from overrun.dashboard import theme
 from overrun.dashboard.theme import DARK, LIGHT, Theme
 

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from overrun.analysis.burn import burn
-from overrun.analysis.series import series
-from overrun.analysis.slo import Slo
-from overrun.analysis.window import Window
+from overrun.analysis.numbers.burn_rate import burn
+from overrun.analysis.numbers.series import series
+from overrun.analysis.numbers.window import Window
+from overrun.analysis.words.slo import Slo
 from overrun.dashboard.views.verdict import burn_of, silence
 from tests.analysis.builders import at, insert, requests, store
 

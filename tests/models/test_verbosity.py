@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 import xgboost
 
-from overrun.collector.prompt_shape import shape, words_of
-from overrun.collector.verbosity import BINS, TABLE_SIZE, hashed, read_table, score, table_id
+from overrun.collector.normalise.prompt_shape import shape, words_of
+from overrun.collector.normalise.verbosity import BINS, TABLE_SIZE, hashed, read_table, score, table_id
 from overrun.models import verbosity
 from overrun.models.errors import ArtifactError
 from overrun.models.predict import Predictor

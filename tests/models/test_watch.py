@@ -15,13 +15,13 @@ import polars as pl
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from overrun.analysis.assemble import assemble
-from overrun.analysis.lengths import as_metrics, metric_lines
-from overrun.analysis.whatif.routing import expected_tokens
+from overrun.analysis.assembly.assemble import assemble
+from overrun.analysis.front.predictor_watch import as_metrics, metric_lines
+from overrun.analysis.whatif.fixes.routing import expected_tokens
 from overrun.collector.config import CollectorSettings, PrivacySettings
-from overrun.collector.pipeline import Pipeline
-from overrun.collector.store import open_store
-from overrun.collector.writer import METRICS, TRACES
+from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.ingest.writer import METRICS, TRACES
+from overrun.collector.store.database import open_store
 from overrun.models.errors import ArtifactError
 from overrun.models.train import TrainReport, TrainSettings, train_to_folder
 from overrun.models.watch import Watch

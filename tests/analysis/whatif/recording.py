@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from overrun.analysis.whatif.engine import Calls, Costs, Setup, apart, simulate
+from overrun.analysis.simulator.engine import Calls, Costs, Setup, apart, simulate
 from overrun.analysis.whatif.facts import Facts
 from tests.analysis.whatif.builders import calls, facts_of
 

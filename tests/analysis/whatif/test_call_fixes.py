@@ -7,7 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.whatif import (
+from overrun.analysis.simulator.pool import pools
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.fixes import (
     cancellation,
     cap,
     co_location,
@@ -24,8 +26,6 @@ from overrun.analysis.whatif import (
     tool_cap,
     warm_pool,
 )
-from overrun.analysis.whatif.facts import Facts
-from overrun.analysis.whatif.pool import pools
 from overrun.analysis.whatif.prediction import Prediction
 from tests.analysis.whatif.builders import START_US, calls, facts_of, requests_of
 
