@@ -65,7 +65,7 @@ $(VENV)/.litellm: requirements-litellm.lock $(VENV)/.dev
 # One page per diagnosis, from the docstring of its rule; a test says when a page is stale.
 .PHONY: pages
 pages: $(VENV)/.dev
-	$(BIN)/python -m analysis.pages docs/rules
+	$(BIN)/python -m overrun.analysis.front.rule_pages docs/rules
 
 # Both lock files, from pyproject.toml, for every platform; no index address is recorded.
 lock: $(VENV)/.dev
@@ -83,14 +83,14 @@ $(VENV)/.runtime: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "installing the locked dependencies (about a minute)"
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m analysis.warm
+	$(BIN)/python -m overrun.analysis.front.kernel_warmup
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.lock pyproject.toml | $(BIN)/python
 	@echo "installing the locked dependencies with the developer tools (about a minute)"
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m analysis.warm
+	$(BIN)/python -m overrun.analysis.front.kernel_warmup
 	@touch $@
 
 # The browser tests drive the system's Chromium. It is installed where that is allowed; tests that need it fail without it when CI=true.

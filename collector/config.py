@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from collector.dialects import Dialect
-from collector.errors import ConfigError
-from collector.mapping import own_dialect
-from collector.own_metrics import own_metrics
+from overrun.collector.custom_dialect import own_dialect
+from overrun.collector.custom_metrics import own_metrics
+from overrun.collector.dialects import Dialect
+from overrun.collector.errors import ConfigError
 
 MIB = 1 << 20
 

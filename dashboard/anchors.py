@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from dashboard import state
+from overrun.dashboard import state
 
 # What a page hands to the next one. A link that chooses one of them itself keeps its own.
 _KEPT: Final = ("since", "from", "to", *state.KINDS, "slo")

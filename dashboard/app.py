@@ -7,7 +7,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard import data, live, login, nav, state, theme, ui
+from overrun.dashboard import data, live, login, nav, state, theme, ui
 
 st.set_page_config(page_title="Overrun", page_icon=str(Path(__file__).with_name("favicon.png")), layout="wide")
 page = st.navigation(list(nav.pages().values()), position="top")

@@ -16,9 +16,9 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dashboard import data, nav
-from dashboard.assets import EVERYWHERE, FIGURES, Assets, ServeAssets
-from dashboard.first import FirstAnswer
+from overrun.dashboard import data, nav
+from overrun.dashboard.assets import EVERYWHERE, FIGURES, Assets, ServeAssets
+from overrun.dashboard.first import FirstAnswer
 
 log = logging.getLogger("overrun.dashboard")
 
@@ -32,7 +32,7 @@ def _warm() -> None:
     data.ahead(data.fixes, data.rehearse)
 
     for place in nav.PLACES:
-        import_module(f"dashboard.views.{place.name}")
+        import_module(f"overrun.dashboard.views.{place.name}")
     plotly.graph_objects.Figure({}, _validate=False)
     # Streamlit collects garbage after every run of a script: looking through all that was imported took 70 of its 100 ms of CPU.
     gc.collect()

@@ -10,13 +10,13 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from analysis.budget import LATER, StageRow
-from analysis.heatmap import Heatmap
-from analysis.parts import Stages
-from analysis.series import Series
-from dashboard.box import Box
-from dashboard.plot import Spec, axis, layout, legend, limit_line, line, note, utc
-from dashboard.theme import Theme, in_order, say_added, say_ms, say_step, say_tick, ticks
+from overrun.analysis.front.stage_waterfall import Stages
+from overrun.analysis.numbers.budget import LATER, StageRow
+from overrun.analysis.numbers.heatmap import Heatmap
+from overrun.analysis.numbers.series import Series
+from overrun.dashboard.box import Box
+from overrun.dashboard.plot import Spec, axis, layout, legend, limit_line, line, note, utc
+from overrun.dashboard.theme import Theme, in_order, say_added, say_ms, say_step, say_tick, ticks
 
 # Parts below this share of a waterfall's change are drawn together.
 _LEAST_PART: Final = 0.01

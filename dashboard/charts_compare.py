@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from analysis.compare import MetricChange, StageChange
-from analysis.series import Series
-from dashboard.plot import Spec, axis, layout, legend, limit_line, line, note
-from dashboard.theme import Theme, in_order, say_added, say_ms, say_step, say_tick, ticks
+from overrun.analysis.numbers.compare import MetricChange, StageChange
+from overrun.analysis.numbers.series import Series
+from overrun.dashboard.plot import Spec, axis, layout, legend, limit_line, line, note
+from overrun.dashboard.theme import Theme, in_order, say_added, say_ms, say_step, say_tick, ticks
 
 Span = tuple[datetime, datetime]
 # What moved by more per cent than this stands at the edge as an arrow: an axis that held it would leave no room for the others.

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from analysis.engine_course import EngineCourse, IndicatorCourse
-from dashboard.plot import Spec, axis, layout, line, note
-from dashboard.theme import Theme, say_age, say_ms, say_number, say_tick, ticks
+from overrun.analysis.evidence.engine_timeline import EngineCourse, IndicatorCourse
+from overrun.dashboard.plot import Spec, axis, layout, line, note
+from overrun.dashboard.theme import Theme, say_age, say_ms, say_number, say_tick, ticks
 
 ROW_PX: Final = 112
 # A gap in an indicator is so many times as long as what usually lies between two samples.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from dashboard.plot import Spec, axis, label, layout, legend
-from dashboard.theme import Theme, say_ratio
+from overrun.dashboard.plot import Spec, axis, label, layout, legend
+from overrun.dashboard.theme import Theme, say_ratio
 
 _LEVELS: Final = (("p10_coverage", 0.1), ("p90_coverage", 0.9), ("p99_coverage", 0.99))
 _MOST: Final = 8

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from analysis.whatif.prediction import Curve
-from dashboard.plot import Spec, axis, layout, legend, line, note
-from dashboard.theme import Theme, say_ms, say_tick
+from overrun.analysis.whatif.prediction import Curve
+from overrun.dashboard.plot import Spec, axis, layout, legend, line, note
+from overrun.dashboard.theme import Theme, say_ms, say_tick
 
 _SHARES: Final = ((1.0, "all"), (0.5, "50 %"), (0.1, "10 %"), (0.05, "5 %"), (0.01, "1 %"), (0.001, "0.1 %"), (0.0001, "0.01 %"))
 _TICKS: Final = tuple(base * 10.0**power for power in range(6) for base in (1.0, 2.0, 5.0))

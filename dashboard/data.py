@@ -17,28 +17,28 @@ from typing import Final, TypeAlias, TypeVar
 
 import streamlit as st
 
-from analysis.burn import Burn
-from analysis.client import Client, ClientError
-from analysis.cohorts import Cohorts
-from analysis.compare import Comparison
-from analysis.doctor import Checkup
-from analysis.engine_course import EngineCourse
-from analysis.engine_view import EngineView
-from analysis.finding import SIMULATING
-from analysis.heatmap import Heatmap
-from analysis.lengths import State
-from analysis.parts import Stages, stages_of
-from analysis.report import Report, seeking
-from analysis.requests import Holdings, RequestList
-from analysis.series import Series
-from analysis.trace import Trace
-from analysis.whatif.prediction import Prediction
-from analysis.whatif_api import FixInfo
-from analysis.window import rfc3339
-from dashboard import state
-from dashboard.answers import FRESH_S, KEEP_S, PART_S, Answers
-from dashboard.launch import URL_VARIABLE
-from models.artifact import Artifact, load_artifact
+from overrun.analysis.evidence.engine_overview import EngineView
+from overrun.analysis.evidence.engine_timeline import EngineCourse
+from overrun.analysis.front.api_whatif import FixInfo
+from overrun.analysis.front.client import Client, ClientError
+from overrun.analysis.front.predictor_watch import State
+from overrun.analysis.front.report import Report, seeking
+from overrun.analysis.front.stage_waterfall import Stages, stages_of
+from overrun.analysis.numbers.burn_rate import Burn
+from overrun.analysis.numbers.cohorts import Cohorts
+from overrun.analysis.numbers.compare import Comparison
+from overrun.analysis.numbers.heatmap import Heatmap
+from overrun.analysis.numbers.quality.doctor import Checkup
+from overrun.analysis.numbers.request_list import Holdings, RequestList
+from overrun.analysis.numbers.request_trace import Trace
+from overrun.analysis.numbers.series import Series
+from overrun.analysis.numbers.window import rfc3339
+from overrun.analysis.whatif.prediction import Prediction
+from overrun.analysis.words.finding import SIMULATING
+from overrun.dashboard import state
+from overrun.dashboard.answers import FRESH_S, KEEP_S, PART_S, Answers
+from overrun.dashboard.launch import URL_VARIABLE
+from overrun.models.artifact import Artifact, load_artifact
 
 DEFAULT_URL = "http://127.0.0.1:4318"
 # A dict cannot be a cache key; the pairs of one can.

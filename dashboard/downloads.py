@@ -9,7 +9,7 @@ from typing import Any
 
 import streamlit as st
 
-from analysis.encoding import encode
+from overrun.analysis.words.encoding import encode
 
 # A cell that begins like this would be run as a formula by a spreadsheet.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dashboard import ui
-from dashboard.theme import say_ms, say_ratio
+from overrun.dashboard import ui
+from overrun.dashboard.theme import say_ms, say_ratio
 
 # More entries of a list than this say no more; the API has them all.
 _MOST_LISTED: Final = 6

@@ -14,9 +14,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import streamlit as st
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from analysis.client import ClientError
-from analysis.report import Report
-from dashboard import anchors, data, login, nav, state, theme, ui
+from overrun.analysis.front.client import ClientError
+from overrun.analysis.front.report import Report
+from overrun.dashboard import anchors, data, login, nav, state, theme, ui
 
 ADDRESS: Final = "/_first/"
 # What of an address is the question of the API; of the rest, what decides the box: `p_` begins the parameters of a fix.
@@ -54,7 +54,7 @@ def of_page(name: str, query: Mapping[str, str]) -> str | None:
     report = data.report(asked)
     if report.window.requests == 0:
         return None
-    box: Callable[[data.Asked, Report, Mapping[str, str]], str | None] = import_module(f"dashboard.views.{name}").first
+    box: Callable[[data.Asked, Report, Mapping[str, str]], str | None] = import_module(f"overrun.dashboard.views.{name}").first
     body = box(asked, report, query)
     # Under a name of its own: a box of the page's stands for a page that is drawn.
     return None if body is None else '<div class="ov">' + ui.whole(body).replace(f'class="{_BOX}', f'class="{_LEAD}') + "</div>"

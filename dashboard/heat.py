@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import streamlit as st
 
-from analysis.cohorts import Cohorts
-from analysis.heatmap import Heatmap
-from analysis.window import rfc3339
-from dashboard import charts, data, lift, state, ui
-from dashboard.box import Box
-from dashboard.theme import Theme, say_count, say_ms, say_span, say_step
+from overrun.analysis.numbers.cohorts import Cohorts
+from overrun.analysis.numbers.heatmap import Heatmap
+from overrun.analysis.numbers.window import rfc3339
+from overrun.dashboard import charts, data, lift, state, ui
+from overrun.dashboard.box import Box
+from overrun.dashboard.theme import Theme, say_count, say_ms, say_span, say_step
 
 
 def draw(asked: data.Asked, metric: str, theme: Theme) -> Box | None:

@@ -17,7 +17,7 @@ from typing import Final
 
 import httpx
 
-from dashboard.theme import DARK, LIGHT
+from overrun.dashboard.theme import DARK, LIGHT
 
 DEFAULT_PORT: Final = 8501
 DEFAULT_HOST: Final = "127.0.0.1"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from analysis.cohorts import Cohort, Cohorts
-from dashboard import ui
-from dashboard.theme import say_ms, say_ratio
+from overrun.analysis.numbers.cohorts import Cohort, Cohorts
+from overrun.dashboard import ui
+from overrun.dashboard.theme import say_ms, say_ratio
 
 # Chances below it are all the same to a reader, and 0 is none.
 LEAST_Q: Final = 1e-99

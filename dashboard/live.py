@@ -12,9 +12,9 @@ from typing import Final
 
 import streamlit as st
 
-from analysis.client import ClientError
-from dashboard import data, state, ui
-from dashboard.theme import say_age, say_time
+from overrun.analysis.front.client import ClientError
+from overrun.dashboard import data, state, ui
+from overrun.dashboard.theme import say_age, say_time
 
 EVERY_S: Final = 5
 # A changed Plotly figure is destroyed and made again, which is seen as a blink: pages with charts follow in this step.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from dashboard import ui
+from overrun.dashboard import ui
 
 
 def passed() -> bool:

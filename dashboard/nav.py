@@ -9,9 +9,9 @@ from typing import Any
 
 import streamlit as st
 
-from analysis.finding import Finding
-from analysis.report import Report
-from dashboard import data, sliders, state
+from overrun.analysis.front.report import Report
+from overrun.analysis.words.finding import Finding
+from overrun.dashboard import data, sliders, state
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def needs_of(place: Place) -> data.Needs | None:
     """Return what a page asks for beside the report, None where it asks for nothing."""
 
     def needs(asked: data.Asked, report: Report, query: Mapping[str, str]) -> list[Callable[[], object]]:
-        found: list[Callable[[], object]] = import_module(f"dashboard.views.{place.name}").needs(asked, report, query)
+        found: list[Callable[[], object]] = import_module(f"overrun.dashboard.views.{place.name}").needs(asked, report, query)
         return found
 
     return needs if place.asks else None
@@ -108,7 +108,7 @@ def links_with(*steps: tuple[str, str, dict[str, str]]) -> None:
 def _drawn(name: str) -> Callable[[], None]:
     # A page's module is imported when it is first visited, or by the server while it waits for visitors.
     def draw() -> None:
-        import_module(f"dashboard.views.{name}").draw()
+        import_module(f"overrun.dashboard.views.{name}").draw()
 
     draw.__name__ = name
     return draw

@@ -7,8 +7,8 @@ import html
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from analysis.finding import printable
-from dashboard.theme import Theme, say_tick
+from overrun.analysis.words.finding import printable
+from overrun.dashboard.theme import Theme, say_tick
 
 Spec = dict[str, Any]
 _NAME_LENGTH: Final = 34

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Final
 
-from analysis.finding import Fix
-from analysis.report import Report
-from analysis.whatif_api import ParameterInfo
-from dashboard.theme import STAGE_ORDER
+from overrun.analysis.front.api_whatif import ParameterInfo
+from overrun.analysis.front.report import Report
+from overrun.analysis.words.finding import Fix
+from overrun.dashboard.theme import STAGE_ORDER
 
 _TOKENS: Final = tuple(str(2**power) for power in range(4, 17))
 _MS: Final = ("50", "100", "150", "200", "300", "500", "750", "1000", "1500", "2000", "3000", "5000", "7500", "10000", "15000", "20000", "30000", "60000")

@@ -14,10 +14,10 @@ from typing import Any
 
 import streamlit as st
 
-from analysis.client import ClientError
-from analysis.errors import WindowError
-from analysis.window import parse_duration, rfc3339
-from dashboard.box import Box
+from overrun.analysis.front.client import ClientError
+from overrun.analysis.numbers.window import parse_duration, rfc3339
+from overrun.analysis.words.errors import WindowError
+from overrun.dashboard.box import Box
 
 PRESETS = ("15m", "1h", "6h", "24h", "7d")
 DEFAULT_PRESET = "1h"

@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
-from analysis.client import ClientError
-from analysis.doctor import Checkup, said
-from analysis.report import Report, seeking
-from analysis.requests import Holdings
-from dashboard import data, nav, state, ui
-from dashboard.live import STALE_AFTER
-from dashboard.theme import say_age, say_count, say_span, say_time
+from overrun.analysis.front.client import ClientError
+from overrun.analysis.front.report import Report, seeking
+from overrun.analysis.numbers.quality.doctor import Checkup, said
+from overrun.analysis.numbers.request_list import Holdings
+from overrun.dashboard import data, nav, state, ui
+from overrun.dashboard.live import STALE_AFTER
+from overrun.dashboard.theme import say_age, say_count, say_span, say_time
 
 _ASK_AGAIN_S: Final = 3
 # An answer that was not whole is looked at after this long, and asked for anew at most every PART_S.

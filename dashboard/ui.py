@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import streamlit as st
 
-from analysis.client import ClientError, Refused, TooOld, Unreachable
-from analysis.finding import printable
-from dashboard import plot
-from dashboard.theme import Theme, in_order, say_count, say_ms
+from overrun.analysis.front.client import ClientError, Refused, TooOld, Unreachable
+from overrun.analysis.words.finding import printable
+from overrun.dashboard import plot
+from overrun.dashboard.theme import Theme, in_order, say_count, say_ms
 
 _LONGEST_SENTENCE: Final = 2000
 _ASK_AGAIN_S: Final = 3

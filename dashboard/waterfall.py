@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from analysis.trace import PathPiece, Trace, TraceSpan
-from dashboard import ui
-from dashboard.theme import Theme, say_ms, say_tick, ticks
+from overrun.analysis.numbers.request_trace import PathPiece, Trace, TraceSpan
+from overrun.dashboard import ui
+from overrun.dashboard.theme import Theme, say_ms, say_tick, ticks
 
 # A trace with more spans shows those on the path, those that failed and the longest others; the rest is a line per parent.
 MOST_ROWS: Final = 120

@@ -4,7 +4,7 @@ As one folder without pickle: `manifest.json` (what it is, where it has skill, t
 an ONNX, a UBJ and a flat-tree JSON file, `history.json` (recent outputs per route, the fallback), `conformal.json` (how far
 to move each quantile), `ngram_ridge.f16` (the verbosity score's weights, if prompts were opted in), `card.json` and
 `card.html` (what was measured), and `golden.jsonl` (inputs with the answers of the training library). Written by
-`models.train`, read by `models.predict`; this module needs the standard library alone.
+`overrun.models.train`, read by `overrun.models.predict`; this module needs the standard library alone.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from models.errors import ArtifactError
+from overrun.models.errors import ArtifactError
 
 SCHEMA: Final = "overrun.predictor/1"
 MANIFEST: Final = "manifest.json"

@@ -8,10 +8,10 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final
 
-from models.errors import RequestError
-from models.predict import Predictor
+from overrun.models.errors import RequestError
+from overrun.models.predict import Predictor
 
-# A prompt token is computed in a batch, an answer's token by a step of its own: about 1 : 100 on the engines of `models.routing`,
+# A prompt token is computed in a batch, an answer's token by a step of its own: about 1 : 100 on the engines of `overrun.models.routing`,
 # where a prompt token takes 0.1 ms and a step 15 ms.
 PROMPT_TOKEN: Final = 0.01
 # Requests whose end is never told are written off, the oldest first.

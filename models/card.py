@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-from analysis.finding import say_ratio
-from models.drift import COVERAGE, LEAST_REDUCTION
+from overrun.analysis.words.finding import say_ratio
+from overrun.models.drift import COVERAGE, LEAST_REDUCTION
 
 SCHEMA: Final = "overrun.predictor-card/1"
 _NOTES: Final = (

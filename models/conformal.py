@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from models.errors import ArtifactError
+from overrun.models.errors import ArtifactError
 
 # The quantiles that are calibrated; the median is not, it minimises the error as it is.
 LEVELS: Final = {"p10": 0.1, "p90": 0.9, "p99": 0.99}

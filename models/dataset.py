@@ -14,15 +14,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from collector.prompt_features import Measured, read_line
-from collector.prompt_shape import shape, words_of
-from collector.verbosity import hashed
-from models.censored import completed
-from models.errors import SourceError, TooFewRowsError
-from models.replay import Record
-from models.request import MISSING, Request
-from models.sources import COLUMNS
-from models.verbosity import Prompt
+from overrun.collector.normalise.prompt_features import Measured, read_line
+from overrun.collector.normalise.prompt_shape import shape, words_of
+from overrun.collector.normalise.verbosity import hashed
+from overrun.models.censored import completed
+from overrun.models.errors import SourceError, TooFewRowsError
+from overrun.models.replay import Record
+from overrun.models.request import MISSING, Request
+from overrun.models.sources import COLUMNS
+from overrun.models.verbosity import Prompt
 
 Floats = NDArray[np.float64]
 
@@ -55,7 +55,7 @@ class Split:
 class Dataset:
     """Requests in order of arrival: `records`, and the same as arrays of shape (rows,) in tokens, NaN if not recorded.
 
-    `outputs` is what was generated, `completed` what would have been without a token limit (`models.censored`).
+    `outputs` is what was generated, `completed` what would have been without a token limit (`overrun.models.censored`).
     `limits` is max_tokens; for an answer that was cut, the length at which it was. `dropped` rows lacked a time or
     output tokens, or were older than the newest `max_rows`. `truncated_ratio` is the share of cut answers among those
     that give a finish reason; None when none does. `prompts` are the bins and shape of each prompt, None without one. `scores` are the
@@ -91,7 +91,7 @@ class Dataset:
 def prepare(frame: pl.DataFrame, *, min_rows: int, max_rows: int, test_share: float, seed: int = 0) -> Dataset:
     """Return the usable requests of `frame`, the newest `max_rows` of them.
 
-    `frame` has the columns of `models.sources.COLUMNS`, one row a request.
+    `frame` has the columns of `overrun.models.sources.COLUMNS`, one row a request.
 
     Raises:
         SourceError: time, input_tokens or output_tokens is not among the columns.

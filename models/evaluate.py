@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
-from analysis.finding import say_ratio
-from models.artifact import QUANTILES
+from overrun.analysis.words.finding import say_ratio
+from overrun.models.artifact import QUANTILES
 
 Skill = Literal["none", "low", "good"]
 Floats = NDArray[np.float64]

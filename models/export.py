@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from onnxmltools.convert import convert_xgboost
 from onnxmltools.convert.common.data_types import FloatTensorType
 
-from models.artifact import canonical_json
-from models.errors import ArtifactError
-from models.flat import to_flat, walk
+from overrun.models.artifact import canonical_json
+from overrun.models.errors import ArtifactError
+from overrun.models.flat import to_flat, walk
 
 _INPUT: Final = "features"
 # The default of onnxmltools follows the newest installed onnx; a fixed one keeps artifacts readable for older runtimes
@@ -31,7 +31,7 @@ def to_ubj(booster: xgboost.Booster) -> bytes:
 
 
 def to_flat_json(booster: xgboost.Booster, names: tuple[str, ...], sample: NDArray[np.float32]) -> bytes:
-    """Return `booster` over the inputs `names` as flat-tree JSON (`models.flat`).
+    """Return `booster` over the inputs `names` as flat-tree JSON (`overrun.models.flat`).
 
     Raises:
         ArtifactError: on some row of `sample` the trees answer more than 1e-4 away from the booster.

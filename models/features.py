@@ -1,7 +1,7 @@
 """Which numbers describe a request to the length model?
 
 One function for training and serving. The names in `FEATURES`, in this order, are the only things a model may see:
-request metadata, causal history (`models.history`), and numbers about an opted-in prompt. Server load is left out on
+request metadata, causal history (`overrun.models.history`), and numbers about an opted-in prompt. Server load is left out on
 purpose: how long an answer gets does not depend on it. Prompt text never comes here.
 """
 
@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from collector.prompt_shape import SHAPE
-from models.history import Window
-from models.request import MISSING, Request
+from overrun.collector.normalise.prompt_shape import SHAPE
+from overrun.models.history import Window
+from overrun.models.request import MISSING, Request
 
 _DAY_S: Final = 86_400.0
 

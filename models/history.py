@@ -1,7 +1,7 @@
 """What did requests like this one generate before?
 
 Causal history: windows of the output lengths of *finished* requests, per route, model, route and model, tenant, session,
-prompt prefix and exact prompt size. Training replays the past through it (`models.train`), a router feeds it live (`models.predict`): one
+prompt prefix and exact prompt size. Training replays the past through it (`overrun.models.train`), a router feeds it live (`overrun.models.predict`): one
 class, so that a feature means the same in both places. Source of the idea and of its value: Alibaba ServeGen and the
 Azure and Mooncake traces, where the past of the same caller explains more than any property of the request alone.
 """
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, Final, NamedTuple
 
-from models.conformal import covering
-from models.errors import ArtifactError
-from models.request import MISSING, Request
+from overrun.models.conformal import covering
+from overrun.models.errors import ArtifactError
+from overrun.models.request import MISSING, Request
 
 Key = tuple[str | int | None, ...]
 
@@ -193,7 +193,7 @@ class Window:
     def bound(self, level: float) -> float:
         """Return what covers `level` of exchangeable outputs (tokens); the window must not be empty.
 
-        The ceil((n + 1) level)-th smallest, for a lower quantile the floor((n + 1) level)-th, as `models.conformal` does. Where there are too few
+        The ceil((n + 1) level)-th smallest, for a lower quantile the floor((n + 1) level)-th, as `overrun.models.conformal` does. Where there are too few
         for that, the outermost, which covers n / (n + 1), moved on from the median as the logarithm's spread would have it if it were normal: of
         20 it covers 98.2 to 99.1 % instead of 95 % of lognormal, exponential and Pareto lengths, and more of bounded ones.
         """

@@ -1,4 +1,4 @@
-"""How does a LiteLLM router place requests by predicted length? A custom routing strategy around `models.balancer`.
+"""How does a LiteLLM router place requests by predicted length? A custom routing strategy around `overrun.models.balancer`.
 
     router = litellm.Router(model_list=[...])
     strategy = LengthRouting(router, "artifact/")
@@ -17,8 +17,8 @@ import litellm
 from litellm.integrations.custom_logger import CustomLogger
 from litellm.types.router import CustomRoutingStrategyBase
 
-from models.balancer import Balancer
-from models.predict import Predictor
+from overrun.models.balancer import Balancer
+from overrun.models.predict import Predictor
 
 # Where the identity of a request travels from the choice to the callback.
 _KEY: Final = "overrun_request"

@@ -18,15 +18,15 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as onnx_errors
 
-from collector.prompt_shape import SHAPE, shape, words_of
-from collector.verbosity import TABLE_SIZE, hashed, read_table, score
-from models.artifact import CONFORMAL, GOLDEN, HISTORY, MANIFEST, QUANTILES, VERBOSITY, Artifact, load_artifact, model_file
-from models.conformal import Calibration
-from models.drift import Drift
-from models.errors import ArtifactError, RequestError
-from models.features import FEATURE_NAMES, feature_values
-from models.history import History, Window, past_quantiles
-from models.request import MAX_NAME, MISSING, Request, parse_output_tokens, parse_request
+from overrun.collector.normalise.prompt_shape import SHAPE, shape, words_of
+from overrun.collector.normalise.verbosity import TABLE_SIZE, hashed, read_table, score
+from overrun.models.artifact import CONFORMAL, GOLDEN, HISTORY, MANIFEST, QUANTILES, VERBOSITY, Artifact, load_artifact, model_file
+from overrun.models.conformal import Calibration
+from overrun.models.drift import Drift
+from overrun.models.errors import ArtifactError, RequestError
+from overrun.models.features import FEATURE_NAMES, feature_values
+from overrun.models.history import History, Window, past_quantiles
+from overrun.models.request import MAX_NAME, MISSING, Request, parse_output_tokens, parse_request
 
 # Float32 sums over some hundred trees differ by about 1e-5 between libraries; a wrong conversion is off by whole units
 # (the multi-quantile conversion of onnxmltools: 6.2).
@@ -107,12 +107,12 @@ class Predictor:
         """Return the predictor stored in `folder`.
 
         Raises:
-            ArtifactError: see `models.artifact.load_artifact` and `Predictor`.
+            ArtifactError: see `overrun.models.artifact.load_artifact` and `Predictor`.
         """
         return cls(load_artifact(Path(folder)))
 
     def predict(self, row: Mapping[str, Any]) -> Prediction:
-        """Return the answer for one request; `row` as in `models.request.parse_request`.
+        """Return the answer for one request; `row` as in `overrun.models.request.parse_request`.
 
         With an `id` in the row, `observe` of that id later measures this very prediction.
 

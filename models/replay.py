@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from models.artifact import QUANTILES
-from models.features import FEATURES, feature_values
-from models.history import History, past_quantiles
-from models.request import Request
+from overrun.models.artifact import QUANTILES
+from overrun.models.features import FEATURES, feature_values
+from overrun.models.history import History, past_quantiles
+from overrun.models.request import Request
 
 # Traces without durations get a slow server, so that history is never seen earlier than it could have been: 5 s to the
 # first token, then 20 tokens/s. With 1 s and 100 tokens/s the error on the Azure traces changes by less than 1 %.
@@ -65,7 +65,7 @@ def replay(
     """Return the features of each record as of its arrival.
 
     `records` are in order of arrival; `split` is the index of the first test record.
-    `progress` gets the finished share, 0..1. `salt` hides tenants (`models.history.keys_of`).
+    `progress` gets the finished share, 0..1. `salt` hides tenants (`overrun.models.history.keys_of`).
     """
     history = History(salt)
     features = np.empty((len(records), len(FEATURES)), dtype=np.float32)

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from models.errors import RequestError
+from overrun.models.errors import RequestError
 
 MISSING: Final = math.nan
 # Token counts above this are a unit mistake, not a request: the longest context windows on offer hold 10 M tokens.
 _MAX_COUNT: Final = 1e9
-# Names are remembered by the thousand (`models.history`), and may come from callers of callers; the collector stores 256 characters.
+# Names are remembered by the thousand (`overrun.models.history`), and may come from callers of callers; the collector stores 256 characters.
 MAX_NAME: Final = 1_024
 
 
@@ -21,7 +21,7 @@ class Request(NamedTuple):
     """One request as the predictor sees it; a missing number is NaN, a missing name None.
 
     `time_s` is in seconds since 1970 UTC, the token counts in tokens, `stream` 0 or 1. `shape` are the numbers of
-    `collector.prompt_shape.SHAPE` (empty without a prompt), `verbosity` is the score of `models.verbosity`.
+    `overrun.collector.normalise.prompt_shape.SHAPE` (empty without a prompt), `verbosity` is the score of `overrun.models.verbosity`.
     """
 
     time_s: float = MISSING
@@ -43,7 +43,7 @@ def parse_request(row: Mapping[str, Any]) -> Request:
     """Return the request described by one JSON object; every field may be absent or null, unknown fields are ignored.
 
     `time` is RFC 3339 text, a datetime, or seconds since 1970. `prompt` is accepted and
-    not looked at: `models.predict` turns it into numbers where the artifact wants them.
+    not looked at: `overrun.models.predict` turns it into numbers where the artifact wants them.
 
     Raises:
         RequestError: a field has the wrong type or an impossible value; names the field, what was seen and what is

@@ -17,10 +17,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from analysis.finding import say_ratio
-from models.dataset import prepare
-from models.predict import Predictor
-from models.replay import Record
+from overrun.analysis.words.finding import say_ratio
+from overrun.models.dataset import prepare
+from overrun.models.predict import Predictor
+from overrun.models.replay import Record
 
 Floats = NDArray[np.float64]
 Policy = Literal["round_robin", "least_requests", "least_input", "least_predicted", "shortest_first", "aged_shortest_first", "lanes"]
@@ -325,7 +325,7 @@ def _row(record: Record) -> dict[str, Any]:
 
 
 def evaluate_trace(frame: pl.DataFrame, artifact: Path, engines: Engines, load: float) -> Evaluation:
-    """Return the evaluation of a table of requests (columns of `models.sources.COLUMNS`) with the predictions of `artifact`.
+    """Return the evaluation of a table of requests (columns of `overrun.models.sources.COLUMNS`) with the predictions of `artifact`.
 
     Raises:
         ArtifactError: it does not load. TooFewRowsError: fewer than 300 usable requests. ValueError: as `evaluate`.

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from models.artifact import QUANTILES
-from models.dataset import Dataset, Floats
-from models.evaluate import MIN_SCORED_ROWS, Baselines, Scores, Verdict, judge, score
-from models.features import FEATURE_NAMES
+from overrun.models.artifact import QUANTILES
+from overrun.models.dataset import Dataset, Floats
+from overrun.models.evaluate import MIN_SCORED_ROWS, Baselines, Scores, Verdict, judge, score
+from overrun.models.features import FEATURE_NAMES
 
 # The manifest lists this many routes, the busiest of the test slice; the others are judged with the small ones. A listed
 # route costs about 3 kB of the artifact's 2 MB.

@@ -23,12 +23,12 @@ from typing import Any, Final
 import msgspec
 import uvicorn
 
-from collector import auth
-from collector.auth import Tokens
-from models.artifact import MANIFEST
-from models.errors import ModelsError, RequestError
-from models.predict import Predictor
-from models.request import parse_output_tokens, parse_request
+from overrun.collector.access import auth
+from overrun.collector.access.auth import Tokens
+from overrun.models.artifact import MANIFEST
+from overrun.models.errors import ModelsError, RequestError
+from overrun.models.predict import Predictor
+from overrun.models.request import parse_output_tokens, parse_request
 
 log = logging.getLogger("overrun.predictor")
 MAX_BODY: Final = 1 << 20

@@ -16,11 +16,11 @@ from typing import Any, Final
 import polars as pl
 import pyarrow as pa
 
-from models.errors import SourceError
+from overrun.models.errors import SourceError
 
 _TIME: Final = pl.Datetime("us", "UTC")
 # What training reads. Only time, input_tokens and output_tokens must be present; the others are null where the source
-# does not say. A prompt is turned into numbers as soon as it has been read (`models.dataset`).
+# does not say. A prompt is turned into numbers as soon as it has been read (`overrun.models.dataset`).
 COLUMNS: Final[Mapping[str, pl.DataType]] = {
     "time": _TIME,
     "route": pl.String(),
@@ -37,10 +37,10 @@ COLUMNS: Final[Mapping[str, pl.DataType]] = {
     "finish_reason": pl.String(),
     "e2e_ms": pl.Float64(),
     "prompt": pl.String(),
-    # What the collector kept of an opted-in prompt in place of its text (`collector.prompt_features`).
+    # What the collector kept of an opted-in prompt in place of its text (`overrun.collector.normalise.prompt_features`).
     "prompt_numbers": pl.String(),
 }
-# As in a request that is asked about (`models.request`).
+# As in a request that is asked about (`overrun.models.request`).
 _MOST_TOKENS: Final = 10**9
 # Seconds since 1970 beyond this are the year 5138: milliseconds, rather.
 _LATEST_S: Final = 1e11
@@ -147,7 +147,7 @@ def from_llm_calls(calls: pl.DataFrame | pa.Table, prompts: pl.DataFrame | None 
 def from_table(table: pl.DataFrame, origin: str) -> pl.DataFrame:
     """Return `table`, in any layout of `LAYOUTS`, in the columns `COLUMNS`; `origin` names it in errors.
 
-    Rows of failed calls (`error` set) are left out; those without a time or output tokens by `models.dataset`, which counts them.
+    Rows of failed calls (`error` set) are left out; those without a time or output tokens by `overrun.models.dataset`, which counts them.
 
     Raises:
         SourceError: no layout fits, an unknown column looks like a misspelt one, or a value does not fit its column.

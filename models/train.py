@@ -1,7 +1,7 @@
 """How is a predictor learned from past requests?
 
-Takes a table of requests (`models.sources`), learns four quantiles of the output length (`models.trees`), has them judged
-on the newest requests (`models.scoring`), and writes an artifact folder (`models.artifact`) that states per route what
+Takes a table of requests (`overrun.models.sources`), learns four quantiles of the output length (`overrun.models.trees`), has them judged
+on the newest requests (`overrun.models.scoring`), and writes an artifact folder (`overrun.models.artifact`) that states per route what
 was proved. The shipped models are then taught by all rows, the judged ones included, by the same recipe.
 """
 
@@ -19,10 +19,10 @@ import polars as pl
 import xgboost
 from numpy.typing import NDArray
 
-from analysis.finding import printable, say_ratio
-from collector.verbosity import table_id
-from models import trees
-from models.artifact import (
+from overrun.analysis.words.finding import printable, say_ratio
+from overrun.collector.normalise.verbosity import table_id
+from overrun.models import trees
+from overrun.models.artifact import (
     CARD,  # fmt: skip
     CARD_PAGE,
     CONFORMAL,
@@ -36,19 +36,19 @@ from models.artifact import (
     model_file,
     write_artifact,
 )
-from models.card import card, html
-from models.conformal import LEVELS, Calibration
-from models.dataset import Dataset, Floats, prepare
-from models.evaluate import Baselines, Verdict, judge
-from models.export import to_flat_json, to_onnx, to_ubj
-from models.features import FEATURE_NAMES, rising, usable_names, without_prompt
-from models.history import History, keys_of
-from models.predict import Predictor
-from models.replay import Replay, frozen, replay, span_s
-from models.scoring import Forecasts, RouteReport, Scorecard, bounded, previous_outputs, score_test
-from models.trees import Boosters, Matrix, Recipe
-from models.verbosity import learn as learn_verbosity
-from models.verbosity import out_of_fold, scored
+from overrun.models.card import card, html
+from overrun.models.conformal import LEVELS, Calibration
+from overrun.models.dataset import Dataset, Floats, prepare
+from overrun.models.evaluate import Baselines, Verdict, judge
+from overrun.models.export import to_flat_json, to_onnx, to_ubj
+from overrun.models.features import FEATURE_NAMES, rising, usable_names, without_prompt
+from overrun.models.history import History, keys_of
+from overrun.models.predict import Predictor
+from overrun.models.replay import Replay, frozen, replay, span_s
+from overrun.models.scoring import Forecasts, RouteReport, Scorecard, bounded, previous_outputs, score_test
+from overrun.models.trees import Boosters, Matrix, Recipe
+from overrun.models.verbosity import learn as learn_verbosity
+from overrun.models.verbosity import out_of_fold, scored
 
 Progress = Callable[[str, float], None]
 
@@ -80,7 +80,7 @@ _TABLE: Final = "{:<20}{:>8}{:>8}{:>9}{:>10}{:>11}{:>9}{:>9}{:>6}{:>7}{:>8}{:>8}
 class TrainSettings:
     """How to train; the same table and settings give the same bytes.
 
-    `test_share` of the rows, the newest, only judge (`models.dataset.Split`). `min_rows`: below it nothing is learned;
+    `test_share` of the rows, the newest, only judge (`overrun.models.dataset.Split`). `min_rows`: below it nothing is learned;
     at 500 rows a metadata and prompt-shape model ranked Alpaca answers at tau .37, at 2,000 at .45. `max_rows`: the
     newest rows that are used. `bucket_edges`: an answer is S up to the first, M up to the second, in tokens.
     `learn_all`: the shipped models learn from the test rows too once these have judged; without it they are the very
@@ -188,7 +188,7 @@ def train_to_folder(
 ) -> TrainReport:
     """Train on `frame`, write the artifact folder `out_dir`, and return what was measured.
 
-    `frame` has the columns of `models.sources.COLUMNS`, one row a request; time, input_tokens and output_tokens are
+    `frame` has the columns of `overrun.models.sources.COLUMNS`, one row a request; time, input_tokens and output_tokens are
     mandatory. `progress` gets the name of the step and the finished share, 0..1. `prompt_table` is the table by which the
     collector scored the prompts of `frame`, if it did: then the scores are taken as they are and the artifact carries it.
 

@@ -13,8 +13,8 @@ import numpy as np
 import xgboost
 from numpy.typing import NDArray
 
-from models.artifact import QUANTILES
-from models.dataset import Split
+from overrun.models.artifact import QUANTILES
+from overrun.models.dataset import Split
 
 Matrix = NDArray[np.float32]
 Floats = NDArray[np.float64]

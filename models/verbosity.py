@@ -1,4 +1,4 @@
-"""Which weights tell how long an answer a prompt asks for? Learns the table of the verbosity score (`collector.verbosity`).
+"""Which weights tell how long an answer a prompt asks for? Learns the table of the verbosity score (`overrun.collector.normalise.verbosity`).
 
 Ridge regression on hashed words, pairs of words and groups of letters, and on smooth functions of the numbers of the prompt's shape, of how much longer
 than usual for their route and model the answers were. Learned from the user's own opted-in prompts; a single float comes out, and no text goes in anywhere
@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from collector.verbosity import BINS, DENSE, KINDS, Hashed, dense, logs, score
+from overrun.collector.normalise.verbosity import BINS, DENSE, KINDS, Hashed, dense, logs, score
 
 Floats = NDArray[np.float64]
 # The bins and the shape of one prompt; no bins where only its shape was kept.
@@ -37,7 +37,7 @@ _LEAST_SPREAD: Final = 0.1
 
 
 def learn(prompts: Sequence[Prompt | None], log_tokens: Floats, groups: Sequence[Any]) -> NDArray[np.float16] | None:
-    """Return the table of weights, shape (collector.verbosity.TABLE_SIZE,); None with fewer than MIN_PROMPTS different prompts.
+    """Return the table of weights, shape (overrun.collector.normalise.verbosity.TABLE_SIZE,); None with fewer than MIN_PROMPTS different prompts.
 
     One entry a request: its prompt (None: not known), what it generated, and the group whose mean is usual.
     """

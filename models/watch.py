@@ -1,6 +1,6 @@
 """Does the predictor still hold on the traffic that the store sees? Predicts each finished call as a router would have had it, beside what was generated.
 
-Every call is predicted from what had finished before it started, and reported to the predictor when it ended; `models.drift` says whether P90 holds
+Every call is predicted from what had finished before it started, and reported to the predictor when it ended; `overrun.models.drift` says whether P90 holds
 and whether the model still gains. A newer artifact in the folder is taken over, and its count starts anew.
 """
 
@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from analysis.lengths import State
-from collector.pipeline import Assembled
-from models.artifact import MANIFEST
-from models.errors import ModelsError, RequestError
-from models.predict import Predictor
-from models.request import parse_output_tokens
+from overrun.analysis.front.predictor_watch import State
+from overrun.collector.ingest.pipeline import Assembled
+from overrun.models.artifact import MANIFEST
+from overrun.models.errors import ModelsError, RequestError
+from overrun.models.predict import Predictor
+from overrun.models.request import parse_output_tokens
 
 log = logging.getLogger("overrun.predictor")
 # Calls looked at in one round of a server's assembly: about 0.3 ms each, and rounds are half a second apart.

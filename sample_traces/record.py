@@ -18,12 +18,12 @@ from typing import Any
 import zstandard
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
 
-from sample_traces.replay import MANIFEST_PATH, RECORDINGS_PATH, REQUESTS, manifest, parse
+from overrun.sample_traces.replay import MANIFEST_PATH, RECORDINGS_PATH, REQUESTS, manifest, parse
 
 LEVEL = 19  # read once a demo, written once ever: 301 kB for all recordings instead of 1,871 kB
 HEADER = """\
 # What each recording is and which answer is right.
-# `files` is written by `python -m sample_traces.record`, the rest by hand.
+# `files` is written by `python -m overrun.sample_traces.record`, the rest by hand.
 # Sizes and hashes are those of the uncompressed payload. The first recording ends last when all are replayed.
 """
 EMPTY = {"title": "", "origin": [], "licence": "", "scenario": "", "slo": "chat", "answer": {}}
@@ -85,7 +85,7 @@ def _value(value: Any) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; 0 when the recording was written, 2 on bad input."""
     parser = argparse.ArgumentParser(
-        prog="python -m sample_traces.record", description="Pack OTLP bodies into a recording."
+        prog="python -m overrun.sample_traces.record", description="Pack OTLP bodies into a recording."
     )
     parser.add_argument("name", help="name of the recording, also its folder")
     parser.add_argument("folders", nargs="+", type=Path, help="folders with NNN.traces|metrics|logs.pb")

@@ -444,7 +444,7 @@ def parse_moment(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; 0 when everything was acknowledged, 1 when not, 2 on bad input."""
     parser = argparse.ArgumentParser(
-        prog="python -m sample_traces.replay", description="Send recorded telemetry over OTLP."
+        prog="python -m overrun.sample_traces.replay", description="Send recorded telemetry over OTLP."
     )
     parser.add_argument("--endpoint", default="http://127.0.0.1:4318", help="base URL; with grpc http://127.0.0.1:4317")
     parser.add_argument("--protocol", choices=("http/protobuf", "grpc"), default="http/protobuf")

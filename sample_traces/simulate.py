@@ -1,4 +1,5 @@
-"""Writes one simulated window with a known fault as OTLP files and its truth: `python -m sample_traces.simulate SCENARIO --severity medium --seed 7 --out DIR`.
+"""Writes one simulated window with a known fault as OTLP files and its truth:
+`python -m overrun.sample_traces.simulate SCENARIO --severity medium --seed 7 --out DIR`.
 
 Out: `DIR/NNN.traces.pb`, `DIR/NNN.metrics.pb` (export requests in protobuf) and `DIR/truth.json`: causes, stages, onset, who is affected, and the
 latency of the same requests without the fault and with each of its fixes.
@@ -16,15 +17,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from sample_traces.simulator import otlp
-from sample_traces.simulator.confounders import Confounded, confound
-from sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
-from sample_traces.simulator.pairs import AND, find
-from sample_traces.simulator.run import Window, simulate
-from sample_traces.simulator.scenarios import BANDS, BREACH, HEALTHY, SEVERITIES, Fault, Scenario
-from sample_traces.simulator.settings import Settings, Telemetry
-from sample_traces.simulator.traffic import NOISY, Plan
-from sample_traces.simulator.truth import breach_ratio, latency, users
+from overrun.sample_traces.simulator import otlp
+from overrun.sample_traces.simulator.confounders import Confounded, confound
+from overrun.sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
+from overrun.sample_traces.simulator.pairs import AND, find
+from overrun.sample_traces.simulator.run import Window, simulate
+from overrun.sample_traces.simulator.scenarios import BANDS, BREACH, HEALTHY, SEVERITIES, Fault, Scenario
+from overrun.sample_traces.simulator.settings import Settings, Telemetry
+from overrun.sample_traces.simulator.traffic import NOISY, Plan
+from overrun.sample_traces.simulator.truth import breach_ratio, latency, users
 
 DURATION_S: Final = 600.0
 START: Final = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from collector.store import Store, open_store
+from overrun.collector.store.database import Store, open_store
 
 ROOT = Path(__file__).parents[1]
 # An example that takes long on a busy machine is no failure: nothing here asserts a time.
@@ -26,13 +26,16 @@ settings.load_profile("unhurried")
 
 
 # Long files first and many small ones last: one file's tests follow one another, and no process shall be left alone with them at the end.
-_FOLDERS = ("tests", "sample_traces", "models", "dashboard", "collector", "whatif", "analysis")
+_FOLDERS = (
+    "tests", "tests/sample_traces", "tests/models", "tests/dashboard", "tests/collector", "tests/analysis/whatif", "tests/analysis/simulator", "tests/analysis",
+    "tests/analysis/diagnosis/rules",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What waits for a browser begins first, then what starts programs; the rules, each a small file, come last."""
-    place = {name: number for number, name in enumerate(_FOLDERS)}
-    items.sort(key=lambda item: ("browser" not in item.path.stem, place.get(item.path.parent.name, len(place))))
+    place = {ROOT / name: number for number, name in enumerate(_FOLDERS)}
+    items.sort(key=lambda item: ("browser" not in item.path.stem, next(place[folder] for folder in item.path.parents if folder in place)))
 
 
 def pytest_collection_finish() -> None:

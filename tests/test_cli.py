@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import httpx
@@ -13,8 +14,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from overrun import app
-from sample_traces.replay import RECORDINGS_PATH
+from overrun.cli import app
+from overrun.sample_traces.replay import RECORDINGS_PATH
 from tests.conftest import ROOT, ServerProcess
 
 
@@ -93,6 +94,11 @@ def test_file_and_server_give_the_same_report(db: Path, server: ServerProcess) -
     assert of_file["window"] == of_server["window"]
 
 
+def test_the_version_is_the_installed_one() -> None:
+    done = overrun("--version")
+    assert (done.returncode, done.stdout) == (0, f"overrun {version('overrun')}\n")
+
+
 def test_who_asks_a_server_waits_for_no_compiler(server: ServerProcess) -> None:
     """Compilers, decoders, readers of files and Parquet are what a server needs, and who reads files."""
     window = ["--from", "2020-01-01T00:00:00Z", "--to", "2035-01-01T00:00:00Z"]
@@ -101,11 +107,11 @@ def test_who_asks_a_server_waits_for_no_compiler(server: ServerProcess) -> None:
     # One after the other in one interpreter: what none of them has loaded at the end, each leaves out.
     code = f"""
 import sys
-import overrun
+from overrun import cli
 for asked in {questions!r}:
     sys.argv = ["overrun", *asked]
     try:
-        overrun.main()
+        cli.main()
         code = 0
     except SystemExit as end:
         code = end.code or 0
@@ -118,7 +124,7 @@ for asked in {questions!r}:
 
 
 def a_trace(db: Path) -> str:
-    from collector.store import open_store
+    from overrun.collector.store.database import open_store
 
     store = open_store(db, create=False)
     [(found,)] = store.connection.execute("select trace_id from v_requests order by start limit 1").fetchall()

@@ -11,8 +11,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from overrun import app
-from sample_traces.replay import RECORDINGS_PATH
+from overrun.cli import app
+from overrun.sample_traces.replay import RECORDINGS_PATH
 from tests.conftest import ServerProcess
 
 FIX = ("whatif", "timeout-fallback", "--timeout-ms", "150", "--fallback-ms", "20")

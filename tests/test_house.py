@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -13,22 +14,13 @@ import pytest
 from tests.conftest import ROOT
 
 PACKAGES = ("collector", "analysis", "models", "dashboard", "sample_traces")
+# What only tests, benchmarks and whoever records a sample need.
+LEFT_OUT = ("sample_traces/simulator/", "sample_traces/simulate.py", "sample_traces/record.py")
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """Names of the files in a wheel built from a copy of the tree, without an index."""
-    folder = tmp_path_factory.mktemp("wheel")
-    tree = folder / "tree"
-    for name in (*PACKAGES, "overrun.py", "pyproject.toml", "README.md", "LICENSE"):
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            tree.mkdir(exist_ok=True)
-            shutil.copy(source, tree / name)
+def _build(tree: Path, out: Path, target: str) -> Path:
     done = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "out")],
+        [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(out)],
         cwd=tree,
         capture_output=True,
         text=True,
@@ -36,45 +28,78 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    [made] = (folder / "out").glob("*.whl")
-    with zipfile.ZipFile(made) as archive:
-        return set(archive.namelist())
+    [made] = (path for path in out.iterdir() if path.suffix == (".whl" if target == "wheel" else ".gz"))
+    return made
 
 
-def test_the_wheel_holds_every_query_marker_and_recording(wheel: set[str]) -> None:
-    wanted = [p for package in PACKAGES for p in (ROOT / package).rglob("*") if p.is_file() and "__pycache__" not in p.parts]
-    missing = {str(p.relative_to(ROOT)) for p in wanted} - wheel
-    assert not missing
-    assert {f"{package}/py.typed" for package in PACKAGES} <= wheel
+def _content(wheel: Path) -> dict[str, int]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {entry.filename: entry.CRC for entry in archive.infolist()}
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what is built from."""
+    tree = tmp_path_factory.mktemp("tree")
+    for name in (*PACKAGES, "overrun", "tests", "docs"):
+        shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "data", "screenshots"))
+    for path in ROOT.iterdir():
+        if path.is_file():
+            shutil.copy(path, tree / path.name)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    """Names and checksums of the files in a wheel built from a copy of the tree, without an index."""
+    return _content(_build(tree, tmp_path_factory.mktemp("wheel"), "wheel"))
+
+
+def test_the_wheel_holds_every_query_marker_and_recording(wheel: dict[str, int]) -> None:
+    files = [p.relative_to(ROOT).as_posix() for package in PACKAGES for p in (ROOT / package).rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+    left_out = {name for name in files if name.startswith(LEFT_OUT)}
+    assert {name for name in files if f"overrun/{name}" not in wheel} == left_out
+    assert {f"overrun/{package}/py.typed" for package in PACKAGES} | {"overrun/py.typed", "overrun/cli.py", "overrun/__main__.py"} <= wheel.keys()
     assert sum(name.endswith(".sql") for name in wheel) >= 12
     assert sum(name.endswith(".pb.zst") for name in wheel) >= 40
-    assert "overrun.py" in wheel
 
 
-def test_the_wheel_holds_nothing_else(wheel: set[str]) -> None:
-    assert {name.split("/")[0] for name in wheel if not name.split("/")[0].endswith(".dist-info")} == {*PACKAGES, "overrun.py"}
+def test_the_wheel_holds_nothing_else(wheel: dict[str, int]) -> None:
+    assert {name.split("/")[0] for name in wheel if not name.split("/")[0].endswith(".dist-info")} == {"overrun"}
 
 
-def test_every_top_level_package_is_listed() -> None:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    found = {p.parent.name for p in ROOT.glob("*/__init__.py")} - {"tests"}
-    listed = set(settings["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"])
-    assert listed == {*PACKAGES, "overrun.py"}
+def test_a_wheel_made_from_the_source_archive_is_the_same(tree: Path, wheel: dict[str, int], tmp_path: Path) -> None:
+    with tarfile.open(_build(tree, tmp_path / "sdist", "sdist")) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    [unpacked] = (tmp_path / "unpacked").iterdir()
+    assert _content(_build(unpacked, tmp_path / "wheel", "wheel")) == wheel
+
+
+def test_every_package_is_listed_and_linked() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    found = {p.parent.name for p in ROOT.glob("*/__init__.py")} - {"tests", "overrun"}
+    targets = settings["hatch"]["build"]["targets"]
+    modules = {f"overrun/{p.name}" for p in (ROOT / "overrun").iterdir() if p.is_file()}
     assert found == set(PACKAGES)
-    assert found <= set(settings["tool"]["importlinter"]["root_packages"])
+    assert set(targets["wheel"]["only-include"]) == found | modules
+    assert found | modules <= set(targets["sdist"]["only-include"])
+    assert targets["wheel"]["sources"] == {name: f"overrun/{name}" for name in PACKAGES}
+    assert {p.name: p.readlink().as_posix() for p in (ROOT / "overrun").iterdir() if p.is_symlink()} == {name: f"../{name}" for name in PACKAGES}
+    assert set(settings["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) == found
 
 
 def test_the_front_door_loads_nothing_heavy() -> None:
     heavy = {"duckdb", "numba", "streamlit", "pyarrow", "polars", "numpy", "grpc", "xgboost", "plotly", "starlette"}
-    code = f"import sys, overrun; print(*sorted({heavy!r} & set(sys.modules)))"
+    code = f"import sys, overrun.cli; print(*sorted({heavy!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
     assert done.stdout.strip() == ""
 
 
 def test_the_collector_needs_neither_analysis_nor_the_extras() -> None:
     code = (
-        "import sys, collector.pipeline, collector.otlp_http, collector.otlp_grpc, collector.importer;"
-        " print(*sorted({'analysis', 'models', 'dashboard', 'streamlit', 'plotly', 'xgboost', 'sklearn'} & set(sys.modules)))"
+        "import sys, overrun.collector.ingest.pipeline, overrun.collector.receive.otlp_http, overrun.collector.receive.otlp_grpc;"
+        " import overrun.collector.sources.importer;"
+        " print(*sorted({'overrun.analysis', 'overrun.models', 'overrun.dashboard', 'streamlit', 'plotly', 'xgboost', 'sklearn'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
     assert done.stdout.strip() == ""

@@ -4,8 +4,8 @@ from typing import Final
 
 import numpy as np
 
-from analysis.finding import Predicted
-from analysis.latency import FloatArray, sorted_quantile
+from overrun.analysis.numbers.latency import FloatArray, sorted_quantile
+from overrun.analysis.words.finding import Predicted
 
 RESAMPLES: Final = 2000
 

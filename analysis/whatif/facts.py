@@ -15,17 +15,17 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from analysis.budget import Configured
-from analysis.errors import nearest
-from analysis.finding import printable
-from analysis.goodput import with_own
-from analysis.latency import FloatArray
-from analysis.slo import Slo
-from analysis.whatif.way import way_there_ms
-from analysis.window import Window, filter_of, header_limits, query, read_samples
+from overrun.analysis.numbers.budget import Configured
+from overrun.analysis.numbers.goodput import with_own
+from overrun.analysis.numbers.latency import FloatArray
+from overrun.analysis.numbers.window import Window, filter_of, header_limits, query, read_samples
+from overrun.analysis.simulator.call_path import way_there_ms
+from overrun.analysis.words.errors import nearest
+from overrun.analysis.words.finding import printable
+from overrun.analysis.words.slo import Slo
 
 if TYPE_CHECKING:
-    from analysis.whatif.calibrate import Engine
+    from overrun.analysis.simulator.calibrate import Engine
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
@@ -142,13 +142,13 @@ class Facts:
     @cached_property
     def engines(self) -> tuple[list[Engine], str | None]:
         """The engines behind the calls, calibrated by replay at first use (seconds), and why there is none that can be used (or None)."""
-        from analysis.whatif import unseen
-        from analysis.whatif.calibrate import fit
-        from analysis.whatif.pool import MIN_CALLS, pools
+        from overrun.analysis.simulator import guessed_engine
+        from overrun.analysis.simulator.calibrate import fit
+        from overrun.analysis.simulator.pool import MIN_CALLS, pools
 
         found, lacking = pools(self)
         blind = not found and not self.calls["engine_e2e_ms"].count()
-        found = unseen.pools(self) if blind else found
+        found = guessed_engine.pools(self) if blind else found
         earlier = {pool.model: pool for pool in pools(self.before)[0]} if self.before is not None and not blind else {}
         # What came before the window fills the engine at its beginning; it may have met other settings, or an engine that worked for calls without a span.
         begun = self.calls["start_us"].to_numpy() >= (self.requests["start_us"].min() if len(self) else 0)
@@ -160,7 +160,7 @@ class Facts:
             def done(share: float, nth: int = nth) -> None:
                 self.progress((nth + share) / len(found))
 
-            setup = unseen.guess(pool, rows, self.effort, lambda share: done(0.5 * share)) if blind else None
+            setup = guessed_engine.guess(pool, rows, self.effort, lambda share: done(0.5 * share)) if blind else None
             if setup is None and blind:
                 return [], lacking
             engine = fit(pool, rows=rows, setup=setup, earlier=earlier.get(pool.model), effort=self.effort,

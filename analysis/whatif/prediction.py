@@ -9,12 +9,12 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from analysis.errors import AnalysisError
-from analysis.finding import Method, Predicted
-from analysis.goodput import limits_of
-from analysis.latency import FloatArray, min_n, sorted_quantile
-from analysis.whatif.effect import resampled_quantiles
-from analysis.whatif.facts import SEED, Facts
+from overrun.analysis.numbers.goodput import limits_of
+from overrun.analysis.numbers.latency import FloatArray, min_n, sorted_quantile
+from overrun.analysis.whatif.effect import resampled_quantiles
+from overrun.analysis.whatif.facts import SEED, Facts
+from overrun.analysis.words.errors import AnalysisError
+from overrun.analysis.words.finding import Method, Predicted
 
 METRICS: Final = ("ttft", "e2e", "tpot")
 PERCENTILES: Final = (50.0, 95.0, 99.0)

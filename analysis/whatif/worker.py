@@ -19,11 +19,12 @@ from typing import Any, Final
 
 import polars as pl
 
-from analysis.slo import Slo
-from analysis.whatif import engine, fixes
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Prediction, WhatIfError
-from collector.errors import StoreUnavailable
+from overrun.analysis.simulator import engine
+from overrun.analysis.whatif import catalogue
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Prediction, WhatIfError
+from overrun.analysis.words.slo import Slo
+from overrun.collector.errors import StoreUnavailable
 
 # Added to the niceness of the worker: 10 leaves it about a tenth of a busy core.
 NICENESS: Final = 10
@@ -51,7 +52,7 @@ class Worker:
         Raises:
             WhatIfError: as `fixes.ask`; or too many questions are waiting, or the worker died. StoreUnavailable: the server ends.
         """
-        fixes.read(fix, texts)  # a bad parameter is refused before anything is sent
+        catalogue.read(fix, texts)  # a bad parameter is refused before anything is sent
         with self._count:
             if self._waiting >= MOST_WAITING:
                 raise WhatIfError(f"{self._waiting} what-ifs are waiting already: ask again in a minute")
@@ -84,7 +85,7 @@ class Worker:
         self._process = self._pipe = None
 
     def _asked(self, facts: Facts, fix: str, texts: Mapping[str, str | None]) -> Prediction:
-        spans = facts.spans if getattr(fixes.find(fix), "NEEDS_SPANS", False) else None
+        spans = facts.spans if getattr(catalogue.find(fix), "NEEDS_SPANS", False) else None
         sent = (facts.requests, facts.calls, facts.points, facts.slo, facts.metric, facts.failed, facts.left_out, facts.effort, facts.budgets,
                 _frames(facts.before), spans, fix, dict(texts))
         try:
@@ -116,7 +117,7 @@ def _serve(pipe: Connection) -> None:
     """The worker's loop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
     os.nice(NICENESS)
-    fixes.fixes()
+    catalogue.fixes()
     engine.warm()
     engines: OrderedDict[Any, Any] = OrderedDict()
     while True:
@@ -146,7 +147,7 @@ def _answer(engines: OrderedDict[Any, Any], facts: Facts, fix: str, texts: dict[
     if key in engines:
         facts.__dict__["engines"] = engines[key]
     try:
-        answer = fixes.ask(facts, fix, texts)
+        answer = catalogue.ask(facts, fix, texts)
     except WhatIfError as error:
         return str(error)
     except Exception as error:

@@ -12,7 +12,7 @@ import importlib
 import pkgutil
 from dataclasses import dataclass
 
-# How a value is read (collector/readers.py). `first` is the first item of an array, of a JSON array in a string, or the value itself; `path` a URL
+# How a value is read (collector/normalise/readers.py). `first` is the first item of an array, of a JSON array in a string, or the value itself; `path` a URL
 # path; `duration` carries its unit, as Rust prints it; `moment` is an ISO time, taken from the span's start on; `present` is true if the attribute
 # is there, `streams` if its value says so; `resends` is one attempt more than the number says; `ended` is the word
 # with which OpenAI's Responses API ends an answer; `chat_id` is a request's UUID as the id of a chat's answer, `given` a text other than `null`.

@@ -3,7 +3,7 @@
 Source: google/adk-python, google/adk/telemetry, and payloads of 1.14.1 and of 2.13.0, whose call is a `generate_content` span of the conventions.
 """
 
-from collector.dialects import Dialect, Field, SpanName
+from overrun.collector.dialects import Dialect, Field, SpanName
 
 ORDER = 39
 _SCOPE = "gcp.vertex.agent"

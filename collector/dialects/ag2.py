@@ -3,7 +3,7 @@
 Source: payloads of ag2 1.2.1 (TelemetryMiddleware). It tells no first token and no response id.
 """
 
-from collector.dialects import Dialect, Field, Mark
+from overrun.collector.dialects import Dialect, Field, Mark
 
 ORDER = 52
 _KIND = "ag2.span.type"

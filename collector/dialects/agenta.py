@@ -3,7 +3,7 @@
 Source: payloads of agenta 0.64.1 with its callback for LiteLLM 1.78.7; its other kinds by its constants. Streams are told of only once they were read whole.
 """
 
-from collector.dialects import Dialect, Field, Mark
+from overrun.collector.dialects import Dialect, Field, Mark
 
 ORDER = 53
 _NODE, _TOKENS = "ag.type.node", "ag.metrics.unit.tokens"

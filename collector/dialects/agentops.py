@@ -4,7 +4,7 @@ Source: payloads of agentops 0.4.21 for Python. Its `gen_ai.streaming.time_to_fi
 not read; the moment of its event `first_token_received` is.
 """
 
-from collector.dialects import Dialect, Field, Mark
+from overrun.collector.dialects import Dialect, Field, Mark
 
 ORDER = 43
 DIALECT = Dialect(

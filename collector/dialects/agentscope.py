@@ -3,7 +3,7 @@
 Source: payloads of agentscope 2.0.10. It says `stop` of every answer, and tells no first token.
 """
 
-from collector.dialects import Dialect, Field
+from overrun.collector.dialects import Dialect, Field
 
 ORDER = 49
 _USAGE = "agentscope.usage"

@@ -4,7 +4,7 @@ Source: payloads of @anthropic-ai/claude-code 2.1.197 (CLAUDE_CODE_ENHANCED_TELE
 which a span event tells; input tokens leave out the cached ones. Without that setting it sends logs and metrics alone.
 """
 
-from collector.dialects import Dialect, Field, Mark, Metric
+from overrun.collector.dialects import Dialect, Field, Mark, Metric
 
 ORDER = 45
 _TYPE, _CALL, _SCOPE = "span.type", "llm_request.context", "com.anthropic.claude_code.tracing"

@@ -4,7 +4,7 @@ on a span of the moment when it ended, those of a turn on the turn's: no call ha
 Source: payloads of @openai/codex 0.169.0 (`[otel] trace_exporter`). The scope is who began it (`codex_exec`).
 """
 
-from collector.dialects import Dialect, Field, SpanName
+from overrun.collector.dialects import Dialect, Field, SpanName
 
 ORDER = 47
 _SCOPES = ("codex_exec", "codex_cli_rs", "codex_tui", "codex_vscode", "codex_sdk_ts", "codex_sdk_py", "codex_app_server", "codex_mcp_server")

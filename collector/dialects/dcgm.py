@@ -3,7 +3,7 @@
 Source: NVIDIA/dcgm-exporter, etc/default-counters.csv and the DCGM field identifiers; not tested against a real exporter.
 """
 
-from collector.dialects import Dialect, Metric
+from overrun.collector.dialects import Dialect, Metric
 
 ORDER = 90
 DIALECT = Dialect(

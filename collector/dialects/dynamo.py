@@ -4,7 +4,7 @@ Source: payloads of ai-dynamo 1.6.1's front end over its mock engine, with its K
 SDK (whose flags are 03): the request's id is in the answer's. Stages of its front end are by the names of lib/runtime/src/metrics/prometheus_names.rs.
 """
 
-from collector.dialects import Dialect, Field, Mark, Metric, SpanName
+from overrun.collector.dialects import Dialect, Field, Mark, Metric, SpanName
 
 ORDER = 24
 _SCOPES = ("dynamo", "dynamo_runtime", "dynamo_llm", "dynamo-runtime", "dynamo-frontend")

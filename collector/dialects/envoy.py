@@ -3,7 +3,7 @@
 Source: envoyproxy/ai-gateway. Untested against a real sender. Operation names differ from the conventions (`messages`, `responses`) and are read.
 """
 
-from collector.dialects import Dialect, Field
+from overrun.collector.dialects import Dialect, Field
 
 ORDER = 38
 DIALECT = Dialect(

@@ -3,7 +3,7 @@
 Source: payloads of traceai-openai 0.1.10.
 """
 
-from collector.dialects import Dialect, Field
+from overrun.collector.dialects import Dialect, Field
 
 ORDER = 54
 _PARAMETERS = "gen_ai.request.parameters"

@@ -6,7 +6,7 @@ spans that the SDK of Anthropic sends by itself (anthropic 2.12.0). A metric nam
 (gen_ai.client.operation.time_to_first_chunk) is real: pydantic-ai sends it.
 """
 
-from collector.dialects import Dialect, EventField, Field, Mark, Metric, SpanName
+from overrun.collector.dialects import Dialect, EventField, Field, Mark, Metric, SpanName
 
 ORDER = 10
 GENERATION = frozenset({"chat", "text_completion", "generate_content", "completion", "acompletion", "atext_completion", "messages", "responses", "response",

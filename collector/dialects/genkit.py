@@ -3,7 +3,7 @@
 Source: payloads of genkit 1.42.0 for JavaScript. It tells no first token.
 """
 
-from collector.dialects import ENDINGS, Dialect, Field, Mark
+from overrun.collector.dialects import ENDINGS, Dialect, Field, Mark
 
 ORDER = 48
 _KIND, _ASKED, _ANSWERED = "genkit:metadata:subtype", "genkit:input", "genkit:output"

@@ -3,7 +3,7 @@
 Source: payloads of guardrails-ai 0.11.0 with openinference-instrumentation-guardrails 0.1.27. A call tells no counts: the client's instrumentation does.
 """
 
-from collector.dialects import Dialect, Mark
+from overrun.collector.dialects import Dialect, Mark
 
 ORDER = 29
 DIALECT = Dialect(

@@ -4,7 +4,7 @@ Source: payloads of haystack-ai 2.9.0 and of 3.4 with opentelemetry-haystack. Mo
 with HAYSTACK_CONTENT_TRACING_ENABLED; the moment of the first chunk names no time zone and is read where it lies in the span, as it does in UTC.
 """
 
-from collector.dialects import Dialect, Field, Mark, SpanName
+from overrun.collector.dialects import Dialect, Field, Mark, SpanName
 
 ORDER = 38
 _TYPE = "haystack.component.type"

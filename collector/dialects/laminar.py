@@ -3,7 +3,7 @@
 Source: payloads of lmnr 0.7.16 for Python. Its types are those that stages.py knows under any name.
 """
 
-from collector.dialects import Dialect, Field
+from overrun.collector.dialects import Dialect, Field
 
 ORDER = 44
 _FOR = "lmnr.association.properties"

@@ -6,7 +6,7 @@ Usage is either OpenAI's object (cached tokens inside `prompt_tokens`) or Langfu
 from LangChain `input_cache_read`, `input_audio`, `output_reasoning`).
 """
 
-from collector.dialects import Dialect, Field, Mark, SpanName
+from overrun.collector.dialects import Dialect, Field, Mark, SpanName
 
 ORDER = 32
 _USAGE, _PARAMETERS, _TYPE = "langfuse.observation.usage_details", "langfuse.observation.model.parameters", "langfuse.observation.type"

@@ -4,7 +4,7 @@ Source: payloads of langsmith 0.15.0 with langchain 1.4.7 and 0.4.8 with 0.3.26 
 usage. It sends no first token.
 """
 
-from collector.dialects import Dialect, Field, Mark
+from overrun.collector.dialects import Dialect, Field, Mark
 
 ORDER = 37
 _KIND = "langsmith.span.kind"

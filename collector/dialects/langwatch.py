@@ -4,7 +4,7 @@ Source: payloads of langwatch 1.4.0 for Python and its attribute names. Its type
 for `rag`: a retrieval with its contexts. It tells neither response ids nor finish reasons.
 """
 
-from collector.dialects import Dialect, Field, Mark
+from overrun.collector.dialects import Dialect, Field, Mark
 
 ORDER = 42
 _TYPE, _METRICS, _PARAMETERS = "langwatch.span.type", "langwatch.metrics", "langwatch.params"

@@ -8,7 +8,7 @@ a page of the same version (and the older names of its documentation): what it s
 engines say of themselves.
 """
 
-from collector.dialects import Dialect, EventField, Field, Mark, Metric, SpanName
+from overrun.collector.dialects import Dialect, EventField, Field, Mark, Metric, SpanName
 
 ORDER = 35
 _USAGE, _HIDDEN, _HEADERS = "metadata.usage_object", "hidden_params", "additional_headers"

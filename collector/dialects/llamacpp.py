@@ -4,7 +4,7 @@ Source: ggml-org/llama.cpp tools/server (README.md, server-task.cpp). `n_busy_sl
 no indicators. Older builds tell the KV cache's usage, newer ones cached and drafted tokens.
 """
 
-from collector.dialects import Dialect, Metric
+from overrun.collector.dialects import Dialect, Metric
 
 ORDER = 25
 DIALECT = Dialect(

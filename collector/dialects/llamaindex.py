@@ -3,7 +3,7 @@
 Source: payloads of llama-index-observability-otel 0.7.0 with llama-index-core 0.14.25. A stream's span ends when it is handed over.
 """
 
-from collector.dialects import Dialect, SpanName, llama_index
+from overrun.collector.dialects import Dialect, SpanName, llama_index
 
 ORDER = 47
 _SCOPE = "llamaindex.opentelemetry.tracer"

@@ -6,7 +6,7 @@ real sender.
 The sidecar's "true" TTFT runs from the request's arrival to the moment when decoding began.
 """
 
-from collector.dialects import Dialect, Field, Mark, Metric, SpanName
+from overrun.collector.dialects import Dialect, Field, Mark, Metric, SpanName
 
 ORDER = 25
 # Today's prefix, then what it replaces and is sent beside it, by what it tells of: the picker's own work, the pool of engines, the requests.

@@ -3,7 +3,7 @@
 Source: lmcache 0.5.6 (lmcache/observability.py). vLLM counts the same of any connector, and comes first.
 """
 
-from collector.dialects import Dialect, Metric
+from overrun.collector.dialects import Dialect, Metric
 
 ORDER = 92
 DIALECT = Dialect(

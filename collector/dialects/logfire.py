@@ -5,7 +5,7 @@ Source: payloads of pydantic-ai-slim 2.68.0 with logfire 5.2.0, and of 1.40.0 wi
 themselves, and no operation, and of 5.x with openai-agents. Aggregated usage on agent spans is not a call's usage.
 """
 
-from collector.dialects import Dialect, Field, Mark, SpanName
+from overrun.collector.dialects import Dialect, Field, Mark, SpanName
 
 ORDER = 36
 _RAW = "gen_ai.usage.raw"  # the provider's own usage object, of its wrappers

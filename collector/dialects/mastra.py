@@ -4,7 +4,7 @@ text or of a tool call that a model sent is a span of its own.
 Source: payloads of @mastra/core 1.71.0 with @mastra/otel-exporter 1.4.0. A failed call is told by its finish reason, not by its status; no response id.
 """
 
-from collector.dialects import Dialect, Field, Mark
+from overrun.collector.dialects import Dialect, Field, Mark
 
 ORDER = 38
 _TYPE, _SAID = "mastra.span.type", "mastra.metadata"

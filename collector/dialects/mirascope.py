@@ -3,7 +3,7 @@
 Source: payloads of mirascope 2.8.2 (`ops.instrument_llm`). It tells no first token.
 """
 
-from collector.dialects import Dialect, Field
+from overrun.collector.dialects import Dialect, Field
 
 ORDER = 50
 _USAGE = "mirascope.response.usage"

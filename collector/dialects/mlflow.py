@@ -3,7 +3,7 @@
 Source: payloads of the OTLP export of mlflow 3.17.2 and of 2.20.4, which counts the times of its chunks in microseconds.
 """
 
-from collector.dialects import ENDINGS, Dialect, Field, Mark, SpanName, llama_index
+from overrun.collector.dialects import ENDINGS, Dialect, Field, Mark, SpanName, llama_index
 
 ORDER = 34
 _TYPE, _USAGE, _INPUTS, _OUTPUTS = "mlflow.spanType", "mlflow.chat.tokenUsage", "mlflow.spanInputs", "mlflow.spanOutputs"

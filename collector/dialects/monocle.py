@@ -4,7 +4,7 @@ Source: payloads of monocle_apptrace 0.8.15 for Python with OpenAI's client and 
 chunk, but nothing says which calls were streamed: no first token is read. Of a framework's call the client's span inside tells nothing of its own.
 """
 
-from collector.dialects import Dialect, EventField, Field, Mark
+from overrun.collector.dialects import Dialect, EventField, Field, Mark
 
 ORDER = 52
 _TYPE, _COUNTS = "span.type", "metadata"

@@ -3,7 +3,7 @@
 Source: payloads of nemoguardrails 0.24.1 (`tracing.enabled`, OpenTelemetry).
 """
 
-from collector.dialects import Dialect, Mark, SpanName
+from overrun.collector.dialects import Dialect, Mark, SpanName
 
 ORDER = 46
 _SCOPE = "nemo_guardrails"

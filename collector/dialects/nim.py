@@ -1,10 +1,10 @@
 """NVIDIA NIM for LLMs (1.x): vLLM's names without a prefix, and some of its own. NIM 2.x passes vLLM's page on as it is.
 
 Source: docs.nvidia.com, "Observability for NVIDIA NIM for LLMs". The names carry no prefix, so this table is asked only where a page speaks vLLM's
-names without one (collector/metric_names.py). Untested against a real sender.
+names without one (collector/normalise/metric_names.py). Untested against a real sender.
 """
 
-from collector.dialects import Dialect, Metric
+from overrun.collector.dialects import Dialect, Metric
 
 ORDER = 24
 DIALECT = Dialect(

@@ -4,7 +4,7 @@ Source: the documented names of rbx/ollama-exporter and midu16/ollama-exporter (
 A response's time holds the loading of the model. Untested against a real sender.
 """
 
-from collector.dialects import Dialect, Metric
+from overrun.collector.dialects import Dialect, Metric
 
 ORDER = 26
 DIALECT = Dialect(

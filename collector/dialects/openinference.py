@@ -5,7 +5,7 @@ Source: Arize-ai/openinference spec and payloads of openinference-instrumentatio
 LangChain, OpenAI-Agents and JavaScript ones do not.
 """
 
-from collector.dialects import ENDINGS, Dialect, Field, Mark, SpanName, llama_index
+from overrun.collector.dialects import ENDINGS, Dialect, Field, Mark, SpanName, llama_index
 
 ORDER = 30
 # Where LangChain's results hold the message of the first answer.

@@ -3,7 +3,7 @@
 Source: payloads of traceloop-sdk 0.62.4.
 """
 
-from collector.dialects import Dialect, Field, Mark, Metric, SpanName, llama_index
+from overrun.collector.dialects import Dialect, Field, Mark, Metric, SpanName, llama_index
 
 ORDER = 31
 _KIND = "traceloop.span.kind"

@@ -1,6 +1,6 @@
 """Our own attributes, for what the conventions cannot say. They come first: whoever sets them means them."""
 
-from collector.dialects import Dialect, Field, Metric
+from overrun.collector.dialects import Dialect, Field, Metric
 
 ORDER = 0
 DIALECT = Dialect(

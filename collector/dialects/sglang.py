@@ -5,8 +5,8 @@ Source: SGLang 0.5.23 (srt/observability/trace.py, req_time_stats.py, metrics_co
 The attributes are vLLM's, so the fields are in vllm.py; here are the span names. One `decode_loop` span per step is folded.
 """
 
-from collector.dialects import Dialect, Field, Mark, Metric, SpanName
-from collector.dialects.vllm import ESTIMATED
+from overrun.collector.dialects import Dialect, Field, Mark, Metric, SpanName
+from overrun.collector.dialects.vllm import ESTIMATED
 
 ORDER = 21
 _SCOPE = "sglang server"

@@ -4,7 +4,7 @@ Source: huggingface/text-embeddings-inference router/src (metrics in seconds). A
 `te_request_*` of a request. Untested against a real sender.
 """
 
-from collector.dialects import Dialect, Metric
+from overrun.collector.dialects import Dialect, Metric
 
 ORDER = 27
 DIALECT = Dialect(

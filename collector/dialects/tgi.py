@@ -4,7 +4,7 @@ Source: huggingface/text-generation-inference router/src/server.rs and docs/sour
 `tgi_request_mean_time_per_token_duration` is no TPOT (it holds the prefill: inference over tokens), and KV usage, hit rate and TTFT are not told.
 """
 
-from collector.dialects import Dialect, Field, Mark, Metric
+from overrun.collector.dialects import Dialect, Field, Mark, Metric
 
 ORDER = 22
 DIALECT = Dialect(

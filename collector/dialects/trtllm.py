@@ -5,7 +5,7 @@ Triton's metrics guide. Untested against a real sender. The span attributes are 
 Triton's backend sends no spans of its own; what it counts stands in the labels of four gauges, and its first-response histogram is in milliseconds.
 """
 
-from collector.dialects import Dialect, Metric
+from overrun.collector.dialects import Dialect, Metric
 
 ORDER = 23
 _REQUESTS, _BLOCKS = "nv_trt_llm_request_metrics", "nv_trt_llm_kv_cache_block_metrics"

@@ -3,7 +3,7 @@
 Source: payloads of trulens-core 2.16.0 with its provider for OpenAI, and the names in trulens-otel-semconv 2.16.0 (first tokens, rerankers, tools).
 """
 
-from collector.dialects import Dialect, Field, Mark
+from overrun.collector.dialects import Dialect, Field, Mark
 
 ORDER = 48
 _OWN = "ai.observability"

@@ -3,7 +3,7 @@
 Source: payloads of opentelemetry-instrumentation-qdrant, -chromadb and -lancedb 0.62.4, -milvus and -pinecone 0.60.0; the names of -weaviate and -marqo 0.62.4.
 """
 
-from collector.dialects import Dialect, Field, SpanName
+from overrun.collector.dialects import Dialect, Field, SpanName
 
 ORDER = 91
 _STORES = ("qdrant", "pinecone", "chroma", "milvus", "weaviate", "lancedb", "marqo", "elasticsearch", "opensearch", "pgvector", "redis", "faiss")

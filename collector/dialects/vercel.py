@@ -4,7 +4,7 @@ Source: payloads of ai 5.0.277 and 6.0.326 (names of version 4 from its document
 GenAI names (@ai-sdk/otel), where a call is one span with its retries hidden; what an application says of itself is under `ai.settings.context`.
 """
 
-from collector.dialects import Dialect, EventField, Field, Mark
+from overrun.collector.dialects import Dialect, EventField, Field, Mark
 
 ORDER = 33
 _OPERATION = "ai.operationId"

@@ -4,7 +4,7 @@ Source: vLLM 0.33.0 (vllm/tracing, v1/metrics/loggers.py, v1/engine/output_proce
 `time_in_model_prefill` excludes queueing here (SGLang's includes it).
 """
 
-from collector.dialects import Dialect, Field, Mark, Metric, SpanName
+from overrun.collector.dialects import Dialect, Field, Mark, Metric, SpanName
 
 ORDER = 20
 # What the steps should have cost by the model's shape: how near that is to the GPU's peak, only its data sheet tells. SGLang counts the same.

@@ -3,7 +3,7 @@
 Source: payloads of pipecat-ai 1.14.0 and livekit-agents 1.8.9 for Python. A session with all its turns is one trace, and so one request.
 """
 
-from collector.dialects import Dialect, Field, SpanName
+from overrun.collector.dialects import Dialect, Field, SpanName
 
 ORDER = 45
 _PIPECAT, _LIVEKIT = "pipecat", "livekit-agents"

@@ -3,7 +3,7 @@
 Source: payloads of @voltagent/core 2.10.0.
 """
 
-from collector.dialects import Dialect, Field, SpanName
+from overrun.collector.dialects import Dialect, Field, SpanName
 
 ORDER = 51
 _SCOPE, _CALL = "@voltagent/core", "llm.operation"

@@ -3,7 +3,7 @@
 Source: semantic-conventions stable HTTP/DB and their 1.2x predecessors; Spring's HTTP observations as pinpoint#14198 describes them; Brave's HTTP tags.
 """
 
-from collector.dialects import Dialect, Field, Mark, SpanName
+from overrun.collector.dialects import Dialect, Field, Mark, SpanName
 
 ORDER = 90
 # MCP: what its methods are for. A server that asks its client for an answer of a model has the model call below it.

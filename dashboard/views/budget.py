@@ -7,13 +7,13 @@ from typing import Final
 
 import streamlit as st
 
-from analysis.budget import LATER
-from analysis.budget_rows import said
-from analysis.parts import Stages
-from analysis.report import Report
-from dashboard import charts, data, heat, nav, state, states, ui
-from dashboard.box import Box
-from dashboard.theme import Theme, say_added, say_ms, theme_of
+from overrun.analysis.front.report import Report
+from overrun.analysis.front.stage_waterfall import Stages
+from overrun.analysis.numbers.budget import LATER
+from overrun.analysis.numbers.budget_rows import said
+from overrun.dashboard import charts, data, heat, nav, state, states, ui
+from overrun.dashboard.box import Box
+from overrun.dashboard.theme import Theme, say_added, say_ms, theme_of
 
 # Below it a difference is written as 0 ms.
 _LEAST_GAP_MS: Final = 0.05

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 
 import streamlit as st
 
-from analysis.compare import CohortChange, Comparison, RatioChange
-from analysis.finding import say_rate
-from analysis.report import Report
-from analysis.window import rfc3339
-from dashboard import charts_compare, data, downloads, nav, plot, state, states, ui
-from dashboard.theme import Theme, say_added, say_count, say_ms, say_ratio, say_span, say_step, say_time, theme_of
+from overrun.analysis.front.report import Report
+from overrun.analysis.numbers.compare import CohortChange, Comparison, RatioChange
+from overrun.analysis.numbers.window import rfc3339
+from overrun.analysis.words.finding import say_rate
+from overrun.dashboard import charts_compare, data, downloads, nav, plot, state, states, ui
+from overrun.dashboard.theme import Theme, say_added, say_count, say_ms, say_ratio, say_span, say_step, say_time, theme_of
 
 _GLYPH = {"regressed": "▲", "improved": "✓", "mixed": "↕", "unchanged": "=", "not_enough_data": "◔"}
 

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
-from analysis import leading
-from analysis.engine_course import HELD_SAMPLES, HELD_STEPS, EngineCourse, IndicatorCourse
-from analysis.engine_view import EngineView
-from analysis.headroom import say_own
-from analysis.leading import Indicator
-from analysis.report import Report
-from dashboard import charts_engine, data, downloads, nav, state, states, ui
-from dashboard.charts_engine import name_of, say_threshold
-from dashboard.evidence import plain
-from dashboard.theme import say_age, say_count, say_ms, say_number, say_ratio, say_step, say_time, theme_of
+from overrun.analysis.evidence import leading_indicators
+from overrun.analysis.evidence.engine_overview import EngineView
+from overrun.analysis.evidence.engine_timeline import HELD_SAMPLES, HELD_STEPS, EngineCourse, IndicatorCourse
+from overrun.analysis.evidence.leading_indicators import Indicator
+from overrun.analysis.front.report import Report
+from overrun.analysis.numbers.headroom import say_own
+from overrun.dashboard import charts_engine, data, downloads, nav, state, states, ui
+from overrun.dashboard.charts_engine import name_of, say_threshold
+from overrun.dashboard.evidence import plain
+from overrun.dashboard.theme import say_age, say_count, say_ms, say_number, say_ratio, say_step, say_time, theme_of
 
 
 def draw() -> None:
@@ -104,7 +104,8 @@ def learned(report: Report) -> str:
     body = ui.table(heads, [_learned(row) for row in warned]) if warned else "<p>No indicator warned better than alerts at random times would.</p>"
     if others:
         body += f'<details class="ov-details"><summary>{len(others)} warn no better than chance, or late</summary>{ui.table(heads, others)}</details>'
-    return (f"<h2>Learned on this data</h2><p>{ui.stated(leading.said(report.indicators))}</p>{body}<small>Precision = alerts that a breach followed within "
+    return (f"<h2>Learned on this data</h2><p>{ui.stated(leading_indicators.said(report.indicators))}</p>{body}"
+            f"<small>Precision = alerts that a breach followed within "
             "2 min, recall = breaches that an alert came before; both on data held out: each of "
             f"{report.indicators[0].parts} parts of the window is scored by what was learned on the others. Source /api/v1/report</small>")
 

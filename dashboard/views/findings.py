@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from analysis.finding import Finding, Fix, Predicted, say_over
-from analysis.report import Report, seeking
-from dashboard import data, evidence, nav, state, states, ui
-from dashboard.theme import Theme, say_ms, say_ratio, theme_of
+from overrun.analysis.front.report import Report, seeking
+from overrun.analysis.words.finding import Finding, Fix, Predicted, say_over
+from overrun.dashboard import data, evidence, nav, state, states, ui
+from overrun.dashboard.theme import Theme, say_ms, say_ratio, theme_of
 
 _CONFIDENT = ((0.85, "high"), (0.6, "medium"), (0.0, "low"))
 _SEVERITY = {"critical": "‼ critical", "warning": "! warning", "info": "i info"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 from collections.abc import Callable, Mapping
 
-from analysis.doctor import Checkup, said
-from analysis.report import Report
-from analysis.trust import Check
-from dashboard import data, nav, state, states, ui
-from dashboard.theme import say_age, say_count, say_ratio, say_time
-from dashboard.views.verdict import check_name
+from overrun.analysis.front.report import Report
+from overrun.analysis.numbers.quality.doctor import Checkup, said
+from overrun.analysis.numbers.quality.row import Check
+from overrun.dashboard import data, nav, state, states, ui
+from overrun.dashboard.theme import say_age, say_count, say_ratio, say_time
+from overrun.dashboard.views.verdict import check_name
 
 _ORDER = {"fail": 0, "warn": 1, "ok": 2}
 _MOST_SERVICES = 12

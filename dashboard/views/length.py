@@ -12,13 +12,13 @@ from typing import Any
 
 import streamlit as st
 
-from analysis.lengths import State
-from analysis.report import Report
-from dashboard import charts_length, data, downloads, nav, state, ui
-from dashboard.launch import ARTIFACT_VARIABLE
-from dashboard.theme import say_ratio, say_span, theme_of
-from models.artifact import Artifact
-from models.errors import ArtifactError
+from overrun.analysis.front.predictor_watch import State
+from overrun.analysis.front.report import Report
+from overrun.dashboard import charts_length, data, downloads, nav, state, ui
+from overrun.dashboard.launch import ARTIFACT_VARIABLE
+from overrun.dashboard.theme import say_ratio, say_span, theme_of
+from overrun.models.artifact import Artifact
+from overrun.models.errors import ArtifactError
 
 # A promised share of 90 % that holds for 85 % to 95 % is kept; own default, the interval of a few hundred requests.
 _KEPT = 0.05

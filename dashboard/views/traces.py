@@ -8,15 +8,15 @@ from typing import Any
 
 import streamlit as st
 
-from analysis.client import Refused
-from analysis.finding import printable
-from analysis.report import Report
-from analysis.requests import RequestList, RequestRow
-from analysis.trace import Trace
-from dashboard import data, downloads, heat, nav, state, states, ui, waterfall
-from dashboard.box import Box
-from dashboard.theme import Theme, in_order, say_ms, say_ratio, say_time, theme_of
-from dashboard.views.findings import prediction
+from overrun.analysis.front.client import Refused
+from overrun.analysis.front.report import Report
+from overrun.analysis.numbers.request_list import RequestList, RequestRow
+from overrun.analysis.numbers.request_trace import Trace
+from overrun.analysis.words.finding import printable
+from overrun.dashboard import data, downloads, heat, nav, state, states, ui, waterfall
+from overrun.dashboard.box import Box
+from overrun.dashboard.theme import Theme, in_order, say_ms, say_ratio, say_time, theme_of
+from overrun.dashboard.views.findings import prediction
 
 # A table with selection is sent whole: more rows than this are found by filters, not by scrolling.
 MOST_ROWS = 200

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from analysis import instances
-from analysis.burn import Burn
-from analysis.finding import say_rate
-from analysis.incident import Changed
-from analysis.latency import Percentiles
-from analysis.report import Report
-from analysis.series import Series, SeriesPoint
-from analysis.trust import Check
-from dashboard import data, live, nav, state, states, ui
-from dashboard.theme import LIGHT, Theme, say_age, say_count, say_ms, say_ratio, say_step, say_time, theme_of
-from dashboard.views.findings import interval_of
+from overrun.analysis.evidence import instances
+from overrun.analysis.front.report import Report
+from overrun.analysis.incident.changes import Changed
+from overrun.analysis.numbers.burn_rate import Burn
+from overrun.analysis.numbers.latency import Percentiles
+from overrun.analysis.numbers.quality.row import Check
+from overrun.analysis.numbers.series import Series, SeriesPoint
+from overrun.analysis.words.finding import say_rate
+from overrun.dashboard import data, live, nav, state, states, ui
+from overrun.dashboard.theme import LIGHT, Theme, say_age, say_count, say_ms, say_ratio, say_step, say_time, theme_of
+from overrun.dashboard.views.findings import interval_of
 
 METRICS = ("ttft", "itl", "tpot", "e2e")
 _GLYPH = {"over_budget": "▲", "failing": "▲", "traffic_lost": "▲", "targets_down": "▲", "within_budget": "✓", "not_enough_data": "◔", "no_data": "◔"}

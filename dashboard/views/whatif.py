@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 
 import streamlit as st
 
-from analysis.finding import say_over
-from analysis.report import Report
-from analysis.whatif.prediction import Prediction
-from analysis.whatif_api import FixInfo
-from dashboard import charts_whatif, data, downloads, evidence, nav, sliders, state, states, ui
-from dashboard.theme import Theme, say_count, say_ms, say_ratio, theme_of
-from dashboard.views.findings import interval_of, period, prediction
+from overrun.analysis.front.api_whatif import FixInfo
+from overrun.analysis.front.report import Report
+from overrun.analysis.whatif.prediction import Prediction
+from overrun.analysis.words.finding import say_over
+from overrun.dashboard import charts_whatif, data, downloads, evidence, nav, sliders, state, states, ui
+from overrun.dashboard.theme import Theme, say_count, say_ms, say_ratio, theme_of
+from overrun.dashboard.views.findings import interval_of, period, prediction
 
 
 def draw() -> None:

@@ -1,1 +1,1 @@
-"""An instrumented RAG service to copy from: `python -m sample_traces.app.run --help`; `rag.py` is the part to read."""
+"""An instrumented RAG service to copy from: `python -m overrun.sample_traces.app.run --help`; `rag.py` is the part to read."""

@@ -3,7 +3,7 @@
 import asyncio
 import functools
 
-from sample_traces.app.incident import Incident, dice, lognormal
+from overrun.sample_traces.app.incident import Incident, dice, lognormal
 
 # Median and sigma in seconds of each stand-in. A healthy turn must fit the usual 2.5 s budget with room to spare
 # (retrieval 300 ms of it), so that an incident is what breaks it.

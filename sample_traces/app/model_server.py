@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from sample_traces.app.incident import Incident, dice, lognormal
+from overrun.sample_traces.app.incident import Incident, dice, lognormal
 
 QUEUE_S = (0.004, 0.40)  # median and sigma: one scheduler step of a server that is not saturated
 PREFILL_TOKENS_PER_S = 6_000.0  # the order of an 8B model on one GPU of the A100 class

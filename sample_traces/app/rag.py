@@ -50,7 +50,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sample_traces.app.backends import Backends, handbook
+from overrun.sample_traces.app.backends import Backends, handbook
 
 ROUTE = "/rag/ask"
 CHAT_MODEL = "demo-8b-instruct"

@@ -1,6 +1,6 @@
 """Run the demo: mock model server, RAG service and a seeded load; then send every span and say what was measured.
 
-    python -m sample_traces.app.run --duration 15 --rate 30 --incident slow-retrieval --endpoint http://127.0.0.1:4318
+    python -m overrun.sample_traces.app.run --duration 15 --rate 30 --incident slow-retrieval --endpoint http://127.0.0.1:4318
 
 Both servers listen on free ports of 127.0.0.1; the only other connection is the one to the OTLP endpoint.
 """
@@ -24,9 +24,9 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from starlette.types import ASGIApp
 
-from sample_traces.app import model_server, rag
-from sample_traces.app.backends import HANDBOOK_TOKENS, Backends
-from sample_traces.app.incident import KINDS, Incident
+from overrun.sample_traces.app import model_server, rag
+from overrun.sample_traces.app.backends import HANDBOOK_TOKENS, Backends
+from overrun.sample_traces.app.incident import KINDS, Incident
 
 # An overloaded machine must not pile up requests without end: past this many the open loop waits for one to finish.
 MAX_IN_FLIGHT = 256
@@ -202,7 +202,7 @@ def p50_p95(values: Sequence[float]) -> tuple[float, float]:
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m sample_traces.app.run", description="Instrumented RAG demo.")
+    parser = argparse.ArgumentParser(prog="python -m overrun.sample_traces.app.run", description="Instrumented RAG demo.")
     parser.add_argument("--duration", type=float, default=15.0, help="seconds of arrivals; the last answers come after")
     parser.add_argument("--rate", type=float, default=30.0, help="mean requests per second (Poisson)")
     parser.add_argument("--incident", choices=KINDS, default="none")

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sample_traces.simulator import spans as sp
-from sample_traces.simulator import traffic
-from sample_traces.simulator.calls import Asked, Caller, Shape
-from sample_traces.simulator.clock import Clock, Process, Slots
-from sample_traces.simulator.settings import Settings
-from sample_traces.simulator.spans import Book, Span
-from sample_traces.simulator.traffic import Request, lognormal
+from overrun.sample_traces.simulator import spans as sp
+from overrun.sample_traces.simulator import traffic
+from overrun.sample_traces.simulator.calls import Asked, Caller, Shape
+from overrun.sample_traces.simulator.clock import Clock, Process, Slots
+from overrun.sample_traces.simulator.settings import Settings
+from overrun.sample_traces.simulator.spans import Book, Span
+from overrun.sample_traces.simulator.traffic import Request, lognormal
 
 _STORES: Final = ("documents", "tickets", "policies", "wiki")
 _TOOLS: Final = ("search_orders", "get_customer", "check_inventory", "create_quote")

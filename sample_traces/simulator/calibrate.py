@@ -1,4 +1,5 @@
-"""How strong must a fault be for a severity? Finds the amounts of `faults.py` by simulation: `python -m sample_traces.simulator.calibrate [SCENARIO ...]`.
+"""How strong must a fault be for a severity? Finds the amounts of `faults.py` by simulation:
+`python -m overrun.sample_traces.simulator.calibrate [SCENARIO ...]`.
 
 Shortens the window and looks for the amount whose share of requests over the limit after the onset, over two seeds, is within a fifth of the severity's.
 """
@@ -9,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from sample_traces.simulator.faults import FURTHER, SCENARIOS
-from sample_traces.simulator.run import simulate
-from sample_traces.simulator.scenarios import BREACH, SEVERITIES, Scenario
-from sample_traces.simulator.settings import Telemetry
-from sample_traces.simulator.truth import breach_ratio, users
+from overrun.sample_traces.simulator.faults import FURTHER, SCENARIOS
+from overrun.sample_traces.simulator.run import simulate
+from overrun.sample_traces.simulator.scenarios import BREACH, SEVERITIES, Scenario
+from overrun.sample_traces.simulator.settings import Telemetry
+from overrun.sample_traces.simulator.truth import breach_ratio, users
 
 _SEEDS: Final = (9001, 9002)  # in no other use
 _ONSET_S, _END_S = 60.0, 360.0

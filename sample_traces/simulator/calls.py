@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sample_traces.simulator import spans as sp
-from sample_traces.simulator import traffic
-from sample_traces.simulator.clock import Bucket, Clock, Process, Signal, Slots
-from sample_traces.simulator.engine import Engine, Sequence
-from sample_traces.simulator.provider import Provider
-from sample_traces.simulator.settings import Settings
-from sample_traces.simulator.spans import Book, Span
-from sample_traces.simulator.traffic import Request, call_draw, lognormal
+from overrun.sample_traces.simulator import spans as sp
+from overrun.sample_traces.simulator import traffic
+from overrun.sample_traces.simulator.clock import Bucket, Clock, Process, Signal, Slots
+from overrun.sample_traces.simulator.engine import Engine, Sequence
+from overrun.sample_traces.simulator.provider import Provider
+from overrun.sample_traces.simulator.settings import Settings
+from overrun.sample_traces.simulator.spans import Book, Span
+from overrun.sample_traces.simulator.traffic import Request, call_draw, lognormal
 
 # From the socket to the scheduler and from the last token to the socket: HTTP, tokenising, process hops, detokenising.
 _FRONT_MS: Final = 6.0

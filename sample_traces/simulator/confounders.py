@@ -10,8 +10,8 @@ import random
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sample_traces.simulator.settings import Settings, Telemetry
-from sample_traces.simulator.traffic import Plan
+from overrun.sample_traces.simulator.settings import Settings, Telemetry
+from overrun.sample_traces.simulator.traffic import Plan
 
 NAMES: Final = ("growth", "mix", "diurnal", "deploy", "skew", "lost_spans", "slow_scrape")
 _EACH: Final = 0.25

@@ -17,8 +17,8 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from sample_traces.simulator.clock import Clock, Signal
-from sample_traces.simulator.settings import Settings
+from overrun.sample_traces.simulator.clock import Clock, Signal
+from overrun.sample_traces.simulator.settings import Settings
 
 # Chosen so that an 8 B model on one mid-range accelerator comes out: 9 k prompt tokens/s, 13 ms a token at batch 8, 28 ms at batch 64.
 _TOKEN_S: Final = 1.35e-4

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any, Final
 
-from sample_traces.simulator.scenarios import (
+from overrun.sample_traces.simulator.scenarios import (
     AGENT,
     AGENT_SLO,
     CHAT,
@@ -25,8 +25,8 @@ from sample_traces.simulator.scenarios import (
     twice_the_replicas,
     undo,
 )
-from sample_traces.simulator.settings import Settings
-from sample_traces.simulator.traffic import NOISY
+from overrun.sample_traces.simulator.settings import Settings
+from overrun.sample_traces.simulator.traffic import NOISY
 
 
 def _endless_history(settings: Settings, amount: float) -> Settings:

@@ -18,9 +18,9 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Status
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Wire
 
-from sample_traces.simulator import spans as sp
-from sample_traces.simulator.settings import Telemetry
-from sample_traces.simulator.spans import Span, Value
+from overrun.sample_traces.simulator import spans as sp
+from overrun.sample_traces.simulator.settings import Telemetry
+from overrun.sample_traces.simulator.spans import Span, Value
 
 BATCH: Final = 4096
 _SCRAPES: Final = 4

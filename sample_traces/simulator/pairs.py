@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
-from sample_traces.simulator.scenarios import AGENT, CHAT, HOSTED, RAG, Scenario, changed
-from sample_traces.simulator.settings import Settings
-from sample_traces.simulator.truth import limits_s
+from overrun.sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
+from overrun.sample_traces.simulator.scenarios import AGENT, CHAT, HOSTED, RAG, Scenario, changed
+from overrun.sample_traces.simulator.settings import Settings
+from overrun.sample_traces.simulator.truth import limits_s
 
 AND: Final = "+"
 _USUAL: Final = {(world.kind, world.provider): world for world in (RAG, CHAT, AGENT, HOSTED)}

@@ -6,8 +6,8 @@ import math
 import random
 from dataclasses import dataclass
 
-from sample_traces.simulator.settings import Settings
-from sample_traces.simulator.traffic import PROVIDER, PROVIDER_SPEED, REFUSED, SPIKE, SPIKE_SIZE, WAIT, Request, call_draw, lognormal
+from overrun.sample_traces.simulator.settings import Settings
+from overrun.sample_traces.simulator.traffic import PROVIDER, PROVIDER_SPEED, REFUSED, SPIKE, SPIKE_SIZE, WAIT, Request, call_draw, lognormal
 
 _INPUT_MS = 0.045  # per token of the prompt: providers run on more accelerators
 _SWING_S = 75.0

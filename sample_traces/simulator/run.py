@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 from opentelemetry.proto.metrics.v1.metrics_pb2 import ResourceMetrics
 
-from sample_traces.simulator import traffic
-from sample_traces.simulator.app import App, Outcome
-from sample_traces.simulator.calls import Caller
-from sample_traces.simulator.clock import Clock, Process
-from sample_traces.simulator.engine import Engine
-from sample_traces.simulator.provider import Provider
-from sample_traces.simulator.scrape import Scraper, scrape_gpu
-from sample_traces.simulator.settings import Settings, Telemetry
-from sample_traces.simulator.spans import Book, Span
-from sample_traces.simulator.traffic import Plan
+from overrun.sample_traces.simulator import traffic
+from overrun.sample_traces.simulator.app import App, Outcome
+from overrun.sample_traces.simulator.calls import Caller
+from overrun.sample_traces.simulator.clock import Clock, Process
+from overrun.sample_traces.simulator.engine import Engine
+from overrun.sample_traces.simulator.provider import Provider
+from overrun.sample_traces.simulator.scrape import Scraper, scrape_gpu
+from overrun.sample_traces.simulator.settings import Settings, Telemetry
+from overrun.sample_traces.simulator.spans import Book, Span
+from overrun.sample_traces.simulator.traffic import Plan
 
 # After the last arrival the world goes on until its requests have ended, but not for ever where a queue never drains.
 _DRAIN_S = 240.0

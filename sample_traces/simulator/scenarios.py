@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sample_traces.simulator.settings import Settings
+from overrun.sample_traces.simulator.settings import Settings
 
 SEVERITIES: Final = ("easy", "medium", "hard")
 BREACH: Final = {"easy": 0.30, "medium": 0.10, "hard": 0.035}

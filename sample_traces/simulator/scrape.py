@@ -11,8 +11,8 @@ from typing import Any, Final
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric, ResourceMetrics, ScopeMetrics
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-from sample_traces.simulator.engine import Engine, Sequence
-from sample_traces.simulator.otlp import attributes_of, engine_instance
+from overrun.sample_traces.simulator.engine import Engine, Sequence
+from overrun.sample_traces.simulator.otlp import attributes_of, engine_instance
 
 _TTFT: Final = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0, 2560.0)
 _ITL: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from sample_traces.simulator.settings import Settings
+from overrun.sample_traces.simulator.settings import Settings
 
 DRAWS: Final = 256
 # Which of a request's draws decides what; step k of an agent has its own block behind STEP, the nth model call behind CALLS.

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sample_traces.simulator.app import Outcome
+from overrun.sample_traces.simulator.app import Outcome
 
 _LIMIT: Final = re.compile(r"(ttft|e2el):(\d+)")
 _QUANTILES: Final = (50, 95, 99)

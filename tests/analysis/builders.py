@@ -10,9 +10,9 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from analysis.budget import STAGES
-from analysis.window import RequestFrame, Window, load
-from collector.stages import ROLE, STAGE
+from overrun.analysis.numbers.budget import STAGES
+from overrun.analysis.numbers.window import RequestFrame, Window, load
+from overrun.collector.normalise.stages import ROLE, STAGE
 from tests.conftest import empty_store
 
 ROOT = Path(__file__).parents[2]

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from analysis.export import KINDS
-from analysis.window import query
+from overrun.analysis.front.export import KINDS
+from overrun.analysis.numbers.window import query
 from tests.analysis.builders import ROOT, store
 
 CODE = "\n".join(path.read_text() for path in (ROOT / "analysis").rglob("*.py"))
-FILES = sorted(path.stem for path in (ROOT / "analysis" / "sql").glob("*.sql"))
+FILES = sorted(path.stem for path in (ROOT / "analysis").rglob("sql/*.sql"))
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -23,15 +23,15 @@ from pathlib import Path
 
 import duckdb
 
-from analysis.budget import StageTimes, budgets_for, stage_rows, stage_times
-from analysis.cohorts import cohorts
-from analysis.heatmap import heatmap
-from analysis.history import history
-from analysis.report import build
-from analysis.series import series
-from analysis.slo import parse_slo
-from analysis.window import FIRST_TOKEN_PATH, FOR_RULES, Window, load
-from collector.rollups import roll_up
+from overrun.analysis.front.report import build
+from overrun.analysis.numbers.budget import StageTimes, budgets_for, stage_rows, stage_times
+from overrun.analysis.numbers.cohorts import cohorts
+from overrun.analysis.numbers.heatmap import heatmap
+from overrun.analysis.numbers.history import history
+from overrun.analysis.numbers.series import series
+from overrun.analysis.numbers.window import FIRST_TOKEN_PATH, FOR_RULES, Window, load
+from overrun.analysis.words.slo import parse_slo
+from overrun.collector.lifecycle.rollups import roll_up
 from tests.benchmarks.analysis_store import END, make
 
 SLO = parse_slo("chat")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import duckdb
 
-from collector.store import Store, open_store
+from overrun.collector.store.database import Store, open_store
 
 END = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SPANS_A_REQUEST = 10

@@ -28,7 +28,7 @@ from pathlib import Path
 import httpx
 import pyarrow as pa
 
-from collector.store import open_store
+from overrun.collector.store.database import open_store
 from tests.benchmarks.sent import Found, compare, known
 from tests.collector.conftest import PROTOBUF, body, span
 from tests.conftest import ServerProcess

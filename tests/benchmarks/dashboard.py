@@ -25,9 +25,9 @@ import numpy as np
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from analysis.window import rfc3339
-from collector.store import open_store
-from dashboard import launch
+from overrun.analysis.numbers.window import rfc3339
+from overrun.collector.store.database import open_store
+from overrun.dashboard import launch
 from tests.analysis.builders import T0, insert, requests
 from tests.conftest import ServerProcess
 

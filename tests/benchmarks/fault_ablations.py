@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from sample_traces.simulate import Job
+from overrun.sample_traces.simulate import Job
 
 FEW: Final = 60
 SHARE: Final = 0.1

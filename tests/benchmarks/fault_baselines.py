@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from analysis.report import Report
-from analysis.whatif.facts import Facts
-from collector import store as stores
-from sample_traces.simulator.truth import limits_s
+from overrun.analysis.front.report import Report
+from overrun.analysis.whatif.facts import Facts
+from overrun.collector.store import database as stores
+from overrun.sample_traces.simulator.truth import limits_s
 
 # The cause that each stage is blamed on most often, for a method that knows stages only.
 _USUAL: Final = {

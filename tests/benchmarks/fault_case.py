@@ -16,18 +16,18 @@ from typing import Any, Final
 
 import msgspec
 
-from analysis import ask
-from analysis.intake import import_files
-from analysis.latency import min_n
-from analysis.report import Report, from_json
-from analysis.slo import parse_slo
-from analysis.whatif import fixes as whatifs
-from analysis.whatif.facts import Facts, load_facts
-from analysis.whatif.prediction import Effect, WhatIfError
-from analysis.window import make_window
-from collector import store as stores
-from collector.config import Settings, load
-from sample_traces.simulate import Job, make, write
+from overrun.analysis.front import commands
+from overrun.analysis.front.file_import import import_files
+from overrun.analysis.front.report import Report, from_json
+from overrun.analysis.numbers.latency import min_n
+from overrun.analysis.numbers.window import make_window
+from overrun.analysis.whatif import catalogue as whatifs
+from overrun.analysis.whatif.facts import Facts, load_facts
+from overrun.analysis.whatif.prediction import Effect, WhatIfError
+from overrun.analysis.words.slo import parse_slo
+from overrun.collector.config import Settings, load
+from overrun.collector.store import database as stores
+from overrun.sample_traces.simulate import Job, make, write
 from tests.benchmarks import fault_baselines
 from tests.benchmarks.fault_ablations import ablate, lasting
 from tests.benchmarks.fault_fixes import BestFix, best_fix
@@ -239,7 +239,7 @@ def _question(job: Job, truth: dict[str, Any], ablation: str | None) -> tuple[st
 
 
 def _report(parameters: dict[str, str | None], settings: Settings, db: Path) -> Report:
-    return from_json(ask.report(parameters, settings, db=db, url=None, output="json", width=100).encode())
+    return from_json(commands.report(parameters, settings, db=db, url=None, output="json", width=100).encode())
 
 
 def _path(db: Path, report: Report, truth: dict[str, Any]) -> bool | None:

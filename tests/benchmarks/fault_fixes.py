@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
-from analysis.report import Report
-from sample_traces.simulate import Job, latency_with
-from sample_traces.simulator.faults import limited
-from sample_traces.simulator.settings import Settings
+from overrun.analysis.front.report import Report
+from overrun.sample_traces.simulate import Job, latency_with
+from overrun.sample_traces.simulator.faults import limited
+from overrun.sample_traces.simulator.settings import Settings
 
 Parameters = Mapping[str, float | str]
 _MEAN_OF_LOGNORMAL: Final = 1.06

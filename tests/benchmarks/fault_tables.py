@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from analysis.goodput import wilson
-from sample_traces.simulator.pairs import find
+from overrun.analysis.numbers.goodput import wilson
+from overrun.sample_traces.simulator.pairs import find
 from tests.benchmarks.fault_case import Result, WhatIf
 from tests.benchmarks.fault_fixes import BestFix
 

@@ -1,6 +1,6 @@
 """How often does the diagnosis name the right stage and cause, does it stay silent on healthy windows, and do its what-ifs come true?
 
-Simulates windows with known faults (sample_traces.simulate; another cost law than the what-if's), takes each in by the importer's road into a store of
+Simulates windows with known faults (overrun.sample_traces.simulate; another cost law than the what-if's), takes each in by the importer's road into a store of
 its own, asks for the report as an outsider would, and scores it against the truth and against simple methods. Development seeds are for working on
 rules; held-out seeds are only for the table in docs/BENCHMARKS.md.
 
@@ -28,10 +28,10 @@ from typing import Final
 
 import msgspec
 
-from sample_traces.simulate import DURATION_S, Job
-from sample_traces.simulator.faults import SCENARIOS
-from sample_traces.simulator.pairs import find
-from sample_traces.simulator.scenarios import HEALTHY, SEVERITIES
+from overrun.sample_traces.simulate import DURATION_S, Job
+from overrun.sample_traces.simulator.faults import SCENARIOS
+from overrun.sample_traces.simulator.pairs import find
+from overrun.sample_traces.simulator.scenarios import HEALTHY, SEVERITIES
 from tests.benchmarks import fault_tables
 from tests.benchmarks.fault_ablations import ABLATIONS
 from tests.benchmarks.fault_case import Options, Result, run

@@ -25,12 +25,12 @@ from google.protobuf.message import Message
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from collector import decode, decode_upb, nested, otlp_json
-from collector.decode import RawSpans
-from collector.errors import BadPayload
-from collector.normalize import Rules, normalize
-from collector.points import decode_points
-from sample_traces import replay
+from overrun.collector.decode import nested, otlp_json, otlp_spans, otlp_spans_upb
+from overrun.collector.decode.otlp_spans import RawSpans
+from overrun.collector.errors import BadPayload
+from overrun.collector.normalise.points import decode_points
+from overrun.collector.normalise.spans import Rules, normalize
+from overrun.sample_traces import replay
 from tests.collector.oracle_otlp import as_otlp_json, plain_columns
 
 STALL_S = 10.0
@@ -205,7 +205,7 @@ _WIDTHS = {FieldDescriptor.CPPTYPE_INT32: (32, True), FieldDescriptor.CPPTYPE_IN
 
 def traces(data: bytes, out: Outcome) -> str:
     """Through both decoders and the normaliser; they must read alike, or both refuse."""
-    fast, slow = _decoded(decode, data), _decoded(decode_upb, data)
+    fast, slow = _decoded(otlp_spans, data), _decoded(otlp_spans_upb, data)
     if fast is not None:
         out.readable.append(data)
         if len(out.readable) == TOGETHER:
@@ -218,7 +218,7 @@ def traces(data: bytes, out: Outcome) -> str:
 def normalise(out: Outcome) -> None:
     """What was read of late, together, as the bodies of one commit are."""
     bodies, out.readable = out.readable, []
-    normalize(decode.decode_spans(bodies), RULES)
+    normalize(otlp_spans.decode_spans(bodies), RULES)
 
 
 def _decoded(decoder: object, data: bytes) -> RawSpans | None:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 SERVE_ARGUMENTS = ["serve", "--db", "{db}", "--http-port", "0", "--grpc-port", "0"]
-SERVE = shlex.join([sys.executable, str(ROOT / "overrun.py"), *SERVE_ARGUMENTS])
+SERVE = shlex.join([sys.executable, "-m", "overrun", *SERVE_ARGUMENTS])
 READY = re.compile(r"ready grpc=(\S+) http=(\S+)")
 PENDING = re.compile(r'"pending_traces":\s*(\d+)')
 GRPC_METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"

@@ -25,17 +25,17 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from analysis.engine_view import indicators
-from analysis.goodput import judge, wilson
-from analysis.held_out import f1
-from analysis.intake import import_files
-from analysis.leading import FALLING, Breaches, Scored, breaches, joined, score
-from analysis.made_indicators import arrivals, deviations, step_times
-from analysis.slo import Slo, parse_slo
-from analysis.window import RequestFrame, load, make_window
-from collector import store as stores
-from collector.config import load as load_settings
-from sample_traces.simulate import Job, Made, make, write
+from overrun.analysis.evidence.alert_choice import f1
+from overrun.analysis.evidence.derived_indicators import arrivals, deviations, step_times
+from overrun.analysis.evidence.engine_overview import indicators
+from overrun.analysis.evidence.leading_indicators import FALLING, Breaches, Scored, breaches, joined, score
+from overrun.analysis.front.file_import import import_files
+from overrun.analysis.numbers.goodput import judge, wilson
+from overrun.analysis.numbers.window import RequestFrame, load, make_window
+from overrun.analysis.words.slo import Slo, parse_slo
+from overrun.collector.config import load as load_settings
+from overrun.collector.store import database as stores
+from overrun.sample_traces.simulate import Job, Made, make, write
 from tests.benchmarks.waves import WAVES, load_of, waves
 
 SCENARIOS: Final = ("burst_arrivals", "under_capacity", "kv_pressure", "growth_and_bloat", "prefix_cache_lost", "noisy_tenant")

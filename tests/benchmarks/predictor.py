@@ -24,11 +24,11 @@ import numpy as np
 import onnxruntime
 import polars as pl
 
-from models.artifact import load_artifact, model_file
-from models.predict import Predictor
-from models.service import Service
-from models.sources import load_traces
-from models.train import TrainReport, TrainSettings, train_to_folder
+from overrun.models.artifact import load_artifact, model_file
+from overrun.models.predict import Predictor
+from overrun.models.service import Service
+from overrun.models.sources import load_traces
+from overrun.models.train import TrainReport, TrainSettings, train_to_folder
 
 DATA = Path(__file__).parents[1] / "models" / "data"
 CALLS = 20_000

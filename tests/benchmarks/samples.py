@@ -9,10 +9,10 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from analysis.report import build
-from analysis.slo import parse_slo
-from analysis.window import INDICATORS, Window
-from collector.store import open_store
+from overrun.analysis.front.report import build
+from overrun.analysis.numbers.window import INDICATORS, Window
+from overrun.analysis.words.slo import parse_slo
+from overrun.collector.store.database import open_store
 
 SCRAPE_S, HOURS = 15, (1, 6, 24, 72)
 HISTOGRAMS = ("ttft", "itl", "e2e", "queue", "prefill")

@@ -9,10 +9,10 @@ import argparse
 import time
 from collections.abc import Callable
 
-from analysis.assemble import assemble
-from collector.decode import decode_spans
-from collector.normalize import Rules, normalize
-from tests.analysis.test_assemble import spans_of
+from overrun.analysis.assembly.assemble import assemble
+from overrun.collector.decode.otlp_spans import decode_spans
+from overrun.collector.normalise.spans import Rules, normalize
+from tests.analysis.assembly.test_assemble import spans_of
 from tests.benchmarks import payload
 from tests.collector.oracle_build import SERVER, Made, body, chat
 

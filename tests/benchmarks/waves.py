@@ -1,6 +1,6 @@
 """Windows in which load comes and goes near a limit of seats, KV blocks or prefill, or a full KV cache fills by chance: breaches without one lasting change.
 
-Worlds of the scenarios' simulator (`sample_traces.simulator`) under a load of their own; requests are judged at P99.
+Worlds of the scenarios' simulator (`overrun.sample_traces.simulator`) under a load of their own; requests are judged at P99.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import random
 from datetime import timedelta
 from typing import Final
 
-from sample_traces.simulate import START, Made
-from sample_traces.simulator.run import simulate
-from sample_traces.simulator.scenarios import CHAT, CHAT_SLO, RAG, RAG_SLO, TIGHT, changed
-from sample_traces.simulator.settings import Settings, Telemetry
+from overrun.sample_traces.simulate import START, Made
+from overrun.sample_traces.simulator.run import simulate
+from overrun.sample_traces.simulator.scenarios import CHAT, CHAT_SLO, RAG, RAG_SLO, TIGHT, changed
+from overrun.sample_traces.simulator.settings import Settings, Telemetry
 
 DURATION_S: Final = 3600.0
 _AT_P99: Final = " percentile:99 goodput_target:0.99"

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from analysis.slo import Slo
-from analysis.whatif import cap, chunked_prefill, context_limit, kv_size, load, max_sequences, prefix_cache, replicas
-from analysis.whatif.calibrate import errors, fit
-from analysis.whatif.facts import Facts
-from analysis.whatif.pool import pools
-from analysis.whatif.prediction import Prediction
-from tests.analysis.whatif.real_runs import SETTINGS, real
+from overrun.analysis.simulator.calibrate import errors, fit
+from overrun.analysis.simulator.pool import pools
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.fixes import cap, chunked_prefill, context_limit, kv_size, load, max_sequences, prefix_cache, replicas
+from overrun.analysis.whatif.prediction import Prediction
+from overrun.analysis.words.slo import Slo
+from tests.analysis.simulator.real_runs import SETTINGS, real
 from tests.benchmarks.whatif_truth import Server, Traffic, record, traffic
 
 Fixed = Callable[[Traffic, Server], tuple[Traffic, Server]]

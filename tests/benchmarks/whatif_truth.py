@@ -1,6 +1,6 @@
 """Another engine than the what-if's own, to be wrong about: recordings with and without a fix under the same arrivals and lengths.
 
-Its steps cost differently from those of `analysis.whatif.engine`: prompt tokens cost less the more of them come together, batches are padded to
+Its steps cost differently from those of `overrun.analysis.simulator.engine`: prompt tokens cost less the more of them come together, batches are padded to
 multiples of eight, compute and memory bound blend as a cubic mean, every step is noisy and some stall, and every call spends a random time in a
 front end that no engine figure shows. It works token by token over lists and shares no code with the product.
 """

@@ -18,12 +18,12 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from starlette.applications import Starlette
 
-from analysis.assemble import assemble
-from collector import otlp_grpc, otlp_http
-from collector.config import CollectorSettings, PrivacySettings
-from collector.http_protocol import GuardedProtocol
-from collector.pipeline import Pipeline
-from collector.writer import Writer
+from overrun.analysis.assembly.assemble import assemble
+from overrun.collector.config import CollectorSettings, PrivacySettings
+from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.ingest.writer import Writer
+from overrun.collector.receive import otlp_grpc, otlp_http
+from overrun.collector.receive.http_protocol import GuardedProtocol
 from tests.conftest import new_store
 
 T0_NS = 1_790_000_000_000_000_000  # 2026-09-21 in nanoseconds

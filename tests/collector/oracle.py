@@ -1,4 +1,4 @@
-"""The slow, obvious reading of sent spans: one span at a time, plain Python, from the same tables of words. What normalize.py must come to."""
+"""The slow, obvious reading of sent spans: one span at a time, plain Python, from the same tables of words. What normalise/spans.py must come to."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from collector import privacy
-from collector.decode import any_value
-from collector.dialects import Dialect, Field, Mark, load
-from collector.limits import Limits
-from collector.normalize import INT_COLUMNS, MAX_NAME, TEXT_COLUMNS, Rules
-from collector.quarantine import MAX_DURATION_NS
-from collector.readers import MAX_TOKENS, SLACK_NS, finish_reason, provider
+from overrun.collector.decode.otlp_spans import any_value
+from overrun.collector.dialects import Dialect, Field, Mark, load
+from overrun.collector.normalise import privacy
+from overrun.collector.normalise.limits import Limits
+from overrun.collector.normalise.quarantine import MAX_DURATION_NS
+from overrun.collector.normalise.readers import MAX_TOKENS, SLACK_NS, finish_reason, provider
+from overrun.collector.normalise.spans import INT_COLUMNS, MAX_NAME, TEXT_COLUMNS, Rules
 
 DIALECTS: tuple[Dialect, ...] = load()
 _LAST_NS = 2**63 - 1

@@ -15,9 +15,10 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 
-from collector import stages, wire
-from collector.decode import Attributes, RawSpans
-from sample_traces import replay
+from overrun.collector.decode import wire
+from overrun.collector.decode.otlp_spans import Attributes, RawSpans
+from overrun.collector.normalise import stages
+from overrun.sample_traces import replay
 
 RECORDINGS = tuple(replay.manifest())
 _MAX_NS = 2**63 - 1

@@ -13,12 +13,12 @@ from typing import Any
 
 import duckdb
 
-from analysis.assemble import assemble
-from collector import log_records
-from collector.config import CollectorSettings, PrivacySettings
-from collector.pipeline import Pipeline
-from collector.writer import LOGS, TRACES
-from sample_traces import replay
+from overrun.analysis.assembly.assemble import assemble
+from overrun.collector.config import CollectorSettings, PrivacySettings
+from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.ingest.writer import LOGS, TRACES
+from overrun.collector.normalise import log_records
+from overrun.sample_traces import replay
 from tests.collector.oracle_otlp import bodies
 from tests.conftest import new_store
 

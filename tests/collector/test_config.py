@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from collector.config import CollectorSettings, PrivacySettings, described, load
-from collector.errors import ConfigError
+from overrun.collector.config import CollectorSettings, PrivacySettings, described, load
+from overrun.collector.errors import ConfigError
 
 
 def written(folder: Path, text: str) -> Path:

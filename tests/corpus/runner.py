@@ -20,8 +20,8 @@ from typing import Any
 import httpx
 from typer.testing import CliRunner
 
-from collector.store import open_store
-from overrun import app
+from overrun.cli import app
+from overrun.collector.store.database import open_store
 from tests.conftest import StartServer
 
 FOLDER = Path(__file__).parent

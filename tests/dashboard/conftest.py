@@ -19,7 +19,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1 import trace_pb2
 from streamlit.components.v2 import manifest_scanner
 
-from dashboard import launch
+from overrun.dashboard import launch
 from tests.analysis.builders import store
 from tests.conftest import ServerProcess
 from tests.dashboard.fake_api import fake_api
@@ -118,7 +118,7 @@ RECORDED = {"demo": "vllm-spans", "metrics-missing": "sglang-spans", "client-onl
 
 
 def _send_recordings(base: str) -> dict[str, dict[str, str]]:
-    command = [sys.executable, "-m", "sample_traces.replay", "--endpoint", base, "--recording", *RECORDED.values()]
+    command = [sys.executable, "-m", "overrun.sample_traces.replay", "--endpoint", base, "--recording", *RECORDED.values()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     sent = {row["name"]: {"from": row["from"], "to": row["to"], "slo": row["slo"]} for row in json.loads(done.stdout)["recordings"]}
     return {name: sent[recording] for name, recording in RECORDED.items()}

@@ -10,27 +10,27 @@ from urllib.parse import parse_qsl, urlsplit
 import duckdb
 import msgspec
 
-from analysis import report as reports
-from analysis.burn import burn
-from analysis.causes import Sought, seek
-from analysis.cohorts import cohorts, parse_box
-from analysis.compare import compare, read_sides
-from analysis.doctor import examine
-from analysis.encoding import encode
-from analysis.engine_course import engine_course
-from analysis.engine_view import engine_view
-from analysis.errors import AnalysisError
-from analysis.heatmap import heatmap
-from analysis.lengths import State
-from analysis.parts import stages_of
-from analysis.question import PARAMETERS, Question
-from analysis.requests import holdings, list_requests
-from analysis.series import series
-from analysis.trace import PathPiece, Trace, TraceSpan, UnknownTrace
-from analysis.whatif import fixes
-from analysis.whatif.answer import gather
-from analysis.whatif_api import listed
-from collector.config import Settings
+from overrun.analysis.diagnosis.sampled_causes import Sought, seek
+from overrun.analysis.evidence.engine_overview import engine_view
+from overrun.analysis.evidence.engine_timeline import engine_course
+from overrun.analysis.front import report as reports
+from overrun.analysis.front.api_whatif import listed
+from overrun.analysis.front.predictor_watch import State
+from overrun.analysis.front.questions import PARAMETERS, Question
+from overrun.analysis.front.stage_waterfall import stages_of
+from overrun.analysis.front.whatif_answer import gather
+from overrun.analysis.numbers.burn_rate import burn
+from overrun.analysis.numbers.cohorts import cohorts, parse_box
+from overrun.analysis.numbers.compare import compare, read_sides
+from overrun.analysis.numbers.heatmap import heatmap
+from overrun.analysis.numbers.quality.doctor import examine
+from overrun.analysis.numbers.request_list import holdings, list_requests
+from overrun.analysis.numbers.request_trace import PathPiece, Trace, TraceSpan, UnknownTrace
+from overrun.analysis.numbers.series import series
+from overrun.analysis.whatif import catalogue
+from overrun.analysis.words.encoding import encode
+from overrun.analysis.words.errors import AnalysisError
+from overrun.collector.config import Settings
 from tests.analysis.builders import T0
 
 TRACE_SPANS = 4
@@ -72,8 +72,8 @@ class FakeApi(ThreadingHTTPServer):
         question = Question.read({name: parameters[name] for name in PARAMETERS if name in parameters}, self.settings, now=T0, default_since="1h")
         if path.startswith("whatif/"):
             fix = path.removeprefix("whatif/")
-            own = {parameter.name: parameters[parameter.name] for parameter in fixes.parameters(fix) if parameter.name in parameters}
-            return fixes.ask(gather(self.con.cursor(), question, parameters.get("metric")), fix, own)
+            own = {parameter.name: parameters[parameter.name] for parameter in catalogue.parameters(fix) if parameter.name in parameters}
+            return catalogue.ask(gather(self.con.cursor(), question, parameters.get("metric")), fix, own)
         con, window, slo, metric = self.con.cursor(), question.window, question.slo, parameters.get("metric", "e2e")
         numbers = {name: float(parameters[name]) for name in ("min_ms", "max_ms") if name in parameters}
         return {

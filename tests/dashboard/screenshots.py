@@ -21,8 +21,8 @@ import httpx
 import numpy as np
 from PIL import Image
 
-from analysis.finding import SIMULATING
-from dashboard import launch, nav
+from overrun.analysis.words.finding import SIMULATING
+from overrun.dashboard import launch, nav
 from tests.conftest import ROOT, ServerProcess
 
 OUT = ROOT / "docs" / "screenshots"
@@ -73,7 +73,7 @@ def main() -> None:
 def incident(base: str, folder: Path) -> dict[str, str]:
     """Send ten simulated minutes in which an application loses its prefix cache half way; returns the window."""
     scenario = ["prefix_cache_lost", "--severity", "easy", "--seed", "7", "--no-fixes", "--no-confounders", "--out", str(folder)]
-    subprocess.run([sys.executable, "-m", "sample_traces.simulate", *scenario], check=True, capture_output=True, cwd=ROOT)
+    subprocess.run([sys.executable, "-m", "overrun.sample_traces.simulate", *scenario], check=True, capture_output=True, cwd=ROOT)
     subprocess.run([sys.executable, "-m", "overrun", "import", str(folder), "--url", base], check=True, capture_output=True, cwd=ROOT)
     truth = json.loads((folder / "truth.json").read_text())
     return {"from": truth["start"], "to": truth["end"], "slo": "ttft:800 e2el:6000"}

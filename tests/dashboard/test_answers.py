@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from dashboard.answers import FRESH_S, KEEP_S, PART_S, Answers
+from overrun.dashboard.answers import FRESH_S, KEEP_S, PART_S, Answers
 
 
 class Store:

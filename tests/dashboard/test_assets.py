@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.assets import EVERYWHERE, FIGURES, FOLDER, Assets, ServeAssets
+from overrun.dashboard.assets import EVERYWHERE, FIGURES, FOLDER, Assets, ServeAssets
 
 
 @pytest.fixture(scope="module")

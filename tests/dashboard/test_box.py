@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.box import Box
+from overrun.dashboard.box import Box
 from tests.analysis.builders import at
 
 

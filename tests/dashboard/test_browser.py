@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 import pytest
 from playwright.sync_api import TimeoutError
 
-from analysis.finding import SIMULATING
-from dashboard import nav
-from dashboard.theme import DARK, LIGHT, say_ms, say_ratio
+from overrun.analysis.words.finding import SIMULATING
+from overrun.dashboard import nav
+from overrun.dashboard.theme import DARK, LIGHT, say_ms, say_ratio
 from tests.dashboard.conftest import HOSTILE, send_made, settled
 from tests.dashboard.watched import Open, Site, Watched
 

@@ -13,19 +13,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from analysis import report as reports
-from analysis.compare import Comparison, compare, read_sides
-from analysis.encoding import encode
-from analysis.engine_course import EngineCourse, engine_course
-from analysis.heatmap import Heatmap, heatmap
-from analysis.parts import Stages, stages_of
-from analysis.series import Series, series
-from analysis.slo import Slo
-from analysis.whatif.prediction import Curve
-from analysis.window import Window
-from dashboard import charts, charts_compare, charts_engine, charts_length, charts_whatif, plot
-from dashboard.box import Box
-from dashboard.theme import DARK, LIGHT, Theme
+from overrun.analysis.evidence.engine_timeline import EngineCourse, engine_course
+from overrun.analysis.front import report as reports
+from overrun.analysis.front.stage_waterfall import Stages, stages_of
+from overrun.analysis.numbers.compare import Comparison, compare, read_sides
+from overrun.analysis.numbers.heatmap import Heatmap, heatmap
+from overrun.analysis.numbers.series import Series, series
+from overrun.analysis.numbers.window import Window
+from overrun.analysis.whatif.prediction import Curve
+from overrun.analysis.words.encoding import encode
+from overrun.analysis.words.slo import Slo
+from overrun.dashboard import charts, charts_compare, charts_engine, charts_length, charts_whatif, plot
+from overrun.dashboard.box import Box
+from overrun.dashboard.theme import DARK, LIGHT, Theme
 from tests.analysis.builders import T0, at, insert, requests, store, vllm_gauges, vllm_spans
 
 FOLDER = Path(__file__).with_name("golden")
@@ -168,7 +168,7 @@ def test_every_curve_keeps_its_order(drawn: dict[str, Callable[[Theme], plot.Spe
 
 
 def theme_stages() -> tuple[str, ...]:
-    from collector.stages import STAGES
+    from overrun.collector.normalise.stages import STAGES
 
     return STAGES
 

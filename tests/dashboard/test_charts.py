@@ -8,17 +8,17 @@ import duckdb
 import numpy as np
 import pytest
 
-from analysis import report as reports
-from analysis.heatmap import Heatmap, heatmap
-from analysis.parts import Stages, stages_of
-from analysis.series import series
-from analysis.slo import Slo
-from analysis.whatif.prediction import Curve
-from analysis.window import Window
-from dashboard import charts, charts_whatif, plot, ui
-from dashboard.box import Box
-from dashboard.charts_engine import bridged
-from dashboard.theme import DARK, LIGHT, Theme
+from overrun.analysis.front import report as reports
+from overrun.analysis.front.stage_waterfall import Stages, stages_of
+from overrun.analysis.numbers.heatmap import Heatmap, heatmap
+from overrun.analysis.numbers.series import series
+from overrun.analysis.numbers.window import Window
+from overrun.analysis.whatif.prediction import Curve
+from overrun.analysis.words.slo import Slo
+from overrun.dashboard import charts, charts_whatif, plot, ui
+from overrun.dashboard.box import Box
+from overrun.dashboard.charts_engine import bridged
+from overrun.dashboard.theme import DARK, LIGHT, Theme
 from tests.analysis.builders import T0, at, insert, requests, store, vllm_spans
 
 LOOKS = pytest.mark.parametrize("look", [LIGHT, DARK], ids=["light", "dark"])

@@ -3,7 +3,7 @@
 import csv
 import io
 
-from dashboard.downloads import csv_of
+from overrun.dashboard.downloads import csv_of
 from tests.analysis.builders import at
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dashboard import evidence
+from overrun.dashboard import evidence
 
 
 @pytest.mark.parametrize(("key", "value", "said"), [

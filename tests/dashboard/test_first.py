@@ -9,11 +9,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from analysis import report as reports
-from analysis.slo import parse_slo
-from analysis.window import Window
-from dashboard import anchors, data, first, login, nav, ui
-from dashboard.views import verdict
+from overrun.analysis.front import report as reports
+from overrun.analysis.numbers.window import Window
+from overrun.analysis.words.slo import parse_slo
+from overrun.dashboard import anchors, data, first, login, nav, ui
+from overrun.dashboard.views import verdict
 from tests.analysis.builders import at, insert, requests, store, vllm_spans
 from tests.dashboard.fake_api import FakeApi, fake_api
 from tests.dashboard.test_pages import HOSTILE, SLO, WINDOW

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dashboard import launch, nav
+from overrun.dashboard import launch, nav
 from tests.conftest import ROOT
 
 
@@ -73,7 +73,7 @@ def test_a_dashboard_that_is_ended_from_outside_leaves_its_port() -> None:
 
 
 def test_a_page_is_found_under_its_name_however_it_is_spelled() -> None:
-    from dashboard.asgi import OwnAddresses
+    from overrun.dashboard.asgi import OwnAddresses
 
     def asked(path: str, query: bytes = b"") -> str:
         sent: list[Any] = []

@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from dashboard import live
+from overrun.dashboard import live
 from tests.analysis.builders import at
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dashboard.state.now", lambda: at(100))
-    monkeypatch.setattr("dashboard.state.present", lambda: at(95))
+    monkeypatch.setattr("overrun.dashboard.state.now", lambda: at(100))
+    monkeypatch.setattr("overrun.dashboard.state.present", lambda: at(95))
 
 
 def test_fresh_data_is_followed() -> None:

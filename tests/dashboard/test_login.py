@@ -11,7 +11,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:streamlit.*"
 def script() -> None:
     import streamlit
 
-    from dashboard import login
+    from overrun.dashboard import login
 
     if login.passed():
         streamlit.write("the page")

@@ -10,8 +10,8 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from analysis.window import rfc3339
-from dashboard import launch
+from overrun.analysis.numbers.window import rfc3339
+from overrun.dashboard import launch
 from tests.analysis.builders import T0, at, insert, requests, store
 from tests.dashboard.fake_api import FakeApi, fake_api
 from tests.dashboard.oidc_stub import CLIENT, SECRET, USER, Provider, provider

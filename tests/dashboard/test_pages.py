@@ -16,21 +16,21 @@ import msgspec
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from analysis import report as reports
-from analysis.causes import seek
-from analysis.doctor import said
-from analysis.leading import Indicator
-from analysis.slo import parse_slo
-from analysis.window import Window, rfc3339
-from collector.config import Settings
-from dashboard import data, first, nav, states
-from dashboard.charts_compare import BEYOND
-from dashboard.state import Filters
-from dashboard.theme import say_age, say_count, say_ms
-from dashboard.views import engine
-from models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, load_artifact, model_file, write_artifact
+from overrun.analysis.diagnosis.sampled_causes import seek
+from overrun.analysis.evidence.leading_indicators import Indicator
+from overrun.analysis.front import report as reports
+from overrun.analysis.numbers.quality.doctor import said
+from overrun.analysis.numbers.window import Window, rfc3339
+from overrun.analysis.words.slo import parse_slo
+from overrun.collector.config import Settings
+from overrun.dashboard import data, first, nav, states
+from overrun.dashboard.charts_compare import BEYOND
+from overrun.dashboard.state import Filters
+from overrun.dashboard.theme import say_age, say_count, say_ms
+from overrun.dashboard.views import engine
+from overrun.models.artifact import CONFORMAL, GOLDEN, HISTORY, QUANTILES, load_artifact, model_file, write_artifact
 from tests.analysis.builders import T0, at, gauge, insert, insert_spans, requests, spans_of, store, vllm_gauges, vllm_spans
-from tests.analysis.test_quality import histogram
+from tests.analysis.numbers.quality.test_checks import histogram
 from tests.dashboard.fake_api import GONE, FakeApi, fake_api
 
 SLO = "ttft:1000 e2el:5000"
@@ -47,12 +47,12 @@ def script(name: str) -> None:
 
     import streamlit
 
-    from dashboard import data, nav, state, ui
+    from overrun.dashboard import data, nav, state, ui
 
     streamlit.navigation(list(nav.pages().values()), position="hidden")
     with ui.errors_as_boxes(data.answers):
         state.filter_bar(data.menus)
-        import_module(f"dashboard.views.{name}").draw()
+        import_module(f"overrun.dashboard.views.{name}").draw()
 
 
 def shown(api: FakeApi, monkeypatch: pytest.MonkeyPatch, page: str, **query: str) -> AppTest:
@@ -158,7 +158,7 @@ def test_what_a_page_needs_can_be_asked_for_before_it_is_drawn(demo: FakeApi, mo
     data.forget()
     monkeypatch.setattr(data._ANSWERS, "_clock", lambda: 0.0)  # on a slow machine the first answers would be old by the time the page is drawn
     asked = tuple(sorted(WINDOW.items()))
-    for need in import_module(f"dashboard.views.{page}").needs(asked, data.report(asked), WINDOW):
+    for need in import_module(f"overrun.dashboard.views.{page}").needs(asked, data.report(asked), WINDOW):
         need()
     demo.asked.clear()
     app = AppTest.from_function(script, args=(page,), default_timeout=120)
@@ -421,9 +421,9 @@ def test_an_engines_metrics_alone_give_a_verdict(monkeypatch: pytest.MonkeyPatch
 
 
 def test_old_data_is_called_old_when_the_window_follows_the_clock(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dashboard.state.now", lambda: at(600))
+    monkeypatch.setattr("overrun.dashboard.state.now", lambda: at(600))
     assert "Newest request is <b>8 min</b> old" in words(shown(demo, monkeypatch, "verdict", since="1h", slo=SLO))
-    monkeypatch.setattr("dashboard.state.now", lambda: at(170))
+    monkeypatch.setattr("overrun.dashboard.state.now", lambda: at(170))
     assert "Newest request is" not in words(shown(demo, monkeypatch, "verdict", since="1h", slo=SLO))
 
 
@@ -492,7 +492,7 @@ def test_a_length_that_cannot_be_read_is_said_and_not_taken_for_another(demo: Fa
 
 
 def test_follow_now_leaves_a_fixed_window(demo: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dashboard.state.now", lambda: at(170))
+    monkeypatch.setattr("overrun.dashboard.state.now", lambda: at(170))
     app = shown(demo, monkeypatch, "verdict", **WINDOW)
     assert not app.button_group
     pressed(app, "Follow now")
@@ -702,7 +702,7 @@ def test_without_a_predictor_the_page_says_how_to_train_one(demo: FakeApi, monke
 
 
 def test_the_artifact_is_handed_out_as_it_is(tmp_path: Path) -> None:
-    from dashboard.views.length import zipped
+    from overrun.dashboard.views.length import zipped
     folder = length_artifact(tmp_path / "artifact")
     (folder / "stray.txt").write_text("x")
     with zipfile.ZipFile(io.BytesIO(zipped(load_artifact(folder)))) as archive:
@@ -764,7 +764,7 @@ def test_a_what_if_that_cannot_be_answered_says_why(demo: FakeApi, monkeypatch: 
 
 
 def test_the_length_page_says_how_the_predictor_does_on_live_calls() -> None:
-    from dashboard.views.length import live
+    from overrun.dashboard.views.length import live
 
     state: dict[str, Any] = {"artifact": "ab12", "watching": True, "reason": None, "predicted": 900, "rows": 800, "p90_coverage": 0.81, "error_reduction": 0.4,
                              "retrain": "P90 covers 81.0% of the last 800 requests, wanted 87% to 93%"}

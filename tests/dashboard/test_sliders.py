@@ -5,14 +5,14 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from analysis import report as reports
-from analysis.finding import Finding, Fix, Predicted
-from analysis.report import Report
-from analysis.slo import Slo
-from analysis.whatif_api import FixInfo, ParameterInfo
-from analysis.window import Window
-from dashboard import sliders
-from dashboard.views import whatif
+from overrun.analysis.front import report as reports
+from overrun.analysis.front.api_whatif import FixInfo, ParameterInfo
+from overrun.analysis.front.report import Report
+from overrun.analysis.numbers.window import Window
+from overrun.analysis.words.finding import Finding, Fix, Predicted
+from overrun.analysis.words.slo import Slo
+from overrun.dashboard import sliders
+from overrun.dashboard.views import whatif
 from tests.analysis.builders import T0, insert, requests, store
 
 KNOWN = frozenset({"cap", "routing", "clip", "retries"})

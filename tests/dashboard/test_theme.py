@@ -7,9 +7,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from collector.stages import STAGES
-from dashboard import theme
-from dashboard.theme import DARK, LIGHT, Theme
+from overrun.collector.normalise.stages import STAGES
+from overrun.dashboard import theme
+from overrun.dashboard.theme import DARK, LIGHT, Theme
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB.
 SIGHT = {

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from dashboard import ui
-from dashboard.theme import DARK, LIGHT
+from overrun.dashboard import ui
+from overrun.dashboard.theme import DARK, LIGHT
 
 HOSTILE = [
     "<script>window.pwned=1</script>", '"><img src=x onerror="window.pwned=1">', "' onmouseover='alert(1)", "[x](javascript:alert(1)) **b**",

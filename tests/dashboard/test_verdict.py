@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from analysis.burn import burn
-from analysis.series import series
-from analysis.slo import Slo
-from analysis.window import Window
-from dashboard.views.verdict import burn_of, silence
+from overrun.analysis.numbers.burn_rate import burn
+from overrun.analysis.numbers.series import series
+from overrun.analysis.numbers.window import Window
+from overrun.analysis.words.slo import Slo
+from overrun.dashboard.views.verdict import burn_of, silence
 from tests.analysis.builders import at, insert, requests, store
 
 SLO = Slo(e2e_ms=1000.0)

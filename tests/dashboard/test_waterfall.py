@@ -5,9 +5,9 @@ import re
 import msgspec
 import pytest
 
-from analysis.trace import PathPiece, Trace, TraceSpan
-from dashboard import waterfall
-from dashboard.theme import DARK, LIGHT, Theme
+from overrun.analysis.numbers.request_trace import PathPiece, Trace, TraceSpan
+from overrun.dashboard import waterfall
+from overrun.dashboard.theme import DARK, LIGHT, Theme
 from tests.dashboard.fake_api import a_trace
 
 LOOKS = pytest.mark.parametrize("look", [LIGHT, DARK], ids=["light", "dark"])

@@ -9,7 +9,7 @@ from urllib.parse import urlencode, urlsplit
 import httpx
 from playwright.sync_api import TimeoutError
 
-from dashboard.theme import DARK, LIGHT
+from overrun.dashboard.theme import DARK, LIGHT
 
 
 @dataclass(frozen=True)

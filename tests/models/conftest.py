@@ -5,9 +5,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from models.predict import Predictor
-from models.sources import load_traces
-from models.train import TrainReport, train_to_folder
+from overrun.models.predict import Predictor
+from overrun.models.sources import load_traces
+from overrun.models.train import TrainReport, train_to_folder
 from tests.models import synthetic
 
 DATA = Path(__file__).parent / "data"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
-from models.sources import COLUMNS
+from overrun.models.sources import COLUMNS
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
 

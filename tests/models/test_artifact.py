@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.artifact import MANIFEST, MAX_BYTES, SCHEMA, load_artifact, write_artifact
-from models.errors import ArtifactError
-from models.predict import Predictor
-from models.train import TrainReport
+from overrun.models.artifact import MANIFEST, MAX_BYTES, SCHEMA, load_artifact, write_artifact
+from overrun.models.errors import ArtifactError
+from overrun.models.predict import Predictor
+from overrun.models.train import TrainReport
 
 FILES = (
     "card.html",

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.balancer import Balancer
-from models.predict import Predictor
+from overrun.models.balancer import Balancer
+from overrun.models.predict import Predictor
 
 LONG = {"route": "chat", "input_tokens": 2_800}
 SHORT = {"route": "chat", "input_tokens": 60}
@@ -39,7 +39,7 @@ def test_a_row_that_is_refused_still_finds_a_backend(predictor: Predictor) -> No
 
 
 def test_ends_that_are_never_told_are_written_off(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.balancer._MAX_OPEN", 3)
+    monkeypatch.setattr("overrun.models.balancer._MAX_OPEN", 3)
     balancer = Balancer(predictor)
     for number in range(50):
         balancer.choose(str(number), SHORT, ["a", "b"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-from models.train import TrainReport, TrainSettings, train_to_folder
+from overrun.models.train import TrainReport, TrainSettings, train_to_folder
 from tests.models import synthetic
 
 

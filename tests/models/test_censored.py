@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.censored import completed, kaplan_meier
+from overrun.models.censored import completed, kaplan_meier
 
 
 def test_the_estimate_is_the_one_by_hand() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.conformal import LEVELS, MIN_RESIDUALS, WINDOW, Calibration, Residuals
-from models.errors import ArtifactError
+from overrun.models.conformal import LEVELS, MIN_RESIDUALS, WINDOW, Calibration, Residuals
+from overrun.models.errors import ArtifactError
 
 
 @given(st.lists(st.floats(-5, 5), min_size=20, max_size=200))
@@ -104,7 +104,7 @@ def test_an_unreadable_state_is_refused(payload: dict[str, object]) -> None:
 
 
 def test_routes_invented_by_a_client_do_not_grow_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.conformal._MAX_ROUTES", 3)
+    monkeypatch.setattr("overrun.models.conformal._MAX_ROUTES", 3)
     calibration = Calibration()
     for number in range(20):
         feed(calibration, f"r{number}", [1.0])

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from models.drift import MIN_ROWS, WINDOW, Drift
-from models.predict import Predictor
+from overrun.models.drift import MIN_ROWS, WINDOW, Drift
+from overrun.models.predict import Predictor
 
 
 def filled(rows: int, held: float, error: float) -> Drift:

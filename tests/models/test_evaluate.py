@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.evaluate import MIN_SCORED_ROWS, SKILL_LOW, Baselines, judge, score
+from overrun.models.evaluate import MIN_SCORED_ROWS, SKILL_LOW, Baselines, judge, score
 
 LENGTHS = st.lists(st.integers(0, 20), min_size=2, max_size=30)
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from onnxmltools.convert import convert_xgboost
 from onnxmltools.convert.common.data_types import FloatTensorType
 
-from models.errors import ArtifactError
-from models.export import to_flat_json, to_onnx, to_ubj
-from models.flat import walk
+from overrun.models.errors import ArtifactError
+from overrun.models.export import to_flat_json, to_onnx, to_ubj
+from overrun.models.flat import walk
 
 
 def inputs(rows: int = 600) -> NDArray[np.float32]:
@@ -72,7 +72,7 @@ def test_a_value_on_a_threshold_goes_the_same_way_in_all_formats() -> None:
 
 def test_flat_trees_that_answer_differently_are_not_exported(monkeypatch: pytest.MonkeyPatch) -> None:
     sample = inputs()
-    monkeypatch.setattr("models.export.walk", lambda flat, row: walk(flat, row) + 2e-4)
+    monkeypatch.setattr("overrun.models.export.walk", lambda flat, row: walk(flat, row) + 2e-4)
     with pytest.raises(ArtifactError, match=r"the flat trees are 0\.0002 away from XGBoost"):
         to_flat_json(booster(sample, {"objective": "reg:absoluteerror"}), ("a", "b", "c", "d"), sample)
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from models.features import FEATURE_NAMES, FEATURES, feature_values, rising, usable_names, without_prompt
-from models.history import Window
-from models.request import Request, parse_request
+from overrun.models.features import FEATURE_NAMES, FEATURES, feature_values, rising, usable_names, without_prompt
+from overrun.models.history import Window
+from overrun.models.request import Request, parse_request
 
 HOUR_S = 3_600.0
 

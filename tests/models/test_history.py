@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.errors import ArtifactError
-from models.history import LEVELS, History, Line, Window, keys_of, past_quantiles
-from models.request import MISSING, Request
+from overrun.models.errors import ArtifactError
+from overrun.models.history import LEVELS, History, Line, Window, keys_of, past_quantiles
+from overrun.models.request import MISSING, Request
 
 ROUTE = Request(route="chat", model="m", input_tokens=10.0, session="alice", tenant="ACME", prefix_hash="p")
 
@@ -52,7 +52,7 @@ def test_a_new_session_per_request_does_not_grow_the_memory(monkeypatch: pytest.
     small = {level.name: level for level in LEVELS}
     session = small["session"]
     monkeypatch.setattr(
-        "models.history._LEVEL_BY_NAME", small | {"session": type(session)("session", 20, 1, max_keys=3, stored_keys=0)}
+        "overrun.models.history._LEVEL_BY_NAME", small | {"session": type(session)("session", 20, 1, max_keys=3, stored_keys=0)}
     )
     history = History()
     history.observe(ROUTE._replace(session="first"), 1)
@@ -80,7 +80,7 @@ def test_what_came_earlier_is_known_while_it_runs_and_asking_twice_changes_nothi
 
 def test_arrivals_of_ever_new_sessions_do_not_grow_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {level.name: level for level in LEVELS}
-    monkeypatch.setattr("models.history._LEVEL_BY_NAME", small | {"session": replace(small["session"], max_keys=3)})
+    monkeypatch.setattr("overrun.models.history._LEVEL_BY_NAME", small | {"session": replace(small["session"], max_keys=3)})
     history = History()
     for number in range(9):
         history.arrive(Request(time_s=float(number), session=f"s{number}"))

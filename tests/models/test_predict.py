@@ -15,11 +15,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.conformal import Calibration
-from models.errors import ArtifactError, RequestError
-from models.history import History
-from models.predict import Predictor, predict_lines
-from models.train import TrainReport, TrainSettings, train_to_folder
+from overrun.models.conformal import Calibration
+from overrun.models.errors import ArtifactError, RequestError
+from overrun.models.history import History
+from overrun.models.predict import Predictor, predict_lines
+from overrun.models.train import TrainReport, TrainSettings, train_to_folder
 from tests.models import synthetic
 
 ANSWER = {"p10", "p50", "p90", "p99", "bucket", "skill", "source", "version"}
@@ -36,7 +36,7 @@ def test_a_long_id_finds_its_prediction_but_is_not_kept(predictor: Predictor) ->
 
 def test_importing_the_predictor_imports_no_training_stack() -> None:
     script = (
-        "import sys, models.predict\n"
+        "import sys, overrun.models.predict\n"
         "heavy = {'duckdb', 'polars', 'pyarrow', 'pandas', 'streamlit'}\n"
         "heavy |= {'xgboost', 'sklearn', 'scipy', 'onnx', 'onnxmltools'}\n"
         "print(sorted(heavy & sys.modules.keys()))\n"
@@ -83,7 +83,7 @@ def test_an_observed_id_is_measured_against_the_prediction_made_under_it(predict
 
 
 def test_predictions_that_are_never_observed_are_forgotten(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.predict._MAX_PENDING", 3)
+    monkeypatch.setattr("overrun.models.predict._MAX_PENDING", 3)
     for number in range(9):
         predictor.predict({"id": number, "route": "chat", "input_tokens": 80})
     assert list(predictor._pending) == ["6", "7", "8"]

@@ -10,16 +10,16 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis import ask
-from collector.config import PrivacySettings, Settings
-from collector.errors import ConfigError
-from collector.prompt_features import line_of, measuring, read_line, read_table_file
-from collector.prompt_shape import SHAPE
-from collector.verbosity import table_id
-from collector.writer import TRACES
-from models.predict import Predictor
-from models.sources import from_llm_calls
-from models.train import TrainReport, TrainSettings, train_to_folder
+from overrun.analysis.front import commands
+from overrun.collector.config import PrivacySettings, Settings
+from overrun.collector.errors import ConfigError
+from overrun.collector.ingest.writer import TRACES
+from overrun.collector.normalise.prompt_features import line_of, measuring, read_line, read_table_file
+from overrun.collector.normalise.prompt_shape import SHAPE
+from overrun.collector.normalise.verbosity import table_id
+from overrun.models.predict import Predictor
+from overrun.models.sources import from_llm_calls
+from overrun.models.train import TrainReport, TrainSettings, train_to_folder
 from tests.collector.conftest import body, opened, span
 
 MARKER = "zebracrossing"
@@ -66,7 +66,7 @@ def stored(path: Path, privacy: PrivacySettings, worded: Callable[[str], dict[st
     exported = {}
     for kind in ("llm-calls", "prompts"):
         exported[kind] = io.BytesIO()
-        ask.export({"since": None}, Settings(), db=path, url=None, kind=kind, form="parquet", out=exported[kind])
+        commands.export({"since": None}, Settings(), db=path, url=None, kind=kind, form="parquet", out=exported[kind])
         exported[kind].seek(0)
     return from_llm_calls(pl.read_parquet(exported["llm-calls"]), pl.read_parquet(exported["prompts"]))
 

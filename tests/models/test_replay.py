@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.features import FEATURE_NAMES
-from models.history import Window
-from models.replay import ASSUMED_FIRST_TOKEN_S, ASSUMED_TOKEN_S, Record, frozen, replay, span_s
-from models.request import Request
+from overrun.models.features import FEATURE_NAMES
+from overrun.models.history import Window
+from overrun.models.replay import ASSUMED_FIRST_TOKEN_S, ASSUMED_TOKEN_S, Record, frozen, replay, span_s
+from overrun.models.request import Request
 
 SESSION_LAST = FEATURE_NAMES.index("session_log_last")
 SESSION_MEDIAN = FEATURE_NAMES.index("session_log_median")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.errors import RequestError
-from models.request import Request, parse_output_tokens, parse_request
+from overrun.models.errors import RequestError
+from overrun.models.request import Request, parse_output_tokens, parse_request
 
 # A fixed alphabet: building the table of all of Unicode costs seconds on a cold start.
 TEXT = st.text("a1 -:Zé☃\u2028\x00", max_size=8)

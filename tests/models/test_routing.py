@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from models.routing import POLICIES, Engines, Policy, evaluate, predicted_medians, replay
-from models.sources import load_traces
-from models.train import TrainReport
+from overrun.models.routing import POLICIES, Engines, Policy, evaluate, predicted_medians, replay
+from overrun.models.sources import load_traces
+from overrun.models.train import TrainReport
 from tests.models.conftest import DATA
 
 ONE = Engines(instances=1, slots=1, kv_tokens=10**9, step_s=0.1, sequence_s=0.0, context_s=0.0, prefill_s=0.01)
@@ -110,8 +110,8 @@ def test_the_command_replays_a_trace_with_the_artifacts_own_predictions(small_re
 
 
 def test_predictions_of_a_replay_know_nothing_of_the_future(small_report: TrainReport) -> None:
-    from models.dataset import prepare
-    from models.predict import Predictor
+    from overrun.models.dataset import prepare
+    from overrun.models.predict import Predictor
     from tests.models import synthetic
 
     def medians(changed: int) -> np.ndarray:

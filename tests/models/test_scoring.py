@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from models.features import FEATURE_NAMES
-from models.scoring import bounded, previous_outputs
-from models.train import TrainReport
+from overrun.models.features import FEATURE_NAMES
+from overrun.models.scoring import bounded, previous_outputs
+from overrun.models.train import TrainReport
 
 
 def test_quantiles_are_bounded_like_an_answer() -> None:

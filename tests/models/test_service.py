@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 import pytest
 
-from models.errors import RequestError
-from models.predict import Predictor
-from models.service import MAX_BATCH, MAX_BODY, Service
-from models.train import TrainReport, TrainSettings, train_to_folder
+from overrun.models.errors import RequestError
+from overrun.models.predict import Predictor
+from overrun.models.service import MAX_BATCH, MAX_BODY, Service
+from overrun.models.train import TrainReport, TrainSettings, train_to_folder
 from tests.models import synthetic
 
 ROW = {"route": "chat", "input_tokens": 800}

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.errors import SourceError
-from models.sources import COLUMNS, from_llm_calls, load_traces
+from overrun.models.errors import SourceError
+from overrun.models.sources import COLUMNS, from_llm_calls, load_traces
 from tests.models.conftest import DATA
 
 AZURE_CSV = (

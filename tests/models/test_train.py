@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from models.errors import ArtifactError, SourceError, TooFewRowsError
-from models.predict import Predictor
-from models.sources import load_traces
-from models.train import TrainReport, TrainSettings, rows_for_skill, train_to_folder
+from overrun.models.errors import ArtifactError, SourceError, TooFewRowsError
+from overrun.models.predict import Predictor
+from overrun.models.sources import load_traces
+from overrun.models.train import TrainReport, TrainSettings, rows_for_skill, train_to_folder
 from tests.models import synthetic
 from tests.models.conftest import DATA
 
@@ -184,7 +184,7 @@ def test_a_route_first_seen_in_the_test_slice_earns_no_skill(tmp_path: Path) -> 
 
 def test_a_history_that_would_overfill_the_artifact_is_thinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = train_to_folder(synthetic.trace(), tmp_path / "whole", settings=SETTINGS)
-    monkeypatch.setattr("models.train.MAX_BYTES", whole.size_bytes - 2_000)
+    monkeypatch.setattr("overrun.models.train.MAX_BYTES", whole.size_bytes - 2_000)
     thinned = train_to_folder(synthetic.trace(), tmp_path / "thinned", settings=SETTINGS)
     sizes = [(report.folder / "history.json").stat().st_size for report in (whole, thinned)]
     assert sizes[1] < sizes[0]
@@ -193,7 +193,7 @@ def test_a_history_that_would_overfill_the_artifact_is_thinned(tmp_path: Path, m
 
 
 def test_only_the_busiest_routes_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.scoring.MAX_ROUTES", 2)
+    monkeypatch.setattr("overrun.models.scoring.MAX_ROUTES", 2)
     report = train_to_folder(synthetic.trace(), tmp_path / "a", settings=SETTINGS)
     assert (len(report.test.routes), report.test.unlisted_routes) == (2, 1)
     assert "1 smaller routes: skill none: small routes in the test requests: 1, wanted to speak for others: 10" in report.lines()

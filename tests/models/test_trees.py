@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import xgboost
 
-from models import trees
-from models.dataset import Split
+from overrun.models import trees
+from overrun.models.dataset import Split
 
 PLAIN = trees.GRID[0]
 

@@ -12,13 +12,13 @@ import polars as pl
 import pytest
 import xgboost
 
-from collector.prompt_shape import shape, words_of
-from collector.verbosity import BINS, TABLE_SIZE, hashed, read_table, score, table_id
-from models import verbosity
-from models.errors import ArtifactError
-from models.predict import Predictor
-from models.train import TrainReport, TrainSettings, train_to_folder
-from models.verbosity import MIN_PROMPTS, Prompt, learn, out_of_fold, scored
+from overrun.collector.normalise.prompt_shape import shape, words_of
+from overrun.collector.normalise.verbosity import BINS, TABLE_SIZE, hashed, read_table, score, table_id
+from overrun.models import verbosity
+from overrun.models.errors import ArtifactError
+from overrun.models.predict import Predictor
+from overrun.models.train import TrainReport, TrainSettings, train_to_folder
+from overrun.models.verbosity import MIN_PROMPTS, Prompt, learn, out_of_fold, scored
 from tests.models import synthetic
 
 FILLER = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "sigma"]

@@ -15,16 +15,16 @@ import polars as pl
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from analysis.assemble import assemble
-from analysis.lengths import as_metrics, metric_lines
-from analysis.whatif.routing import expected_tokens
-from collector.config import CollectorSettings, PrivacySettings
-from collector.pipeline import Pipeline
-from collector.store import open_store
-from collector.writer import METRICS, TRACES
-from models.errors import ArtifactError
-from models.train import TrainReport, TrainSettings, train_to_folder
-from models.watch import Watch
+from overrun.analysis.assembly.assemble import assemble
+from overrun.analysis.front.predictor_watch import as_metrics, metric_lines
+from overrun.analysis.whatif.fixes.routing import expected_tokens
+from overrun.collector.config import CollectorSettings, PrivacySettings
+from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.ingest.writer import METRICS, TRACES
+from overrun.collector.store.database import open_store
+from overrun.models.errors import ArtifactError
+from overrun.models.train import TrainReport, TrainSettings, train_to_folder
+from overrun.models.watch import Watch
 from tests.collector.conftest import T0_NS, body, one, rows, span
 from tests.conftest import ServerProcess
 from tests.models import synthetic

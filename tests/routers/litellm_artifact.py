@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 
-from models.train import TrainSettings, train_to_folder
+from overrun.models.train import TrainSettings, train_to_folder
 from tests.models import synthetic
 
 ROWS = 900

@@ -1,4 +1,4 @@
-"""Does `models.litellm_strategy` work inside the real LiteLLM? Run by `make check-litellm`, which installs it apart from our own packages.
+"""Does `overrun.models.litellm_strategy` work inside the real LiteLLM? Run by `make check-litellm`, which installs it apart from our own packages.
 
 Two mock backends behind a real `litellm.Router`; a predictor trained on a synthetic trace. Ends with status 1 where something is not so.
 """
@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import litellm
 
-from models.litellm_strategy import LengthRouting, _row
+from overrun.models.litellm_strategy import LengthRouting, _row
 
 # What the backends generate, by the route that the test names in the prompt.
 LENGTHS = {"long": 400, "short": 20}

@@ -25,8 +25,8 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 from opentelemetry.sdk.trace import TracerProvider
 
-from sample_traces.app import backends, model_server, rag
-from sample_traces.app.incident import Incident
+from overrun.sample_traces.app import backends, model_server, rag
+from overrun.sample_traces.app.incident import Incident
 
 REPOSITORY = Path(__file__).parents[2]
 RETRIEVAL = {"embeddings demo-embed", "SELECT passages", "rerank passages"}
@@ -85,7 +85,7 @@ def start(arguments: list[str], capture: Capture, **environment: str) -> None:
     """Run the demo as a user does, with none of the caller's OTEL_* settings, and note how it ended."""
     clean = {name: text for name, text in os.environ.items() if not name.startswith("OTEL_")}
     finished = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "sample_traces.app.run", *arguments],
+        [sys.executable, "-W", "error", "-m", "overrun.sample_traces.app.run", *arguments],
         cwd=REPOSITORY,
         env=clean | environment,
         capture_output=True,

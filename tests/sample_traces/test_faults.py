@@ -13,11 +13,11 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from analysis.whatif import fixes
-from sample_traces.simulate import Job, latency_with, make, write
-from sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
-from sample_traces.simulator.pairs import find
-from sample_traces.simulator.scenarios import SEVERITIES
+from overrun.analysis.whatif import catalogue
+from overrun.sample_traces.simulate import Job, latency_with, make, write
+from overrun.sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
+from overrun.sample_traces.simulator.pairs import find
+from overrun.sample_traces.simulator.scenarios import SEVERITIES
 from tests.benchmarks import fault_tables, faults
 from tests.benchmarks.fault_ablations import ABLATIONS, FEW, SKEW_S, ablate
 from tests.benchmarks.fault_case import Options, Result, WhatIf, run
@@ -221,7 +221,7 @@ def test_every_fix_of_the_truth_can_be_asked_for_with_its_parameters(name: str) 
         for fix in scenario.fixes(scenario.world, faulty):
             assert fix.apply(faulty) != faulty
             if fix.id != "restore":
-                fixes.read(fix.id, {key: value if isinstance(value, str) else f"{value:g}" for key, value in fix.parameters.items()})
+                catalogue.read(fix.id, {key: value if isinstance(value, str) else f"{value:g}" for key, value in fix.parameters.items()})
 
 
 def test_two_faults_at_once_turn_what_each_turns_in_one_world() -> None:

@@ -18,7 +18,7 @@ from tests.conftest import ROOT, ServerProcess, StartServer
 def verdict_after(server: ServerProcess, incident: str) -> dict[str, Any]:
     """Run the application for some seconds, its incident half way through, and return the report on exactly its requests."""
     started = datetime.now(UTC).isoformat()
-    command = [sys.executable, "-m", "sample_traces.app.run", "--endpoint", server.http, "--duration", "6", "--rate", "25", "--incident", incident]
+    command = [sys.executable, "-m", "overrun.sample_traces.app.run", "--endpoint", server.http, "--duration", "6", "--rate", "25", "--incident", incident]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     while httpx.get(f"{server.http}/readyz", trust_env=False).json()["pending_traces"]:

@@ -26,7 +26,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from sample_traces import record, replay
+from overrun.sample_traces import record, replay
 
 NAMES = list(replay.manifest())
 END = "2027-03-01T12:00:00Z"

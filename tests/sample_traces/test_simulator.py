@@ -11,14 +11,14 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from sample_traces import simulate as program
-from sample_traces.simulate import Job, make, write
-from sample_traces.simulator.clock import Bucket, Clock, Process, Signal, Slots
-from sample_traces.simulator.engine import Engine, Sequence
-from sample_traces.simulator.run import Window, simulate
-from sample_traces.simulator.settings import Settings, Telemetry
-from sample_traces.simulator.traffic import NOISY
-from sample_traces.simulator.truth import latency, users
+from overrun.sample_traces import simulate as program
+from overrun.sample_traces.simulate import Job, make, write
+from overrun.sample_traces.simulator.clock import Bucket, Clock, Process, Signal, Slots
+from overrun.sample_traces.simulator.engine import Engine, Sequence
+from overrun.sample_traces.simulator.run import Window, simulate
+from overrun.sample_traces.simulator.settings import Settings, Telemetry
+from overrun.sample_traces.simulator.traffic import NOISY
+from overrun.sample_traces.simulator.truth import latency, users
 
 SHORT_S = 40.0
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from analysis.budget import STAGES
-from analysis.slo import Slo
-from analysis.whatif.facts import Facts
+from overrun.analysis.numbers.budget import STAGES
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.words.slo import Slo
 
 START_US = 1_763_600_000_000_000
 _CALL: dict[str, Any] = {

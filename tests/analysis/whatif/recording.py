@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from analysis.whatif.engine import Calls, Costs, Setup, apart, simulate
-from analysis.whatif.facts import Facts
+from overrun.analysis.simulator.engine import Calls, Costs, Setup, apart, simulate
+from overrun.analysis.whatif.facts import Facts
 from tests.analysis.whatif.builders import calls, facts_of
 
 COSTS = Costs(prefill_token=5e-5, attention=2e-9, step=0.010, kv_token=6e-8, sequence=5e-5, call=0.01)

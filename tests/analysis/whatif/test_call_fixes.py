@@ -7,7 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from analysis.whatif import (
+from overrun.analysis.simulator.pool import pools
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.fixes import (
     cancellation,
     cap,
     co_location,
@@ -24,9 +26,7 @@ from analysis.whatif import (
     tool_cap,
     warm_pool,
 )
-from analysis.whatif.facts import Facts
-from analysis.whatif.pool import pools
-from analysis.whatif.prediction import Prediction
+from overrun.analysis.whatif.prediction import Prediction
 from tests.analysis.whatif.builders import START_US, calls, facts_of, requests_of
 
 

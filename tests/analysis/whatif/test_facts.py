@@ -7,11 +7,11 @@ import duckdb
 import numpy as np
 import pytest
 
-from analysis.slo import Slo
-from analysis.whatif import clip
-from analysis.whatif.facts import load_facts
-from analysis.whatif.prediction import goodput_ratio, recorded
-from analysis.window import Window, query
+from overrun.analysis.numbers.window import Window, query
+from overrun.analysis.whatif.facts import load_facts
+from overrun.analysis.whatif.fixes import clip
+from overrun.analysis.whatif.prediction import goodput_ratio, recorded
+from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import ROOT, at, insert, insert_spans, requests, spans_of, store
 from tests.analysis.whatif.builders import calls, facts_of, requests_of
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.whatif import fixes
-from analysis.whatif.engine import Setup
-from analysis.whatif.facts import Facts
-from analysis.whatif.prediction import Prediction
+from overrun.analysis.simulator.engine import Setup
+from overrun.analysis.whatif import catalogue
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Prediction
 from tests.analysis.whatif.builders import calls, facts_of, requests_of
 from tests.analysis.whatif.recording import arrivals, recorded
 
@@ -35,7 +35,7 @@ def client() -> Facts:
 
 
 def ask(facts: Facts, fix: str, parameters: Mapping[str, Any]) -> Prediction:
-    answer = fixes.ask(facts, fix, {name: str(value) for name, value in parameters.items()})
+    answer = catalogue.ask(facts, fix, {name: str(value) for name, value in parameters.items()})
     assert answer.predicted is not None, answer.reasons
     return answer
 
@@ -113,4 +113,4 @@ def test_settings_that_the_recording_ran_with_are_not_outside_of_it(engine: Fact
     ("route_models", {"route": "/chatt", "first_factor": 1, "token_factor": 1}, "nearest known is '/chat'"),
     ("second_provider", {"provider": "b"}, "no call names a provider")])
 def test_an_unknown_name_is_told_beside_the_known_ones(engine: Facts, fix: str, parameters: dict[str, Any], said: str) -> None:
-    assert said in fixes.ask(engine, fix, {name: str(value) for name, value in parameters.items()}).reasons["predicted"]
+    assert said in catalogue.ask(engine, fix, {name: str(value) for name, value in parameters.items()}).reasons["predicted"]

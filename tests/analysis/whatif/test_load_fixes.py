@@ -7,7 +7,15 @@ import polars as pl
 import pytest
 from numpy.typing import NDArray
 
-from analysis.whatif import (
+from overrun.analysis.evidence.speculative_drafts import recorded_draft, recorded_length
+from overrun.analysis.simulator.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
+from overrun.analysis.simulator.calibrate import Engine, fit
+from overrun.analysis.simulator.engine import Calls, Setup, simulate
+from overrun.analysis.simulator.pool import pools
+from overrun.analysis.simulator.step_cost_regression import knee, odd_one
+from overrun.analysis.whatif.engine_replay import Change, predict_simulated
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.fixes import (
     admission,
     cancellation,
     co_location,
@@ -22,15 +30,7 @@ from analysis.whatif import (
     tenant_quota,
     warm_pool,
 )
-from analysis.whatif.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
-from analysis.whatif.calibrate import Engine, fit
-from analysis.whatif.drafts import recorded_draft, recorded_length
-from analysis.whatif.engine import Calls, Setup, simulate
-from analysis.whatif.facts import Facts
-from analysis.whatif.pool import pools
-from analysis.whatif.prediction import Effect, Fix, Prediction
-from analysis.whatif.regress import knee, odd_one
-from analysis.whatif.simulate import Change, predict_simulated
+from overrun.analysis.whatif.prediction import Effect, Fix, Prediction
 from tests.analysis.whatif.builders import facts_of, requests_of
 from tests.analysis.whatif.recording import COSTS, arrivals, recorded
 

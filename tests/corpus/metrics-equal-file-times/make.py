@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tests.analysis.engine_pages import EVERY_S, T0, page, write
+from tests.analysis.diagnosis.engine_pages import EVERY_S, T0, page, write
 
 
 def make(folder: Path) -> None:

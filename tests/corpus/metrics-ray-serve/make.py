@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.analysis.engine_pages import page, write
+from tests.analysis.diagnosis.engine_pages import page, write
 
 RAY = 'Component="core_worker",NodeAddress="10.0.0.3",ReplicaId="abc123",WorkerId="f00d",deployment="LLMServer:qwen",engine="0"'
 

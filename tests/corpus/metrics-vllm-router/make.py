@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.analysis.engine_pages import page, write
+from tests.analysis.diagnosis.engine_pages import page, write
 
 
 def make(folder: Path) -> None:

@@ -1,0 +1,1 @@
+"""How stored spans become requests and model calls."""

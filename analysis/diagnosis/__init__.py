@@ -1,0 +1,1 @@
+"""Why the budget was broken: rules, their ranking, the verdict."""

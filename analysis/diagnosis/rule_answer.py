@@ -1,0 +1,152 @@
+"""How does a rule put its answer together? The parts that every finding has, so that a rule is its signature, its statistic and its words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from overrun.analysis.evidence.case import Case
+from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.numbers.tail import IntArray
+from overrun.analysis.whatif.time_saved import saved
+from overrun.analysis.words.finding import MIN_BREACHING, MIN_PART, SEED, Diagnosis, Finding, Fix, Method, Owner, Predicted, say_ratio
+
+RECHECK_S: Final = 300
+# What-ifs whose arithmetic leaves out no load: they take time off each request, and what its engine does is the same.
+WITHOUT_LOAD: Final = frozenset({"clip", "co_location", "fan_out", "hedging", "response_cache", "streaming", "timeout_fallback"})
+
+
+@dataclass(frozen=True)
+class Action:
+    """What to do: who, at once, how to undo it, and what to change for good (`fix`)."""
+
+    owner: Owner
+    mitigation: str
+    rollback: str
+    fix: Fix
+    recheck_after_s: int = RECHECK_S
+
+
+def explained(case: Case, claims_ms: Mapping[str, float]) -> float:
+    """Return the part (0..1) of the excess that these times per stage are; a stage is never claimed beyond its own excess."""
+    whole = case.tail.excess_total_ms
+    if whole <= 0.0:
+        return 0.0
+    part = sum(min(max(ms, 0.0), case.excess_ms(stage)) for stage, ms in claims_ms.items())
+    return min(1.0, part / whole)
+
+
+def enough(case: Case, claims_ms: Mapping[str, float], least: float = MIN_PART) -> bool:
+    """Say whether these times are a part of the excess worth naming."""
+    return explained(case, claims_ms) >= least
+
+
+def dominated(case: Case, stage: str) -> float:
+    """Return the share of slow requests of which this stage's time over its reference mean is most of what they are over theirs; see `made_slow`."""
+    return made_slow(case, case.spent(stage)[case.tail.tail_index] - case.tail.usual_ms(stage))
+
+
+def made_slow(case: Case, added_ms: FloatArray) -> float:
+    """Return the share of slow requests of which the time that something added (shape of `tail_index`) is most of what they are over the reference.
+
+    0 where they are fewer than a cause needs.
+    """
+    over = case.times.total_ms[case.tail.tail_index] - sum(map(case.tail.usual_ms, case.tail.tail_ms))
+    hits = added_ms > np.maximum(0.5 * over, 0.5 * case.tail.excess_total_ms)
+    return float(hits.mean()) if int(hits.sum()) >= MIN_BREACHING else 0.0
+
+
+def named(
+    case: Case,
+    rule: str,
+    stage: str,
+    claims_ms: Mapping[str, float],
+    action: Action,
+    *,
+    headline: str,
+    because: str,
+    evidence: Mapping[str, Any],
+    weight: float = 0.9,
+    service: str | None = None,
+    why_no_service: str = "no single service is at fault",
+    among: IntArray | None = None,
+    amplifier: bool = False,
+    opportunity: bool = False,
+    dominates: float = 0.0,
+) -> Diagnosis:
+    """Return the diagnosis: the rule's own evidence with sample sizes, share of the excess and exemplars added.
+
+    `weight` (0..1) is how sure the signature makes the cause; the confidence is it times the share explained.
+    """
+    share = explained(case, claims_ms)
+    finding = Finding(
+        rule=rule,
+        stage=stage,
+        service=service,
+        severity="info" if opportunity else case.severity(),
+        confidence=round(min(0.95, weight * (0.5 if opportunity else share)), 2),
+        headline=headline if opportunity else f"{headline}; that is {say_ratio(share)} of the excess",
+        evidence={
+            "n": len(case.values),
+            "n_breaching": int(case.breaching.sum()),
+            "n_tail": len(case.tail.tail_index),
+            "n_reference": case.tail.reference_n,
+            "reference": case.tail.reference,
+            "share_of_excess": share,
+            "claims_ms": {name: ms for name, ms in claims_ms.items() if ms > 0.0},
+            "stage_share_of_excess": case.tail.share(stage),
+            "stage_share_of_excess_interval": case.share_interval(stage),
+            **evidence,
+        },
+        exemplars=case.exemplars(stage, among),
+        fix=_reaching(case, action.fix),
+        reasons={} if service else {"service": why_no_service},
+    )
+    return Diagnosis(
+        finding, dict(claims_ms), because, action.owner, action.mitigation, action.rollback, action.recheck_after_s, weight, amplifier, opportunity,
+        dominates)
+
+
+def bound_fix(
+    case: Case, id_: str, title: str, detail: str, assumption: str, saved_ms: FloatArray, *, cost: dict[str, float] | None = None,
+    whatif: str | None = None, parameters: Mapping[str, float | str] | None = None,
+) -> Fix:
+    """Return a fix whose gain is exact arithmetic: `saved_ms` (shape (n,)) off each request, its effect on the load of others left out.
+
+    `whatif` with its parameters is the simulation that can tell more.
+    """
+    return Fix(id=id_, title=title, detail=detail, assumption=assumption, method="exact", predicted=gain(case, saved_ms, cost=cost), whatif=whatif,
+               parameters=dict(parameters or {}))
+
+
+def _reaching(case: Case, fix: Fix | None) -> Fix | None:
+    """Return a fix by arithmetic with an interval down to the baseline's percentile: the work that it takes off an engine speeds up the others as well."""
+    if fix is None or fix.method != "exact" or fix.whatif is None or fix.whatif in WITHOUT_LOAD:
+        return fix
+    told = fix.predicted
+    if told is None or told.interval is None or case.usual_ms is None or case.usual_ms >= told.interval[0]:
+        return fix
+    why = "down to what the baseline's percentile was: what others gain from the work that is saved is not computed"
+    return msgspec.structs.replace(
+        fix, predicted=msgspec.structs.replace(told, interval=(case.usual_ms, told.interval[1])), reasons={**fix.reasons, "interval": why})
+
+
+def gain(case: Case, saved_ms: FloatArray, *, cost: dict[str, float] | None = None) -> Predicted:
+    """Return the judged percentile of the successful requests with `saved_ms` (shape (n,)) taken off each."""
+    some, limits_ms = case.answered, np.broadcast_to(case.limits_ms, len(case.values))
+    return saved(case.times.take(some), saved_ms[some], metric=case.metric, percentile=case.slo.percentile, rng=np.random.default_rng(SEED), cost=cost,
+                 limits_ms=limits_ms[some])
+
+
+def clipped(case: Case, stage: str, limits_ms: float | FloatArray) -> Predicted:
+    """Return the judged percentile of the successful requests with a stage held to `limits_ms` (one number, or one per request)."""
+    return gain(case, np.maximum(case.spent(stage) - limits_ms, 0.0))
+
+
+def open_fix(id_: str, title: str, detail: str, assumption: str, why: str, method: Method = "estimate") -> Fix:
+    """Return a fix whose gain these data cannot give, and why."""
+    return Fix(id=id_, title=title, detail=detail, assumption=assumption, method=method, predicted=None, reasons={"predicted": why})

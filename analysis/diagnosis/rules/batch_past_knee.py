@@ -1,0 +1,175 @@
+"""batch_past_knee: the engine runs more sequences at a time than it can decode at pace.
+
+Detects
+    More calls in the batch than before, at arrivals that did not grow, and time per token that rose with the size of the
+    batch: its part of the slowdown, fitted together with prefill meanwhile, is the largest. Where the batch is larger at times
+    only: slow calls beside more than ever ran at once before, when calls waited for a place.
+
+Why it hurts
+    Up to the knee a larger batch is nearly free; past it every sequence slows all others, while throughput stays flat.
+
+Evidence
+    Batch size and time per token before and now, the slope of time per token over batch size, output tokens per second before
+    and now, the split of the slowdown, the knee by a two-segment fit where one shows.
+
+Fix
+    Lower --max-num-seqs to the batch size at which the time per token was still within limits and keep 20-30 % spare with
+    admission control, or add replicas. The gain gives tokens their usual pace: a bound, since some requests then wait.
+
+False alarms
+    An engine that slows down for another reason fills its batch as well (Little's law): the pace at equal batch sizes must be
+    what it was, on each replica, and where no sizes are alike the GPUs' clocks. More users fill it too (`under_capacity`).
+
+Source
+    Two-segment regression of time per token on batch size: own choice among knee methods (USL and Kneedle find a knee in any
+    curve). Knee at 20-30 requests and 20-30 % spare: published for one setup.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.demand import Demand
+from overrun.analysis.evidence.gpu_clocks import MIN_FALL
+from overrun.analysis.evidence.prefill_stalls import stall_odds
+from overrun.analysis.evidence.token_speed import Slowdown, decode_parts, slowdown, worst_batch_pace
+from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+
+RULE: Final = "batch_past_knee"
+MIN_BATCH: Final = 1.25
+# Growth of the work of a call, and of the requests, that fill a batch by themselves; and how far over its former peak the batch must then be;
+# own defaults.
+MOST_EACH: Final = 1.12
+MOST_GROWTH: Final = 1.2
+HIGHER: Final = 1.5
+# A call waited for a place where it waited longer than this many steps, and so must the slowest hundredth; own defaults.
+STEPS_WAITED: Final = 3.0
+WAITED_AT: Final = 99.0
+# Time per token at batch sizes that both periods had: above this ratio the engine itself is slower; own default.
+SAME_PACE: Final = 1.3
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the batch past its knee, None when it is no larger or something else slowed the tokens."""
+    parts = decode_parts(case)
+    if (case.tail.share("decode") < 0.25 and case.metric not in ("tpot", "itl")) or parts is None or case.calls_before is None:
+        return None
+    found = slowdown(case)
+    if found is None:
+        return None
+    running = found.now.running
+    if running < MIN_BATCH * found.before.running:
+        running = _at_times(case, found) or running
+    ratio = running / max(found.before.running, 1.0)
+    grown = case.demand
+    stalls_ms = found.prefill_ms if _stalls(case, found) else 0.0
+    if ratio < MIN_BATCH or found.batch_ms < stalls_ms or (grown is not None and _busier(case, grown)):
+        return RuledOut(what=RULE, figure=f"{running:.1f} calls run at a time, {found.before.running:.1f} before")
+    pace = worst_batch_pace(case.calls_before, case.calls_inside)
+    if pace is not None and pace > SAME_PACE:
+        return RuledOut(what=RULE, figure=f"tokens take {pace:.2f} times as long at equal batch sizes")
+    # Where no batch of now is like one of before, the GPUs' recorded clocks say how much slower the engine itself can be.
+    if pace is None and case.clocks.known and case.clocks.ratio > SAME_PACE:
+        fell = f"GPU clocks fell by {say_ratio(case.clocks.fell)}" if case.clocks.fell >= MIN_FALL else "the GPU reports errors"
+        return RuledOut(what=RULE, figure=f"{fell}, which fills a batch by itself, and no batch is like one of before")
+    whole = found.batch_ms + found.prefill_ms + found.rest_ms
+    share = 1.0 - stalls_ms / whole if whole > 0.0 else 0.0
+    claims = {"decode": share * parts["speed"] if case.metric not in ("tpot", "itl") else share * case.excess_ms("decode")}
+    if not enough(case, claims):
+        return None
+    if case.thinned:
+        said = f"tokens take {say_ms(found.slow_ms)} instead of {say_ms(found.usual_ms)}, and {say_ratio(case.kept)} of the calls are stored"
+        return NotEnoughData(f"{said}: how many ran at a time is not known, keep every trace for some minutes")
+    return too_few_breaches(case) or _diagnosis(case, found, running, pace, claims)
+
+
+def _at_times(case: Case, found: Slowdown) -> float | None:
+    """Return beside how many calls the slow ones ran where their batch is larger only at times, None where no limit can have let them in.
+
+    More must run at once than ever did before, when calls waited for a place: what kept them out is gone.
+    """
+    before = case.calls_before
+    if before is None or not waited(before) or _peak(case.calls) < MIN_BATCH * _peak(before):
+        return None
+    return found.slow_running if found.slow_running >= MIN_BATCH * found.before.running else None
+
+
+def _peak(calls: Calls) -> float:
+    """The most that ran at once, on the mean of a call."""
+    return float(np.nanmax(calls.running[calls.has_engine]))
+
+
+def _stalls(case: Case, found: Slowdown) -> bool:
+    """Say whether tokens clearly stop for prompts: a fuller batch brings more of these as well, and no line tells apart what always goes together."""
+    odds = stall_odds(case.calls, np.where(case.calls.has_engine, case.calls.prefill_meanwhile, np.nan), found.usual_ms)
+    return odds is not None and odds.clear
+
+
+def _busier(case: Case, grown: Demand) -> bool:
+    """Say whether more work fills the batch: each call has more of it, requests make more calls, or more of them come to the same limit.
+
+    With more requests the batch counts as past its knee only where it is much larger than it ever was before, which a limit that stayed where
+    it was does not let happen.
+    """
+    peaks = [_peak(side) for side in (case.calls_before, case.calls) if side is not None]
+    each = grown.growth / max(grown.calls_ratio, 1e-9)
+    return each > MOST_EACH or grown.repeats > 0.3 or (grown.arrivals_ratio > MOST_GROWTH and peaks[-1] < HIGHER * peaks[0])
+
+
+def waited(calls: Calls) -> bool:
+    """Say whether some calls waited for a place in the batch, not for one step to end: only then can a higher limit have let more in."""
+    wait, token = calls.of("queue_ms"), calls.token_ms
+    both = known(wait) & calls.has_engine
+    usual = float(np.nanmedian(token[both])) if known(token[both]).any() else 0.0
+    return bool(both.any()) and float(np.percentile(wait[both], WAITED_AT)) > STEPS_WAITED * usual
+
+
+def knee(batch: FloatArray, token_ms: FloatArray) -> float | None:
+    """Return the batch size where two straight lines fit time per token best, None where one line does as well (F below 10) or sizes vary little."""
+    if len(batch) < 3 * MIN_CALLS or batch.max() < 3.0 * max(batch.min(), 1.0):
+        return None
+    one = _residual(batch, token_ms, [])
+    best = min(((_residual(batch, token_ms, [at]), at) for at in np.quantile(batch, np.linspace(0.15, 0.85, 15))), key=lambda pair: pair[0])
+    gain = (one - best[0]) / max(best[0] / (len(batch) - 4), 1e-12)
+    return float(best[1]) if gain > 10.0 else None
+
+
+def _residual(x: FloatArray, y: FloatArray, breaks: list[float]) -> float:
+    columns = np.column_stack([np.ones(len(x)), x, *(np.maximum(x - at, 0.0) for at in breaks)])
+    found, *_ = np.linalg.lstsq(columns, y, rcond=None)
+    return float(((y - columns @ found) ** 2).sum())
+
+
+def _diagnosis(case: Case, found: Slowdown, running: float, pace: float | None, claims: dict[str, float]) -> Diagnosis:
+    before = case.calls_before
+    chosen = known(case.calls.running, case.calls.token_ms) & case.calls.has_engine
+    # As many as ever ran well: the former mean would keep everybody waiting.
+    limit = np.ceil(max(1.0, _peak(before) if before is not None else found.before.running))
+    out = [float(np.nansum(side.of("output_tokens"))) / max(period.seconds, 1e-3)
+           for side, period in ((before, case.baseline), (case.calls, case.period)) if side is not None and period is not None]
+    slower = np.maximum(0.0, 1.0 - found.usual_ms / max(found.slow_ms, 1e-9))
+    fix = bound_fix(
+        case, "max_sequences", f"Let at most {limit:.0f} sequences run at a time",
+        f"--max-num-seqs {limit:.0f} per replica (SGLang: --max-running-requests {limit:.0f}); admit less than the engine can hold, with 20-30 % spare, and "
+        "answer the rest with 429. It takes a restart: one replica after the other, drained first.",
+        "tokens come at their usual pace again (requests beyond the limit wait instead)", slower * case.spent("decode"),
+        whatif="max_sequences", parameters={"sequences": round(float(limit))})
+    return named(
+        case, RULE, "decode", claims,
+        Action(
+            "platform", f"Let at most {limit:.0f} calls a replica through at the gateway; answer the rest with 429 and Retry-After.",
+            "Lift the gateway's limit once the engines run with theirs.", fix),
+        headline=f"{running:.1f} calls run at a time, {found.before.running:.1f} before, and a token takes {say_ms(found.slow_ms)} instead of "
+        f"{say_ms(found.usual_ms)}, at the same arrivals",
+        because=f"{running:.0f} sequences run at a time instead of {found.before.running:.0f}, and every token takes {say_ms(found.slow_ms)}",
+        evidence={
+            "running_before": found.before.running, "running_now": running, "batch_ratio": running / max(found.before.running, 1.0),
+            "token_ms_usual": found.usual_ms, "token_ms_slow": found.slow_ms, "batch_ms": found.batch_ms, "prefill_ms": found.prefill_ms,
+            "rest_ms": found.rest_ms, "ms_per_sequence": found.now.batch_ms, "same_batch_pace": pace, "output_tps": out,
+            "knee": knee(case.calls.running[chosen], case.calls.token_ms[chosen])},
+        # A higher limit lets in who waited for a place; where nobody did, a larger batch may follow from longer answers (Little's law).
+        weight=0.9, amplifier=before is not None and not waited(before))

@@ -1,0 +1,81 @@
+"""gpu_throttled: the GPU runs slower than it did: lower clocks, a power or heat limit, or errors.
+
+Detects
+    GPU clocks that fell by more than 10 %, or XID errors since the onset, on engines whose tokens became slower at equal batch
+    sizes. Without clocks: even the quickest calls take longer to read and to write, both alike, at equal work.
+
+Why it hurts
+    Every kernel takes longer, at most in proportion to the clock; nothing in the requests or in the engine's settings shows why.
+    What is slower beyond that is a busier engine: it is shared with the growth of the engine's work, on the log scale.
+
+Evidence
+    Clocks, power, temperature and XID errors before and now, time per token at equal batch sizes; else how many times as long the
+    quickest calls take.
+
+Fix
+    Cool, raise the power limit (nvidia-smi -pl), take the host out of rotation, replace the card after XID errors. The gain
+    gives prefill and decode their former pace.
+
+False alarms
+    An idle GPU lowers its clocks by itself: the fall must come with slower tokens. Without DCGM metrics a neighbour on the GPU,
+    another build of the engine or another quantisation look the same: the finding says so, and what to record.
+
+Source
+    Clocks, power or XID from DCGM at the onset: published signature; a fall of 10 %, and 1.2 times as long for the quickest
+    calls: own defaults.
+"""
+
+import math
+from typing import Final
+
+import numpy as np
+
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.gpu_clocks import MIN_FALL
+from overrun.analysis.evidence.prefill import slower, spread
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ratio
+
+RULE: Final = "gpu_throttled"
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the throttled GPU, None when clocks and tokens kept their pace."""
+    if case.calls_before is None or not case.calls.has_engine.any():
+        return None
+    found = case.clocks
+    if not found.lower:
+        return RuledOut(what=RULE, figure=f"GPU clocks are {say_ratio(1.0 - found.fell)} of what they were") if found.known else None
+    if found.ratio <= 1.0:
+        return RuledOut(what=RULE, figure=f"tokens take {found.pace:.2f} times as long at equal batch sizes")
+    busier = spread(case, 1.0)
+    claims = {stage: ms - busier.get(stage, 0.0) for stage, ms in slower(case).items()}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    heat, power = ([float(np.median(side)) if len(side) else None for side in (case.gauge(name, before=True), case.gauge(name))]
+                   for name in ("gpu_temperature", "gpu_power"))
+    saved = 1.0 - 1.0 / found.ratio if math.isfinite(found.ratio) else 0.0
+    inferred = found.quick > 1.0
+    said = (
+        f"the engine's machine runs slower: even its quickest calls take {found.quick:.2f} times as long to read and to write" if inferred
+        else f"GPU clocks fell by {say_ratio(found.fell)}" if found.fell >= MIN_FALL else "the GPU reports XID errors")
+    fix = bound_fix(
+        case, "eject", "Take the throttled host out of rotation",
+        "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER names the limit: check cooling and the power cap (nvidia-smi -pl), drain the node, and replace the "
+        "card if XID errors return.",
+        "prefill and decode run at their former pace", saved * (case.spent("prefill") + case.spent("decode")))
+    return named(
+        case, RULE, case.slowed(), claims,
+        Action("platform", "Drain the replica on that GPU.", "Return it when the clocks are back.", fix),
+        headline=said + (
+            " (lower clocks, a neighbour on the GPU, or another build of the engine: no GPU metrics say which, scrape DCGM)" if inferred
+            else f", and tokens take {found.pace:.2f} times as long at equal batch sizes" if found.pace else ""),
+        because=said,
+        evidence={
+            "clock_fall": None if inferred else found.fell, "quick_pace": found.quick if inferred else None, "clock_before": found.before,
+            "clock_now": found.now, "xid_errors": found.errors, "same_batch_pace": found.pace,
+            "temperature_before": heat[0], "temperature_now": heat[1], "power_before": power[0], "power_now": power[1]},
+        weight=0.8 if inferred else 0.98)

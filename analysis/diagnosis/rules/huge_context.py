@@ -1,0 +1,179 @@
+"""huge_context: a few requests with enormous prompts hold everybody else up.
+
+Detects
+    Prompts far longer than before (over the former P99 and six times the usual one), rare, and other requests whose waiting
+    and slow tokens fall into the time in which the engine reads them more than chance has it.
+
+Why it hurts
+    Reading 30,000 tokens takes seconds of the engine, and its KV memory to the end: who comes behind waits for all of it.
+
+Evidence
+    Number of huge prompts and their tokens, usual tokens, how long they are read, and how much of the slow requests' time
+    overlaps with them, against the reference's; as a client sees it, where nearly all time does, the part of the added work
+    that they are.
+
+Fix
+    A hard context limit, a lane of its own for long documents, chunked prefill. The gain takes the overlapping time off the
+    others: a bound.
+
+False alarms
+    A window in which all prompts grew has no huge ones but `prompt_bloat`. A long prompt that is in the cache is not read.
+    Where the engine came to read every prompt in one piece, long ones hold others up for that (`decode_stall`).
+
+Source
+    Overlap of at least 30 % of the others' wait and stall with the culprit's interval: published default. Six times the
+    usual tokens: own default.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.diagnosis.rules.decode_stall import set_whole
+from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.demand import MIN_GROWTH, cost_of, token_costs
+from overrun.analysis.evidence.overlap import Flow
+from overrun.analysis.numbers.budget import BoolArray, FloatArray
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+
+RULE: Final = "huge_context"
+TIMES_USUAL: Final = 6.0
+# Over the former P99 by this factor: a nightly job's long documents that were there before are no news; own default.
+OVER_FORMER: Final = 1.5
+MOST_HUGE: Final = 0.05
+# Where only some of the calls are stored, fewest huge ones among them that stand for the others; own default.
+LEAST_OF_SAMPLE: Final = 3
+# Growth of the other prompts from which not the huge ones alone are longer; own default, as for other work.
+OTHERS_GREW: Final = 1.1
+# Reading a huge prompt takes at most so many times what its tokens cost among usual ones (attention grows with the square, others are served between).
+AT_MOST: Final = 3.0
+# Part of the others' time beside huge prompts from which none is left to compare with; own default.
+MOSTLY: Final = 0.5
+STAGES: Final = ("queue", "prefill", "decode", "first_token")
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the huge prompts with their bound, None when there are none or others do not wait for them."""
+    calls = case.calls
+    if len(calls) < MIN_CALLS or not known(calls.of("input_tokens")).any():
+        return None
+    usual = case.calls_before if case.calls_before is not None and len(case.calls_before) >= MIN_CALLS else calls
+    typical, highest = (float(q) for q in np.nanpercentile(usual.new_tokens, [50.0, 99.0]))
+    # Where all prompts grew, the longest of them are no huge ones: these stand apart from the others of their own time as well.
+    today, whole = (float(np.nanpercentile(tokens, 100.0 * (1.0 - MOST_HUGE))) for tokens in (calls.new_tokens, calls.of("input_tokens")))
+    # Without a baseline the P99 may be a huge one itself: they are measured by those of which there may be no more.
+    line = max(TIMES_USUAL * max(typical, 1.0), OVER_FORMER * (max(highest, today) if usual is not calls else today))
+    # A prompt of usual length that the cache lost is no huge one.
+    longest = max(float(np.nanpercentile(usual.of("input_tokens"), 99.0)), whole) if usual is not calls else whole
+    huge = (calls.new_tokens > line) & (calls.of("input_tokens") > OVER_FORMER * longest)
+    if int(huge.sum()) < (LEAST_OF_SAMPLE if case.thinned else 1) or huge.mean() > MOST_HUGE:
+        return RuledOut(what=RULE, figure=f"{int(huge.sum())} prompts with more than {line:,.0f} new tokens")
+    beside = _beside(calls, huge, token_costs(usual)[0])
+    keys = calls.frame["trace_key"]
+    slow = calls.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy() & ~huge
+    own = case.slow["trace_key"].is_in(keys.filter(pl.Series(huge)).implode()).to_numpy()
+    if not slow.any():
+        return RuledOut(what=RULE, figure="the slow requests are the huge ones themselves")
+    # Of a sample as few of the huge ones are known as of all.
+    part = min(1.0, _beyond_chance(calls, beside, slow, huge, keys) / case.kept / max(sum(case.excess_ms(stage) for stage in STAGES), 1.0))
+    part = max(part, _of_added_work(case, calls, huge, beside)) * float((~own).mean()) + float(own.mean())
+    claims = {stage: part * case.excess_ms(stage) for stage in STAGES}
+    if not enough(case, claims):
+        return RuledOut(what=RULE, figure=f"{say_ratio(part)} of the slow requests' added time overlaps with {int(huge.sum())} huge prompts")
+    if set_whole(case):
+        return RuledOut(what=RULE, figure=f"{int(huge.sum())} huge prompts, but since then an engine reads every prompt in one piece while others wait")
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    return _diagnosis(case, huge, beside, line, typical, part, claims, float(own.mean()))
+
+
+def _beside(calls: Calls, huge: BoolArray, token_ms: float) -> FloatArray:
+    """Milliseconds of each call, from its start to its end, in which its engine read a huge prompt of somebody else.
+
+    Where no engine tells its times, a huge call counts until its first token, from its start but no longer than reading it may take at `token_ms` a token
+    (it waits itself).
+    """
+    out = np.zeros(len(calls))
+    begin = np.where(np.isnan(calls.scheduled_s), calls.of("start_s"), calls.scheduled_s)
+    end = np.where(np.isnan(calls.first_s), calls.end_s, calls.first_s)
+    begin = np.where(calls.has_engine, begin, np.maximum(begin, end - AT_MOST * token_ms * calls.new_tokens / 1e3))
+    for engine in np.unique(calls.engine):
+        mine = calls.engine == engine
+        culprits = mine & huge
+        if culprits.any():
+            flow = Flow(begin[culprits], end[culprits], (end - begin)[culprits])
+            met = 1e3 * flow.between(calls.of("start_s")[mine], calls.end_s[mine])
+            out[mine] = np.minimum(met, calls.of("e2e_ms")[mine])
+    return np.where(huge, 0.0, out)
+
+
+def _beyond_chance(calls: Calls, beside: FloatArray, slow: BoolArray, huge: BoolArray, keys: pl.Series) -> float:
+    """Mean time of a slow request beside huge prompts, less what requests that last as long meet by chance: others meet them at that rate, too."""
+    others = ~slow & ~huge & known(calls.of("e2e_ms"))
+    whole = float(calls.of("e2e_ms")[others].sum())
+    rate = float(beside[others].sum()) / whole if whole > 0.0 else 0.0
+    return max(0.0, _per_request(beside - rate * np.nan_to_num(calls.of("e2e_ms")), slow, keys))
+
+
+def _of_added_work(case: Case, calls: Calls, huge: BoolArray, beside: FloatArray) -> float:
+    """Where others nearly always run beside a huge prompt, chance leaves no contrast: the part of the added work that such prompts are.
+
+    So it looks from a client, who cannot tell the engines apart. 0 without a baseline, where an engine tells, or where the work hardly grew.
+    """
+    before, whole = case.calls_before, np.nan_to_num(calls.of("e2e_ms"))[~huge].sum()
+    if before is None or case.baseline is None or calls.has_engine.any() or beside.sum() < MOSTLY * whole:
+        return 0.0
+    costs = token_costs(before)
+    now, then = (cost_of(side, *costs).sum() / max(period.seconds, 1e-3) for side, period in ((calls, case.period), (before, case.baseline)))
+    theirs = float(cost_of(calls, *costs)[huge].sum()) / max(case.period.seconds, 1e-3)
+    return min(1.0, theirs / (now - then)) if now > MIN_GROWTH * then > 0.0 else 0.0
+
+
+def _per_request(beside: FloatArray, chosen: BoolArray, keys: pl.Series) -> float:
+    """Mean over requests of the time of their calls beside huge prompts."""
+    frame = pl.DataFrame({"key": keys, "ms": beside}).filter(pl.Series(chosen)).group_by("key").agg(pl.col("ms").sum())
+    return float(frame["ms"].to_numpy().mean()) if frame.height else 0.0
+
+
+def _diagnosis(
+    case: Case, huge: BoolArray, beside: FloatArray, line: float, typical: float, part: float, claims: dict[str, float], own: float
+) -> Diagnosis:
+    calls = case.calls
+    size = float(np.median(calls.new_tokens[huge]))
+    reading = np.where(np.isnan(calls.of("prefill_ms")), calls.of("ttft_ms"), calls.of("prefill_ms"))[huge]
+    took = float(np.nanmedian(reading)) if known(reading).any() else float(np.median(calls.of("e2e_ms")[huge]))
+    frame = pl.DataFrame({"trace_key": calls.frame["trace_key"], "ms": beside}).group_by("trace_key").agg(pl.col("ms").sum())
+    saved = case.rows.select("trace_key").join(frame, on="trace_key", how="left", maintain_order="left")["ms"].fill_null(0.0).to_numpy()
+    busy = sum(np.maximum(case.spent(stage) - case.tail.reference_ms.get(stage, 0.0), 0.0) for stage in STAGES)
+    limit = int(np.ceil(line / 1024.0)) * 1024
+    fix = bound_fix(
+        case, "context_limit", f"Refuse or reroute prompts above {limit:,} tokens",
+        f"Set a context limit (vLLM --max-model-len, SGLang --context-length, or at the gateway) "
+        f"of {limit:,} tokens, or send longer prompts to a replica of their own; chunked "
+        "prefill lets others in between.",
+        "others no longer run beside huge prompts", np.minimum(saved, np.asarray(busy)), cost={"rerouted_ratio": float(huge.mean())},
+        whatif="context_limit", parameters={"max_input_tokens": limit})
+    stage = max(("queue", "prefill", "decode", "first_token"), key=lambda one: min(claims[one], case.excess_ms(one)))
+    mine = np.flatnonzero(case.rows["trace_key"].is_in(calls.frame["trace_key"].filter(pl.Series(huge)).implode()).to_numpy())
+    answer = named(
+        case, RULE, stage, claims,
+        Action(
+            "app", f"Reject prompts above {limit:,} tokens on interactive routes with a clear error.", "Lift the limit once they have a lane of their own.",
+            fix),
+        headline=f"{int(huge.sum())} prompts of about {size:,.0f} new tokens ({typical:,.0f} usual) are read for {say_ms(took)} each, and "
+        f"{say_ratio(part)} of the slow requests' added time falls beside them",
+        because=f"{int(huge.sum())} prompts of about {size:,.0f} tokens hold the others up",
+        evidence={
+            "huge_calls": int(huge.sum()), "huge_ratio": float(huge.mean()), "new_tokens_huge": size, "new_tokens_usual": typical, "line": line,
+            "read_ms": took, "overlap_ratio": part, "own_ratio": own},
+        weight=0.95, among=mine)
+    # What is read beside running answers slows them, and calls that last longer are more at a time.
+    brings = {"decode_stall", "batch_past_knee"}
+    if case.calls_before is not None and float(np.nanmean(calls.new_tokens[~huge])) < OTHERS_GREW * float(np.nanmean(case.calls_before.new_tokens)):
+        brings |= {"prompt_bloat"}  # the mean prompt is longer by these alone
+    return replace(answer, brings=frozenset(brings))

@@ -1,0 +1,140 @@
+"""missing_cancellation: engines go on writing answers that nobody waits for.
+
+Detects
+    Engine calls that run on after their client's call has ended (or whose client gave up), with tokens written afterwards
+    above 2 % of all and more than before (than at first, where it grew within the baseline), and an engine that is busier for it.
+
+Why it hurts
+    Abandoned answers hold batch slots and KV memory to their end: the users who are still there wait for those who left.
+
+Evidence
+    Share of calls that outlive their client, tokens written afterwards as a share of all, before and now, and the growth of
+    time in queue and per token.
+
+Fix
+    Pass the cancellation on: close the upstream request when the client disconnects (await request.is_disconnected, abort of
+    the fetch), through every proxy. The gain takes the wasted share of the added waiting off: a bound.
+
+False alarms
+    Clients that fire and forget on purpose want the answer written. A clock that is off makes engine calls look longer, so
+    durations are compared, not ends.
+
+Source
+    Wasted tokens above 2 %: published default; 3 s wasted per cancel: published case.
+"""
+
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.diagnosis.rules.under_capacity import service_ms, wait_growth
+from overrun.analysis.evidence.calls import Calls, known
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.prefill import spread
+from overrun.analysis.evidence.repeated_calls import impatient, more_attempts
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ratio
+
+RULE: Final = "missing_cancellation"
+MIN_WASTED: Final = 0.02
+# Engine time beyond the client's by this much is more than clocks and the last chunk; own default.
+BEYOND_MS: Final = 250.0
+# Growth of the waste from which engines go on that used to stop; own default.
+MORE_WASTED: Final = 1.5
+# Part of the baseline's calls (one in so many) that tells how it began, and the fewest of them: a quarter of so many tells a share to a tenth; own defaults.
+FIRST: Final = 3
+MIN_FIRST: Final = 300
+# Growth of arrivals that fills an engine, unless it would keep up with them without the waste; own default.
+GREW: Final = 1.25
+# Growth of the share of calls given up from which leaving is a consequence itself; own default.
+MORE_LEAVE: Final = 1.5
+
+
+class Waste(NamedTuple):
+    """Share of engine tokens written after the client had left, share of calls that outlived it, and share of calls given up."""
+
+    tokens: float
+    calls: float
+    left: float
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the waste with its bound, None when engines stop with their clients or as before."""
+    now = wasted(case.calls)
+    if now is None:
+        return None
+    before = _before(case.calls_before) if case.calls_before is not None else None
+    was = before.tokens if before is not None else 0.0
+    if now.tokens < MIN_WASTED or now.tokens < MORE_WASTED * was:
+        return RuledOut(what=RULE, figure=f"{say_ratio(now.tokens)} of the tokens are written after the client left, {say_ratio(was)} before")
+    grown = case.demand
+    if more_attempts(case):
+        return None
+    fits = _fits(case, now.tokens, was)
+    busier = not fits and (grown is None or grown.arrivals_ratio >= GREW)
+    share = now.tokens / (now.tokens + grown.arrivals_ratio - 1.0) if busier and grown is not None else 1.0
+    claims = {name: ms * share for name, ms in spread(case, 1.0).items()}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    held = sum(np.maximum(case.spent(name) - case.tail.reference_ms.get(name, 0.0), 0.0) * share for name in ("queue",))
+    fix = bound_fix(
+        case, "cancellation", "Cancel the engine call when the client leaves",
+        "Close the upstream stream on disconnect (Starlette: await request.is_disconnected(); OpenAI SDK: close the stream; proxies: propagate the abort); "
+        "vLLM and SGLang stop a request whose connection closes.",
+        "nobody waits for answers that were given up", np.asarray(held),
+        whatif="cancellation", parameters={})
+    found = named(
+        case, RULE, case.worst("queue", "decode"), claims,
+        Action("app", "Lower max_tokens on the route that users leave most, so that abandoned answers end sooner.", "Restore max_tokens.", fix),
+        headline=f"{say_ratio(now.tokens)} of the engine's tokens are written after the client left ({say_ratio(was)} before), by {say_ratio(now.calls)} of "
+        "the calls",
+        because=f"engines go on after clients have left and write {say_ratio(now.tokens)} of their tokens for nobody",
+        evidence={"wasted_token_ratio": now.tokens, "wasted_token_ratio_before": was, "outliving_calls_ratio": now.calls, "given_up_ratio": now.left},
+        # Where more clients leave than before, what makes them leave comes first.
+        weight=0.85, amplifier=busier or (before is not None and now.left > MORE_LEAVE * before.left))
+    # An engine that would keep up without the waste is short of room because of it.
+    return replace(found, brings=frozenset({"under_capacity"})) if fits else found
+
+
+def _before(calls: Calls) -> Waste | None:
+    """Return the waste of the baseline; where it grew within that, of its first part: it may lie in wait until the load rises, and what came before the
+    harm wastes as much by then."""
+    whole, first = wasted(calls), Calls(calls.frame.head(len(calls) // FIRST))
+    early = wasted(first) if len(first) >= MIN_FIRST else None
+    return early if whole is not None and early is not None and MORE_WASTED * early.tokens <= whole.tokens else whole
+
+
+def _fits(case: Case, now: float, was: float) -> bool:
+    """Say whether the engine would keep up with all that arrives, did it waste no more of its tokens than before: then the wait is the waste's, however
+    many more come."""
+    load = wait_growth(case.rows, service_ms(case.rows), case.every)
+    return load is not None and load.offered_ratio * (1.0 - now) / (1.0 - was) <= 1.0
+
+
+def wasted(calls: Calls) -> Waste | None:
+    """Return the waste of these calls, None where no engine tells its own time.
+
+    A call given up that is seen as a failed client call and an engine call of the same request counts by the engine's time after the client's.
+    """
+    alone = calls.of("engine_alone") > 0.0
+    engine, out = calls.of("engine_e2e_ms"), np.nan_to_num(calls.of("output_tokens"))
+    if not known(engine).any():
+        return None
+    beyond = np.where(alone, 0.0, np.nan_to_num(engine - calls.of("e2e_ms")))
+    frame = calls.frame.with_columns(alone=pl.Series(alone), end_s=pl.Series(calls.end_s))
+    gave_up = frame.filter(~pl.col("alone") & pl.col("error").fill_null(False) & impatient()).group_by("trace_key").agg(pl.col("end_s").max().alias("left_s"))
+    if gave_up.height and alone.any():
+        joined = frame.select("trace_key", "alone", "end_s").join(gave_up, on="trace_key", how="left", maintain_order="left")
+        after = (joined["end_s"] - joined["left_s"]).fill_null(0.0).to_numpy() * 1e3
+        beyond = np.where(alone, np.maximum(after, 0.0), beyond)
+    late = beyond > BEYOND_MS
+    part = np.where(late, np.minimum(1.0, beyond / np.maximum(np.nan_to_num(engine, nan=1.0), 1.0)), 0.0)
+    out = out if out.any() else np.nan_to_num(calls.of("decode_ms"))  # uncounted tokens are as many as the time that they took
+    total = float(out[known(engine)].sum())
+    left = float(gave_up.height) / max(calls.frame["trace_key"].n_unique(), 1)
+    return Waste(float((out * part).sum()) / total if total > 0.0 else 0.0, float(late.mean()), left)

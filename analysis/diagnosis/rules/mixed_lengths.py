@@ -1,0 +1,154 @@
+"""mixed_lengths: short answers are slow because they run beside long ones.
+
+Detects
+    Calls with short answers whose tokens come slower the more long answers are in their batch, where slow ones met a larger share of
+    them than usual ones did before, and that explains their slower tokens.
+
+Why it hurts
+    Long sequences read more KV cache at every step and hold their seats: whoever asks briefly pays for whoever asks at length.
+
+Evidence
+    Share of long answers beside short ones, before and now; time that each of them adds to a short one's token, apart from what batch
+    size and prefill beside took before; time per token of short calls.
+
+Fix
+    Two lanes by predicted length (a router with the length predictor). Simulated where the engine gives the recording back; else the
+    gain gives short calls their former pace: a bound, with lengths known rather than predicted.
+
+False alarms
+    More sequences (`batch_past_knee`) and more prefill (`decode_stall`) slow short calls too: their part is taken off first. Answers
+    that became longer themselves are `long_outputs`.
+
+Source
+    10 to 110 % overhead from mixing: published range. Long from four times the median, a share that rises by a tenth, a quarter of the
+    slowdown explained: own defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.overlap import Flow, IntArray
+from overrun.analysis.evidence.token_speed import MIN_TOKENS, decode_parts, fit
+from overrun.analysis.numbers.budget import BoolArray, FloatArray
+from overrun.analysis.words.finding import MIN_BREACHING, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+
+RULE: Final = "mixed_lengths"
+# Long: so many times the former median answer; all others are short. Own default.
+LONG: Final = 4.0
+MIN_RISE: Final = 0.1
+# Part of the tokens' slowdown that follows the long answers beside; own default.
+MIN_PART: Final = 0.25
+
+
+class Beside(NamedTuple):
+    """What short calls met, all shape (n,): their batches' sizes and how many in them were long, new input tokens per second read beside, and their
+    time per token (ms)."""
+
+    trace_key: IntArray
+    running: FloatArray
+    long: FloatArray
+    prefill: FloatArray
+    token_ms: FloatArray
+
+    @property
+    def share(self) -> float:
+        """Return the mean share of long answers in the batch."""
+        return float((self.long / np.maximum(self.running, 1.0)).mean())
+
+    def of(self, requests: pl.DataFrame) -> Beside | None:
+        """Return the calls of these requests, None of fewer than a cause needs."""
+        some: BoolArray = np.isin(self.trace_key, requests["trace_key"].to_numpy())
+        if int(some.sum()) < MIN_BREACHING:
+            return None
+        return Beside(self.trace_key[some], self.running[some], self.long[some], self.prefill[some], self.token_ms[some])
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the mixing with its bound, None when short calls do not run beside more long ones."""
+    before, parts = case.calls_before, decode_parts(case)
+    if before is None or parts is None or parts["speed"] <= 0.0 or before.median("output_tokens") is None:
+        return None
+    least = LONG * float(np.nanmedian(before.of("output_tokens")))
+    all_before, all_now = _beside(before, least), _beside(case.calls, least)
+    if all_before is None or all_now is None:
+        return None
+    was, now = all_before.of(case.reference), all_now.of(case.slow)
+    if was is None or now is None:
+        return None
+    more, slower = float(now.long.mean() - was.long.mean()), float(now.token_ms.mean() - was.token_ms.mean())
+    within, slope = _per_long(all_before, all_now)
+    if now.share - was.share < MIN_RISE or within * more < MIN_PART * slower or slower <= 0.0:
+        return RuledOut(what=RULE, figure=f"{say_ratio(now.share)} of what runs beside short answers is long, {say_ratio(was.share)} before")
+    part = min(1.0, slope * more / slower)
+    short = (case.slow["output_tokens"] < least).fill_null(False).to_numpy()
+    claims = {"decode": float(short.mean()) * part * parts["speed"]}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    mine = (case.rows["output_tokens"] < least).fill_null(False).to_numpy()
+    usual_ms, slow_ms = float(was.token_ms.mean()), float(now.token_ms.mean())
+    fix = bound_fix(
+        case, "lanes", "Give short and long answers lanes of their own",
+        f"Route by predicted length: answers of {least:,.0f} tokens and more to replicas of their own.",
+        "short answers come at their former pace, and lengths are predicted well", np.where(mine, _beyond(case, usual_ms, part), 0.0),
+        whatif="routing", parameters={"policy": "lanes"})
+    return named(
+        case, RULE, "decode", claims,
+        Action("platform", "Send the route with the long answers to one replica of its own.", "Return it to the pool.", fix),
+        headline=f"{say_ratio(now.share)} of what runs beside short answers is long ({say_ratio(was.share)} before), and their tokens "
+        f"take {say_ms(slow_ms)} instead of {say_ms(usual_ms)}",
+        because="short answers run beside more long ones",
+        evidence={
+            "long_share_before": was.share, "long_share_now": now.share, "token_ms_per_long": slope, "long_from_tokens": least,
+            "short_token_ms_before": usual_ms, "short_token_ms_now": slow_ms},
+        weight=0.8)
+
+
+def _per_long(before: Beside, now: Beside) -> tuple[float, float]:
+    """Return the time (ms) that each long call in the batch adds to a short one's token: among the calls of now, and among those of both periods.
+
+    Where every replica has its share of the long ones their number hardly varies now, and tells of them too low: that they add something shows there, how
+    much shows beside the calls of before.
+    """
+    _, running, prefill, _ = fit(before.token_ms, before.running, before.prefill, before.long)
+    within = fit(now.token_ms - running * now.running - prefill * now.prefill, now.long)[1]
+    token, *met = (np.r_[getattr(before, name), getattr(now, name)] for name in ("token_ms", "running", "prefill", "long"))
+    return within, max(within, fit(token, *met)[-1])
+
+
+def _beyond(case: Case, usual_ms: float, part: float) -> FloatArray:
+    """Decode time (ms) per request over that of its tokens at the usual pace, as far as long answers explain it, shape (n,)."""
+    tokens = case.rows["output_tokens"].fill_null(0).to_numpy().astype(np.float64)
+    beyond: FloatArray = part * np.maximum(case.spent("decode") - usual_ms * tokens, 0.0)
+    return beyond
+
+
+def _beside(calls: Calls, least: float) -> Beside | None:
+    """What the short ones of these calls met beside them; None below 30 of them whose engine tells."""
+    out, seconds = calls.of("output_tokens"), calls.last_s - calls.first_s
+    usable = known(out, calls.token_ms, calls.running, calls.prefill_meanwhile) & calls.has_engine
+    long = usable & (out >= least)
+    beside = np.full(len(calls), np.nan)
+    for engine in np.unique(calls.engine):
+        here: BoolArray = usable & (calls.engine == engine)
+        flow = Flow(calls.first_s[here & long], calls.last_s[here & long], seconds[here & long])
+        spent = np.maximum(seconds[here], 1e-3)
+        beside[here] = flow.between(calls.first_s[here], calls.first_s[here] + spent) / spent
+    chosen = usable & ~long & (out >= MIN_TOKENS)
+    if long.any():
+        # Of the first of these calls those long ones are missed that began before, of the last those that have not ended.
+        takes = float(np.median(seconds[long]))
+        chosen &= (calls.first_s >= calls.first_s[usable].min() + takes) & (calls.last_s <= calls.last_s[usable].max() - takes)
+    if int(chosen.sum()) < MIN_CALLS:
+        return None
+    keys = calls.frame["trace_key"].to_numpy()
+    return Beside(keys[chosen], calls.running[chosen], beside[chosen], calls.prefill_meanwhile[chosen], calls.token_ms[chosen])

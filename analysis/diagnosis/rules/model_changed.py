@@ -1,0 +1,145 @@
+"""model_changed: another model answers than before, and it is slower.
+
+Detects
+    A response model (name or snapshot) that answers since the onset and did not before, that serves the slow requests, and
+    that is slower than the one it replaced in first token, pace or length.
+
+Why it hurts
+    An alias such as `gpt-4.1` may point to a new snapshot overnight, and a router may send traffic to a larger model: nothing
+    in the application changed.
+
+Evidence
+    Models before and now with their shares, first token, time per token and output tokens of both, share of slow requests
+    that the new one served.
+
+Fix
+    Pin the snapshot (name with its date), route back, or accept the new model with other limits. The gain gives its requests
+    the former times: an estimate from the reference requests.
+
+False alarms
+    A new model for a new route is a change of traffic: it must have taken over requests of the former one. A fallback model
+    that answers while the main one fails is the failure's consequence.
+
+Source
+    Response model or snapshot differs from the baseline at the onset: published signature. At least half of the slow requests
+    and 1.2 times as slow: own defaults.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.evidence.case import ENGINE_STAGES, Case, too_few_breaches
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+
+RULE: Final = "model_changed"
+MIN_OF_SLOW: Final = 0.5
+MIN_SLOWER: Final = 1.2
+# A model with fewer of the former calls than this, and so many times as many now, is new; own defaults.
+ABSENT: Final = 0.15
+MORE: Final = 4.0
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the new model with the gain of the former one, None when the same models answer or the new one is as fast."""
+    found = newcomer(case)
+    if found is None:
+        return None
+    (name, former, old, new, theirs, its), served, slower = found[:6], found.served, found.slower
+    if not found.replaced:
+        return RuledOut(what=RULE, figure=f"{printable(name)} takes {say_ratio(served)} of the slow requests' calls at {slower:.2f} times the time")
+    claims = {stage: served * min(ms, case.excess_ms(stage)) for stage, ms in _added(case, theirs, its).items()}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    hit = case.rows["trace_key"].is_in(its["trace_key"].implode()).to_numpy()
+    spent = sum(case.spent(stage) for stage in ENGINE_STAGES)
+    what, was = printable(name), printable(former)
+    fix = bound_fix(
+        case, "pin_model", f"Pin {was}",
+        f"Ask for {was} by its full name (with the snapshot's date) instead of an alias, and change it by a deploy of your own.",
+        f"{was} answers again as it did", np.where(hit, np.asarray(spent) * (1.0 - 1.0 / slower), 0.0))
+    figures = {
+        f"{column}_{side}": _median(frame, column) for column in ("ttft_ms", "tpot_ms", "output_tokens") for side, frame in (("before", theirs), ("now", its))}
+    return named(
+        case, RULE, max(claims, key=lambda stage: claims[stage]), claims,
+        Action("provider", f"Route back to {was}.", f"Route to {what} again.", fix),
+        headline=f"{what} answers {say_ratio(new[name])} of the calls and {say_ratio(old.get(name, 0.0))} before, when {was} had {say_ratio(old[former])}; "
+        f"it takes "
+        f"{say_ms(_median(its, 'e2e_ms'))} where the former one took {say_ms(_median(theirs, 'e2e_ms'))}",
+        because=f"{what} answers instead of {was} and takes {slower:.1f} times as long",
+        evidence={"model": what, "former_model": was, "share_now": new[name], "share_of_slow": served, "slower": slower, **figures},
+        weight=0.98, among=np.flatnonzero(case.breaching & hit), why_no_service="the model is another")
+
+
+class Newcomer(NamedTuple):
+    """A model that answers now and did not before, and the one whose part it took: their names, shares of the calls before and now by model, calls of the
+    former one before and of the new one now, its share of the slow requests' time, and how many times as long its calls take."""
+
+    name: str
+    former: str
+    old: dict[str, float]
+    new: dict[str, float]
+    theirs: pl.DataFrame
+    its: pl.DataFrame
+    served: float
+    slower: float
+
+    @property
+    def replaced(self) -> bool:
+        """Whether it took over requests of the former one, slow ones above all, and is slower."""
+        gave_up = self.old[self.former] - self.new.get(self.former, 0.0)
+        return self.served >= MIN_OF_SLOW and self.slower >= MIN_SLOWER and gave_up > 0.0
+
+
+def newcomer(case: Case) -> Newcomer | None:
+    """Return the model that answers now and did not before; of several the one that took most of the slow requests' time, None without any."""
+    before = case.calls_before
+    if before is None or not len(before) or not len(case.slow_calls):
+        return None
+    old, new = _shares(before.frame), _shares(case.calls.frame)
+    # A baseline may end a little after the change.
+    fresh = [name for name in new if old.get(name, 0.0) <= ABSENT and new[name] >= MORE * old.get(name, 0.0)]
+    if not fresh or not old:
+        return None
+    served = _served(case.slow_calls.frame, fresh)
+    name = max(served, key=lambda one: served[one])
+    former = max(old, key=lambda one: old[one] - new.get(one, 0.0))
+    theirs, its = before.frame.filter(pl.col("model") == former), case.calls.frame.filter(pl.col("model") == name)
+    return Newcomer(name, former, old, new, theirs, its, served[name], _median(its, "e2e_ms") / max(_median(theirs, "e2e_ms"), 1.0))
+
+
+def _shares(calls: pl.DataFrame) -> dict[str, float]:
+    """Share of the calls that each model answered."""
+    names = calls["model"].drop_nulls()
+    return {str(name): n / len(names) for name, n in names.value_counts().iter_rows()} if len(names) else {}
+
+
+def _served(slow: pl.DataFrame, names: list[str]) -> dict[str, float]:
+    """Share of the slow requests' time in model calls that each of these models took: a quick check beside each is half of the calls, not of the wait."""
+    spent = slow["e2e_ms"].fill_null(0.0).to_numpy()
+    return {name: float(spent[(slow["model"] == name).fill_null(False).to_numpy()].sum() / max(float(spent.sum()), 1e-9)) for name in names}
+
+
+def _added(case: Case, theirs: pl.DataFrame, its: pl.DataFrame) -> dict[str, float]:
+    """Return what the new model adds to each stage of a slow request, in ms: its first token comes later, and what follows takes times as long."""
+    (first0, rest0, whole0), (first1, rest1, whole1) = _quick(theirs), _quick(its)
+    added = {stage: max(0.0, first1 - first0) for stage in ENGINE_STAGES}
+    for stage, before, now in (("decode", rest0, rest1), ("generation", whole0, whole1)):
+        added[stage] = max(0.0, 1.0 - before / max(now, 1e-9)) * case.tail.tail_ms.get(stage, 0.0)
+    return added
+
+
+def _quick(calls: pl.DataFrame) -> tuple[float, float, float]:
+    """Return what three of four calls take at least until the first token, after it, and in all, in ms: what only some take longer has another reason."""
+    times = calls.select(first="ttft_ms", rest=pl.col("e2e_ms") - pl.col("ttft_ms"), whole="e2e_ms").select(pl.all().quantile(0.25).fill_null(0.0))
+    return times.row(0)
+
+
+def _median(calls: pl.DataFrame, column: str) -> float:
+    values = calls[column].drop_nulls().to_numpy()
+    return float(np.median(values)) if len(values) else 0.0

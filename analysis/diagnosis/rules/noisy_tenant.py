@@ -1,0 +1,158 @@
+"""noisy_tenant: one tenant's load slows everybody else down.
+
+Detects
+    A tenant that brought most of the engine's added work and whose share of it rose, while requests of other tenants are
+    among the slow ones.
+
+Why it hurts
+    Tenants share queue, batch and KV cache: a flood of long prompts from one is a wait for all.
+
+Evidence
+    The tenant's share of engine work before and now, its part of the added work, the share of slow requests that are other
+    tenants', and the breach share with and without that tenant.
+
+Fix
+    A quota per tenant in tokens a second (not in requests), fair queueing between tenants, a lane of its own for bulk work.
+    The gain gives the other tenants' requests their former waits: a bound.
+
+False alarms
+    A tenant is judged by what it does to others: one whose own requests are slow because they are long is no noisy
+    neighbour, unless the others' calls are clearly slower too. A small tenant that doubles is not either, unless that is most of the added work.
+
+Source
+    Most of the added work (half of it), a tenth of all former work (of its own, where the whole has not shrunk), 1.5 times its former share
+    and three standard errors of conversations that come at random (compound Poisson): own defaults; comparing attribute shares in
+    selection and rest: BubbleUp (Honeycomb). Quotas per tenant: published advice.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.diagnosis.rules.prompt_bloat import MIN_GROWTH
+from overrun.analysis.evidence.calls import MIN_CALLS, known
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.demand import MIN_GROWTH as MIN_WORK
+from overrun.analysis.evidence.load_response import SAME
+from overrun.analysis.evidence.prefill import spread
+from overrun.analysis.evidence.tenant_load import Noisy, noisiest
+from overrun.analysis.evidence.token_speed import slower_at_equal_load
+from overrun.analysis.numbers.goodput import wilson
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio
+
+RULE: Final = "noisy_tenant"
+MIN_PART: Final = 0.5
+MIN_RISE: Final = 1.5
+# Share of all work that a tenant must have now for others to hear it: in a baseline of a minute one may have asked nothing by chance; own default.
+MIN_SHARE: Final = 0.1
+# Share of slow requests that must be other tenants' for it to be a neighbour's noise; own default.
+MIN_OTHERS: Final = 0.3
+# ...or this share, where the others' own calls are clearly slower than before: long requests are the first over a limit, whoever waits behind them.
+# Clearly is twice as many calls above what few of them took before; own defaults.
+FEWEST_OTHERS: Final = 0.1
+_RARE: Final = 0.03
+_OFTEN: Final = 2.0
+# What longer prompts of one tenant, and longer answers, look like to rules that do not ask whose they are.
+_BY_INPUT: Final = frozenset({"prompt_bloat", "huge_context", "decode_stall"})
+_BY_OUTPUT: Final = frozenset({"long_outputs", "reasoning_inflation"})
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the tenant that slows others, None when no tenant's work grew or only its own requests are slow."""
+    found = noisiest(case)
+    if found is None:
+        return None
+    grown = case.demand
+    # What one tenant adds counts by itself where the whole has at least not shrunk: how much the others ask for varies by chance.
+    enough_added = found.added >= MIN_WORK - 1.0
+    more = enough_added if grown is None else grown.growth >= MIN_WORK or (grown.growth > 1.0 and enough_added)
+    if not more or (found.part_low if case.thinned else found.part) < MIN_PART or found.share_now < max(MIN_SHARE, MIN_RISE * found.share_before):
+        return RuledOut(what=RULE, figure=f"{printable(found.name)} brought most of the added work, {say_ratio(found.part)} of it")
+    if not found.clear:
+        return RuledOut(what=RULE, figure=f"{printable(found.name)} has {say_ratio(found.share_now)} of the work, {say_ratio(found.share_before)} before: "
+                        "conversations that come at random vary as much")
+    slow = case.slow["tenant"]
+    others = float((slow.fill_null("") != found.name).to_numpy().mean())
+    if others < (FEWEST_OTHERS if harmed(case, found.name) else MIN_OTHERS):
+        return RuledOut(what=RULE, figure=f"{say_ratio(1.0 - others)} of the slow requests are {printable(found.name)}'s own")
+    growth = 1.0 if grown is None else grown.arrivals + grown.repeats + grown.input + grown.cache + grown.output
+    claims = {name: ms * found.part * growth for name, ms in (spread(case, 1.0) | _unsplit(case)).items()}
+    claims["prefill"] = case.excess_ms("prefill") * found.part
+    pace = slower_at_equal_load(case, SAME)
+    if pace is not None:
+        return RuledOut(what=RULE, figure=f"tokens take {pace:.2f} times as long at equal batch sizes, with no more to read meanwhile")
+    if not enough(case, claims):
+        return None
+    return too_few_breaches(case) or _diagnosis(case, found, others, claims)
+
+
+def harmed(case: Case, name: str) -> bool:
+    """Say whether clearly more calls of the other tenants than before take longer than all but a few of theirs did."""
+    if case.calls_before is None:
+        return False
+    sides = [side.where((side.frame["tenant"].fill_null("") != name).to_numpy()).of("e2e_ms") for side in (case.calls_before, case.calls)]
+    before, now = (side[known(side)] for side in sides)
+    if min(len(before), len(now)) < MIN_CALLS:
+        return False
+    return wilson(int((now > np.quantile(before, 1.0 - _RARE)).sum()), len(now))[0] > _OFTEN * _RARE
+
+
+def _unsplit(case: Case) -> dict[str, float]:
+    """Where no engine tells, waiting hides in the first token."""
+    return {} if case.calls.has_engine.any() else {"first_token": case.excess_ms("first_token")}
+
+
+def _diagnosis(case: Case, found: Noisy, others: float, claims: dict[str, float]) -> Diagnosis:
+    name = printable(found.name)
+    theirs = (case.rows["tenant"].fill_null("") == found.name).to_numpy()
+    stage = max(("queue", "prefill", "decode", "first_token", "generation"), key=lambda one: claims.get(one, 0.0))
+    saved = sum(np.maximum(case.spent(one) - case.tail.reference_ms.get(one, 0.0), 0.0) for one in ("queue", "prefill", "first_token", "generation"))
+    fix = bound_fix(
+        case, "tenant_quota", f"Limit {name} to its former load",
+        f"A quota in tokens per second for {name} at the gateway ({say_ratio(found.share_before)} of the work before, {say_ratio(found.share_now)} now), "
+        "or weighted fair queueing between tenants.",
+        "the other tenants wait as before", np.where(theirs, 0.0, saved),
+        cost={"limited_ratio": float(theirs.mean())},
+        whatif="tenant_quota", parameters={"tenant": found.name, "share_ratio": round(max(_tokens_before(case, found), 0.01), 3)})
+    answer = named(
+        case, RULE, stage, claims,
+        Action("platform", f"Rate-limit {name} at the gateway (429 with Retry-After) to its former tokens per second.", f"Lift the limit on {name}.", fix),
+        headline=f"{name} has {say_ratio(found.share_now)} of the engine's work, {say_ratio(found.share_before)} before, which is {say_ratio(found.part)} of "
+        f"what was added; {say_ratio(others)} of the slow requests are others'",
+        because=f"{name} brings {say_ratio(found.share_now)} of the work, {say_ratio(found.share_before)} before, and the others wait behind it",
+        evidence={
+            "tenant": name, "share_before": found.share_before, "share_now": found.share_now, "part_of_added_work": found.part,
+            "share_of_slow_by_others": others, "breach_ratio": float(case.breaching.mean()),
+            "breach_ratio_without": float(case.breaching[~theirs].mean()) if (~theirs).any() else None, "tenants": case.rows["tenant"].n_unique()},
+        weight=0.96, among=np.flatnonzero(case.breaching & theirs))
+    return replace(answer, brings=_brings(case, found.name))
+
+
+def _tokens_before(case: Case, found: Noisy) -> float:
+    """Return the tenant's share of all tokens before, which is what a quota counts; of the work where no call tells its tokens."""
+    if case.calls_before is None:
+        return found.share_before
+    theirs = (case.calls_before.frame["tenant"].fill_null("") == found.name).to_numpy()
+    tokens = np.nan_to_num(case.calls_before.of("input_tokens")) + np.nan_to_num(case.calls_before.of("output_tokens"))
+    return float(tokens[theirs].sum() / tokens.sum()) if tokens.any() else found.share_before
+
+
+def _brings(case: Case, name: str) -> frozenset[str]:
+    """Return the rules whose signature is this tenant's alone: the others' prompts, or answers, are as long as before."""
+    out: set[str] = set()
+    if case.calls_before is None:
+        return frozenset()
+    others = [side.where((side.frame["tenant"].fill_null("") != name).to_numpy()) for side in (case.calls_before, case.calls)]
+    for column, rules in (("input_tokens", _BY_INPUT), ("output_tokens", _BY_OUTPUT)):
+        before, now = (side.mean(column) for side in others)
+        if before is not None and now is not None and now < MIN_GROWTH * before:
+            out |= rules
+    return frozenset(out)
+
+
+def tenants(rows: pl.DataFrame) -> int:
+    """Return how many tenants these requests name."""
+    return rows["tenant"].drop_nulls().n_unique()

@@ -1,0 +1,158 @@
+"""prefix_cache_lost: prompts that used to be in the prefix cache are computed anew.
+
+Detects
+    The share of input tokens served from the cache falls by more than 15 points (or, without a baseline, slow requests hit
+    the cache 15 points less than usual ones and below 60 %), and the tokens that are computed again explain the excess.
+
+Why it hurts
+    Prefill grows with the tokens that no cache holds: every lost token delays the first one, and the engine that computes
+    it again has less left for everybody's decoding and queue.
+
+Evidence
+    Hit ratio before and now with its source (the calls' cached tokens, else the engine's counters) and a z score over calls;
+    milliseconds of prefill per new token; the part of the excess from lost cache, apart from longer input and slower reading.
+
+Fix
+    Keep the head of the prompt constant: move timestamps, request ids and user names behind it; route a session to the
+    replica that holds its prefix; give the cache room. The gain takes the recomputed tokens off each request at the measured
+    cost of a token: a bound, because the engine time that it frees is not modelled.
+
+False alarms
+    At low traffic a cache expires between calls: said in the headline when fewer calls come. A new route or tenant with other
+    prompts is a change of traffic. A full KV cache evicts prefixes (`kv_pressure`): a client that sees no engine is told so where the heads
+    of its prompts are still found and only what follows is not.
+
+Source
+    A drop of 15 points or a ratio below 60 %: published alert and case of 20 to 80 % hits. Prefill linear in uncached tokens:
+    published measurements of 32k against 320 tokens, and the slope fitted here.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.demand import hit_ratio
+from overrun.analysis.evidence.kv_cache import shrunk
+from overrun.analysis.evidence.prefill import MIN_DROP, Reading, knock_on, reading
+from overrun.analysis.numbers.goodput import wilson
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+
+RULE: Final = "prefix_cache_lost"
+# Hit ratio below which a published alert fires.
+LOW_HITS: Final = 0.6
+MIN_Z: Final = 3.0
+# Where most of the input is cached, few points are much work: input to compute that grew by this part by lost hits counts as well, if hits clearly fell; own
+# default, as for other work.
+MIN_RECOMPUTED: Final = 0.1
+# Fewer calls than this part of the baseline's rate let entries expire; own default.
+QUIET: Final = 0.5
+# The head is what all but so many per cent of the former calls found (to within a tenth); a cache that already forgot kept more for fewer than half; own
+# defaults.
+FEWEST: Final = 5.0
+HEAD_PART: Final = 0.9
+MOST_BEYOND: Final = 0.5
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the lost cache with its bound, None when hits did not fall or do not explain the excess."""
+    found = reading(case)
+    if found is None:
+        return None
+    if found.hit_slow is None or found.hit_usual is None:
+        if case.tail.share(found.stage) < 0.5:
+            return None
+        return NotEnoughData(
+            f"{found.stage} grew but nothing tells of cache hits: record gen_ai.usage.cache_read.input_tokens, or scrape the engine's "
+            "prefix_cache_hits and _queries")
+    hits = hit_ratio(case)
+    before, now = (hits.before, hits.now) if hits is not None else (found.hit_usual, found.hit_slow)
+    drop = max(before - now, found.hit_usual - found.hit_slow)
+    work = case.demand
+    recomputed = work.lost_ratio if work is not None else 0.0
+    if (drop < MIN_DROP and recomputed < MIN_RECOMPUTED) or (case.baseline is None and found.hit_slow >= LOW_HITS):
+        return RuledOut(what=RULE, figure=f"{say_ratio(max(now, 0.0))} of input tokens hit the cache, {say_ratio(before)} before") if hits else None
+    if not case.calls.has_engine.any() and case.calls_before is not None and _forgets(case.calls_before, case.calls):
+        return RuledOut(what=RULE, figure=f"{say_ratio(max(now, 0.0))} of input tokens hit the cache, {say_ratio(before)} before, but heads of prompts are "
+                        "still found: the far side keeps less, or a session's calls go elsewhere")
+    z = _z(case.calls, case.calls_before)
+    busier = knock_on(case, "cache")
+    claims = {**busier, found.stage: found.cache_ms + busier.get(found.stage, 0.0)}
+    if busier.get("generation", 0.0) > claims[found.stage]:  # nobody saw a first token
+        found = found._replace(stage="generation")
+    if not enough(case, claims) or (z is not None and z < MIN_Z):
+        return None
+    few = too_few_breaches(case)
+    return few or _diagnosis(case, found, before, now, z, claims, hits.source if hits else "cached tokens of the calls")
+
+
+def _forgets(before: Calls, now: Calls) -> bool:
+    """Say whether calls still find what nearly all found, and miss what only some did: a cache that forgets sooner, and no head that changed."""
+    sides = [side.cached_tokens[known(side.of("input_tokens"))] for side in (before, now)]
+    if min(len(side) for side in sides) < MIN_CALLS:
+        return False
+    head = float(np.percentile(sides[0], FEWEST))
+    missed = [int((side < HEAD_PART * head).sum()) for side in sides]
+    beyond = float((sides[0] > head / HEAD_PART).mean())
+    return head > 0.0 and beyond < MOST_BEYOND and wilson(missed[1], len(sides[1]))[0] <= wilson(missed[0], len(sides[0]))[1]
+
+
+def _z(now: Calls, before: Calls | None) -> float | None:
+    """Return the fall of the mean hit ratio per call over its standard error; None where calls do not tell. Calls, not tokens, are independent."""
+    sides = []
+    for calls in (before, now):
+        if calls is None:
+            return None
+        counted = known(calls.of("input_tokens")) & (calls.of("input_tokens") > 0)
+        if int(counted.sum()) < MIN_CALLS or not known(calls.of("cached_tokens")).any():
+            return None
+        sides.append(np.minimum(1.0, calls.cached_tokens[counted] / calls.of("input_tokens")[counted]))
+    error = float(np.sqrt(sum(ratio.var() / len(ratio) for ratio in sides)))
+    return float(sides[0].mean() - sides[1].mean()) / error if error > 0.0 else float("inf")
+
+
+def _diagnosis(case: Case, found: Reading, before: float, now: float, z: float | None, claims: dict[str, float], source: str) -> Diagnosis:
+    quiet = _quiet(case)
+    saved = np.minimum(case.spent(found.stage), _lost_tokens(case, before) * found.token_ms)
+    why = "fewer calls come, so entries expire between them; " if quiet else ""
+    act = (
+        "send a keep-alive call per prefix or ask for a longer cache lifetime" if quiet
+        else "move what changes per request (timestamps, ids, names) behind the constant part, keep tools and examples in one order")
+    fix = bound_fix(
+        case, "prefix_cache", "Restore the prefix cache",
+        f"{why}{act[0].upper()}{act[1:]}; route sessions to the replica that holds their prefix. vLLM: --enable-prefix-caching, SGLang: no "
+        "--disable-radix-cache.",
+        f"{say_ratio(before)} of the input is in the cache again (engine time that this frees is not counted)", saved,
+        whatif="prefix_cache", parameters={"hit_ratio": round(min(before, 0.999), 3)})
+    answer = named(
+        case, RULE, found.stage, claims,
+        Action(
+            "app", "Roll back the last change of the prompt template; route sessions to one replica each (consistent hashing on the prefix).",
+            "Return to even routing; put the new template back once its head is constant.", fix),
+        headline=f"{why}cache hits fell from {say_ratio(before)} to {say_ratio(now)} of input tokens ({source}); computing them again adds "
+        f"{say_ms(found.cache_ms)} to the first token of a slow request",
+        because=f"only {say_ratio(now)} of the input hits the prefix cache, {say_ratio(before)} before",
+        evidence={
+            "hit_ratio_before": before, "hit_ratio_now": now, "hit_ratio_slow": found.hit_slow, "hit_ratio_reference": found.hit_usual, "z": z,
+            "source": source, "prefill_ms_per_new_token": found.token_ms, "cache_ms": found.cache_ms, "input_ms": found.input_ms,
+            "speed_ms": found.speed_ms, "input_tokens_slow": found.input_slow, "input_tokens_reference": found.input_usual, "low_traffic": quiet},
+        # A cache that holds less because its memory shrank is that memory's loss.
+        weight=0.95, amplifier=shrunk(case))
+    # While the engine reads again, other answers stall; and calls that last longer are more at a time.
+    return replace(answer, brings=frozenset({"decode_stall", "batch_past_knee"}))
+
+
+def _quiet(case: Case) -> bool:
+    if case.baseline is None or case.calls_before is None or not len(case.calls_before):
+        return False
+    return len(case.calls) / max(case.period.seconds, 1e-3) < QUIET * len(case.calls_before) / max(case.baseline.seconds, 1e-3)
+
+
+def _lost_tokens(case: Case, before: float) -> np.ndarray:
+    """Per request, the input tokens that the former hit ratio would have covered and the present one does not."""
+    n_in = case.rows["input_tokens"].fill_null(0).to_numpy().astype(np.float64)
+    cached = case.rows["cached_tokens"].fill_null(0).to_numpy().astype(np.float64)
+    return np.maximum(before * n_in - cached, 0.0)

@@ -1,0 +1,146 @@
+"""reasoning_inflation: the model thinks longer before it answers, and the thinking is what takes the time.
+
+Detects
+    Reasoning tokens per request that grew and whose time at the usual speed explains the excess, while the visible answers
+    stayed as long as they were.
+
+Why it hurts
+    Reasoning tokens are generated one by one like all others, but before the user sees anything: ten times the thinking is
+    ten times the wait for the first word.
+
+Evidence
+    Reasoning and visible tokens of slow and reference requests, their share of all output, time per token, and the part of
+    the excess that the added reasoning takes.
+
+Fix
+    Limit the reasoning effort (reasoning.effort, thinking budget), send only hard questions to a reasoning model, give such
+    traffic an SLO of its own. The gain takes the added reasoning off each request at its own speed; what it does to the
+    quality of answers is not in these data.
+
+False alarms
+    Harder questions deserve more thought: compare by route. Where reasoning tokens are not told, output tokens that do not fit
+    after the first visible one stand for them; where output tokens leave them out, too, answers just seem to begin later.
+
+Source
+    Reasoning share up by 10 points and a quarter of the excess: own defaults. 200 to 5,000 and more reasoning tokens, 10-50
+    times the latency: published observations.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.demand import slope, slope_within
+from overrun.analysis.evidence.hidden_reasoning import unsaid_thought
+from overrun.analysis.evidence.prefill import knock_on
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ms, say_ratio
+
+RULE: Final = "reasoning_inflation"
+STAGES: Final = ("decode", "generation", "first_token")
+MIN_SHARE_RISE: Final = 0.1
+MIN_N: Final = 5
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
+    """Return the longer reasoning with its bound, None when reasoning did not grow or does not explain the excess."""
+    # Many senders tell of thought only where there was some.
+    told = [rows.filter(pl.col("output_tokens") > 0).with_columns(pl.col("reasoning_tokens").fill_null(0)) for rows in (case.slow, case.reference)]
+    unsaid = _unsaid(case)
+    if unsaid is not None or min(rows.height for rows in told) < MIN_N or case.slow["reasoning_tokens"].count() < MIN_N:
+        return unsaid
+    (r1, n1), (r0, n0) = ((float(rows["reasoning_tokens"].to_numpy().mean()), float(rows["output_tokens"].to_numpy().mean())) for rows in told)
+    rise = r1 / n1 - r0 / n0
+    thought = thought_part(case)
+    if thought == 0.0 and (r1 <= r0 or (rise < MIN_SHARE_RISE and (r1 - r0) < 0.5 * (n1 - n0))):
+        return None
+    stage = case.worst(*STAGES)
+    token_ms = _token_ms(case, stage)
+    # What all think more keeps the engine busy: who waits for it need not think himself.
+    claims = {name: thought * ms for name, ms in knock_on(case, "output").items()}
+    claims[stage] = min(case.excess_ms(stage), claims.get(stage, 0.0) + max(0.0, r1 - r0) * token_ms)
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    reasoning = case.rows["reasoning_tokens"].fill_null(0).to_numpy().astype(np.float64)
+    limit = max(1.0, r0)
+    fix = bound_fix(
+        case, "reasoning_effort", f"Limit reasoning to {limit:,.0f} tokens",
+        "Set the reasoning effort one step lower or give a thinking budget; send only hard questions to the reasoning model.",
+        "answers stay good enough with less thought (engine time that this frees is not counted)",
+        np.minimum(case.spent(stage), np.maximum(reasoning - limit, 0.0) * token_ms), cost={"limited_ratio": float((reasoning > limit).mean())},
+        whatif="reasoning_effort", parameters={"factor": round(float(np.minimum(reasoning, limit).sum() / max(reasoning.sum(), 1.0)), 3)})
+    return named(
+        case, RULE, stage, claims,
+        Action("app", "Set the reasoning effort to low on interactive routes.", "Restore the former effort.", fix, 600),
+        headline=f"slow requests think for {r1:,.0f} tokens ({say_ratio(r1 / n1)} of their output), {case.tail.reference} ones for {r0:,.0f} "
+        f"({say_ratio(r0 / n0)}); the difference takes {say_ms((r1 - r0) * token_ms)}",
+        because=f"the model thinks for {r1:,.0f} tokens instead of {r0:,.0f}",
+        evidence={
+            "reasoning_tokens_slow": r1, "reasoning_tokens_reference": r0, "output_tokens_slow": n1, "output_tokens_reference": n0,
+            "reasoning_share_slow": r1 / n1, "reasoning_share_reference": r0 / n0, "token_ms": token_ms},
+        weight=0.97)
+
+
+def _unsaid(case: Case) -> Diagnosis | NotEnoughData | None:
+    """The longer thought of which only the output tokens tell that do not fit after the first visible one; the gain takes it off those that wait for it."""
+    found = unsaid_thought(case)
+    if found is None:
+        return None
+    claims = {"first_token": min(case.excess_ms("first_token"), found.added * found.token_ms)}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    usual = case.tail.reference_ms.get("first_token", 0.0)
+    fix = bound_fix(
+        case, "reasoning_effort", "Limit reasoning to what it was",
+        "Set the reasoning effort one step lower or give a thinking budget; record reasoning tokens to see what it takes.",
+        "answers stay good enough with less thought", np.maximum(case.spent("first_token") - usual, 0.0))
+    answer = named(
+        case, RULE, "first_token", claims,
+        Action("app", "Set the reasoning effort to low on interactive routes.", "Restore the former effort.", fix, 600),
+        headline=f"slow requests count {found.slow:,.0f} output tokens, {case.tail.reference} ones {found.reference:,.0f}, and {found.added:,.0f} of the "
+        f"difference do not fit after the first visible token: they take {say_ms(found.added * found.token_ms)} before it",
+        because=f"the model writes {found.added:,.0f} tokens more before the first visible one, which nothing but thought is (reasoning tokens are not told)",
+        evidence={"output_tokens_slow": found.slow, "output_tokens_reference": found.reference, "unsaid_tokens": found.added, "token_ms": found.token_ms},
+        weight=0.9)
+    return replace(answer, brings=frozenset({"long_outputs"}))
+
+
+def thought_part(case: Case) -> float:
+    """Return what part (0..1) of the growth of all calls' output is reasoning; 0 unless their reasoning share rose as much as that of a cause."""
+    now, before = case.served
+    if before is None:
+        return 0.0
+    (r1, n1), (r0, n0) = (_thought(side) for side in (now, before))
+    if min(n1, n0) <= 0.0 or n1 <= n0 or r1 / n1 - r0 / n0 < MIN_SHARE_RISE:
+        return 0.0
+    return min(1.0, (r1 - r0) / (n1 - n0))
+
+
+def _thought(calls: Calls) -> tuple[float, float]:
+    """Mean tokens of thought and of output of the calls that tell the latter, 0 and 0 below `MIN_CALLS` of them."""
+    told = calls.of("output_tokens")[known(calls.of("output_tokens"))]
+    thought = np.nan_to_num(calls.of("reasoning_tokens"))[known(calls.of("output_tokens"))]
+    return (float(thought.mean()), float(told.mean())) if len(told) >= MIN_CALLS else (0.0, 0.0)
+
+
+def _token_ms(case: Case, stage: str) -> float:
+    """Time of a token of thought: the slope of the stage's time over them within the slow and within the reference requests, but no less than the usual time
+    per token (or the slope over all tokens). The caller's own time per token spreads what came after the thought over all of the tokens."""
+    column = f"ttft_{stage}_ms" if case.times.path == "ttft" else f"{stage}_ms"
+    thought = [rows.select("reasoning_tokens", column).drop_nulls().to_numpy().astype(np.float64) for rows in (case.slow, case.reference)]
+    pace = slope_within([(side[:, 0], side[:, 1]) for side in thought])
+    usual = case.reference["tpot_ms"].drop_nulls().to_numpy()
+    if len(usual) >= MIN_N and stage != "generation":
+        return max(pace, float(np.median(usual)))
+    both = pl.concat([rows.select("output_tokens", column).drop_nulls() for rows in (case.slow, case.reference)])
+    return max(pace, slope(both["output_tokens"].to_numpy().astype(np.float64), both[column].to_numpy().astype(np.float64)))

@@ -1,0 +1,176 @@
+"""retry_storm: clients ask again while the first attempt still runs, and the repeats are what keeps the engine busy.
+
+Detects
+    Model calls that repeat an earlier one (same model and prompt length within one request or session) more often than
+    before, mostly without an error in between, and an engine whose added work is these repeats.
+
+Why it hurts
+    A retry of a slow call does not make it faster: it adds a second one to the queue that made it slow. Past a point the
+    load keeps itself up, even after its first cause is gone.
+
+Evidence
+    Attempts per question while requests are slow, now and before, how many repeats followed an error and how many mere
+    slowness, correlation of the repeats of a minute with the latency of the minute before, part of the repeats in the growth of
+    the engine's work while slow requests run.
+
+Fix
+    Retry on failure only (429 and 5xx), with a budget of 10 % of requests and back-off with jitter; for slowness hedge once and
+    cancel the loser. The gain is simulated where engines tell their times. Elsewhere each request loses the time of abandoned
+    attempts, or what its stages take beyond before, as far as the repeats explain that: it holds if the far side is as quick
+    as before once nobody asks twice.
+
+False alarms
+    Retries of failed calls are right; an agent's steps are no repeats: each has read more than the one before. Retries hidden
+    inside an SDK leave one span and are not seen here.
+
+Source
+    Amplification above 1.1 with a positive lag correlation: the 10 % retry budget of SRE practice. Metastable failures:
+    Bronson et al., HotOS 2021.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.demand import MIN_GROWTH, token_costs
+from overrun.analysis.evidence.prefill import asked_again_for_it, spread
+from overrun.analysis.evidence.repeated_calls import MIN_AMPLIFICATION, MIN_RISE, Attempts, amplification, attempts
+from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+
+RULE: Final = "retry_storm"
+STAGES: Final = ("queue", "first_token", "prefill", "decode", "generation")
+# Repeats that follow an error are retries as they should be; above this share of them the errors are the story; own default.
+MOST_AFTER_ERROR: Final = 0.5
+# Asking again does not change what is asked: where a call itself became this much more work (`MIN_GROWTH`), that came first; own default.
+FED: Final = 0.5
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the storm, None when calls are not repeated more than before, or only after errors."""
+    while_slow, before = amplification(case)
+    if while_slow < MIN_AMPLIFICATION or while_slow - before < MIN_RISE:
+        return RuledOut(what=RULE, figure=f"{while_slow:.2f} attempts a question, {before:.2f} before") if len(case.calls) else None
+    now = attempts(case.calls)
+    refused = float(now.after_error[now.repeat].mean())
+    lost = _lost_ms(case.calls, now)
+    mean_lost = float(np.mean([lost.get(key, 0.0) for key in case.slow["trace_key"].to_list()] or [0.0]))
+    claims = _claims(case, mean_lost, _part(case, while_slow / before))
+    if not enough(case, claims) or refused > MOST_AFTER_ERROR:
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    lag = lag_correlation(case.calls, now)
+    fix = bound_fix(
+        case, "retries_on_error", "Retry on errors only, within a budget",
+        "Retry 429 and 5xx only, at most 10 % of requests, with back-off min(2^n + U(0, 1), 60) s; drop retries on a slow first token, or hedge once "
+        "and cancel the loser. Cancel the abandoned call so that the engine stops.",
+        "the first attempt answers as fast as the last one did, and the far side as fast as before",
+        _saved_ms(case, claims, lost),
+        whatif="retries", parameters={"policy": "on_error"})
+    stage = case.worst(*STAGES)
+    answer = named(
+        case, RULE, stage, claims,
+        Action("app", "Switch retries on slowness off (raise the client's read timeout), keep those on errors.", "Restore the former timeout.", fix),
+        headline=f"{while_slow:.2f} attempts a question while requests are slow, {before:.2f} before; {say_ratio(1.0 - refused)} of the repeats followed no "
+        f"refusal, and slow requests lost {say_ms(mean_lost)} with attempts that they gave up",
+        because=f"calls are tried {while_slow:.2f} times, mostly because the first attempt was slow",
+        evidence={
+            "amplification_now": while_slow, "amplification_before": before, "repeats": int(now.repeat.sum()), "after_error_ratio": refused,
+            "lost_ms": mean_lost, "lag_correlation": lag},
+        weight=0.95 * (FED if _fed(case) else 1.0), amplifier=True)
+    # Behind one's own repeats calls wait at the far side as well.
+    return replace(answer, brings=frozenset({"provider_queueing"}))
+
+
+def _fed(case: Case) -> bool:
+    """Say whether a single call became more work, by longer prompts or answers or a lost cache: no repeat does that."""
+    grown = case.demand
+    if grown is None or grown.growth <= 1.0:
+        return False
+    return grown.growth ** (grown.input + grown.cache + grown.output) >= MIN_GROWTH or asked_again_for_it(case, grown)
+
+
+def _part(case: Case, more: float) -> float:
+    """Return the part (0..1) that `more` attempts a question have in the growth of the work while slow requests run, on the log scale.
+
+    A storm that is over in half a minute is no growth of a longer period's work; 0 without a baseline, or where the engine has no more to do.
+    """
+    if case.calls_before is None or case.baseline is None:
+        return 0.0
+    before, slow = (side.where(side.of("engine_alone") != 1.0) for side in (case.calls_before, case.calls.beside(case.slow_calls)))
+    costs = token_costs(case.calls_before, case.calls)
+    each = [_work(side, *costs) for side in (before, slow)]
+    if min(len(before), len(slow)) < MIN_CALLS or not each[0] or not each[1]:
+        return 0.0
+    rates = len(before) / case.baseline.seconds, len(slow) / max(_lasted_s(case.slow_calls), 1e-3)
+    growth = each[1] * rates[1] / (each[0] * rates[0])
+    return min(1.0, math.log(more) / math.log(growth)) if growth > 1.0 else 0.0
+
+
+def _work(calls: Calls, cost_in: float, cost_out: float) -> float | None:
+    """Return the mean work of a call, of those whose tokens are told (who gave up was told of none); None where none are."""
+    work = cost_in * calls.new_tokens + cost_out * calls.of("output_tokens")
+    return float(np.nanmean(work)) if known(work).any() else None
+
+
+def _lasted_s(calls: Calls) -> float:
+    """Return for how many seconds at least one of these calls ran."""
+    order = np.argsort(calls.of("start_s"))
+    start, end = calls.of("start_s")[order], np.maximum.accumulate(calls.end_s[order])
+    return float(np.maximum(0.0, end - np.maximum(start, np.r_[-np.inf, end[:-1]])).sum())
+
+
+def _claims(case: Case, lost_ms: float, part: float) -> dict[str, float]:
+    """The repeats' part of the busier engine, and the time lost with abandoned attempts, in proportion to the stages that grew."""
+    claims = dict(spread(case, part))
+    grown = {stage: case.excess_ms(stage) for stage in STAGES}
+    whole = sum(grown.values())
+    for stage, ms in grown.items():
+        if whole > 0.0 and ms > 0.0:
+            claims[stage] = min(ms, claims.get(stage, 0.0) + lost_ms * ms / whole)
+    return claims
+
+
+def _saved_ms(case: Case, claims: Mapping[str, float], lost: Mapping[int, float]) -> FloatArray:
+    """What each request would save, shape (n,): the time of its abandoned attempts; a slow one all that it is over the others' model time, as far as the
+    claims explain that. The slowest of the slow then takes as long as the slowest of the others, and so on."""
+    spent = sum((case.spent(stage) for stage in STAGES), np.zeros(case.rows.height))
+    saved = np.array([lost.get(key, 0.0) for key in case.rows["trace_key"].to_list()])
+    slow = case.tail.tail_index
+    others = np.setdiff1d(np.arange(case.rows.height), slow)
+    if len(others) >= MIN_CALLS:
+        part = sum(claims.values()) / max(case.excess_ms(*claims), 1e-9)
+        rank = (np.argsort(np.argsort(spent[slow])) + 0.5) / len(slow)
+        saved[slow] = np.maximum(saved[slow], min(1.0, part) * (spent[slow] - np.quantile(spent[others], rank)))
+    least: FloatArray = np.minimum(saved, spent)
+    return least
+
+
+def _lost_ms(calls: Calls, found: Attempts) -> dict[int, float]:
+    """Per request (trace key), the time between its first attempt and its last one."""
+    frame = pl.DataFrame({"key": calls.frame["trace_key"], "ms": np.where(found.repeat, found.after_ms, 0.0)})
+    return dict(frame.group_by("key").agg(pl.col("ms").fill_nan(0.0).sum()).iter_rows())
+
+
+def lag_correlation(calls: Calls, found: Attempts, width_s: float = 15.0) -> float | None:
+    """Return the correlation of the share of repeats with the latency of the interval before; None below 8 intervals."""
+    start = calls.of("start_s")
+    if not len(start):
+        return None
+    slot = ((start - start.min()) / width_s).astype(np.int64)
+    n = np.bincount(slot)
+    if len(n) < 8:
+        return None
+    share = np.bincount(slot, found.repeat.astype(np.float64)) / np.maximum(n, 1)
+    wait = np.bincount(slot, np.nan_to_num(calls.of("e2e_ms"))) / np.maximum(n, 1)
+    a, b = share[1:], wait[:-1]
+    return float(np.corrcoef(a, b)[0, 1]) if a.std() > 0.0 and b.std() > 0.0 else None

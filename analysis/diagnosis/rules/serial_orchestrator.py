@@ -1,0 +1,129 @@
+"""serial_orchestrator: the application does its own work one request at a time, and requests wait for each other inside it.
+
+Detects
+    Time without a span, or prompt work such as tokenising, that grew and grows with the requests in flight in the same
+    application process, or with those that came just before, while the calls it makes are no slower.
+
+Why it hurts
+    One event loop or one interpreter lock serves one request at a time: work of 50 ms caps a process at 20 requests a second,
+    and the wait in front of it is in nobody's metrics.
+
+Evidence
+    The time in slow and reference requests, its rank correlation with the requests in flight of the same instance (or with
+    those that came there within half of that time before: most in flight only wait for their answers) and with the input
+    tokens, and where in the request it lies.
+
+Fix
+    More worker processes, CPU work (tokenising, JSON, embeddings) in a process pool or on another thread that releases the
+    lock, no blocking calls in async code. The gain gives back the former time: exact.
+
+False alarms
+    Missing spans for a call that became slow look alike, but do not depend on the requests in flight
+    (`unattributed_time`). Own limits on calls wait as well, but their calls begin as others end (`client_throttled`).
+
+Source
+    Slope of the parent's own time over requests in flight: published signature; rank correlation above 0.25: own default.
+"""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.diagnosis.rules.client_throttled import handed_over
+from overrun.analysis.diagnosis.rules.unattributed_time import longest_hole
+from overrun.analysis.evidence.calls import Calls
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.overlap import Flow
+from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
+
+RULE: Final = "serial_orchestrator"
+STAGES: Final = ("other", "prompt")
+MIN_CORRELATION: Final = 0.25
+MIN_N: Final = 30
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the serial application with its gain, None when its own time did not grow or not with its load."""
+    stage = case.worst(*STAGES)
+    claims = {name: case.excess_ms(name) for name in STAGES}
+    if not enough(case, claims):
+        return None
+    since = case.rows.with_columns(own=pl.Series(case.spent("other") + case.spent("prompt"))).filter(
+        pl.col("start_us") >= int(case.period.start.timestamp() * 1e6))
+    own, now = since["own"].to_numpy(), sum(case.tail.tail_ms.get(name, 0.0) for name in STAGES)
+    if len(own) < MIN_N:
+        return NotEnoughData(f"{len(own)} requests since the onset, {MIN_N} are needed to compare own time with load")
+    behind = came_before(_in_process(since, case.calls), now / 2_000.0)
+    by_load = max(rank_correlation(own, in_flight(since)), rank_correlation(own, behind))
+    by_input = rank_correlation(own, since["input_tokens"].fill_null(0).to_numpy().astype(np.float64))
+    if by_load < MIN_CORRELATION:
+        return RuledOut(what=RULE, figure=f"own time follows the requests in flight by {by_load:.2f}")
+    if handed_over(case):
+        return RuledOut(what=RULE, figure="calls begin in the moment in which others end: they wait for a place, not for the application's own work")
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    if case.thinned:
+        return NotEnoughData(f"{say_ratio(case.kept)} of the requests are stored: whether own time follows those in flight, or calls wait for a place that "
+                             "another one has, cannot be told; keep every trace for some minutes")
+    hole = longest_hole(case.slow_tree)
+    where = f" before {printable(hole[1])}" if hole else ""
+    usual = sum(case.tail.reference_ms.get(name, 0.0) for name in STAGES)
+    service = printable(case.slow["service"].value_counts(sort=True)["service"][0])
+    fix = bound_fix(
+        case, "workers", f"Let {service} work on several requests at a time",
+        f"Run one worker process per core (uvicorn --workers, gunicorn -w), and move the CPU work{where} off the event loop (run_in_executor with a process "
+        "pool; fast tokenisers release the lock).",
+        "own work no longer waits for other requests", np.maximum(sum(case.spent(name) for name in STAGES) - usual, 0.0))
+    return named(
+        case, RULE, stage, claims,
+        Action("app", f"Start more instances of {service}, so that fewer requests share a process.", "Stop the extra instances.", fix),
+        headline=f"{service} itself takes {say_ms(now)} of a slow request{where}, {say_ms(usual)} of a {case.tail.reference} one, and more the more "
+        f"requests are in flight (rank correlation {by_load:.2f})",
+        because=f"{service} does its own work one request at a time{where}: {say_ms(now)} instead of {say_ms(usual)}",
+        evidence={
+            "own_ms_slow": now, "own_ms_reference": usual, "load_correlation": by_load, "input_correlation": by_input,
+            "before": hole[1] if hole else None},
+        weight=0.92, service=service)
+
+
+def _in_process(rows: pl.DataFrame, calls: Calls) -> pl.DataFrame:
+    """Return the requests with the service and instance that made their model calls, where calls tell: a gateway before it is no process of the application."""
+    callers = calls.frame.filter(pl.col("engine_alone").fill_null(0) != 1).drop_nulls("instance").group_by("trace_key").agg(
+        pl.col("service", "instance").sort_by("start_s").first().name.prefix("caller_"))
+    return rows.join(callers, on="trace_key", how="left", maintain_order="left").with_columns(
+        service=pl.coalesce("caller_service", "service"), instance=pl.coalesce("caller_instance", "instance"))
+
+
+def came_before(rows: pl.DataFrame, seconds: float) -> FloatArray:
+    """Return how many requests of the same service and instance started within so many seconds before each, shape (n,)."""
+    start, out = rows["start_us"].to_numpy() / 1e6, np.zeros(rows.height)
+    group = (rows["service"].fill_null("") + "/" + rows["instance"].fill_null("")).rank("dense").to_numpy()
+    for one in np.unique(group):
+        theirs = start[group == one]
+        ordered = np.sort(theirs)
+        out[group == one] = np.searchsorted(ordered, theirs) - np.searchsorted(ordered, theirs - seconds)
+    return out
+
+
+def in_flight(rows: pl.DataFrame) -> FloatArray:
+    """Return how many requests of the same service and instance were in flight within half a second around each start, shape (n,)."""
+    start, end = rows["start_us"].to_numpy() / 1e6, rows["end_us"].to_numpy() / 1e6
+    group = (rows["service"].fill_null("") + "/" + rows["instance"].fill_null("")).rank("dense").to_numpy()
+    out = np.zeros(rows.height)
+    for one in np.unique(group):
+        mine = group == one
+        flow = Flow(start[mine], end[mine], (end - start)[mine])
+        out[mine] = flow.between(start[mine] - 0.5, start[mine] + 0.5)
+    return out
+
+
+def rank_correlation(x: FloatArray, y: FloatArray) -> float:
+    """Return Spearman's rank correlation without correction for ties, 0 where one side does not vary."""
+    if len(x) < 3 or x.std() == 0.0 or y.std() == 0.0:
+        return 0.0
+    ranks = [pl.Series(side).rank().to_numpy() for side in (x, y)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

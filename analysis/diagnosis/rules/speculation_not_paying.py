@@ -1,0 +1,155 @@
+"""speculation_not_paying: speculative decoding drafts tokens that are not accepted, and costs more than it saves.
+
+Detects
+    The accepted share of draft tokens (or the accepted length) fell, and time per token rose with it at a batch and prefill
+    load that do not explain it. Without a baseline: fewer than 30 % of the drafts accepted while writing is what is slow.
+
+Why it hurts
+    Every draft that is refused was computed and verified for nothing; with large batches the verification itself takes the
+    room of other answers.
+
+Evidence
+    Acceptance now and before, accepted length where the engine tells it, time per token of slow and usual calls, the part of
+    the slowdown that batch and prefill do not explain.
+
+Fix
+    Bring back the draft that was accepted where a step still yields clearly more than one token: to switch speculation off
+    would slow tokens further. Else switch it off (above a batch size at least), or draft fewer tokens. Judge by the time per
+    token on and off, or by accepted length against the draft's cost: no fixed line of 50 % holds, cheap drafts (n-grams) pay
+    at 30 %. The gain gives tokens their former pace.
+
+False alarms
+    Other prompts (code instead of prose) are accepted differently without anything being wrong; a larger batch lowers the
+    gain by itself.
+
+Source
+    Mean accepted length against the draft's cost: Leviathan et al., ICML 2023. A fall of 10 points: own default. 30 %
+    accepted gave +20 % latency and 70 % gave half in one published case.
+"""
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named, open_fix
+from overrun.analysis.evidence.calls import known
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.speculative_drafts import recorded_length
+from overrun.analysis.evidence.token_speed import decode_parts, same_batch_pace, slowdown
+from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+
+RULE: Final = "speculation_not_paying"
+MIN_FALL: Final = 0.1
+MIN_SLOWER: Final = 1.1
+# Part of the excess that must be decode, and time per token at equal batch sizes, now over before, from which drafts are asked for; own defaults.
+MIN_DECODE: Final = 0.5
+SLOWER: Final = 1.3
+# Tokens a step from which a draft pays for itself: drafting and checking take some 15 % of a step, the default of the what-if.
+PAYS: Final = 1.15
+# Without a baseline: share of the draft tokens that is too few whatever drafting costs (published: 30 % accepted gave +20 % latency), and where only the
+# tokens a step are told, the drafts of which it is that share: three are the fewest that engines propose by default.
+TOO_FEW: Final = 0.3
+FEWEST_DRAFTED: Final = 3
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the speculation that does not pay, None without it, or where acceptance or pace stayed."""
+    now, before = case.gauge("spec_accept_rate"), case.gauge("spec_accept_rate", before=True)
+    lengths = case.gauge("spec_accept_length"), case.gauge("spec_accept_length", before=True)
+    if case.baseline is None:
+        return _alone(case, now, lengths[0])
+    relative = len(now) < 2 or len(before) < 2
+    if relative:
+        now, before = lengths
+    if len(now) < 2 or len(before) < 2:
+        return _untold(case) if not len(now) else None
+    rate, was = float(now.mean()), float(before.mean())
+    fell = (was - rate) / max(was, 1e-9) if relative else was - rate
+    parts = decode_parts(case)
+    if fell < MIN_FALL:
+        return RuledOut(what=RULE, figure=f"acceptance is {rate:.2f}, {was:.2f} before")
+    found = slowdown(case)
+    if parts is None or found is None or found.slow_ms < MIN_SLOWER * found.usual_ms:
+        return None
+    speed = parts["speed"] if case.metric not in ("tpot", "itl") else case.excess_ms("decode")
+    claims = {"decode": speed, "queue": case.excess_ms("queue")}
+    if not enough(case, claims):
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    said = f"{rate:.2f} accepted tokens a step" if relative else f"{say_ratio(rate)} of the draft tokens are accepted"
+    said += f", {was:.2f} before" if relative else f", {say_ratio(was)} before"
+    length = recorded_length(case.points.filter(pl.col("time_us") >= int(case.period.start.timestamp() * 1e6)))
+    saved = case.spent("decode") * max(0.0, 1.0 - found.usual_ms / max(found.slow_ms, 1e-9))
+    return named(
+        case, RULE, "decode", claims, _action(case, length, saved),
+        headline=f"{said}, and a token takes {say_ms(found.slow_ms)} instead of {say_ms(found.usual_ms)}",
+        because=f"speculation does not pay: {said}",
+        evidence={
+            "accept_now": rate, "accept_before": was, "unit": "tokens a step" if relative else "ratio", "samples_now": len(now), "samples_before": len(before),
+            "token_ms_slow": found.slow_ms, "token_ms_usual": found.usual_ms, "batch_ms": found.batch_ms, "prefill_ms": found.prefill_ms,
+            "tokens_a_step": length or None, "deviation": float(np.std(now))},
+        weight=0.97)
+
+
+def _alone(case: Case, rates: FloatArray, lengths: FloatArray) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Without a baseline: so few accepted drafts that no step can gain by them, where slow requests are slow in writing."""
+    relative = len(rates) < 2
+    told, line = (lengths, 1.0 + TOO_FEW * FEWEST_DRAFTED) if relative else (rates, TOO_FEW)
+    if len(told) < 2:
+        return None
+    rate = float(told.mean())
+    said = f"{rate:.2f} tokens come of a step" if relative else f"{say_ratio(rate)} of the draft tokens are accepted"
+    claims = {"decode": case.excess_ms("decode")}
+    if rate >= line:
+        return RuledOut(what=RULE, figure=said)
+    if not enough(case, claims, MIN_DECODE):
+        return None
+    pace = float(np.nanmedian(case.calls.token_ms)) if known(case.calls.token_ms).any() else 0.0
+    length = recorded_length(case.points.filter(pl.col("time_us") >= int(case.period.start.timestamp() * 1e6)))
+    fix = open_fix(
+        "speculation_off", "Compare speculation on and off",
+        "Run one replica without --speculative-config (SGLang: --speculative-algorithm), or with fewer draft tokens, and compare time per token on the same "
+        "traffic.", "drafts are refused as they are now", "what a step takes without drafting is not recorded")
+    return too_few_breaches(case) or named(
+        case, RULE, "decode", claims,
+        Action("platform", "Restart one replica without speculation.", "Restart with speculation.", fix),
+        headline=f"{said}, and a token takes {say_ms(pace)} at the median; what it took at another time is not recorded",
+        because=f"speculation does not pay: {said}",
+        evidence={"accept_now": rate, "unit": "tokens a step" if relative else "ratio", "samples_now": len(told), "token_ms": pace,
+                  "tokens_a_step": length or None, "deviation": float(np.std(told))},
+        weight=0.7)
+
+
+def _untold(case: Case) -> NotEnoughData | None:
+    """Where nothing tells of drafts: what to record if tokens, not prompts, take longer at equal batch sizes."""
+    if case.calls_before is None or case.tail.share("decode") < MIN_DECODE or case.clocks.lower or case.thinned:
+        return None
+    pace = same_batch_pace(case.calls_before, case.calls)
+    if pace is None or pace < SLOWER:
+        return None
+    return NotEnoughData(
+        f"tokens take {pace:.2f} times as long at equal batch sizes, and nothing tells of drafts: if the engine speculates, scrape its "
+        "vllm:spec_decode_* (SGLang: spec_accept_length) metrics; else compare its version, quantisation and sampling options with those of before")
+
+
+def _action(case: Case, length: float, saved: FloatArray) -> Action:
+    """What helps: another draft where a step still yields more tokens than drafting costs (`length`, 0 unknown), else none."""
+    if length > PAYS:
+        fix = bound_fix(
+            case, "speculation_draft", "Bring back a draft that is accepted",
+            f"A step still yields {length:.2f} tokens, so to switch speculation off would slow tokens further unless drafting costs more than "
+            f"{say_ratio(length - 1.0)} of a step. Restore the draft model or head that was made for this target and tokenizer, or draft fewer tokens "
+            "(num_speculative_tokens 1-2).", "tokens come at the pace of before the onset", saved)
+        return Action("platform", "Roll back the draft model or the target that changed.", "Roll forward again.", fix)
+    fix = bound_fix(
+        case, "speculation_off", "Switch speculative decoding off",
+        "Leave out --speculative-config (SGLang: --speculative-algorithm), or draft fewer tokens (num_speculative_tokens 1-2) and disable it above a batch "
+        "size; compare time per token on and off on the same traffic.",
+        "tokens come at the pace of before the onset", saved, whatif="speculation", parameters={"enabled": "false"})
+    return Action(
+        "platform", "Drain one replica and restart it without speculation; go on with the others if its tokens come faster.",
+        "Restart with speculation.", fix)

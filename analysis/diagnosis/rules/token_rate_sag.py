@@ -1,0 +1,177 @@
+"""token_rate_sag: the provider writes its tokens more slowly than it did.
+
+Detects
+    Time per output token up by 30 % and more at the same model for calls without engine telemetry, or tokens of the second
+    half of an answer that come that much slower than those of the first half. Where no first token was seen, whole calls that
+    take longer the more they write. Where only some calls are slow and the others
+    keep their pace, a slow host stands behind them: what they waited for their first token is counted with it.
+
+Why it hurts
+    Decode is tokens x time per token: a provider that throttles makes every answer longer, and long ones most.
+
+Evidence
+    Time per token of slow and usual calls and over all calls now and before; how it differs between models of the provider; the
+    odds of slow tokens where many prompt tokens are sent meanwhile; the part of the excess from speed, apart from length.
+
+Fix
+    Back off to the rate limit that the provider's headers state, another tier or deployment, shorter answers meanwhile. The
+    gain gives every token its former pace.
+
+False alarms
+    A slower engine of your own shows why (batch, prefill, clocks) and is named by those rules. A changed model has its own
+    pace (`model_changed`). Tokens that stop while the caller's own long prompts are read follow from these: they come after
+    what else made requests slow.
+
+Source
+    Ratio above 1.3 against the baseline: published advice to watch token-rate sag, own default for the factor.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
+from overrun.analysis.diagnosis.rules.model_changed import newcomer
+from overrun.analysis.evidence.call_duration import untimed, whole_calls
+from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.load_response import unknown_load
+from overrun.analysis.evidence.prefill_stalls import stall_odds
+from overrun.analysis.evidence.token_speed import decode_parts
+from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
+
+RULE: Final = "token_rate_sag"
+MIN_RATIO: Final = 1.3
+# Growth of the work of a call from which a slower pace may follow from it; own default.
+MOST_EACH: Final = 1.1
+# Part of the calls, the slowest, that is left out of the mean pace: a stuck stream or two are no sag; own default.
+TRIMMED: Final = 0.01
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the slower provider, None when tokens come as fast as before or an engine tells why."""
+    if case.tail.share("decode") < 0.25 and case.metric != "tpot":
+        return _whole(case) if case.tail.share("generation") >= 0.25 else None
+    now, before = (side.where(~side.has_engine & known(side.of("tpot_ms"))) for side in (case.slow_calls, case.usual_calls))
+    if min(len(now), len(before)) < 5 or case.own_engines > 0.5:
+        return None
+    slow_ms, usual_ms = pooled(now), pooled(before)
+    everyone = _overall(case)
+    ratio = slow_ms / max(usual_ms, 1e-3)
+    if ratio < MIN_RATIO or (everyone is not None and everyone < 1.0 + (MIN_RATIO - 1.0) / 3.0):
+        return RuledOut(what=RULE, figure=f"a token takes {say_ms(slow_ms)} in slow and {say_ms(usual_ms)} in {case.tail.reference} requests")
+    parts = decode_parts(case)
+    claims = {"decode": parts["speed"] if parts is not None else case.excess_ms("decode") * (1.0 - 1.0 / ratio)}
+    some = _some(case, now, usual_ms)
+    claims |= {"first_token": some * case.excess_ms("first_token")} if some else {}
+    if case.metric in ("tpot", "itl"):
+        claims = {"decode": case.excess_ms("decode")}
+    if not enough(case, claims):
+        return None
+    grown = case.demand
+    each = grown.growth / max(grown.calls_ratio, 1e-9) if grown is not None else 1.0
+    odds = stall_odds(case.calls, np.where(case.calls.has_engine, np.nan, case.calls.asked_meanwhile), usual_ms)
+    stalls = odds is not None and odds.clear
+    if stalls and odds is not None and case.baseline is None:  # whether the far side lost its pace is not known, that one's own prompts cost it is
+        return RuledOut(what=RULE, figure=f"tokens come slowly where other prompts of yours are sent meanwhile (odds ratio {odds.ratio:.1f})")
+    load = case.own_load
+    filled = load is not None and load.paced and not some  # as fast as ever with as many calls in flight; of a sample nobody knows
+    few = too_few_breaches(case) or unknown_load(case, f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones")
+    if few is not None:
+        return few
+    pace = np.nan_to_num(case.rows["tpot_ms"].fill_null(np.nan).to_numpy())
+    saved = case.spent("decode") * np.maximum(0.0, 1.0 - usual_ms / np.maximum(pace, usual_ms))
+    if some:
+        waited = np.maximum(case.spent("first_token") - case.tail.reference_ms.get("first_token", 0.0), 0.0)
+        saved += np.where(pace > MIN_RATIO * usual_ms, waited, 0.0)
+    return named(
+        case, RULE, "decode", claims, _action(case, usual_ms, saved),
+        headline=f"a token takes {say_ms(slow_ms)} in slow calls and {say_ms(usual_ms)} in usual ones"
+        + (", while most calls keep their pace: some hosts are slow" if some else "")
+        + (f", and most where other prompts of yours are sent meanwhile (odds ratio {odds.ratio:.1f}, {odds.low:.1f} to {odds.high:.1f})"
+           if odds is not None and stalls else ""),
+        because=f"{'some hosts of ' if some else ''}the provider {'need' if some else 'needs'} {say_ms(slow_ms)} for a token, {say_ms(usual_ms)} {case.when}",
+        evidence={"token_ms_slow": slow_ms, "token_ms_usual": usual_ms, "ratio": ratio, "ratio_of_all_calls": everyone, "slow_paced_of_slow": some,
+                  "prompt_odds_ratio": odds.ratio if odds is not None else None, "ratio_at_equal_load": load.pace_equal if load is not None else None},
+        # Calls that have more to read, prompts that stop the answers beside them, and another model slow the far side down as well: then what else is found
+        # comes first.
+        weight=0.85, amplifier=each > MOST_EACH or stalls or filled or case.thinned or _replaced(case), why_no_service="the pace is the provider's")
+
+
+def _whole(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Where no first token was seen: whole calls that take longer the more they write, against what they took before."""
+    found = whole_calls(case.calls_before, case.calls) if case.calls_before is not None else None
+    if found is None or not len(case.slow_calls) or case.own_engines > 0.5:
+        return None
+    said = f"a token of a whole answer takes {say_ms(found.pace_now_ms)}, {say_ms(found.pace_before_ms)} {case.when}"
+    if found.ratio < MIN_RATIO:
+        return RuledOut(what=RULE, figure=said)
+    claims = {"generation": min(case.excess_ms("generation"), slower_tokens(case))}
+    if not enough(case, claims):
+        return None
+    tokens = case.rows["output_tokens"].fill_null(0).to_numpy().astype(np.float64)
+    saved = np.minimum(case.spent("generation"), (found.pace_now_ms - found.pace_before_ms) * tokens)
+    grown, load = case.demand, case.own_load
+    each = grown.growth / max(grown.calls_ratio, 1e-9) if grown is not None else 1.0
+    return too_few_breaches(case) or unknown_load(case, said) or named(
+        case, RULE, "generation", claims, _action(case, found.pace_before_ms, saved), headline=said,
+        because=f"the provider needs {say_ms(found.pace_now_ms)} for a token, {say_ms(found.pace_before_ms)} {case.when}",
+        evidence={**found._asdict(), "ratio": found.ratio, "ratio_at_equal_load": load.whole_equal if load is not None else None},
+        weight=0.85, amplifier=each > MOST_EACH or (load is not None and load.answers) or case.thinned or _replaced(case),
+        why_no_service="the pace is the provider's")
+
+
+def _replaced(case: Case) -> bool:
+    """Say whether a slower model took over: slow requests are then those that met its slowest tokens."""
+    model = newcomer(case)
+    return model is not None and model.replaced
+
+
+def slower_tokens(case: Case) -> float:
+    """Return what slower tokens add to a slow request's calls whose first token nobody saw, in ms; 0 where wait and pace cannot be told apart."""
+    found = whole_calls(case.calls_before, case.calls) if case.calls_before is not None else None
+    if found is None or found.ratio < MIN_RATIO or not case.slow.height:
+        return 0.0
+    written = float(case.slow_calls.of("output_tokens")[untimed(case.slow_calls)].sum()) / case.slow.height
+    return (found.pace_now_ms - found.pace_before_ms) * written
+
+
+def _action(case: Case, usual_ms: float, saved: FloatArray) -> Action:
+    fix = bound_fix(
+        case, "other_tier", f"Move to a tier or deployment with its {'former' if case.baseline is not None else 'usual'} pace",
+        "Compare the rate-limit headers (x-ratelimit-remaining-tokens) with the pace, spread the load over deployments, ask for provisioned throughput.",
+        f"a token takes {say_ms(usual_ms)} again", saved)
+    return Action("provider", "Send part of the traffic to another deployment or model of equal quality; lower max_tokens meanwhile.",
+                  "Route back when the pace is what it was.", fix)
+
+
+def _some(case: Case, slow: Calls, usual_ms: float) -> float | None:
+    """Share of the slow requests' calls written slowly, where most other calls keep their pace (a slow host); None where all calls slowed."""
+    if case.calls_before is None:
+        return None
+    sides = [side.where(~side.has_engine).median("tpot_ms") for side in (case.calls, case.calls_before)]
+    if sides[0] is None or sides[1] is None or sides[0] > MOST_EACH * sides[1]:
+        return None
+    return float((slow.of("tpot_ms") > MIN_RATIO * usual_ms).mean())
+
+
+def pooled(calls: Calls) -> float:
+    """Return the time per token over all tokens of these calls."""
+    tokens = np.maximum(calls.of("output_tokens") - 1.0, 0.0)
+    both = known(calls.of("tpot_ms"), tokens) & (tokens > 0.0)
+    return float((calls.of("tpot_ms")[both] * tokens[both]).sum() / tokens[both].sum()) if both.any() else 0.0
+
+
+def _overall(case: Case) -> float | None:
+    """Mean time per token over all calls but the slowest hundredth, now over before; None without a baseline.
+
+    A mean, since a provider that sags for minutes on end leaves the median of an hour where it was.
+    """
+    if case.calls_before is None:
+        return None
+    sides = [side.of("tpot_ms")[~side.has_engine & known(side.of("tpot_ms"))] for side in (case.calls, case.calls_before)]
+    if min(len(side) for side in sides) < MIN_CALLS:
+        return None
+    means = [float(side[side <= np.quantile(side, 1.0 - TRIMMED)].mean()) for side in sides]
+    return means[0] / max(means[1], 1e-3)

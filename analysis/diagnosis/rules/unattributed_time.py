@@ -1,0 +1,78 @@
+"""unattributed_time: most of the added time has no span, so the next step is to instrument.
+
+Detects
+    More than 30 % of the excess is time of a service in which none of its recorded calls ran.
+
+Why it hurts
+    Time without a span has no owner: every guess about it is as good as any other.
+
+Evidence
+    The part of the excess without a span, the service whose own time it is, and between which recorded operations the longest
+    pause lies.
+
+Fix
+    Add spans around what the service does there (overrun.stage names the stage), or switch on the instrumentation of the client
+    library that is used. What it will show cannot be predicted.
+
+False alarms
+    Lost or sampled spans leave holes as well: see the data quality checks. A clock that is off moves time between services.
+
+Source
+    Above 30 % of the tail excess the answer is "instrument X": own default, from critical-path practice, which never spreads
+    unattributed time over other stages.
+"""
+
+from typing import Final
+
+import polars as pl
+
+from overrun.analysis.diagnosis.rule_answer import Action, named, open_fix
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.span_tree import Tree
+from overrun.analysis.numbers.budget import OTHER
+from overrun.analysis.words.finding import Diagnosis, NotEnoughData, printable, say_ms, say_ratio
+
+RULE: Final = "unattributed_time"
+MIN_SHARE: Final = 0.3
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
+    """Return where to instrument, None when spans explain most of the excess."""
+    share = case.tail.share(OTHER)
+    if share <= MIN_SHARE:
+        return None
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    services = case.slow["service"].value_counts(sort=True)
+    service = printable(services["service"][0])
+    hole = longest_hole(case.slow_tree)
+    where = f" between {printable(hole[0])} and {printable(hole[1])}" if hole else ""
+    now, usual = case.tail.tail_ms.get(OTHER, 0.0), case.tail.reference_ms.get(OTHER, 0.0)
+    fix = open_fix(
+        "instrument", f"Instrument {service}", f"Add spans around what {service} does{where}: start there, then judge again.",
+        "the new spans cover the time that has none", "what the missing spans will show is not known")
+    return named(
+        case, RULE, OTHER, {OTHER: case.excess_ms(OTHER)},
+        Action(
+            "app", f"Start another instance of {service}, or admit fewer requests to it, and take a profile of a slow one: CPU, locks, pools.",
+            "Stop the extra instance, admit all requests again.", fix),
+        headline=f"{say_ms(now)} of a slow request has no span{where}, {say_ms(usual)} of a {case.tail.reference} one",
+        because=f"{say_ratio(share)} of the excess has no span{where}",
+        evidence={"unattributed_ms_slow": now, "unattributed_ms_reference": usual, "after": hole[0] if hole else None, "before": hole[1] if hole else None},
+        # It is what remains where no rule knows better.
+        weight=0.5, service=service)
+
+
+def longest_hole(tree: Tree) -> tuple[str, str] | None:
+    """Return the operations between which the longest pauses of the root's children lie, None without two children."""
+    frame = tree.frame
+    roots = frame.filter(pl.col("root")).select("trace_key", parent_key="span_key", root_start_s="start_s")
+    children = frame.join(roots, on=["trace_key", "parent_key"], how="inner").sort("trace_key", "start_s")
+    pauses = children.with_columns(
+        after=pl.col("name").shift(1).over("trace_key").fill_null("the start"),
+        pause=pl.col("start_s") - pl.col("end_s").cum_max().shift(1).over("trace_key").fill_null(pl.col("root_start_s")))
+    if pauses.is_empty():
+        return None
+    top = pauses.filter(pl.col("pause") > 0.0).group_by("after", "name").agg(pl.col("pause").sum()).sort("pause", descending=True)
+    return (str(top["after"][0]), str(top["name"][0])) if top.height else None

@@ -1,0 +1,528 @@
+"""under_capacity: more work arrives than the engine can serve, so requests wait in its queue.
+
+Detects
+    Queue time that explains the excess while the wait of each arrival grows with time (or stands above the service
+    time for nearly everyone), and tokens do not come much slower than before. Where places are left and nobody waits: more
+    requests, larger batches, and a time per token that such batches always had.
+
+Why it hurts
+    Past its capacity an engine does not slow down a little: the wait grows for as long as the overload lasts, and it
+    takes as long again to drain. Everyone waits, whatever they asked.
+
+Evidence
+    Share of the excess in the queue with a bootstrap interval; offered and admitted tokens per second while the wait
+    grew; their ratio, which for a first-come queue is 1 + growth of the wait per second; waiting requests by the
+    gauge `queue_depth`, and `kv_cache_usage`: above 90 % the memory for KV blocks is what is full ("KV-bound"). Without a wait:
+    requests, batch and time per token before and now, and the time per token at equal batch sizes.
+
+Fix
+    Replicas for the offered load with a quarter to spare, admission control until then; KV memory or seats per
+    replica. The gain shown holds the wait to what the budget leaves in every recorded request: a bound, no simulation
+    of the replicas.
+
+False alarms
+    A short burst on a sufficient engine drains by itself (`burst_arrivals`); a single slow or hot replica queues
+    while others are idle (the first to fill of replicas that are as fast, with as much work, is neither); an engine that
+    became slower queues at unchanged load. The first two do not let everybody's wait grow for many service times; the third
+    is excluded by time per token and arrival rate. Where engines came to read
+    prompts in one piece, answers that stand still meanwhile fill the batch: only what as many requests would have added
+    before is the load's. A provider that lets calls wait while more are made is not filled by them where it does not feel
+    them: tokens no slower the more calls ran before, first tokens no later the more are made now (rank correlations below
+    5 standard errors, own default).
+
+Source
+    Queue share of at least a quarter of the excess (a tenth where a baseline shows the growth, whose slower tokens count
+    too), requests and work 1.1 times, one of them
+    1.15 times what they were before: own defaults. Fluid limit of a first-come
+    queue, whose wait grows by (offered/served - 1) per second: Newell, Applications of Queueing Theory, ch. 2. 20-30
+    % spare: published advice for LLM admission control.
+"""
+
+import itertools
+import math
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, clipped, enough, named, open_fix
+from overrun.analysis.diagnosis.rules.decode_stall import set_whole
+from overrun.analysis.diagnosis.rules.hot_replica import AS_FAST, NEAR_OVER
+from overrun.analysis.evidence.arrival_bursts import MIN_BURSTS, burstiness
+from overrun.analysis.evidence.calls import Calls, known
+from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.demand import MIN_GROWTH, Demand
+from overrun.analysis.evidence.fleet import MIN_ENGINES, lag_at_equal_batch, replicas
+from overrun.analysis.evidence.kv_cache import KV_FULL
+from overrun.analysis.evidence.load_response import SAME, SLOWER, unknown_load
+from overrun.analysis.evidence.overlap import Flow
+from overrun.analysis.evidence.prefill import spread
+from overrun.analysis.evidence.tenant_load import one_tenant
+from overrun.analysis.evidence.token_speed import MIN_TOKENS, Line, Slowdown, decode_parts, same_batch_pace, slowdown
+from overrun.analysis.numbers.latency import FloatArray
+from overrun.analysis.words.finding import MIN_BREACHING, MIN_PART, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
+
+RULE: Final = "under_capacity"
+STAGE: Final = "queue"
+# Waits of the engines differ this much (shortest over longest median) where one of them is the problem, not the load; own default.
+UNEVEN: Final = 0.25
+# Running calls over the most that ever ran at a time (so many at least) from which an engine is full, and part of the waiting that must begin then;
+# own defaults.
+FULL: Final = 0.9
+LEAST_RUNNING: Final = 4.0
+MOSTLY_FULL: Final = 0.75
+# A tenant that brings more than this part of the added work is the cause (`noisy_tenant`); own default.
+MOST_BY_ONE: Final = 0.5
+# Requests, or all the work with them, that grew by this much are more load, not the swing of a minute or of a day; requests must come `MIN_GROWTH` times
+# as often, and be this part of the growth, else what grew is the work of a request; own defaults.
+MIN_ARRIVALS: Final = 1.15
+MIN_OF_GROWTH: Final = 0.35
+# Up to this growth of the mean rate, bursts that are there and were not before explain more than the mean does: 20 %, published.
+STEADY_RATIO: Final = 1.2
+# Part of the excess that must be waiting for a load that grew to be more than the engine has room for; own default.
+MIN_WAITING: Final = 0.1
+# Share of the rise below which the wait counts as not yet risen; own default.
+NEAR_LOWEST: Final = 0.05
+# Offered over admitted work from which it says more than how often requests come; own default, above the error of binned medians.
+MIN_OFFERED_RATIO: Final = 1.1
+# The growth must last this many median service times, else it is a burst that the engine absorbs; own default.
+MIN_SERVICE_TIMES: Final = 5.0
+# Where most wait for this part of a service time in three quarters of the period, it is no burst that passes; own default.
+STANDING: Final = 0.1
+# Time per token this much slower at an arrival rate that did not rise is a slower engine, not more work; own defaults.
+MAX_SLOWDOWN: Final = 1.5
+MIN_ARRIVAL_RISE: Final = 1.2
+# Seen from a client: a first token or a token that takes so many times as long at equal load is held up by something else than one's own load; own default,
+# above what longer prompts alone do to first tokens.
+MUCH_SLOWER: Final = 2.0
+# Seen from a client: where most slow calls began in such a crowd, the crowd held them up, though most calls, made at other moments, are as quick as ever.
+CROWDED: Final = 0.5
+# Capacity kept free, share 0..1: published advice is 20-30 %.
+SPARE: Final = 0.25
+# Evidence weights for the confidence: waits seen in spans only, confirmed by a queue gauge, and with its limit (KV)
+# seen too.
+_CONFIDENCE: Final = {"spans": 0.7, "gauge": 0.9, "kv": 0.95}
+# The wait is followed over equal groups of arrivals: at most 40 points, at least 10 requests a point.
+_MOST_BINS: Final = 40
+_LEAST_PER_BIN: Final = 10
+
+
+class Load(NamedTuple):
+    """How the wait moved. Rates in tokens (input + output) per second while it grew, times in seconds of the window."""
+
+    growing: bool
+    standing: bool
+    grew_from_s: float
+    grew_to_s: float
+    wait_from_ms: float
+    wait_to_ms: float
+    offered_ratio: float
+    offered_tps: float
+    admitted_tps: float
+    offered_rps: float
+    admitted_rps: float
+    arrival_rise: float | None
+
+
+class Gauges(NamedTuple):
+    """What the engine's own gauges say: waiting requests at first, at most and at last.
+
+    KV usage and running at most.
+    """
+
+    instances: int
+    waiting_first: float | None
+    waiting_most: float | None
+    waiting_last: float | None
+    kv_p95: float | None
+    running_most: float | None
+
+
+def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Return the capacity cause with replicas to add and its bound, None when queue or growth say otherwise."""
+    waiting, found = case.excess_ms(STAGE), case.demand
+    if not waiting and case.own_load is not None:
+        return _from_outside(case, found)
+    # A fuller engine slows tokens before it makes anybody wait long: where the growth of its work is known, the wait need not carry the excess alone.
+    if case.tail.share(STAGE) < (MIN_PART if found is None else MIN_WAITING):
+        return None if found is None else _by_batch(case, found)
+    few = too_few_breaches(case)
+    if few is not None:
+        return few
+    usual_ms = service_ms(case.rows)
+    load = wait_growth(case.rows, usual_ms, case.every)
+    if load is None:
+        return NotEnoughData(f"too few requests to follow the wait over time: at least {3 * _LEAST_PER_BIN} are needed")
+    lonely = one_engine_waits(case.calls.of_kind(model=case.slowest_model))
+    if lonely is not None and (found is None or not _first_to_fill(case)):
+        return RuledOut(what=RULE, figure=f"waits stand at {say_ms(lonely[0])} on one engine and {say_ms(lonely[1])} on another")
+    if found is not None:
+        return _by_demand(case, load, found, usual_ms)
+    other = _uncounted(case)
+    if other is not None:
+        return other
+    gauges, slowdown = read_gauges(case.points, case.rows), _slowdown(case)
+    became_slower = slowdown is not None and slowdown > MAX_SLOWDOWN
+    # Bursts fill an engine as well: they have a rule of their own.
+    short = load.growing or load.standing or (burstiness(case) < MIN_BURSTS and found_full(case.slow_calls, case.calls))
+    if not short or (became_slower and (load.arrival_rise or 1.0) < MIN_ARRIVAL_RISE):
+        return None
+    if not enough(case, {STAGE: waiting}):
+        return None
+    return _diagnosis(case, load, gauges, {STAGE: waiting}, {"slowdown": slowdown, "service_ms": usual_ms})
+
+
+def _uncounted(case: Case) -> NotEnoughData | RuledOut | None:
+    """Where no call tells its tokens: say why a wait that was not there before is not put down to how many requests come; None where it is, or may be."""
+    before, now = case.calls_before, case.calls
+    if before is None or not len(before) or any(known(side.of("output_tokens")).any() for side in (before, now)):
+        return None
+    rates = [side.frame["trace_key"].n_unique() / max(float(np.ptp(side.of("start_s"))), 1e-3) for side in (before, now)]
+    said = f"requests come {rates[1] / rates[0]:.2f} times as often as before"
+    if rates[1] < MIN_ARRIVALS * rates[0]:
+        return NotEnoughData(f"{said} and wait longer: whether each asks for more or the engine is slower cannot be told without token counts, record "
+                             "gen_ai.usage.input_tokens and output_tokens")
+    tenant = one_tenant(case)
+    return RuledOut(what=RULE, figure=f"{say_ratio(tenant)} of the added calls are one tenant's") if tenant is not None and tenant > MOST_BY_ONE else None
+
+
+def _by_demand(case: Case, load: Load, found: Demand, usual_ms: float) -> Diagnosis | RuledOut | None:
+    """With a baseline: the part of the waiting (and of slower tokens) that goes with more requests, not with more work in each."""
+    other = _not_more_requests(case, found)
+    if other is not None:
+        return other
+    claims = spread(case, _by_arrivals(case, found))
+    if not enough(case, claims):
+        return None
+    return _diagnosis(case, load, read_gauges(case.points, case.rows), claims, {**found._asdict(), "service_ms": usual_ms})
+
+
+def _by_batch(case: Case, found: Demand) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """With places to spare nobody waits: more requests make batches larger, in which each token takes as long as it ever did in a batch of that size."""
+    other, before, parts = _not_more_requests(case, found), case.calls_before, slowdown(case)
+    if other is not None or before is None or parts is None:
+        return other
+    said = f"requests come {found.arrivals_ratio:.2f} times as often as before"
+    pace, share = _pace(before, case.calls_inside, parts), _by_arrivals(case, found)
+    if pace >= SAME:
+        return RuledOut(what=RULE, figure=f"{said}, and tokens take {pace:.2f} times as long at equal batch sizes")
+    claims = {stage: _shared(case) * ms for stage, ms in spread(case, share).items()}
+    if share < found.arrivals and not enough(case, claims):
+        return RuledOut(what=RULE, figure=f"{said}, which would have brought {say_ratio(share)} of what is slower had prompts not come to be read in one piece")
+    if parts.now.running < MIN_ARRIVALS * parts.before.running or not enough(case, claims):
+        return RuledOut(what=RULE, figure=f"{said}, and {parts.now.running:.1f} run at a time, {parts.before.running:.1f} before")
+    count = len(np.unique(case.calls.engine[case.calls.has_engine]))
+    replicas = max(count + 1, math.ceil(count * found.arrivals_ratio))
+    slower = max(0.0, 1.0 - parts.usual_ms / max(parts.slow_ms, 1e-9))
+    fix = bound_fix(
+        case, "replicas", f"Run {replicas} replicas instead of {count}", "As many replicas as give each the batch that it had; or "
+        "--max-num-seqs at the batch whose pace is within the limits, and 429 with Retry-After beyond it.",
+        "batches are as large as they were", slower * case.spent("decode"),
+        whatif="replicas", parameters={"replicas": replicas})
+    rate = len(case.rows) * case.every / max(case.period.seconds, 1e-3) / found.arrivals_ratio
+    return too_few_breaches(case) or named(
+        case, RULE, max(claims, key=lambda stage: min(claims[stage], case.excess_ms(stage))), claims,
+        Action("platform", f"Admit about {rate:.1f} requests/s at the gateway, as before, and answer the rest with 429 and Retry-After.",
+               "Raise the admission limit again as replicas become ready.", fix),
+        headline=f"{said}, {parts.now.running:.1f} calls run at a time instead of {parts.before.running:.1f}, and a token takes {say_ms(parts.slow_ms)} "
+        f"instead of {say_ms(parts.usual_ms)} ({pace:.2f} times as long at equal batch sizes)",
+        because=f"{said}, and batches of {parts.now.running:.0f} instead of {parts.before.running:.0f} are as slow as such batches ever were",
+        evidence={**found._asdict(), "running_before": parts.before.running, "running_now": parts.now.running, "token_ms_usual": parts.usual_ms,
+                  "token_ms_slow": parts.slow_ms, "same_batch_pace": pace},
+        weight=_CONFIDENCE["spans"], why_no_service="all replicas are as busy")
+
+
+def _by_arrivals(case: Case, found: Demand) -> float:
+    """Return the part (0..1) of what is slower that goes with more requests; where engines read prompts in one piece that did not, no more than the same
+    requests would have made slower before: who stands still meanwhile fills the batch, and a batch that grew by that is not the load's."""
+    parts = slowdown(case) if set_whole(case) else None
+    return found.arrivals if parts is None else found.arrivals * former_slowdown(parts.before, parts.now, found.arrivals_ratio)
+
+
+def former_slowdown(before: Line, now: Line, ratio: float) -> float:
+    """Return which part (0..1) of the slower tokens the engine as it was before would have shown as well, had requests come `ratio` times as often.
+
+    By Little's law as many calls run as come while one takes its time, so that with t for the time per token, s its value before and r the ratio
+    t = base + prefill x r + batch x r x t / s. 1 where no t is enough: those requests were more than that engine could serve.
+    """
+    room = 1.0 - before.batch_ms * before.running * ratio / max(before.token_ms, 1e-9)
+    slower = now.token_ms - before.token_ms
+    if room <= 0.0 or slower <= 0.0:
+        return 1.0
+    alone = (before.base_ms + before.prefill_ms * before.prefill * ratio) / room
+    return min(1.0, max(0.0, alone - before.token_ms) / slower)
+
+
+def _pace(before: Calls, now: Calls, found: Slowdown) -> float:
+    """Return the time per token now over before at equal batch sizes; where the sizes have nothing in common, over what the former line says of today's."""
+    former = found.before
+    told = former.base_ms + former.batch_ms * found.now.running + former.prefill_ms * found.now.prefill
+    return same_batch_pace(before, now) or found.now.token_ms / max(told, 1e-9)
+
+
+def _not_more_requests(case: Case, found: Demand) -> RuledOut | None:
+    """Say what grew instead, None where it is how many requests come."""
+    least, most = sorted((found.arrivals_ratio, found.growth))
+    if least < MIN_GROWTH or most < MIN_ARRIVALS or found.arrivals < MIN_OF_GROWTH:
+        return RuledOut(what=RULE, figure=f"requests come {found.arrivals_ratio:.2f} times as often as before")
+    tenant = one_tenant(case)
+    if tenant is not None and tenant > MOST_BY_ONE:
+        return RuledOut(what=RULE, figure=f"{say_ratio(tenant)} of the added load is one tenant's")
+    if found.arrivals_ratio < STEADY_RATIO and burstiness(case) >= MIN_BURSTS:
+        return RuledOut(what=RULE, figure=f"requests come {found.arrivals_ratio:.2f} times as often as before, but in bursts")
+    return None
+
+
+def _from_outside(case: Case, found: Demand | None) -> Diagnosis | NotEnoughData | RuledOut | None:
+    """Where no engine tells: more requests, and a far side that answers as before at equal load, is filled by them."""
+    load, parts = case.own_load, decode_parts(case)
+    if found is None or load is None:
+        return None
+    other = _not_more_requests(case, found)
+    if other is not None:
+        return other
+    added = {"first_token": case.excess_ms("first_token") if load.waits and (load.first >= SLOWER or load.crowded >= CROWDED) else 0.0,
+             "generation": case.excess_ms("generation") if load.answers and (load.whole >= SLOWER or load.crowded >= CROWDED) else 0.0,
+             "decode": _shared(case) * parts["speed"] if parts is not None and load.paced and load.pace >= SLOWER else 0.0}
+    claims = {stage: found.arrivals * ms for stage, ms in added.items()}
+    said = f"requests come {found.arrivals_ratio:.2f} times as often as before"
+    if load.untold:
+        return unknown_load(case, said)
+    if not load.moved:
+        return RuledOut(what=RULE, figure=f"{said}, but the far side does not feel them: neither came tokens slower the more of your calls ran, nor do first "
+                        "tokens come later the more of them are made")
+    if not enough(case, claims) or max(load.first_equal or 0.0, load.pace_equal or 0.0, load.whole_equal or 0.0) >= MUCH_SLOWER:
+        return RuledOut(what=RULE, figure=f"{said}, and what is slower is so at equal load as well, or not for the others of the same time")
+    equal = " and ".join(f"{what} {ratio:.2f} times" for what, ratio in (
+        ("a first token", load.first_equal), ("a token", load.pace_equal), ("a whole answer", load.whole_equal)) if ratio)
+    fix = open_fix(
+        "replicas", "Ask for more capacity, or send less at a time", "More replicas behind that endpoint, or reserved capacity; until then a limit on calls in "
+        "flight, and 429 with Retry-After beyond it.", "the far side serves more at a time", "what it can serve is not recorded: trace the engine")
+    return too_few_breaches(case) or named(
+        case, RULE, max(claims, key=lambda stage: min(claims[stage], case.excess_ms(stage))), claims,
+        Action("platform", "Limit how many calls are out at a time; answer the rest with 429 and Retry-After.", "Raise the limit with the capacity.", fix),
+        headline=f"{said}, and with as many calls of yours in flight {equal} what it took before: your own load fills it",
+        because=f"{said} and fill the far side (with as many of your calls in flight as before, {equal} what it took)",
+        evidence={**load._asdict(), **found._asdict()},
+        weight=_CONFIDENCE["spans"], why_no_service="no engine tells of itself")
+
+
+def _shared(case: Case) -> float:
+    """Return the part (0..1) of a slow call's slower pace that the calls beside it share: a load slows all who are there, a host only its own.
+
+    Beside it is who runs for as long as it does, each by the time that they have in common: the slow ones ran when it was fullest, and over all
+    of the period others did not.
+    """
+    before = case.calls_before
+    if before is None:
+        return 1.0
+    told = case.calls.where(known(case.calls.token_ms) & (case.calls.of("output_tokens") >= MIN_TOKENS))
+    slow = told.frame["trace_key"].is_in(case.slow["trace_key"].implode()).to_numpy()
+    former = before.token_ms[known(before.token_ms) & (before.of("output_tokens") >= MIN_TOKENS)]
+    if min(len(former), int(slow.sum())) < MIN_BREACHING:
+        return 1.0
+    begin, end, pace = told.of("start_s"), told.end_s, told.token_ms
+    took = np.maximum(end - begin, 1e-6)
+    own = begin[slow], end[slow]
+    together = Flow(begin, begin + took, took).between(*own) - took[slow]
+    theirs = Flow(begin, begin + took, took * pace).between(*own) - (took * pace)[slow]
+    met = together > 1e-3
+    if not met.any():
+        return 1.0
+    usual, beside, held = (float(np.median(ms)) for ms in (former, theirs[met] / together[met], pace[slow]))
+    return min(1.0, max(0.0, beside - usual) / (held - usual)) if held > usual else 1.0
+
+
+def found_full(slow: Calls, calls: Calls) -> bool:
+    """Say whether slow calls waited because their engine was full when they came: most of their waiting is of calls that found nearly as many running as ever.
+
+    Waits that come and go with the arrivals of a minute stand in no quarter of a window, and are want of room all the same.
+    """
+    waits, met, most = [], [], []
+    for code in np.unique(calls.engine[calls.has_engine]):
+        beside, theirs = (side.where(side.has_engine & (side.engine == code)) for side in (calls, slow))
+        taken, ended = np.sort(beside.scheduled_s), np.sort(beside.last_s)
+        at, all_at = theirs.of("start_s"), beside.of("start_s")
+        running = [np.searchsorted(taken, t, side="right") - np.searchsorted(ended, t, side="right") for t in (at, all_at)]
+        waits.append(np.nan_to_num(theirs.of("queue_ms")))
+        met.append(running[0])
+        most.append(np.full(len(at), np.percentile(running[1], 99.0)) if len(all_at) else np.zeros(0))
+    if not waits:
+        return False
+    wait, full = np.concatenate(waits), np.concatenate(met) >= FULL * np.maximum(np.concatenate(most), LEAST_RUNNING)
+    return bool(wait.sum() > 0.0 and wait[full].sum() > MOSTLY_FULL * wait.sum())
+
+
+def one_engine_waits(calls: Calls) -> tuple[float, float] | None:
+    """Return the longest and the shortest median wait of the engines in ms where the one is many times the other, else None."""
+    wait, engine = calls.of("queue_ms"), calls.engine
+    chosen = known(wait)
+    groups = [wait[chosen & (engine == code)] for code in np.unique(engine[chosen])]
+    medians = sorted(float(np.median(group)) for group in groups if len(group) >= _LEAST_PER_BIN)
+    if len(medians) < 2 or medians[-1] < 50.0 or medians[0] > UNEVEN * medians[-1]:
+        return None
+    return medians[-1], medians[0]
+
+
+def _first_to_fill(case: Case) -> bool:
+    """Say whether the engine whose calls wait longest has no more work than its peers and is as fast in batches like theirs.
+
+    Near capacity equal engines do not fill at the same moment: the first one keeps its queue (what waits there finds less in the cache), the others have just
+    room enough. Then it is no fault of that one that calls wait.
+    """
+    every = replicas(case.calls, case.slowest_model)
+    if len(every) < MIN_ENGINES:
+        return False
+    worst = max(every, key=lambda one: one.wait_ms)
+    lag = lag_at_equal_batch(case.calls, worst.name)
+    return worst.share * len(every) < NEAR_OVER and lag is not None and lag < AS_FAST
+
+
+def wait_growth(rows: pl.DataFrame, service_ms: float, every: int = 1) -> Load | None:
+    """Follow the queue wait over arrivals (equal groups, median each) and find its largest rise.
+
+    None below 30 requests. `rows` are one request in `every`; rates are those of all.
+    """
+    rows = rows.sort("start_us")
+    bins = min(_MOST_BINS, rows.height // _LEAST_PER_BIN)
+    if bins < 3:
+        return None
+    start_s = (rows["start_us"].to_numpy() - rows["start_us"][0]) / 1e6
+    wait_ms = rows[f"{STAGE}_ms"].fill_null(0.0).to_numpy()
+    edges = np.linspace(0, rows.height, bins + 1).astype(np.intp)
+    waits = np.array([np.median(wait_ms[a:b]) for a, b in itertools.pairwise(edges)])
+    lowest = np.minimum.accumulate(waits)
+    j = int(np.argmax(waits - lowest))
+    # The rise begins where the wait last stood near its lowest: a long calm before it would dilute the rates.
+    i = int(np.flatnonzero(waits[: j + 1] <= lowest[j] + NEAR_LOWEST * (waits[j] - lowest[j]))[-1])
+    t0, t1 = _rise_span(start_s[edges[min(i + 1, j)] : edges[j + 1]])
+    rates = _rates(rows, start_s, wait_ms, t0, t1, every)
+    rise_ms = float(waits[j] - waits[i])
+    ratio = 1.0 + rise_ms / 1000.0 / (t1 - t0) if t1 > t0 else 1.0
+    long_ms = MIN_SERVICE_TIMES * service_ms
+    growing = rise_ms >= long_ms and 1000.0 * (t1 - t0) >= long_ms  # however slowly: what is offered and served evens out below capacity
+    quarters = sorted(float(np.median(part)) for part in np.array_split(wait_ms, 4))
+    standing = service_ms > 0.0 and (float(np.percentile(wait_ms, 25.0)) > service_ms or quarters[1] > STANDING * service_ms)
+    return Load(growing, standing, t0, t1, float(waits[i]), float(waits[j]), ratio, *rates)
+
+
+def _rise_span(start_s: FloatArray) -> tuple[float, float]:
+    """Return when these arrivals came: their middle nine tenths stretched to the whole, so that no stray one counts.
+
+    A burst that came at once has no length, however far its neighbours are.
+    """
+    low, high = (float(at) for at in np.percentile(start_s, [5.0, 95.0]))
+    stretch = (high - low) * 0.05 / 0.9
+    return low - stretch, high + stretch
+
+
+def _rates(
+    rows: pl.DataFrame, start_s: FloatArray, wait_ms: FloatArray, t0: float, t1: float, every: int
+) -> tuple[float, float, float, float, float | None]:
+    """Return offered and admitted tokens/s and requests/s in [t0, t1), and that arrival rate over the one before."""
+    seconds, per_s = max(t1 - t0, 1e-9), every / max(t1 - t0, 1e-9)
+    work = (rows["input_tokens"].fill_null(0) + rows["output_tokens"].fill_null(0)).to_numpy().astype(np.float64)
+    admitted_s = start_s + wait_ms / 1000.0
+    offered, admitted = ((at >= t0) & (at < t1) for at in (start_s, admitted_s))
+    before = start_s < t0
+    rise = None
+    if t0 > 0.0 and int(before.sum()) >= _LEAST_PER_BIN:
+        rise = (offered.sum() / seconds) / (before.sum() / t0)
+    return (
+        float(work[offered].sum() * per_s),
+        float(work[admitted].sum() * per_s),
+        float(offered.sum() * per_s),
+        float(admitted.sum() * per_s),
+        None if rise is None else float(rise),
+    )
+
+
+def read_gauges(points: pl.DataFrame, rows: pl.DataFrame) -> Gauges:
+    """Sum the waiting requests over instances (each carries its last value on) and read KV usage and batch size."""
+    waiting = summed(points, "queue_depth")
+    kv = points.filter(pl.col("indicator") == "kv_cache_usage")["value"]
+    running = summed(points, "running")
+    seen = points.filter(pl.col("indicator").is_in(["queue_depth", "running", "kv_cache_usage"]))["instance"].n_unique()
+    # A client's instance is no replica of the engine: only requests that the engine itself told of count.
+    engines = rows.filter(pl.col("engine_only"))["instance"].drop_nulls().n_unique()
+    return Gauges(
+        instances=max(1, seen, engines),
+        waiting_first=float(waiting[0]) if len(waiting) else None,
+        waiting_most=float(waiting.max()) if len(waiting) else None,
+        waiting_last=float(waiting[-1]) if len(waiting) else None,
+        kv_p95=float(np.percentile(kv.to_numpy(), 95.0)) if len(kv) else None,
+        running_most=float(running.max()) if len(running) else None,
+    )
+
+
+def summed(points: pl.DataFrame, indicator: str) -> FloatArray:
+    """Return a gauge summed over its instances at every sample time, ascending; empty without samples."""
+    chosen = points.filter(pl.col("indicator") == indicator).with_columns(pl.col("instance").fill_null(""))
+    if chosen.is_empty():
+        return np.empty(0)
+    wide = chosen.pivot(on="instance", index="time_us", values="value", aggregate_function="mean").sort("time_us")
+    return wide.drop("time_us").fill_null(strategy="forward").sum_horizontal().to_numpy()
+
+
+def service_ms(rows: pl.DataFrame) -> float:
+    """Return the median time in the engine behind the queue."""
+    spent = sum(rows[f"{stage}_ms"].fill_null(0.0) for stage in ("prefill", "decode", "first_token", "generation"))
+    return float(np.median(spent.to_numpy())) if isinstance(spent, pl.Series) else 0.0
+
+
+def _slowdown(case: Case) -> float | None:
+    """Return median TPOT of slow requests over that of the reference, None where either is unknown."""
+    slow, usual = case.rows[case.tail.tail_index]["tpot_ms"].median(), case.reference["tpot_ms"].median()
+    return float(slow) / float(usual) if isinstance(slow, float) and isinstance(usual, float) and usual > 0.0 else None
+
+
+def _diagnosis(case: Case, load: Load, gauges: Gauges, claims: dict[str, float], more: dict[str, object]) -> Diagnosis:
+    kv_bound = gauges.kv_p95 is not None and gauges.kv_p95 > KV_FULL
+    seen = (gauges.waiting_most or 0.0) >= _LEAST_PER_BIN
+    weight = _CONFIDENCE["kv" if seen and kv_bound else "gauge" if seen else "spans"]
+    limit = "its KV cache is full" if kv_bound else "its capacity is used up"
+    kv = f", KV cache at {say_ratio(gauges.kv_p95)}" if kv_bound and gauges.kv_p95 is not None else ""
+    peak = f", {gauges.waiting_most:,.0f} waiting at the peak" if seen and gauges.waiting_most is not None else ""
+    arrivals = more.get("arrivals_ratio")
+    full = case.baseline is None and not (load.growing or load.standing)
+    said = f"slow requests wait {say_ms(case.tail.tail_ms.get(STAGE, 0.0))}, and found their engine as full as it ever is" if full else (
+        f"load beyond capacity: {load.offered_rps:.1f} requests/s arrived, "
+        f"{load.admitted_rps:.1f} were admitted and the wait grew from {say_ms(load.wait_from_ms)} to {say_ms(load.wait_to_ms)}")
+    times = float(arrivals) if isinstance(arrivals, float) and load.offered_ratio < MIN_OFFERED_RATIO else load.offered_ratio
+    than = "often as before" if times != load.offered_ratio else "fast as the engine admits it"
+    return named(
+        case, RULE, STAGE if claims.get(STAGE, 0.0) > 0.0 else max(claims, key=lambda stage: claims[stage]), claims,
+        Action(
+            "platform",
+            f"Admit at most {(1.0 - SPARE) * load.admitted_rps:.1f} requests/s at the gateway and answer "
+            "the rest with 429 and Retry-After; a refused request costs less than one that waits past its limit.",
+            "Raise the admission limit again as replicas become ready.", _fix(case, load, gauges, kv_bound)),
+        headline=f"{'KV-bound: ' if kv_bound else ''}{said}{peak}{kv}",
+        because="their engine is full when they come (whether more come than before, or each asks for more, only a baseline tells)" if full else
+        f"work arrives {times:.{1 if times >= MIN_OFFERED_RATIO else 2}f} times as {than} and {limit}",
+        evidence={**load._asdict(), **gauges._asdict(), **more, "kv_bound": kv_bound},
+        weight=weight,
+        why_no_service="the queue is the engine's; its name is under evidence.instances where it is known")
+
+
+def _fix(case: Case, load: Load, gauges: Gauges, kv_bound: bool) -> Fix:
+    limits_ms = case.stage_limits_ms(STAGE)
+    predicted = clipped(case, STAGE, limits_ms)
+    ratio = max(load.offered_ratio, 1.0)
+    replicas = max(gauges.instances + 1, math.ceil(gauges.instances * ratio / (1.0 - SPARE)))
+    per_replica = (
+        "Or free KV blocks: --gpu-memory-utilization 0.95 (SGLang: --mem-fraction-static), --kv-cache-dtype fp8; raising --max-num-seqs does not help now."
+        if kv_bound
+        else "Raise --max-num-seqs (SGLang: --max-running-requests) only while KV usage stays below 90 % and TPOT within its limit."
+    )
+    return Fix(
+        id="replicas",
+        whatif="replicas",
+        parameters={"replicas": replicas},
+        title=f"Run {replicas} replicas instead of {gauges.instances}",
+        detail=f"{load.offered_tps:,.0f} tokens/s arrive where {load.admitted_tps:,.0f} are admitted; {replicas} equal "
+        f"replicas leave {say_ratio(SPARE)} spare. {per_replica}",
+        assumption=f"no request waits longer than {say_limits(limits_ms)} (replicas are not simulated)",
+        method="exact",
+        predicted=predicted,
+    )

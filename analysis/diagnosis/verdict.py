@@ -1,0 +1,460 @@
+"""What does the verdict say? One sentence, the stage, what is ruled out, whose it is and what to do, from a breach and the causes that rules found."""
+
+from datetime import datetime
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from overrun.analysis.diagnosis.mitigation import owner_of_errors, stopgap
+from overrun.analysis.diagnosis.ranking import Ranked
+from overrun.analysis.evidence.calls import come_together
+from overrun.analysis.evidence.case import Lookups, Period
+from overrun.analysis.incident import changes as incident
+from overrun.analysis.incident.baseline import Chosen
+from overrun.analysis.incident.breach import Breach, over_before, overrun_stage
+from overrun.analysis.incident.changes import Affected, Changed, Trend, to_us
+from overrun.analysis.incident.no_baseline import MOST_UNSEEN, WORTH_ANYWAY, unseen, without_before
+from overrun.analysis.numbers.budget import (
+    GROUPS,
+    OTHER,
+    BoolArray,
+    StageTimes,
+)
+from overrun.analysis.numbers.failures import abandoned, timed_out
+from overrun.analysis.numbers.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, wilson
+from overrun.analysis.numbers.latency import min_n, quantile
+from overrun.analysis.numbers.window import RequestFrame
+from overrun.analysis.words.finding import MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_count, say_limits, say_ms, say_ratio
+from overrun.analysis.words.slo import Slo
+
+Status = Literal["within_budget", "over_budget", "failing", "traffic_lost", "targets_down", "not_enough_data", "no_data"]
+Metric = Literal["ttft", "itl", "tpot", "e2e", "errors"]
+# A stage that explains less of the excess than this is listed as ruled out; own default.
+RULED_OUT_BELOW: Final = 0.1
+RECHECK_DEFAULT_S: Final = 300
+# Where more than half of the requests fail, this part of the errors must be time limits that slow requests ran into; own default.
+NEARLY_ALL: Final = 0.9
+_MOST_RULED_OUT: Final = 12
+
+
+class Verdict(msgspec.Struct, kw_only=True):
+    """The answer: what is wrong, where, since when, for whom, and what to do.
+
+    Null fields have their reason in `reasons`.
+    """
+
+    status: Status
+    scope: Literal["requests", "engine_only"] = "requests"
+    metric: Metric | None = None
+    stage: str | None = None
+    cause: str | None = None
+    sentence: str
+    onset: datetime | None = None
+    trend: Trend | None = None
+    affected: Affected | None = None
+    changed: list[Changed] = []
+    ruled_out: list[RuledOut] = []
+    owner: Owner | None = None
+    mitigation: str | None = None
+    rollback: str | None = None
+    recheck_after_s: int | None = None
+    reasons: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        # Reasons are given for a whole group of fields at once; only those of null fields mean anything.
+        self.reasons = {name: why for name, why in self.reasons.items() if getattr(self, name) is None}
+
+
+def without_latency(
+    frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, baseline: Chosen | None, left: BoolArray, metric: str | None, lookups: Lookups
+) -> Verdict | None:
+    """Return the verdict where latency is not the question: no or lost traffic, failing, or too little to judge `metric`; `left` as in `Breach`."""
+    lost = _traffic_lost(frame, slo, baseline, lookups)
+    if lost is not None:
+        return lost
+    n = frame.rows.height
+    if n == 0:
+        waiting = f"; {frame.incomplete:,} incomplete ones were left out" if frame.incomplete else ""
+        asked = {name: getattr(frame.window, name) for name in ("service", "model", "route", "tenant", "workload")}
+        of = ", ".join(f"{name} {printable(value)}" for name, value in asked.items() if value is not None)
+        advice = "Look for another spelling, or widen the window." if of else "Send OTLP traces here, or widen the window."
+        return Verdict(
+            status="no_data",
+            sentence=f"No complete request{f' of {of}' if of else ''} in the window{waiting}. {advice}",
+            reasons=_why_null("there is no request in the window"),
+        )
+    allowed = 1.0 - slo.goodput_target
+    errors = judged.error & ~abandoned(frame.rows).to_numpy()  # who gave up waiting is a matter of latency, and so is a time limit that was waited for
+    answered, waited = (judged.good | judged.bad) & ~judged.error, timed_out(frame.rows, slo)
+    if 2 * int(errors.sum()) > n and not _behind(judged, answered, errors, waited, slo):
+        waited = np.zeros(n, np.bool_)
+    at_once = int((errors & ~waited).sum())
+    if at_once >= MIN_BREACHING and wilson(at_once, n, Z_ONE_SIDED)[0] > allowed:
+        return _failing(frame, slo, judged, good, errors, lookups)
+    # Nor is it a matter of latency where those that got an answer are within the target: who gave up waited for something else.
+    lasting = ~left
+    failed = judged.error & lasting & ~waited
+    if failed.sum() >= MIN_BREACHING and wilson(int(failed.sum()), int(lasting.sum()), Z_ONE_SIDED)[0] > allowed and not clearly_below(
+            judged.good[answered | waited], slo.goodput_target):
+        return _failing(frame, slo, judged, good, failed, lookups)
+    known = int(judged.known[metric].sum()) if metric else 0
+    needed = min_n(slo.percentile)
+    if metric is None or known < needed:
+        what = f", {known:,} of them with {'an' if metric == 'e2e' else 'a'} {metric.upper()}" if metric else f", none with {_limited(slo)}"
+        what = ", none of them successful" if judged.error.all() else what
+        sentence = (
+            f"Not enough data: {say_count(n, 'request')} in the window{'' if known == n else what}, and P{slo.percentile:g} needs at least {needed}. "
+            "Widen the window or wait for more traffic."
+        )
+        return Verdict(status="not_enough_data", sentence=sentence, reasons=_why_null("too few requests to judge"))
+    return None
+
+
+def _behind(judged: Judged, answered: BoolArray, errors: BoolArray, waited: BoolArray, slo: Slo) -> bool:
+    """Say whether most requests fail because they are slow: nearly all of the errors are time limits waited for, and what is answered is late, too."""
+    late = int((judged.bad & answered).sum()) >= MIN_BREACHING and clearly_below(judged.good[answered], slo.goodput_target)
+    return late and float(waited[errors].mean()) >= NEARLY_ALL
+
+
+def _traffic_lost(frame: RequestFrame, slo: Slo, baseline: Chosen | None, lookups: Lookups) -> Verdict | None:
+    """The verdict when completions are missing; latency says nothing about requests that never completed."""
+    lost = incident.traffic_lost(frame, None if baseline is None else baseline.frame)
+    if lost is not None and baseline is not None:
+        # Calls are looked up only where requests that come one by one could not be so few by chance.
+        lost = incident.traffic_lost(frame, baseline.frame, max(_together(side, lookups) for side in (baseline.frame, frame)))
+    if lost is None:
+        return None
+    return Verdict(
+        status="traffic_lost",
+        sentence=incident.say_lost(lost),
+        onset=lost.since,
+        ruled_out=[*_completed(frame, slo), *_answered(frame, slo)],
+        owner="platform",
+        recheck_after_s=RECHECK_DEFAULT_S,
+        mitigation="Restart or drain the instances that answer no health check; send traffic to the others.",
+        rollback="Return traffic when the instances answer again.",
+        reasons=_why_null("latency says nothing about requests that never completed"),
+    )
+
+
+def _together(frame: RequestFrame, lookups: Lookups) -> float:
+    if frame.start is None or frame.end is None:
+        return 1.0
+    return come_together(lookups.calls(Period(frame.start, frame.end), frame.start))
+
+
+def _failing(frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, counted: BoolArray, lookups: Lookups) -> Verdict:
+    allowed = 1.0 - slo.goodput_target
+    failed, n = frame.rows.filter(pl.Series(counted)), frame.rows.height
+    kinds = failed.group_by("error_type").len().sort("len", "error_type", descending=[True, False])
+    name, count = kinds.row(0)
+    named = printable(name) if name else "without a named error"
+    what = f"all of them {named}" if count == failed.height else f"most often {named}, in {count:,} of them"
+    gone = failed.filter(abandoned(failed))
+    how, why = "end in an error,", "Percentiles are of the others, so latency is not judged until they stop."
+    if failed.height == n:
+        why = "No request succeeds, so there is no latency to judge."
+    if gone.height:
+        waited = say_ms(float(np.median(gone["e2e_ms"].to_numpy())))
+        many = "all" if gone.height == failed.height else f"{gone.height:,} of them"
+        how = f"end without an answer, {many} given up by their clients after {waited} at the median,"
+        why = "Requests that get an answer are within the target."
+    onset = incident.onset(frame, counted, allowed)  # a stray error in a healthy hour is no beginning
+    changes = incident.changed(frame.rows, onset)
+    owner = owner_of_errors(name, own_engines=_traced(frame, lookups))
+    sentence = (
+        f"Failing: {failed.height:,} of {n:,} requests ({say_ratio(failed.height / n)}) {how} "
+        f"{what}. {why}"
+    )
+    return Verdict(
+        status="failing",
+        metric="errors",
+        sentence=sentence,
+        onset=onset,
+        affected=incident.affected(frame, judged.bad, good.ratio, onset),
+        changed=changes,
+        ruled_out=_answered(frame, slo),
+        owner=owner,
+        recheck_after_s=RECHECK_DEFAULT_S,
+        mitigation="Roll back what changed at the onset, or fail over to another provider or model." if changes
+        else "Fail over to another provider or model, or shed load, until the errors stop.",
+        rollback="Return to the first route when its errors stop.",
+        reasons=_why_null("errors outrank latency", "stage", "cause", "trend") | {"owner": "the errors' name does not say whose they are"}
+        | ({} if onset else {"onset": "no single point in the window after which errors rise"}),
+    )
+
+
+def _traced(frame: RequestFrame, lookups: Lookups) -> bool:
+    """Say whether an engine tells of the window's calls: it is run by people of one's own then."""
+    if frame.start is None or frame.end is None:
+        return False
+    return bool(lookups.calls(Period(frame.start, frame.end), frame.start)["engine_instance"].count())
+
+
+def _answered(frame: RequestFrame, slo: Slo) -> list[RuledOut]:
+    """Which latencies are no part of what is wrong: the requests that got an answer are within the limit."""
+    out = []
+    for metric, limit_ms in slo.limits().items():
+        values = frame.rows[f"{metric}_ms"].filter(~frame.rows["error"]).drop_nulls().to_numpy()
+        if len(values) >= min_n(slo.percentile) and (observed := quantile(values, slo.percentile / 100.0)) <= limit_ms:
+            figure = f"P{slo.percentile:g} of {len(values):,} answered requests is {say_ms(observed)} of {say_ms(limit_ms)} allowed"
+            out.append(RuledOut(what=metric, figure=figure))
+    return out
+
+
+def _completed(frame: RequestFrame, slo: Slo) -> list[RuledOut]:
+    """Errors, where what still completes hardly shows any."""
+    errors, n = int(frame.rows["error"].sum()), frame.rows.height
+    few = n > 0 and wilson(errors, n)[1] < 1.0 - slo.goodput_target
+    return [RuledOut(what="errors", figure=f"{errors:,} of {n:,} requests that completed failed ({say_ratio(errors / n)})")] if few else []
+
+
+def getting_worse(breach: Breach, ranked: Ranked) -> Verdict:
+    """The verdict on a window that meets its target with clearly more slow requests than before: what makes them, as information."""
+    verdict = over_budget(breach, ranked, breach.onset, None)
+    since = breach.during
+    before = over_before(breach, breach.ok if breach.base is None else breach.base)
+    when = "" if breach.onset is None else f" since {breach.onset:%H:%M:%S} UTC"
+    told = f"{say_ratio(float(breach.breaching[since].mean()))} of the requests{when} are over {say_limits(breach.limits_ms)}, "
+    lead = "Within budget" if (breach.bad & ~breach.left).mean() <= 1.0 - breach.slo.goodput_target else "At the limit"
+    verdict.sentence = (
+        f"{lead}, but worse than before: {told}{say_ratio(float(before.mean()))} in the baseline "
+        f"(target {say_ratio(breach.slo.goodput_target)}). " + verdict.sentence)
+    verdict.status = "within_budget"
+    return verdict
+
+
+def held_up(breach: Breach, ranked: Ranked) -> Verdict:
+    """The verdict on a window at its limit: what makes its slow requests, as information where that is known."""
+    calm = within(breach)
+    if not ranked.causes:
+        return calm
+    verdict = over_budget(breach, ranked, breach.onset, None)
+    main = next((one for one in ranked.causes if one.finding.rule == verdict.cause), ranked.causes[0])
+    where, gain = _where(breach, main.finding.stage, main), _gain(main.finding, f"P{breach.slo.percentile:g}")
+    verdict.sentence = f"{calm.sentence} {where[0].upper()}{where[1:]}, because {main.because}. {gain}".rstrip()
+    verdict.status = "within_budget"
+    return verdict
+
+
+def within(breach: Breach) -> Verdict:
+    """The verdict on a window that meets its target, or misses it by no more than chance explains."""
+    target = breach.slo.goodput_target
+    ratio, target_said = breach.goodput.ratio, f" (target {say_ratio(target)})"
+    if ratio is None:
+        lacking = [metric.upper() for metric, known in breach.judged.known.items() if not known.any()]
+        lead, met = "Within budget as far as is known", f"no {' and no '.join(lacking) or 'request against every limit'} can be judged"
+        target_said = ""
+    else:
+        judged = breach.goodput.good + breach.goodput.bad
+        stayed = judged - int((breach.judged.bad & breach.left).sum())
+        kept = breach.goodput.good / max(stayed, 1)
+        by_chance = wilson(breach.goodput.good, stayed, Z_ONE_SIDED)[1] >= target
+        lead = "Within budget" if max(ratio, kept) >= target else "At the limit, but not beyond what chance explains" if by_chance else (
+            "At the limit: bad requests come in a few stretches, which chance may explain")
+        if ratio >= target or stayed == judged:
+            met = f"{say_ratio(ratio)} of {judged:,} requests meet every limit"
+        else:
+            met = f"{say_ratio(kept)} of the {stayed:,} requests whose clients stayed meet every limit"
+            target_said += _left(breach, ratio)
+    allowed = f"of {say_ms(breach.limit_ms)} allowed" if isinstance(breach.limits_ms, float) else f"against {breach.against}"
+    sentence = (
+        f"{lead}: {met}{target_said}. {breach.metric.upper()} P{breach.slo.percentile:g} is "
+        f"{say_ms(breach.observed_ms)} {allowed}."
+    )
+    return Verdict(
+        status="within_budget",
+        metric=_metric(breach.metric),
+        sentence=sentence,
+        reasons=_why_null("the requests are within budget"),
+    )
+
+
+def _left(breach: Breach, ratio: float) -> str:
+    """Those that nothing holds against the service: how many, after what time they left, and where they are counted."""
+    gone = breach.frame.rows.filter(pl.Series(breach.left))
+    waited = say_ms(float(np.median(gone["e2e_ms"].to_numpy())))
+    unknown = "; what they had got is not recorded, and the others of the same moments were answered in time" if gone["ttft_ms"].null_count() else ""
+    return (f"; {say_count(gone.height, 'client')} more ({say_ratio(gone.height / breach.frame.rows.height)}) left after {waited} at the median, no more than "
+            f"usual{unknown} (goodput counts them as bad: {say_ratio(ratio)})")
+
+
+def over_budget(breach: Breach, ranked: Ranked, began: datetime | None, why_none: str | None) -> Verdict:
+    """The verdict on a broken budget: the first cause that speaks of the stage that overran; `why_none` says why no causes were sought."""
+    stage = overrun_stage(breach.metric, breach.times.take(breach.excess.tail_index), breach.budgets, breach.excess, breach.limit_ms)
+    main = _main([one for one in ranked.causes if not one.of_another], stage)
+    stage = main.finding.stage if main else stage
+    cause = main.finding.rule if main else "unattributed_time" if stage == OTHER else None
+    reasons = {} if cause else {"cause": why_none or _why_no_cause(ranked.lacking)}
+    if began is None:
+        reasons["onset"] = "no single point after a healthy stretch from which requests go bad"
+        reasons["trend"] = "no onset to follow it from"
+    changes = incident.changed(breach.frame.rows, began, breach.base)
+    owner = main.owner if main else _owner(breach.times, stage)
+    step, undo = (main.mitigation, main.rollback) if main else stopgap(stage, owner, changes)
+    return Verdict(
+        status="over_budget",
+        metric=_metric(breach.metric),
+        stage=stage,
+        cause=cause,
+        sentence=_sentence(breach, stage, main, why_none, ranked.lacking),
+        onset=began,
+        trend=incident.trend(breach.ok.filter(pl.Series(breach.answered)), breach.metric, began),
+        affected=incident.affected(breach.frame, breach.bad, breach.goodput.ratio, began, breach.until),
+        changed=changes,
+        ruled_out=_ruled_out(breach, stage, ranked.ruled_out),
+        owner=owner,
+        mitigation=step,
+        rollback=undo,
+        recheck_after_s=main.recheck_after_s if main else RECHECK_DEFAULT_S,
+        reasons=reasons,
+    )
+
+
+def _main(causes: list[Diagnosis], stage: str) -> Diagnosis | None:
+    """Return the cause that the verdict names: the first one; where time without a span overran, one that speaks of that time."""
+    if stage == OTHER:
+        speaking = [one for one in causes if one.claims_ms.get(OTHER, 0.0) > 0.0]
+        # A cause with a name of its own that explains more comes first still.
+        return speaking[0] if speaking and (speaking[0] is causes[0] or _part(causes[0]) <= _part(speaking[0])) else None if not speaking else causes[0]
+    return causes[0] if causes else None
+
+
+def _part(one: Diagnosis) -> float:
+    return float(one.finding.evidence.get("share_of_excess", 0.0))
+
+
+def _sentence(breach: Breach, stage: str, main: Diagnosis | None, why_none: str | None, skipped: dict[str, str]) -> str:
+    good = breach.goodput
+    since = _since(breach)
+    name, percentile = breach.metric.upper(), f"P{breach.slo.percentile:g}"
+    n, failed = breach.frame.rows.height, good.failed_by.error
+    missed = f"{int(breach.bad.sum()):,} of {good.good + good.bad or n:,} requests miss the SLO"
+    missed += f", {failed:,} of them by an error{_ran_out(breach)}" if failed else ""
+    missed += since
+    lead = (
+        f"{name} {percentile} is {say_ms(breach.observed_ms)} against {breach.against}, and {missed}"
+        + (
+            f" (goodput {say_ratio(good.ratio)}, target {say_ratio(breach.slo.goodput_target)})"
+            if good.ratio is not None
+            else ""
+        )
+        + _ended(breach)
+    )
+    where = _where(breach, stage, main)
+    if stage == OTHER and (main is None or main.finding.rule == "unattributed_time"):
+        services = breach.ok[breach.excess.tail_index]["service"].value_counts(sort=True)
+        return (
+            f"{lead}: {say_ratio(breach.excess.share(OTHER))} of the excess has no span. Instrument "
+            f"{printable(services['service'][0])} first: add spans around what it does between its recorded calls."
+        )
+    if main is None and why_none is not None:
+        return f"{lead}: {where}."
+    if main is None:
+        unknown = " " + without_before(breach.ok[breach.excess.tail_index], breach.excess, stage) if breach.baseline is None else ""
+        lacking = unseen(skipped)
+        return f"{lead}: {where}; no cause that is known explains enough of it, so look at the slow requests of that stage.{unknown or lacking}"
+    return f"{lead}: {where}, because {main.because}. {_gain(main.finding, percentile)}".rstrip()
+
+
+def _ran_out(breach: Breach) -> str:
+    """How many of the errors were slow first."""
+    late = int((~breach.answered).sum())
+    return f" (percentiles are of the others), {late:,} of these by a time limit when the SLO's had passed" if late else ""
+
+
+def _where(breach: Breach, stage: str, main: Diagnosis | None) -> str:
+    """Where a slow request's time goes, as a clause."""
+    if breach.metric in ("tpot", "itl"):
+        return f"tokens come too slowly in {stage}"
+    spent, total = breach.excess.tail_ms.get(stage, 0.0), sum(breach.excess.tail_ms.values())
+    where = f"{stage} takes {say_ms(spent)} of the {say_ms(total)} of {_whose(breach)}"
+    held = max(main.claims_ms, key=lambda name: main.claims_ms[name]) if main is not None else stage
+    return where + (f" and holds up {held} ({say_ms(breach.excess.tail_ms.get(held, 0.0))})" if held != stage else "")
+
+
+def _whose(breach: Breach) -> str:
+    """Of which requests the sentence's means are: the stage rows, which sum to the SLO percentile, are of others."""
+    if not breach.breaching[breach.excess.tail_index].all():
+        return f"a request around P{breach.slo.percentile:g}"
+    return "a request over the limit" + (" since the onset" if breach.onset is not None else "")
+
+
+def _since(breach: Breach) -> str:
+    """Where the window as a whole is within its target: what the share is since the onset."""
+    if breach.onset is None or breach.goodput.ratio is None or breach.goodput.ratio < breach.slo.goodput_target:
+        return ""
+    after = breach.ok["start_us"].to_numpy() >= to_us(breach.onset)
+    return f", {say_ratio(float(breach.breaching[after].mean()))} of those since {breach.onset:%H:%M:%S} UTC"
+
+
+def _ended(breach: Breach) -> str:
+    return "" if breach.until is None else f"; from {breach.until:%H:%M:%S} UTC on they are well again"
+
+
+def _gain(finding: Finding, percentile: str) -> str:
+    fix = finding.fix
+    if fix is None:
+        return ""
+    if fix.predicted is None:
+        return f"{fix.title}: what that brings is not known ({fix.reasons.get('predicted', 'it is not computed')})."
+    predicted = fix.predicted
+    if predicted.after >= predicted.before and fix.reasons.keys() & {"window", "interval"} and predicted.interval and predicted.interval[0] < predicted.before:
+        low, high = map(say_ms, predicted.interval)
+        return f"{fix.title}: whether that lowers {predicted.metric.upper()} {percentile} is open ({low} to {high})."
+    if predicted.after >= predicted.before:
+        return f"{fix.title}: by itself it would not lower {predicted.metric.upper()} {percentile} ({say_ms(predicted.after)})."
+    interval = f" ({say_ms(predicted.interval[0])} to {say_ms(predicted.interval[1])})" if predicted.interval else ""
+    # A simulated fix is asked for over the requests since the onset, whose percentile is another than the window's.
+    whose = f", of the requests since the onset, falls from {say_ms(predicted.before)} to" if "window" in fix.reasons else " falls to"
+    return f"{fix.title}: {predicted.metric.upper()} {percentile}{whose} {say_ms(predicted.after)}{interval} if {fix.assumption}."
+
+
+def _why_no_cause(skipped: dict[str, str]) -> str:
+    of: dict[str, list[str]] = {}
+    for rule, reason in skipped.items():
+        if rule not in WORTH_ANYWAY:
+            of.setdefault(reason, []).append(rule)
+    told = [f"{', '.join(named)}: {reason}" if len(named) <= MOST_UNSEEN else reason for reason, named in of.items()]
+    return "; ".join(told) or "no rule explains enough of the excess"
+
+
+def _ruled_out(breach: Breach, stage: str, by_rules: list[RuledOut]) -> list[RuledOut]:
+    tail = breach.excess
+    small = [s for s in tail.tail_ms if s != stage and tail.share(s) < RULED_OUT_BELOW]
+    small.sort(key=lambda s: -tail.tail_ms[s])
+    out = [
+        RuledOut(
+            what=s,
+            figure=f"{say_ratio(tail.share(s))} of the excess: {say_ms(tail.tail_ms[s])} slow, {say_ms(tail.reference_ms[s])} {tail.reference}",
+        )
+        for s in small[:4]
+    ]
+    errors, n = breach.goodput.failed_by.error, breach.frame.rows.height
+    if wilson(errors, n)[1] < 1.0 - breach.slo.goodput_target:
+        out.append(RuledOut(what="errors", figure=f"{errors:,} of {n:,} requests failed ({say_ratio(errors / n)})"))
+    return [*out, *by_rules][:_MOST_RULED_OUT]
+
+
+def _owner(times: StageTimes, stage: str) -> Owner:
+    """Who runs a stage: where calls are seen from their clients alone, what answers them is a provider's."""
+    outside = any(times.ms[name].any() for name in ("first_token", "generation") if name in times.ms)
+    if stage in ("first_token", "generation") or (stage in GROUPS["model"] and outside):
+        return "provider"
+    return "platform" if stage in (*GROUPS["model"], *GROUPS["network+gateway"]) else "app"
+
+
+def _limited(slo: Slo) -> str:
+    return " or ".join(metric.upper() for metric in slo.limits())
+
+
+def _metric(name: str) -> Metric:
+    names: dict[str, Metric] = {"ttft": "ttft", "itl": "itl", "tpot": "tpot", "e2e": "e2e"}
+    return names[name]
+
+
+def _why_null(why: str, *names: str) -> dict[str, str]:
+    advice = ("owner", "mitigation", "rollback", "recheck_after_s")
+    return dict.fromkeys(names or ("metric", "stage", "cause", "onset", "trend", "affected", *advice), why)

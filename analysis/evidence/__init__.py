@@ -1,0 +1,1 @@
+"""The measured facts that rules rest on, each computed once."""

@@ -1,0 +1,1 @@
+"""Who asks, and in which form: commands, HTTP API, reports and pages."""

@@ -1,0 +1,199 @@
+"""What can be asked over HTTP? /api/v1/..., /healthz, /readyz and /metrics beside the OTLP routes, each a thin edge over pure functions.
+
+Parameters are the CLI's flags. Work runs in threads with a cursor of its own, so that a long question never stalls ingest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+
+import msgspec
+from starlette.background import BackgroundTask
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from overrun.analysis.diagnosis.sampled_causes import Background as Seeking
+from overrun.analysis.front import export, predictor_watch
+from overrun.analysis.front import report as reports
+from overrun.analysis.front.answer_cache import Kept
+from overrun.analysis.front.predictor_watch import Lengths
+from overrun.analysis.front.prometheus_metrics import Background, Snapshot
+from overrun.analysis.front.questions import PARAMETERS, Question
+from overrun.analysis.numbers.burn_rate import burn
+from overrun.analysis.numbers.quality import doctor
+from overrun.analysis.numbers.request_trace import UnknownTrace, load_trace
+from overrun.analysis.whatif.worker import Worker
+from overrun.analysis.words.encoding import encode
+from overrun.analysis.words.errors import AnalysisError, nearest
+from overrun.collector.access import auth
+from overrun.collector.config import Settings
+from overrun.collector.errors import CollectorError, StoreUnavailable
+from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.receive import health
+
+log = logging.getLogger("overrun.api")
+JSON = "application/json"
+# Without a window, a server is asked about the last hour.
+DEFAULT_SINCE = "1h"
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class ApiError(msgspec.Struct, kw_only=True):
+    """What went wrong, in a sentence that names the value and the remedy."""
+
+    error: str
+
+
+def routes(pipeline: Pipeline, settings: Settings, worker: Worker, token: str | None = None, watched: Lengths | None = None) -> list[Route]:
+    """The read side of the server; with a `token`, whoever asks must carry it (health checks excepted). `worker` computes the what-ifs."""
+    from overrun.analysis.diagnosis.fix_pricing import Background as Fixes
+    from overrun.analysis.front import api_views, api_whatif  # they wrap their answers with `asked` below
+
+    simulate, sought = Fixes(pipeline.store.reading, worker.ask), Seeking(pipeline.store.reading)
+
+    # Kept until something is written or another fix has been simulated: a page that waits for one asks every two seconds.
+    kept = Kept(lambda: pipeline.writer.changes + simulate.made)
+
+    def report(parameters: Mapping[str, str]) -> bytes:
+        question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
+        told: list[reports.Report] = []
+
+        def made() -> bytes:
+            with pipeline.store.reading() as con:
+                told.append(reports.build(
+                    con, question.window, question.slo, question.budgets, prices=question.prices, simulate=simulate, sought=sought, recent=sought))
+            return reports.to_json(told[0])
+
+        # Causes that were sought apart are as old as the clock says.
+        return kept.get((question.window, question.slo, tuple(sorted(parameters.items()))), made, holds=lambda: told[0].findings_age_s == 0.0)
+
+    def checkup(parameters: Mapping[str, str]) -> bytes:
+        question = Question.read(parameters, settings, now=datetime.now(UTC), default_since=DEFAULT_SINCE)
+        with pipeline.store.reading() as con:
+            return encode(doctor.examine(con, question.window))
+
+    def one_trace(parameters: Mapping[str, str]) -> bytes:
+        with pipeline.store.reading() as con:
+            return encode(load_trace(con, parameters["trace_id"]))
+
+    private = [
+        Route("/api/v1/report", asked(report, PARAMETERS)),
+        Route("/api/v1/doctor", asked(checkup, ("since", "from", "to", "service"))),
+        Route("/api/v1/traces/{trace_id}", asked(one_trace, ())),
+        *api_views.routes(pipeline, settings),
+        *api_whatif.routes(pipeline, settings, worker),
+        Route("/api/v1/export/{kind}", _export(pipeline, settings)),
+        Route("/api/v1/predictor", asked(lambda _: encode(watched.state() if watched else None), ())),
+        Route("/metrics", _metrics(pipeline, settings, watched, sought)),
+    ]
+    return [*(Route(r.path, _with_token(r.endpoint, token)) for r in private), *health_routes(pipeline)]
+
+
+def health_routes(pipeline: Pipeline) -> list[Route]:
+    """For whoever watches the process: alive, and ready for telemetry."""
+    return [Route("/healthz", _healthz), Route("/readyz", _readyz(pipeline))]
+
+
+def _with_token(handler: Handler, token: str | None) -> Handler:
+    async def guarded(request: Request) -> Response:
+        try:
+            auth.check(request.headers.get("authorization"), token)
+        except auth.Unauthorized as error:
+            return _error(error.http_status, str(error))
+        return await handler(request)
+
+    return guarded
+
+
+def asked(answer: Callable[[Mapping[str, str]], bytes], known: tuple[str, ...]) -> Handler:
+    """An endpoint around a pure answer: unknown parameters and bad values are 400 with a sentence, the rest is 200 JSON."""
+
+    async def endpoint(request: Request) -> Response:
+        unknown = [name for name in request.query_params if name not in known]
+        if unknown:
+            return _error(400, f"unknown parameter {unknown[0][:64]!r}: {nearest(unknown[0], known)}" if known else f"unknown parameter {unknown[0][:64]!r}")
+        try:
+            body = await asyncio.to_thread(answer, {**request.query_params, **request.path_params})
+        except UnknownTrace as error:
+            return _error(404, str(error))
+        except (AnalysisError, CollectorError) as error:
+            return _refused(error)
+        except Exception:  # the edge: the caller learns that it failed, the log learns why
+            log.exception("answering %s failed", request.url.path)
+            return _error(500, "the question could not be answered: the server's log says why")
+        return Response(body, media_type=JSON)
+
+    return endpoint
+
+
+def _export(pipeline: Pipeline, settings: Settings) -> Handler:
+    """Rows of a view as a file, written to disk first: the answer is whole or an error, and memory stays flat."""
+
+    def written(parameters: Mapping[str, str], form: str) -> str:
+        window = Question.read(parameters, settings, now=datetime.now(UTC)).window
+        handle, path = tempfile.mkstemp(prefix="overrun-export-")
+        with os.fdopen(handle, "wb") as out, pipeline.store.reading() as con:
+            export.write(con, window, parameters["kind"], form, out)
+        return path
+
+    async def endpoint(request: Request) -> Response:
+        known = ("since", "from", "to", "format")
+        unknown = [name for name in request.query_params if name not in known]
+        form = request.query_params.get("format", "parquet")
+        if unknown:
+            return _error(400, f"unknown parameter {unknown[0][:64]!r}: {nearest(unknown[0], known)}")
+        try:
+            export.check(request.path_params["kind"], form)
+            path = await asyncio.to_thread(written, {**request.query_params, **request.path_params}, form)
+        except (AnalysisError, CollectorError) as error:
+            return _refused(error)
+        return FileResponse(path, media_type=export.FORMATS[form], background=BackgroundTask(os.unlink, path))
+
+    return endpoint
+
+
+def _refused(error: AnalysisError | CollectorError) -> Response:
+    """Bad input, unless the server cannot answer now: then who asks may come again."""
+    return _error(error.http_status if isinstance(error, StoreUnavailable) else 400, str(error))
+
+
+def _error(status: int, sentence: str) -> Response:
+    return Response(encode(ApiError(error=sentence)), status, media_type=JSON)
+
+
+async def _healthz(request: Request) -> Response:
+    """Alive: the event loop answers."""
+    return Response(b'{"status":"ok"}', media_type=JSON)
+
+
+def _readyz(pipeline: Pipeline) -> Handler:
+    async def ready(request: Request) -> Response:
+        fine, body = await asyncio.to_thread(health.readiness, pipeline)
+        return Response(encode(body), 200 if fine else 503, media_type=JSON)
+
+    return ready
+
+
+def _metrics(pipeline: Pipeline, settings: Settings, watched: Lengths | None, sought: Seeking) -> Handler:
+    def ask() -> Snapshot:
+        now = datetime.now(UTC)
+        question = Question.read({}, settings, now=now, default_since=DEFAULT_SINCE)
+        with pipeline.store.reading() as con:
+            report = reports.build(con, question.window, question.slo, question.budgets, prices=question.prices, sought=sought, recent=sought)
+            return Snapshot(report, burn(con, question.window, question.slo, now))
+
+    judged = Background(ask)
+
+    async def metrics(request: Request) -> Response:
+        lines = await asyncio.to_thread(health.metric_lines, pipeline)
+        lines += judged.text()
+        lines += predictor_watch.metric_lines(watched.state()) if watched else []
+        return Response("\n".join([*lines, ""]), media_type="text/plain; version=0.0.4")
+
+    return metrics

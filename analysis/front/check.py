@@ -1,0 +1,115 @@
+"""Does this window pass? One gate for CI and load tests over the same numbers as the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from overrun.analysis.front.report import Report
+from overrun.analysis.numbers.goodput import wilson
+from overrun.analysis.numbers.latency import min_n
+from overrun.analysis.words.errors import AnalysisError
+from overrun.analysis.words.finding import say_count, say_ms, say_ratio
+
+SCHEMA: Final = "overrun.check/1"
+# What the sentence says itself.
+_SAID: Final = ("too_few_samples",)
+
+
+class NothingToJudge(AnalysisError):
+    """A window in which no request could be judged: bad input for a gate, not a failed one."""
+
+
+class Gate(msgspec.Struct, kw_only=True):
+    """One condition: what was wanted and what was seen, in words with units."""
+
+    gate: str
+    passed: bool
+    wanted: str
+    seen: str
+
+
+class CheckResult(msgspec.Struct, kw_only=True):
+    """The outcome of all gates. `interval` is the 95 % Wilson interval of the goodput ratio, `enough` whether n carries the SLO percentile.
+
+    Of sampled requests the ratio is of those that they stand for, and the interval is of the n that are stored. `doubts` bend or spoil the figures, such as a
+    closed loop, whose waiting is in no latency. Of engines' metrics alone the ratio is not known (null, with its interval): each limit is a gate of its own.
+    """
+
+    schema: Literal["overrun.check/1"] = SCHEMA
+    passed: bool
+    sentence: str
+    goodput_ratio: float | None
+    interval: tuple[float, float] | None
+    requests: int
+    enough: bool
+    gates: list[Gate]
+    doubts: list[str] = []
+    reasons: dict[str, str] = {}
+
+
+def check(report: Report, min_goodput: float | None = None, notes: Sequence[str] = ()) -> CheckResult:
+    """Judge a report: goodput at least `min_goodput` (0..1; default the SLO's target), and no status that outranks latency.
+
+    `notes` are what the files' format says of the load (`Imported.notes`); with the data checks that did not pass they are the result's `doubts`.
+
+    Raises:
+        NothingToJudge: no request could be judged, and no engine's metrics either, with the reason.
+    """
+    wanted = report.slo.goodput_target if min_goodput is None else min_goodput
+    if not 0.0 < wanted <= 1.0:
+        raise AnalysisError(f"--min-goodput {wanted:g} must be above 0 and at most 1, such as 0.95")
+    good = report.goodput
+    if report.refused:
+        raise NothingToJudge(f"nothing to judge: {report.refused}")
+    if report.verdict.scope == "engine_only":
+        return _by_metrics(report, notes)
+    if good.ratio is None:
+        raise NothingToJudge(f"nothing to judge: {good.reasons.get('ratio', report.verdict.sentence)}")
+    n = good.good + good.bad
+    seen = f"{say_ratio(good.ratio)} of {say_count(n, 'request')}"
+    gates = [Gate(gate="goodput", passed=good.ratio >= wanted, wanted=f"at least {say_ratio(wanted)}", seen=seen)]
+    if report.verdict.status in ("failing", "traffic_lost"):
+        gates.append(Gate(gate="status", passed=False, wanted="no failure", seen=report.verdict.status.replace("_", " ")))
+    passed = all(gate.passed for gate in gates)
+    limits = ", ".join(f"{name.upper()} {say_ms(limit)}" for name, limit in report.slo.limits().items())
+    failed = "; ".join(f"{gate.gate} is {gate.seen}, wanted {gate.wanted}" for gate in gates if not gate.passed)
+    enough = n >= min_n(report.slo.percentile)
+    few = "" if enough else f" Only {say_count(n, 'request')}: P{report.slo.percentile:g} needs {min_n(report.slo.percentile)}."
+    sentence = (f"Passed: {gates[0].seen} meet {limits} at once, wanted {gates[0].wanted}." if passed else f"Failed: {failed} ({limits}).") + few
+    return CheckResult(
+        passed=passed, sentence=sentence, goodput_ratio=good.ratio, interval=wilson(good.ratio * n, n), requests=n, enough=enough, gates=gates,
+        doubts=[*notes, *(f"{found.check}: {found.detail}" for found in report.data_quality if found.status != "ok" and found.check not in _SAID)])
+
+
+def _by_metrics(report: Report, notes: Sequence[str]) -> CheckResult:
+    """Judge the engines' metrics alone: every limit that their histograms tell of is a gate, and so are targets that give nothing."""
+    verdict, needed = report.verdict, min_n(report.slo.percentile)
+    field = f"p{report.slo.percentile:g}".replace(".", "_")
+    gates, n = [], 0
+    for metric, limit in report.slo.limits().items():
+        stats = getattr(report.latency, f"{metric}_ms")
+        value, edges = getattr(stats, field, None), getattr(stats, f"{field}_interval", None)
+        if value is None:
+            continue
+        n = max(n, stats.n)
+        seen = f"{say_ms(value)}" + (f", between {say_ms(edges[0])} and {say_ms(edges[1])}" if edges else "")
+        over = (verdict.status == "over_budget" and verdict.metric == metric) or bool(edges and edges[0] >= limit)
+        gates.append(Gate(gate=metric, passed=not over, wanted=f"P{report.slo.percentile:g} at most {say_ms(limit)}", seen=seen))
+    if verdict.status == "targets_down":
+        gates.append(Gate(gate="status", passed=False, wanted="targets that answer", seen=verdict.sentence))
+    elif verdict.status == "over_budget" and all(gate.passed for gate in gates):
+        gates.append(Gate(gate="status", passed=False, wanted="within budget", seen=verdict.sentence))
+    elif verdict.status == "not_enough_data" or not gates:
+        raise NothingToJudge(f"nothing to judge: {verdict.sentence}")
+    passed = all(gate.passed for gate in gates)
+    failed = "; ".join(f"{gate.gate} is {gate.seen.rstrip('.')}, wanted {gate.wanted}" for gate in gates if not gate.passed)
+    held = "; ".join(f"{gate.gate} is {gate.seen}, wanted {gate.wanted}" for gate in gates)
+    sentence = f"Passed by the engines' metrics alone: {held}." if passed else f"Failed by the engines' metrics alone: {failed}."
+    why = "each latency is known alone by the engines' metrics, not whether one request met every limit"
+    return CheckResult(
+        passed=passed, sentence=sentence, goodput_ratio=None, interval=None, requests=n, enough=n >= needed, gates=gates,
+        doubts=[*notes, *(f"{found.check}: {found.detail}" for found in report.data_quality if found.status != "ok" and found.check not in _SAID)],
+        reasons=dict.fromkeys(("goodput_ratio", "interval"), why))

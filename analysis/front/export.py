@@ -1,0 +1,84 @@
+"""How does the data get out? Rows of the public views as Parquet, JSON lines or CSV, written batch by batch so that memory stays flat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO, Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from overrun.analysis.numbers.window import Window, query
+from overrun.analysis.words.errors import AnalysisError, nearest
+
+KINDS = {"requests": "export_requests", "llm-calls": "export_llm_calls", "spans": "export_spans", "metrics": "export_metrics", "prompts": "export_prompts"}
+FORMATS = {"parquet": "application/vnd.apache.parquet", "jsonl": "application/x-ndjson", "csv": "text/csv"}
+_BATCH_ROWS = 20_000
+
+
+class BadExport(AnalysisError):
+    """A kind or format that is not exported."""
+
+
+def check(kind: str, form: str) -> None:
+    """Refuse what `write` does not know.
+
+    Raises:
+        BadExport: unknown kind or format, with the nearest known one.
+    """
+    if kind not in KINDS:
+        raise BadExport(f"{kind[:64]!r} is not exported: {nearest(kind, KINDS)}")
+    if form not in FORMATS:
+        raise BadExport(f"format {form[:64]!r} is not known: {nearest(form, FORMATS)}")
+
+
+def write(con: duckdb.DuckDBPyConnection, window: Window, kind: str, form: str, out: IO[bytes]) -> int:
+    """Write the rows of one view whose start (or time) lies in the window; returns how many.
+
+    Raises:
+        BadExport: unknown kind or format.
+    """
+    check(kind, form)
+    rows = 0
+    writer: pq.ParquetWriter | None = None
+    for batch in _batches(con, window, kind):
+        if form == "parquet":
+            writer = writer or pq.ParquetWriter(out, batch.schema, compression="zstd")
+            writer.write_batch(batch)
+        else:
+            frame = _flat(batch)
+            _ = frame.write_ndjson(out) if form == "jsonl" else frame.write_csv(out, include_header=rows == 0)
+        rows += batch.num_rows
+    if writer is not None:
+        writer.close()
+    return rows
+
+
+def _batches(con: duckdb.DuckDBPyConnection, window: Window, kind: str) -> Iterator[pa.RecordBatch]:
+    """Record batches of a view; at least one, so that an empty export still has its columns."""
+    reader = con.sql(query(KINDS[kind]), params=_bounds(window)).to_arrow_reader(_BATCH_ROWS)
+    empty = True
+    for batch in reader:
+        empty = False
+        yield batch
+    if empty:
+        yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+
+
+def _bounds(window: Window) -> dict[str, Any]:
+    return {"start": window.start, "end": window.end}
+
+
+def _flat(batch: pa.RecordBatch) -> pl.DataFrame:
+    """A frame whose nested columns are JSON text: neither CSV nor a line of JSON readers agree on maps."""
+    frame = pl.DataFrame(pl.from_arrow(batch))
+    nested = [name for name, kind in frame.schema.items() if kind.is_nested()]
+    return frame.with_columns(pl.Series(name, [_json(v) for v in batch.column(name).to_pylist()], dtype=pl.String) for name in nested)
+
+
+def _json(value: object) -> str | None:
+    import json
+
+    return None if value is None else json.dumps(dict(value) if isinstance(value, list) and value and isinstance(value[0], tuple) else value)

@@ -1,0 +1,170 @@
+"""Who takes in what files hold: a database here, or a running server? Both by the road of live traffic."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+import httpx
+
+from overrun.analysis.assembly.assemble import assemble
+from overrun.analysis.front.commands import TIMEOUT_S, ServerError, bearer
+from overrun.analysis.front.predictor_watch import Lengths
+from overrun.analysis.words.finding import say_count
+from overrun.collector.access.auth import Tokens
+from overrun.collector.access.trust import trusted
+from overrun.collector.config import Settings
+from overrun.collector.errors import CollectorError, ImportFailed, QueueFull
+from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.ingest.writer import LOGS, METRICS, TRACES, Stored
+from overrun.collector.normalise import log_records
+from overrun.collector.sources.importer import Imported, find_files, is_page, read_bodies, says_its_times
+from overrun.collector.sources.page_times import page_times
+from overrun.collector.store.database import open_store
+
+# Bodies handed to the writer before their commits are awaited: enough to fill a commit, few enough to bound memory.
+_IN_FLIGHT = 64
+
+
+def import_files(
+    paths: Sequence[Path], settings: Settings, *, url: str | None, progress: Callable[[int, int], None], watched: Lengths | None = None,
+    every_s: float | None = None,
+) -> str:
+    """Take files in, into the settings' database or through a server; returns after assembly with a sentence about what came of it.
+
+    `watched` predicts the calls as they are assembled into the database. Saved metrics pages were read `every_s` apart, in the order of their names.
+
+    Raises:
+        ImportFailed: nothing to import, or a file that is not OTLP (what came before it is stored). CollectorError: nobody took it.
+    """
+    return _told(take_in(paths, settings, url=url, progress=progress, watched=watched, every_s=every_s))
+
+
+def take_in(
+    paths: Sequence[Path], settings: Settings, *, url: str | None, progress: Callable[[int, int], None], watched: Lengths | None = None,
+    every_s: float | None = None,
+) -> Imported:
+    """Take files in as `import_files` does, and return the account of it."""
+    files = find_files(paths)
+    done = Imported()
+    named = {path for path in paths if path.is_file()}
+    times = page_times((path for path in files if is_page(path)), every_s, says_its_times)
+    if url is not None:
+        _import_over_http(files, named, times, url.rstrip("/"), done, progress)
+    else:
+        store = open_store(Path(settings.collector.db), create=True, memory_limit=settings.collector.memory_limit)
+        pipeline = Pipeline(store, settings.collector, settings.privacy, watched.assemble if watched else assemble, settings.words)
+        try:
+            _import_here(files, named, times, pipeline, done, progress)
+            pipeline.drain()
+        finally:
+            pipeline.close()
+    return done
+
+
+def _bodies(path: Path, named: set[Path], times: Mapping[Path, int], done: Imported) -> Iterator[tuple[str, bytes]]:
+    """The trace and metrics bodies of a file. In a folder, a file that is not OTLP at all is left out and told of; a named one is an error."""
+    read = 0
+    try:
+        for signal, body in read_bodies(path, done.notes, times.get(path)):
+            read += 1
+            if signal == "logs" and not log_records.told(body)[1]:
+                done.logs += 1
+            else:
+                yield signal, body
+    except ImportFailed:
+        if path in named or read:
+            raise
+        done.left_out.append(path)
+    else:
+        done.files += 1
+
+
+def _import_here(
+    files: Sequence[Path], named: set[Path], times: Mapping[Path, int], pipeline: Pipeline, done: Imported, progress: Callable[[int, int], None]
+) -> None:
+    waiting: deque[Future[Stored]] = deque()
+    for at, path in enumerate(files):
+        progress(at, len(files))
+        for signal, body in _bodies(path, named, times, done):
+            if signal == "logs":
+                waiting.append(_submit(pipeline, LOGS, log_records.pack(log_records.told(body)[1])))
+            else:
+                waiting.append(_submit(pipeline, TRACES if signal == "traces" else METRICS, body))
+            while len(waiting) > _IN_FLIGHT:
+                _count(done, _result(waiting.popleft(), path))
+        while waiting:
+            _count(done, _result(waiting.popleft(), path))
+
+
+def _submit(pipeline: Pipeline, signal: int, body: bytes) -> Future[Stored]:
+    while True:
+        try:
+            return pipeline.writer.submit(signal, body)
+        except QueueFull as full:
+            time.sleep(full.retry_after_s / 10)
+
+
+def _result(future: Future[Stored], path: Path) -> Stored:
+    try:
+        return future.result()
+    except CollectorError as error:
+        raise ImportFailed(f"{path}: {error}") from error
+
+
+def _count(done: Imported, stored: Stored) -> None:
+    done.bodies += 1
+    done.items += stored.items
+    done.rejected += stored.rejected
+    done.duplicates += stored.duplicate
+
+
+def _import_over_http(
+    files: Sequence[Path], named: set[Path], times: Mapping[Path, int], server: str, done: Imported, progress: Callable[[int, int], None]
+) -> None:
+    with httpx.Client(base_url=server, timeout=TIMEOUT_S, trust_env=False, verify=trusted(server)) as client:
+        for at, path in enumerate(files):
+            progress(at, len(files))
+            for signal, body in _bodies(path, named, times, done):
+                _post(client, signal, body, path)
+                done.bodies += 1
+        deadline = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < deadline and client.get("/readyz").json().get("pending_traces"):
+            time.sleep(0.2)
+
+
+def _post(client: httpx.Client, signal: str, body: bytes, path: Path) -> None:
+    """Send one body, coming again when the server asks for it."""
+    for _ in range(60):
+        try:
+            headers = {"content-type": "application/x-protobuf", **bearer(Tokens.from_environment(os.environ).ingest)}
+            answer = client.post(f"/v1/{signal}", content=body, headers=headers)
+        except httpx.HTTPError as error:
+            raise ServerError(f"{client.base_url} cannot be reached ({error}): start it with `overrun serve`, or give --db FILE") from error
+        if answer.status_code == httpx.codes.OK:
+            return
+        if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+            raise ImportFailed(f"{path}: the server answered {answer.status_code}")
+        time.sleep(float(answer.headers.get("retry-after", "1")))
+    raise ServerError(f"{client.base_url} has been refusing for a minute: its queue is full")
+
+
+def _told(done: Imported) -> str:
+    parts = [f"{say_count(done.files, 'file')}, {say_count(done.bodies, 'request')}"]
+    if done.items:
+        parts.append(f"{done.items:,} spans and data points stored")
+    if done.duplicates:
+        parts.append(f"{done.duplicates} were there already")
+    if done.rejected:
+        parts.append(f"{say_count(done.rejected, 'item')} refused (ids missing or of the wrong length)")
+    if done.logs:
+        parts.append(f"{say_count(done.logs, 'log request')} left out (telling of no call; logs are not stored)")
+    if done.left_out:
+        shown = ", ".join(path.name for path in done.left_out[:3])
+        parts.append(f"{say_count(len(done.left_out), 'file')} of the folders left out, not being OTLP ({shown}{', ...' if len(done.left_out) > 3 else ''})")
+    parts += done.notes
+    return "; ".join(parts)

@@ -1,0 +1,33 @@
+"""Are all kernels compiled? Compiling takes seconds, once per machine and version; then they come from a cache.
+
+A kernel is compiled for the exact types that it is called with (memory that may be written to is another type), so one small trace goes the way of all
+others instead of kernels being called with made-up arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from overrun.analysis.assembly.assemble import assemble
+from overrun.analysis.simulator import engine
+from overrun.collector.config import Settings
+from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.ingest.writer import TRACES
+from overrun.collector.normalise.spans import example_body
+from overrun.collector.store.database import open_store
+
+
+def warm(settings: Settings) -> None:
+    """Compile what arriving telemetry meets, from its bytes to its request row, in a store in memory."""
+    pipeline = Pipeline(open_store(Path(":memory:"), create=True), replace(settings.collector, decoder="fast"), settings.privacy, assemble, settings.words)
+    try:
+        pipeline.writer.submit(TRACES, example_body()).result()
+        pipeline.drain()
+    finally:
+        pipeline.close()
+
+
+if __name__ == "__main__":
+    warm(Settings())
+    engine.warm()

@@ -1,0 +1,71 @@
+"""What is being asked? One reading of window, filters, SLO and budgets for the command line and the API, with the settings file behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from overrun.analysis.numbers.budget import Configured, budgets_for
+from overrun.analysis.numbers.cost import Prices, read_prices
+from overrun.analysis.numbers.window import Window, make_window
+from overrun.analysis.words.errors import BudgetError
+from overrun.analysis.words.slo import Slo, parse_slo
+from overrun.collector.config import Settings
+
+PARAMETERS = ("since", "from", "to", "baseline", "service", "model", "route", "tenant", "workload", "slo")
+DEFAULT_SLO = "chat"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A window of requests, the SLO they are judged by, configured budgets by route or model (None: the published split for all), and prices."""
+
+    window: Window
+    slo: Slo
+    budgets: Configured | None
+    prices: Prices | None = None
+
+    @classmethod
+    def read(cls, parameters: Mapping[str, str | None], settings: Settings, *, now: datetime, default_since: str | None = None) -> Question:
+        """From flags or query parameters (names in PARAMETERS), else the settings file, else the defaults.
+
+        Raises:
+            AnalysisError: a value that cannot be read, named with its remedy.
+        """
+        given = {name: parameters.get(name) or None for name in PARAMETERS}
+        since = given["since"]
+        if since is None and given["from"] is None and given["to"] is None:
+            since = default_since
+        window = make_window(
+            now=now, since=since, from_=given["from"], to=given["to"], baseline=given["baseline"] or "auto", service=given["service"],
+            model=given["model"], route=given["route"], tenant=given["tenant"], workload=given["workload"])
+        slo = parse_slo(given["slo"] or _configured_slo(settings))
+        return cls(window, slo, _configured_budgets(settings), read_prices(settings.prices))
+
+
+def check(settings: Settings, now: datetime) -> None:
+    """Refuse settings with which no question could be answered.
+
+    Raises:
+        AnalysisError: [slo], [budgets] or [prices] hold what cannot be read, named with its remedy.
+    """
+    asked = Question.read({}, settings, now=now)
+    budgets_for(asked.slo, next(iter(asked.slo.limits())), asked.budgets)
+
+
+def _configured_slo(settings: Settings) -> str:
+    """`[slo]`: `text = "chat"` in any dialect, or keys such as `ttft = 1500`."""
+    table = dict(settings.slo)
+    if not table:
+        return DEFAULT_SLO
+    text = str(table.pop("text", ""))
+    return " ".join([text, *(f"{key}:{value}" for key, value in table.items())]).strip()
+
+
+def _configured_budgets(settings: Settings) -> Configured | None:
+    """The tables `[budgets."NAME"]`, NAME a route, a model or `*`; milliseconds per group or stage."""
+    for name, table in settings.budgets.items():
+        if not isinstance(table, dict) or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in table.values()):
+            raise BudgetError(f"[budgets.{name!r}] must be milliseconds per group or stage, such as retrieval = 300")
+    return {name: {key: float(value) for key, value in table.items()} for name, table in settings.budgets.items()} or None

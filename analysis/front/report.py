@@ -1,0 +1,360 @@
+"""The whole answer for one window as one typed object: the JSON contract `overrun.report/1`.
+
+Built from a cursor on the collector's database; the same bytes go out on the command line and over HTTP, and are
+decoded into the same types by whoever asked.
+"""
+
+import time
+from datetime import datetime
+from typing import Final, Literal
+
+import duckdb
+import msgspec
+import polars as pl
+
+from overrun.analysis.diagnosis.checklist import Step, checklist
+from overrun.analysis.diagnosis.diagnose import Diagnosed, Known, diagnose
+from overrun.analysis.diagnosis.engine_only import EngineOnly, engine_only
+from overrun.analysis.diagnosis.sampled_causes import LEAST_LATELY, MOST_AT_ONCE, NO_CAUSES, Background, Causes, Simulate, Sought, crossed, lookups, seek
+from overrun.analysis.diagnosis.verdict import Verdict
+from overrun.analysis.evidence.engine_overview import indicators, rooms_of
+from overrun.analysis.evidence.instances import InstanceRow, instance_rows
+from overrun.analysis.evidence.leading_indicators import Indicator
+from overrun.analysis.incident.baseline import choose
+from overrun.analysis.incident.breach import Baseline
+from overrun.analysis.incident.changes import to_us
+from overrun.analysis.numbers.budget import Configured, StageRow, budgets_for
+from overrun.analysis.numbers.budget_rows import BudgetRow
+from overrun.analysis.numbers.client_vs_engine import Sides, sides
+from overrun.analysis.numbers.cost import Cost, Prices, cost, priced
+from overrun.analysis.numbers.failures import Errors, Retries, errors, retries
+from overrun.analysis.numbers.goodput import FailedBy, Goodput, goodput, judge, own_limits
+from overrun.analysis.numbers.headroom import Room
+from overrun.analysis.numbers.latency import Latency, latency, no_latency
+from overrun.analysis.numbers.perceived_latency import Further, further
+from overrun.analysis.numbers.quality.checks import checks, evidence_checks, held_back, without_spoiled
+from overrun.analysis.numbers.quality.row import Check
+from overrun.analysis.numbers.sampling import Sampling, assess, evened
+from overrun.analysis.numbers.service_edges import Edges
+from overrun.analysis.numbers.stored_names import unstored
+from overrun.analysis.numbers.targets import Sent, Target, UnknownMetrics, sent
+from overrun.analysis.numbers.targets import checks as arrived_checks
+from overrun.analysis.numbers.window import FIRST_TOKEN_PATH, FOR_RULES, RequestFrame, Window, count, load
+from overrun.analysis.words.encoding import decode, encode
+from overrun.analysis.words.errors import AnalysisError
+from overrun.analysis.words.finding import FINDING_CAUSES, Finding
+from overrun.analysis.words.slo import Slo
+
+SCHEMA: Final = "overrun.report/1"
+# Why a report has no part that only some verdicts have.
+_UNJUDGED: Final[dict[str, str]] = {
+    "within_budget": "latency is within budget", "failing": "requests fail", "traffic_lost": "requests stopped coming", "no_data": "there is no data",
+    "targets_down": "the metrics targets give nothing",
+    "not_enough_data": "there is not enough data for a verdict", "over_budget": "no stage is judged",
+}
+_SEEKING: Final = Causes(Known(None, None, None), [], FINDING_CAUSES, None)
+
+
+class WindowFacts(msgspec.Struct, kw_only=True):
+    """The window's bounds in UTC (null without requests) and what it holds.
+
+    `incomplete` requests are not in `requests`.
+    """
+
+    start: datetime | None
+    end: datetime | None
+    requests: int
+    llm_calls: int
+    spans: int
+    incomplete: int
+    reasons: dict[str, str] = {}
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """One window judged against one SLO. Times in milliseconds, ratios 0..1; null has its reason in the same object.
+
+    `instances` has a row per engine instance, where their metrics came, and `targets` one per scraped page. `refused` names a filter
+    that is stored nowhere: the command line ends with 2 then.
+    `further` has the latencies that no limit is on, where requests carry any, `budgets` a row per budget where requests are held to those of their own route or
+    model. The numbers are of now; the findings are `findings_age_s` old (0: made with the numbers; null: still being sought, or not asked for).
+    """
+
+    schema: Literal["overrun.report/1"] = SCHEMA
+    window: WindowFacts
+    baseline: Baseline | None
+    slo: Slo
+    latency: Latency
+    goodput: Goodput
+    stages: list[StageRow]
+    errors: Errors
+    retries: Retries
+    checklist: list[Step]
+    verdict: Verdict
+    findings: list[Finding]
+    findings_age_s: float | None = None
+    indicators: list[Indicator]
+    data_quality: list[Check]
+    cost: Cost | None = None
+    sides: list[Sides] = []
+    further: list[Further] = []
+    edges: Edges | None = None
+    budgets: list[BudgetRow] = []
+    headroom: list[Room] = []
+    instances: list[InstanceRow] = []
+    targets: list[Target] = []
+    unknown_metrics: UnknownMetrics = msgspec.field(default_factory=UnknownMetrics)
+    refused: str = ""
+    reasons: dict[str, str] = {}
+
+
+def build(
+    con: duckdb.DuckDBPyConnection,
+    window: Window,
+    slo: Slo,
+    budgets: Configured | None = None,
+    *,
+    prices: Prices | None = None,
+    with_findings: bool = True,
+    simulate: Simulate | None = None,
+    sought: Sought = seek,
+    recent: Background | None = None,
+) -> Report:
+    """Report on the requests of a window.
+
+    Args:
+        con: a cursor on a database with the collector's views; only read from.
+        window: which requests.
+        slo: limits per request.
+        budgets: configured budgets in milliseconds by stage or group name, of routes and models; scaled defaults where not given.
+        prices: of tokens by model; without them the report has throughput and no cost.
+        with_findings: False leaves out causes and fixes, which cost more than all the numbers.
+        simulate: puts simulated figures into the causes' fixes (whatif.for_findings); without it they are bounds.
+        sought: gives the causes of a window of more than `MOST_AT_ONCE` requests with their age; None while they are being sought.
+        recent: remembers causes that came with a report; where the same is asked again within moments they are told again, with their age, if they are about
+            this breach.
+
+    Raises:
+        BudgetError: an unknown stage or group in `budgets`.
+    """
+    requests = count(con, window)
+    at_once = with_findings and requests <= MOST_AT_ONCE
+    began = time.monotonic()
+    if at_once and recent is not None and requests >= LEAST_LATELY:
+        lately = recent.lately(window, slo, budgets, requests)
+        again = None if lately is None else _again(con, window, slo, budgets, prices, simulate, requests, lately)
+        if again is not None:
+            return again
+    frame = load(con, window, without=() if at_once else (*FOR_RULES, *FIRST_TOKEN_PATH), expected=requests)
+    if frame.rows.is_empty():
+        refused = unstored(con, window)
+        if refused:
+            return _of_nothing(frame, refused, slo, budgets)
+        arrived = sent(con, frame.start or window.start, frame.end or window.end)
+        engine = engine_only(con, frame, slo, arrived)
+        if engine is not None:
+            budgets_for(slo, next(iter(slo.limits())), budgets)
+            return _of_engine(frame, engine, slo, arrived)
+    sampled = assess(con, frame)
+    if sampled.refused:
+        budgets_for(slo, next(iter(slo.limits())), budgets)
+        return _refused(con, frame, sampled, slo)
+    told = sought(con, window, slo, budgets, requests) if with_findings and not at_once else None
+    apart = None if at_once or not with_findings else told[1] if told else _SEEKING
+    made, found = _of_requests(con, frame, sampled, slo, budgets, prices, simulate, apart, with_findings=at_once)
+    if at_once and recent is not None and requests >= LEAST_LATELY:
+        causes = Causes(found.known or NO_CAUSES, made.indicators, made.reasons.get("indicators"), made.edges, made.headroom)
+        recent.remember(window, slo, budgets, causes, time.monotonic() - began)
+    made.findings_age_s = 0.0 if at_once else told[0] if told else None
+    if made.findings_age_s is None:
+        made.reasons["findings_age_s"] = FINDING_CAUSES if with_findings else "not asked for"
+    return made
+
+
+def _again(
+    con: duckdb.DuckDBPyConnection, window: Window, slo: Slo, budgets: Configured | None, prices: Prices | None, simulate: Simulate | None, requests: int,
+    lately: tuple[float, Causes],
+) -> Report | None:
+    """The numbers of now with the causes found lately; None where those are about another breach, or there is nothing to judge."""
+    frame = load(con, window, without=(*FOR_RULES, *FIRST_TOKEN_PATH), expected=requests)
+    sampled = assess(con, frame)
+    if frame.rows.is_empty() or sampled.refused:
+        return None
+    made, found = _of_requests(con, frame, sampled, slo, budgets, prices, simulate, lately[1], with_findings=False)
+    made.findings_age_s = lately[0]
+    return made if found.why_no_causes is None else None
+
+
+def seeking(report: Report) -> bool:
+    """Say whether the findings of a report are still being sought."""
+    return report.reasons.get("findings_age_s") == FINDING_CAUSES
+
+
+def _of_requests(
+    con: duckdb.DuckDBPyConnection, whole: RequestFrame, sampled: Sampling, slo: Slo, budgets: Configured | None, prices: Prices | None,
+    simulate: Simulate | None, apart: Causes | None, *, with_findings: bool,
+) -> tuple[Report, Diagnosed]:
+    """The report of requests that stand for all, or can be weighted so that they do; with causes that were sought `apart`, or with findings of its own."""
+    chosen = choose(con, whole, slo)
+    doubts = held_back(checks(con, whole, slo, sampled), whole, chosen.frame if chosen is not None else None)
+    doubts += evidence_checks(whole) if with_findings or apart else []
+    frame, spoiled = without_spoiled(whole, doubts)
+    even = evened(frame)
+    found = diagnose(
+        even, slo, lookups(con, frame, slo, simulate), baseline=chosen, budgets=budgets, with_findings=with_findings,
+        coverage=sampled.of_engines, known=apart.known if apart else None)
+    learned, why_none = (apart.indicators, apart.why_no_indicators) if apart else indicators(con, frame, slo) if with_findings else ([], "not asked for")
+    between = apart.edges if apart else crossed(con, frame, found.verdict.onset, frame.rows.height) if with_findings else None
+    times = latency(frame.rows, weights=sampled.weights)
+    for metric, why in spoiled.items():
+        setattr(times, f"{metric}_ms", no_latency(why, whole.rows.height).ttft_ms)
+    judged = found.goodput if even is frame else goodput(judge(frame.rows, slo), frame.seconds, sampled.weights)
+    judged.own_limits = own_limits(frame.rows)
+    arrived = sent(con, frame.start, frame.end)
+    onset = found.verdict.onset
+    made = Report(
+        window=_window_facts(frame),
+        baseline=found.baseline,
+        slo=slo,
+        latency=times,
+        goodput=judged,
+        stages=found.stages,
+        errors=errors(frame.rows, sampled.weights),
+        retries=retries(con, frame.window),
+        checklist=found.checklist,
+        verdict=found.verdict,
+        findings=found.findings,
+        indicators=learned,
+        data_quality=[*doubts, *arrived_checks(arrived, with_requests=True)],
+        instances=instance_rows(con, frame.start, frame.end, frame.window.model, arrived, from_us=None if onset is None else to_us(onset))
+        if arrived.indicators or arrived.targets else [],
+        targets=arrived.targets,
+        unknown_metrics=arrived.unknown,
+        cost=cost(con, frame, prices),
+        sides=sides(con, frame.window),
+        further=further(con, frame.window, weighted=sampled.weights is not None, spoiled=spoiled),
+        edges=between,
+        budgets=found.budgets,
+        headroom=apart.headroom if apart else rooms_of(even, slo) if with_findings else [],
+        reasons=_reasons(frame, found, why_none, between),
+    )
+    _price(made, prices)
+    return made, found
+
+
+def _price(made: Report, prices: Prices | None) -> None:
+    """Say of the findings' fixes what the tokens that they save or add cost, where the models have prices."""
+    if prices is None or made.cost is None or not made.window.requests:
+        return
+    schema = {"model": pl.String, "input_tokens": pl.Int64, "output_tokens": pl.Int64}
+    calls = pl.DataFrame([(one.model, one.input_tokens, one.output_tokens) for one in made.cost.models], schema=schema, orient="row")
+    for at, finding in enumerate(made.findings):
+        if finding.fix is not None and finding.fix.predicted is not None:
+            predicted = priced(finding.fix.predicted, calls, made.window.requests, prices)
+            made.findings[at] = msgspec.structs.replace(finding, fix=msgspec.structs.replace(finding.fix, predicted=predicted))
+
+
+def _of_engine(frame: RequestFrame, engine: EngineOnly, slo: Slo, arrived: Sent) -> Report:
+    """The report of a window that holds engine metrics and no request."""
+    none = "the engine's histograms give each latency alone: whether one request met every limit is not known"
+    facts = _window_facts(frame)
+    if facts.start is None or facts.end is None:
+        facts.start, facts.end = engine.start, engine.end
+        facts.reasons = {} if engine.start and engine.end else facts.reasons
+    return Report(
+        window=facts, baseline=None, slo=slo, latency=engine.latency,
+        goodput=Goodput(ratio=None, rps=None, good=0, bad=0, unmeasurable=0, failed_by=FailedBy(), reasons=dict.fromkeys(("ratio", "rps"), none)),
+        stages=[], errors=_no_errors("no spans"), retries=_no_retries("no spans"),
+        checklist=checklist(frame, slo, None, engine.latency), verdict=engine.verdict, findings=[], indicators=[], data_quality=engine.checks,
+        instances=engine.instances, targets=arrived.targets, unknown_metrics=arrived.unknown,
+        reasons=dict.fromkeys(("baseline", "findings", "findings_age_s", "stages", "cost", "edges"), "metrics alone: no request has spans"))
+
+
+def _of_nothing(frame: RequestFrame, refused: str, slo: Slo, budgets: Configured | None) -> Report:
+    """The report of a filter that names nothing that is stored: no other data stands in."""
+    budgets_for(slo, next(iter(slo.limits())), budgets)
+    nulls = ("metric", "stage", "cause", "onset", "trend", "affected", "owner", "mitigation", "rollback", "recheck_after_s")
+    why = "a filter names nothing that is stored"
+    return Report(
+        window=_window_facts(frame), baseline=None, slo=slo, latency=no_latency(why),
+        goodput=Goodput(ratio=None, rps=None, good=0, bad=0, unmeasurable=0, failed_by=FailedBy(), reasons=dict.fromkeys(("ratio", "rps"), why)),
+        stages=[], errors=_no_errors(why), retries=_no_retries(why), checklist=checklist(frame, slo, None),
+        verdict=Verdict(status="no_data", sentence=f"No data: {refused}.", reasons=dict.fromkeys(nulls, why)), findings=[], indicators=[], data_quality=[],
+        refused=refused, reasons=dict.fromkeys(("baseline", "findings", "findings_age_s", "stages", "cost", "edges"), why))
+
+
+def _refused(con: duckdb.DuckDBPyConnection, frame: RequestFrame, sampled: Sampling, slo: Slo) -> Report:
+    """The report of requests that do not stand for all: what is in the store, and no percentile, share or rate."""
+    why = sampled.why
+    judged = goodput(judge(frame.rows, slo), frame.seconds)
+    judged.ratio = judged.rps = None
+    judged.reasons = dict.fromkeys(("ratio", "rps"), why)
+    nulls = ("metric", "stage", "cause", "onset", "trend", "affected", "owner", "mitigation", "rollback", "recheck_after_s")
+    sentence = (f"Not enough data to judge: {sampled.detail}. Percentiles, goodput and rates of such a selection would be fiction: "
+                "keep every trace, or sample by probability.")
+    return Report(
+        window=_window_facts(frame), baseline=None, slo=slo, latency=no_latency(why, frame.rows.height), goodput=judged, stages=[], errors=_no_errors(why),
+        retries=_no_retries(why), checklist=checklist(frame, slo, None),
+        verdict=Verdict(status="not_enough_data", sentence=sentence, reasons=dict.fromkeys(nulls, why)), findings=[], indicators=[],
+        data_quality=checks(con, frame, slo, sampled), reasons=dict.fromkeys(("baseline", "findings", "findings_age_s", "stages", "cost", "edges"), why))
+
+
+def _no_errors(why: str) -> Errors:
+    nulls = ("ratio", "abandoned_ratio", "truncated_ratio", "abandoned_after_ms")
+    return Errors(ratio=None, abandoned_ratio=None, truncated_ratio=None, reasons=dict.fromkeys(nulls, why))
+
+
+def _no_retries(why: str) -> Retries:
+    nulls = ("attempts", "wasted_ms", "wasted_tokens", "on_slow", "on_error")
+    return Retries(attempts=None, wasted_ms=None, wasted_tokens=None, on_slow=None, on_error=None, reasons=dict.fromkeys(nulls, why))
+
+
+def to_json(report: Report) -> bytes:
+    """Encode a report as UTF-8 JSON; times as RFC 3339 in UTC, no NaN."""
+    return encode(report)
+
+
+def from_json(data: bytes) -> Report:
+    """Decode a report that `to_json` wrote.
+
+    Raises:
+        AnalysisError: other JSON, or a report of another schema version.
+    """
+    try:
+        return decode(data, Report)
+    except msgspec.MsgspecError as error:
+        raise AnalysisError(f"not a report of schema {SCHEMA}: {error}; use the same version on both sides") from error
+
+
+def _window_facts(frame: RequestFrame) -> WindowFacts:
+    rows = frame.rows
+    return WindowFacts(
+        start=frame.start,
+        end=frame.end,
+        requests=rows.height,
+        llm_calls=int(rows["llm_calls"].sum()),
+        spans=int(rows["spans"].sum()),
+        incomplete=frame.incomplete,
+        reasons={} if frame.start and frame.end else dict.fromkeys(("start", "end"), "no request and no bound given"),
+    )
+
+
+def _reasons(frame: RequestFrame, found: Diagnosed, why_none: str | None, between: Edges | None) -> dict[str, str]:
+    reasons = {} if why_none is None else {"indicators": why_none}
+    if found.baseline is None:
+        asked = frame.window.baseline
+        reasons["baseline"] = (
+            "none was asked for"
+            if asked == "none"
+            else "no healthy window of the same hours, and no healthy stretch before an onset"
+            if asked == "auto"
+            else "the baseline holds no request, or a selection that does not stand for all"
+        )
+    if found.verdict.status != "over_budget" and not found.findings:
+        reasons["findings"] = f"{_UNJUDGED[found.verdict.status]}: causes are sought for latency over budget"
+    elif found.why_no_causes is not None:
+        reasons["findings"] = found.why_no_causes
+    if between is None:
+        reasons["edges"] = "no request and no bound given" if why_none is None else why_none
+    if not found.stages:
+        reasons["stages"] = _UNJUDGED[found.verdict.status]
+    return reasons | {f"findings.{rule}": why for rule, why in found.skipped.items()}

@@ -1,0 +1,1 @@
+"""Since when is the budget broken, and compared with what?"""

@@ -1,0 +1,1 @@
+"""What happened in a window: exact figures with their intervals."""

@@ -1,0 +1,1 @@
+"""Can the numbers be trusted? Checks of the telemetry itself."""

@@ -1,0 +1,86 @@
+"""Which of the numbers of model calls mislead? Early role chunks, hidden retries, hidden reasoning and cached-token conventions."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import duckdb
+
+from overrun.analysis.numbers.quality.row import MOST, ONE_PERCENT, Check, Grade
+from overrun.analysis.numbers.window import Window, answers, filter_of
+from overrun.analysis.words.finding import say_count, say_ratio
+
+# Requests whose calls tell what is usual for a model: of 50,000 a median is right to 1 %, and what is far below it is below a quarter.
+USUAL_FROM: Final = 50_000
+
+
+def call_checks(con: duckdb.DuckDBPyConnection, window: Window, requests: int) -> list[Check]:
+    """Return the checks of the window's model calls, of so many requests; one that does not apply (no such calls) is not listed."""
+    seen = answers(con, "quality_calls", filter_of(window) | {"every": max(1, requests // USUAL_FROM)})[0]
+    found = [part(seen) for part in (_beyond_end, _early_chunk, _hidden_retries, _hidden_reasoning, _cached_tokens)]
+    return [check for check in found if check is not None]
+
+
+def _grade(share: float) -> Grade:
+    return "ok" if share <= ONE_PERCENT else "fail" if share > MOST else "warn"
+
+
+def _beyond_end(seen: Mapping[str, int]) -> Check | None:
+    """A first token behind the call's end is a time in another unit; its request is given the end instead, which looks like a buffered answer."""
+    share = seen["beyond"] / seen["timed"] if seen["timed"] else 0.0
+    if share <= ONE_PERCENT:
+        return None
+    detail = (f"in {seen['beyond']:,} of {seen['timed']:,} calls the first chunk lies behind the end ({say_ratio(share)}): an instrumentation sends "
+              "milliseconds where the conventions want seconds (gen_ai.response.time_to_first_chunk), or clocks differ")
+    return Check(check="impossible_times", status="fail" if share > MOST else "warn", detail=detail)
+
+
+def _early_chunk(seen: Mapping[str, int]) -> Check | None:
+    """A role chunk that is flushed before prefill looks like a first token."""
+    if not seen["timed"]:
+        return None
+    share = seen["early"] / seen["timed"]
+    detail = f"{seen['early']:,} of {seen['timed']:,} calls report a first chunk before any token can have been there ({say_ratio(share)})"
+    if share > ONE_PERCENT:
+        detail += ": the server flushes an empty role chunk; record the first chunk with content"
+    return Check(check="early_role_chunk", status=_grade(share), detail=detail)
+
+
+def _hidden_retries(seen: Mapping[str, int]) -> Check | None:
+    """Retries inside a client are part of its call: its TTFT holds the failed attempts and their waits."""
+    if not seen["calls"] or not (seen["timed"] or seen["limited"]):
+        return None
+    share = seen["late"] / seen["joined"] if seen["joined"] else 0.0
+    if share > ONE_PERCENT:
+        detail = f"in {seen['late']:,} of {seen['joined']:,} calls the engine began long after its client did ({say_ratio(share)})"
+        return Check(check="hidden_retries", status="warn", detail=detail + ": attempts or a wait inside the client; record each attempt as a span")
+    if seen["limited"]:
+        detail = f"{say_count(seen['limited'], 'call')} ended in a rate limit and no client counts its attempts: the calls that got through hold retries too"
+        return Check(check="hidden_retries", status="warn", detail=detail + "; record attempts (HTTP client spans or retry counts)")
+    if seen["uncounted"]:
+        detail = f"attempts are not recorded in {seen['uncounted']:,} of {seen['calls']:,} calls, and nothing speaks of retries"
+    else:
+        detail = f"attempts are recorded in all {seen['calls']:,} calls"
+    return Check(check="hidden_retries", status="ok", detail=detail)
+
+
+def _hidden_reasoning(seen: Mapping[str, int]) -> Check | None:
+    if not seen["reasoning"]:
+        return None
+    share = seen["hidden"] / seen["calls"]
+    detail = f"{seen['hidden']:,} of {seen['calls']:,} calls think before the first visible chunk ({say_ratio(share)})"
+    if share > ONE_PERCENT:
+        detail += ": their TTFT holds the reasoning and their time per token is not given; stream reasoning chunks to tell them apart"
+    return Check(check="hidden_reasoning", status="warn" if share > ONE_PERCENT else "ok", detail=detail)
+
+
+def _cached_tokens(seen: Mapping[str, int]) -> Check | None:
+    """Some providers count cached tokens among the input tokens, some beside them; more cached than input is a sign of the second."""
+    if not seen["cached"]:
+        return None
+    share = seen["cached_over"] / seen["cached"]
+    detail = f"{seen['cached_over']:,} of {seen['cached']:,} calls report more cached tokens than input tokens ({say_ratio(share)})"
+    if share > ONE_PERCENT:
+        detail += ": the provider counts cached tokens beside the input, so input lengths and hit rates are off; name the provider (gen_ai.provider.name)"
+    return Check(check="cached_token_convention", status="ok" if share <= ONE_PERCENT else "fail" if share > MOST else "warn", detail=detail)
+
+

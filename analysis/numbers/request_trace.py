@@ -1,0 +1,174 @@
+"""What happened in one request? Its spans as a tree, each with the time it holds on the critical path, ready for a waterfall."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from overrun.analysis.words.errors import AnalysisError
+from overrun.collector.ingest.reading import trace_spans
+from overrun.collector.normalise.stages import ROLES
+from overrun.collector.normalise.stages import STAGES as STAGE_NAMES
+
+if TYPE_CHECKING:
+    from overrun.analysis.assembly.critical_path import Paths
+
+
+class BadTraceId(AnalysisError):
+    """A trace id that is not 32 hex digits."""
+
+
+class UnknownTrace(AnalysisError):
+    """A trace id that the store does not hold."""
+
+
+class PathPiece(msgspec.Struct, kw_only=True):
+    """A piece of the critical path: [from_ms, to_ms) since the request's start belongs to this stage of this span."""
+
+    span_id: str
+    stage: str
+    from_ms: float
+    to_ms: float
+
+
+class TraceSpan(msgspec.Struct, kw_only=True):
+    """One span, in the order of a waterfall. Times in ms since the request's start, after clock repair; `path_ms` is its share of the path."""
+
+    span_id: str
+    parent_span_id: str | None
+    depth: int
+    service: str
+    instance: str | None
+    name: str
+    stage: str
+    role: str
+    start_ms: float
+    duration_ms: float
+    path_ms: float
+    error: bool
+    model: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    ttft_ms: float | None
+    inferred_parent: bool
+    clock_shifted: bool
+
+
+class Trace(msgspec.Struct, kw_only=True):
+    """One request with its spans and critical path. `stages` sums to `e2e_ms`; `wait_user_ms` stands outside of it."""
+
+    trace_id: str
+    service: str
+    route: str | None
+    start: str
+    e2e_ms: float
+    ttft_ms: float | None
+    wait_user_ms: float
+    stages: dict[str, float]
+    spans: list[TraceSpan]
+    path: list[PathPiece]
+
+
+def load_trace(con: duckdb.DuckDBPyConnection, trace_id: str) -> Trace:
+    """The request of a trace id (32 hex digits, any case).
+
+    Raises:
+        BadTraceId: not 32 hex digits. UnknownTrace: no span of it is stored.
+    """
+    wanted = trace_id.strip().lower()
+    # Digits only: int() would also take a sign, `0x` and underscores.
+    if not re.fullmatch(r"[0-9a-f]{32}", wanted):
+        raise BadTraceId(f"trace id {trace_id[:64]!r} is not 32 hexadecimal digits: copy it from a report's exemplars")
+    spans = trace_spans(con, wanted)
+    if not spans.num_rows:
+        raise UnknownTrace(f"no span of trace {wanted} is stored: it may have expired, or another --db holds it")
+    return _view(wanted, spans)
+
+
+def _view(trace_id: str, spans: pa.Table) -> Trace:
+    # Here and not above: whoever only decodes a Trace (dashboard, command line) does without the compiler behind it.
+    from overrun.analysis.assembly.assemble import assemble, walk_trace
+
+    rows, paths = walk_trace(spans)
+    k = _request_of(trace_id, rows, paths)
+    made = assemble(spans).requests
+    mine = [r for r in made.to_pylist() if r["root_span_id"] == rows.column("span_id")[int(paths.root[k])].as_py()]
+    row: Mapping[str, Any] = mine[0] if mine else {}
+    origin = int(paths.start[paths.root[k]])
+    first, last = _bounds(rows, paths, k)
+    texts = rows.slice(first, last - first).to_pylist()
+    on_path = np.zeros(len(paths.parent))
+    np.add.at(on_path, paths.piece_row, paths.piece_to - paths.piece_from)
+    pieces = [
+        PathPiece(span_id=_hex(texts[r - first]["span_id"]), stage=STAGE_NAMES[s], from_ms=(f - origin) / 1e6, to_ms=(t - origin) / 1e6)
+        for r, s, f, t in zip(*(a.tolist() for a in (paths.piece_row, paths.piece_stage, paths.piece_from, paths.piece_to)), strict=True)
+        if first <= r < last
+    ]
+    stages: dict[str, float] = {}
+    for piece in pieces:
+        stages[piece.stage] = stages.get(piece.stage, 0.0) + piece.to_ms - piece.from_ms
+    wait = stages.pop("wait_user", 0.0)
+    root = texts[int(paths.root[k]) - first]
+    return Trace(
+        trace_id=trace_id, service=root["service"] or "unknown_service", route=row.get("route") or root["name"],
+        start=str(np.datetime64(origin, "ns")) + "Z", e2e_ms=sum(stages.values()), ttft_ms=_ms(row.get("ttft_ns")), wait_user_ms=wait,
+        stages=stages, spans=_tree(texts, paths, first, last, origin, on_path), path=sorted(pieces, key=lambda p: p.from_ms))
+
+
+def _request_of(trace_id: str, rows: pa.Table, paths: Paths) -> int:
+    """Which of the requests in `rows` (a trace and those joined to it) the trace id belongs to."""
+    hi, lo = (rows.column(c).to_numpy() for c in ("trace_hi", "trace_lo"))
+    at = int(np.flatnonzero((hi == int(trace_id[:16], 16)) & (lo == int(trace_id[16:], 16)))[0])
+    while paths.parent[at] >= 0:
+        at = int(paths.parent[at])
+    return int(np.flatnonzero(paths.root == at)[0])
+
+
+def _bounds(rows: pa.Table, paths: Paths, k: int) -> tuple[int, int]:
+    """Rows of request k: spans of one request stand together."""
+    top = np.arange(len(paths.parent))
+    while (paths.parent[top] >= 0).any():
+        top = np.where(paths.parent[top] >= 0, paths.parent[top], top)
+    mine = np.flatnonzero(top == paths.root[k])
+    return int(mine[0]), int(mine[-1]) + 1
+
+
+def _tree(texts: list[dict[str, Any]], paths: Paths, first: int, last: int, origin: int, on_path: np.ndarray[Any, np.dtype[np.float64]]) -> list[TraceSpan]:
+    """Spans depth first, siblings by start."""
+    children: dict[int, list[int]] = {}
+    for i in range(first, last):
+        children.setdefault(int(paths.parent[i]), []).append(i)
+    out: list[TraceSpan] = []
+    stack = [(i, 0) for i in children.get(-1, [])]
+    while stack:
+        i, depth = stack.pop()
+        out.append(_span(texts[i - first], paths, i, depth, origin, float(on_path[i]), texts, first))
+        stack.extend((c, depth + 1) for c in sorted(children.get(i, []), key=lambda c: (-int(paths.start[c]), c)))
+    return out
+
+
+def _span(text: dict[str, Any], paths: Paths, i: int, depth: int, origin: int, on_path_ns: float, texts: list[dict[str, Any]], first: int) -> TraceSpan:
+    role = int(paths.role[i])
+    stage = "model" if ROLES[role] in ("llm", "engine") else STAGE_NAMES[int(paths.stage[i])]
+    parent = int(paths.parent[i])
+    return TraceSpan(
+        span_id=_hex(text["span_id"]), parent_span_id=_hex(texts[parent - first]["span_id"]) if parent >= 0 else None, depth=depth,
+        service=text["service"] or "unknown_service", instance=text["instance"], name=text["name"], stage=stage,
+        role="folded" if paths.skipped[i] else ROLES[role],
+        start_ms=(int(paths.start[i]) - origin) / 1e6, duration_ms=int(paths.end[i] - paths.start[i]) / 1e6, path_ms=on_path_ns / 1e6,
+        error=text["status"] == 2, model=text["model"], input_tokens=text["input_tokens"], output_tokens=text["output_tokens"],
+        ttft_ms=_ms(text["ttft_ns"]), inferred_parent=bool(paths.inferred[i]), clock_shifted=bool(paths.shifted[i]))
+
+
+def _hex(span_id: int) -> str:
+    return f"{span_id:016x}"
+
+
+def _ms(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1e6

@@ -1,0 +1,466 @@
+"""Which requests are meant? The filter that every function takes, its texts, and the rows that pass it.
+
+Reads the collector's public views through a cursor that is passed in; everything above works on the frames returned
+here.
+"""
+
+import functools
+import math
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from importlib import resources
+from itertools import pairwise
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from overrun.analysis.numbers.id_sampling import LEAST, MOST, share_kept
+from overrun.analysis.words.errors import WindowError
+
+# Work that nobody waits for: kept out of the default verdict so that a nightly job does not hide or cause a breach.
+UNATTENDED_WORKLOADS: Final = ("batch", "eval")
+# Indicators that the numbers and rules of this package read; others stay in the store.
+INDICATORS: Final = (
+    "queue_depth", "running", "kv_cache_usage", "preemptions", "prompt_tokens", "output_tokens", "kv_capacity", "prefix_cache_hit_rate",
+    "spec_accept_rate", "spec_accept_length", "spec_accepted_tokens", "gpu_util", "gpu_clock", "gpu_power", "gpu_temperature", "gpu_xid",
+)
+# What only the rules look at; the numbers of a report do without, and every column of a million requests takes 10 ms to read.
+FOR_RULES: Final = ("instance", "provider", "cached_tokens", "reasoning_tokens", "tool_calls", "trace_key")
+# Stage times up to the first token, read once that is what is judged.
+FIRST_TOKEN_PATH: Final = tuple(
+    f"ttft_{stage}_ms"
+    for stage in ("network", "gateway", "retrieval", "prompt", "guardrail", "queue", "kv_transfer", "prefill", "decode", "tool", "post", "other",
+                  "first_token", "generation"))
+# Texts of which many requests have the same few combinations.
+TEXTS: Final = ("service", "route", "model", "tenant", "version", "error_type", "ttft_source", "sampling")
+# From so many requests on, combinations of texts are read once each: to copy the texts of a million takes as much CPU as all numbers, below this it is 40 ms.
+MANY: Final = 100_000
+# Spans of this many requests tell what spans can tell; above it every k-th trace is read. 20,000 requests are about 200,000 spans, a second.
+MOST_SPAN_REQUESTS: Final = 20_000
+# Requests of this many tell what requests can tell of a cause: above it one in k is looked at, by trace. Every column of 1 M requests and the copies that
+# rules make of them are 2.6 GB; of 200,000 the whole report stays near 1 GB.
+MOST_CAUSE_REQUESTS: Final = 200_000
+# Calls read per period; a longer period is followed from its end that is nearest to the onset.
+MOST_CALLS: Final = 50_000
+# A scrape that falls just behind the end of the window still tells how it ended; 60 s is four usual scrape intervals
+# of 15 s.
+SCRAPE_GRACE: Final = timedelta(seconds=60)
+# An hour of forty instances, twenty known indicators each, every 15 s, is read whole.
+MOST_SAMPLES: Final = 200_000
+BASELINES: Final = ("auto", "previous", "none")
+
+_POINTS: Final = {"time_us": pl.Int64, "instance": pl.String, "model": pl.String, "indicator": pl.String, "value": pl.Float64}
+_PROMPTS: Final = {"trace_key": pl.UInt64, "start_s": pl.Float64, "duration_ms": pl.Float64, "prompt_hash": pl.String}
+# A text is worth reading once where so many requests share it with all others of their kind.
+_FEW_KINDS: Final = 8
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w)")
+# Spans from after 2200 are set aside, and none is from before 1970.
+_YEARS: Final = (1970, 2200)
+_RFC3339: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A filter on requests: root starts in [start, end), in UTC; None on a side means unbounded.
+
+    `baseline` is `auto`, `previous`, `none` or a range text's (start, end). `workload` None means all but batch and
+    eval work, `all` means everything, any other value means just that one.
+    """
+
+    start: datetime | None = None
+    end: datetime | None = None
+    baseline: str | tuple[datetime, datetime] = "auto"
+    service: str | None = None
+    model: str | None = None
+    route: str | None = None
+    tenant: str | None = None
+    workload: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.start is not None and self.end is not None and self.start >= self.end:
+            raise WindowError(
+                f"window is empty: it starts at {rfc3339(self.start)} and ends at {rfc3339(self.end)}; exchange the two"
+            )
+
+
+@dataclass(frozen=True)
+class RequestFrame:
+    """The requests of one window.
+
+    `rows` has one row per complete request: the columns of `v_requests` without ids, times as `start_us`/`end_us`
+    (microseconds since 1970), durations in milliseconds. `start`/`end` are the window's own bounds or, where it has
+    none, the first start and the last end (None when there is no request). `points` has the engine indicators of
+    `INDICATORS` (time_us, instance, model, indicator, value; SI units) up to `SCRAPE_GRACE` behind the end.
+    Where requests came with limits of their own, `slo_<metric>_ms` has them. `without` are columns that were not read;
+    `read_more` reads some of them for the same rows. `rows` are one request in `every`, chosen by trace.
+    """
+
+    window: Window
+    rows: pl.DataFrame
+    points: pl.DataFrame
+    incomplete: int
+    start: datetime | None
+    end: datetime | None
+    without: Collection[str] = ()
+    read_more: Callable[[Collection[str]], pl.DataFrame] | None = None
+    every: int = 1
+
+    def having(self, columns: Collection[str]) -> "RequestFrame":
+        """Return this frame with these columns of `v_requests`, read now where `load` left them out."""
+        missing = [name for name in columns if name not in self.rows.columns]
+        if not missing or self.read_more is None:
+            return self
+        return replace(self, rows=self.rows.hstack(self.read_more(missing)))
+
+    @functools.cached_property
+    def order(self) -> npt.NDArray[np.intp] | None:
+        """The rows' indices in order of start; None where they stand so."""
+        starts = self.rows["start_us"].to_numpy()
+        return None if bool((starts[1:] >= starts[:-1]).all()) else np.argsort(starts, kind="stable")
+
+    @property
+    def seconds(self) -> float:
+        """Length of the window in seconds; 0 when it has no bounds and no request."""
+        return (self.end - self.start).total_seconds() if self.start is not None and self.end is not None else 0.0
+
+
+def make_window(
+    *,
+    now: datetime,
+    since: str | None = None,
+    from_: str | None = None,
+    to: str | None = None,
+    baseline: str = "auto",
+    service: str | None = None,
+    model: str | None = None,
+    route: str | None = None,
+    tenant: str | None = None,
+    workload: str | None = None,
+) -> Window:
+    """Build a window from the texts of flags or query parameters; `now` (aware) is what relative times refer to.
+
+    Raises:
+        WindowError: a text that cannot be read, `since` together with from/to, or an empty range.
+    """
+    if since is not None and (from_ is not None or to is not None):
+        raise WindowError(f"since {since!r} was given together with from/to: give one of the two forms")
+    start = now - parse_duration(since) if since is not None else _optional_time(from_, now)
+    end = now if since is not None else _optional_time(to, now)
+    chosen = baseline if baseline in BASELINES else parse_range(baseline, now)
+    return Window(start, end, chosen, service, model, route, tenant, workload)
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read `90s`, `15m`, `1h30m`, `7d` into a duration above zero.
+
+    Raises:
+        WindowError: anything else, with examples of what is read.
+    """
+    cleaned = text.strip().lower()
+    parts = _DURATION.findall(cleaned)
+    if not parts or "".join(number + unit for number, unit in parts) != cleaned:
+        raise WindowError(f"{text!r} is no duration: write a number and a unit such as 90s, 15m, 1h30m or 7d")
+    try:
+        duration = timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+    except OverflowError:
+        duration = timedelta(0)
+    if not timedelta(0) < duration < timedelta(days=36_500):
+        raise WindowError(f"duration {text!r} must be above zero and below 100 years")
+    return duration
+
+
+def parse_time(text: str, now: datetime) -> datetime:
+    """Read an RFC 3339 time with its zone, `now`, or a time before now such as `-2h`; returned in UTC.
+
+    Raises:
+        WindowError: no such time, or one without a zone.
+    """
+    cleaned = text.strip()
+    if cleaned.lower() == "now":
+        return now.astimezone(UTC)
+    try:
+        if cleaned.startswith("-"):
+            return (now - parse_duration(cleaned[1:])).astimezone(UTC)
+        if _RFC3339.match(cleaned):
+            time = datetime.fromisoformat(cleaned.upper().replace(" ", "T")).astimezone(UTC)
+            if not _YEARS[0] <= time.year < _YEARS[1]:
+                raise ValueError(f"years from {_YEARS[0]} to before {_YEARS[1]} are kept")
+            return time
+    except (ValueError, OverflowError) as error:
+        raise WindowError(
+            f"{text!r} is no time that can be asked for ({error}): write for example 2026-11-20T10:00:00Z"
+        ) from error
+    raise WindowError(
+        f"{text!r} is no time: write RFC 3339 with its zone (2026-11-20T10:00:00Z), a time before now (-2h) or now"
+    )
+
+
+def parse_range(text: str, now: datetime) -> tuple[datetime, datetime]:
+    """Read `FROM..TO` (each as in `parse_time`; an empty TO means now) into (start, end), start before end.
+
+    Raises:
+        WindowError: no `..`, an unreadable side, or an end that is not behind the start.
+    """
+    left, dots, right = text.partition("..")
+    if not dots or not left.strip():
+        raise WindowError(
+            f"{text!r} is no range: write FROM..TO such as 2026-11-20T10:00:00Z..2026-11-20T11:00:00Z or -2h..-1h"
+        )
+    start, end = parse_time(left, now), parse_time(right or "now", now)
+    if start >= end:
+        raise WindowError(f"range {text!r} is empty: its start {rfc3339(start)} is not before its end {rfc3339(end)}")
+    return start, end
+
+
+def rfc3339(time: datetime) -> str:
+    """Return a time as RFC 3339 in UTC, to the second."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def count(con: duckdb.DuckDBPyConnection, window: Window) -> int:
+    """Return how many requests the window holds, incomplete ones too: what a question about them will cost."""
+    rows = con.execute(f"select count(*) from ({query('request_times')})", filter_of(window)).fetchall()
+    return int(rows[0][0])
+
+
+def load(
+    con: duckdb.DuckDBPyConnection, window: Window, *, without: Collection[str] = (), every: int = 1, points: bool = True, expected: int = 0,
+) -> RequestFrame:
+    """Fetch the window's requests and engine indicators; incomplete requests are counted and left out, and so are the columns `without`.
+
+    Without `points`, the indicators are left out too. With `every` above 1 only the requests of one trace in so many, the ones that
+    `load_evidence_spans` knows too. `expected` is how many requests about will be found, where the caller knows: it says which way to read them is quicker.
+
+    What is left out can be read later, as long as the cursor is in the transaction it is in now: one snapshot gives the same rows in the same order.
+    """
+    sql = query("requests") if every == 1 else f"select * from ({query('requests')}) where trace_key % {every:d}::ubigint = 0"
+    wanted = [name for name in _columns(con, query("requests")) if name not in without]
+    times = query("request_times")
+    narrow = every == 1 and set(wanted) <= set(_columns(con, times))
+    rows = _read(con, window, times if narrow else sql, wanted, of_kinds=expected >= MANY)
+    rows = _with_own_limits(con, window, sql, rows)
+    rows = with_share(con, rows, window.start, window.end)
+    finished = rows["complete"]
+    complete = rows if finished.all() else rows.filter(finished)
+
+    def read_more(columns: Collection[str]) -> pl.DataFrame:
+        more = _read(con, window, sql, columns)
+        return more if finished.all() else more.filter(finished)
+
+    start, end = window.start, window.end
+    if not complete.is_empty():
+        start = start or _from_us(int(complete["start_us"].to_numpy().min()))
+        end = end or _from_us(int(complete["end_us"].to_numpy().max()))
+    told = pl.DataFrame(schema=_POINTS)
+    if points:
+        told = read_samples(con, "metric_points", start, end + SCRAPE_GRACE if end else None, window.model, indicators=list(INDICATORS))
+    return RequestFrame(window, complete.drop("complete"), told, rows.height - complete.height, start, end, without, read_more, every)
+
+
+def with_share(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame, start: datetime | None, end: datetime | None) -> pl.DataFrame:
+    """Return requests with `sampling` and `sample_weight` as a sampler by id implies them (see `overrun.analysis.numbers.id_sampling`),
+    where no sampler left a mark of its own."""
+    if rows.is_empty() or not {"sampling", "sample_weight"} <= set(rows.columns) or rows["sampling"].null_count() < rows.height:
+        return rows
+    share = share_kept(_some_ids(con, start, end))
+    if share is None:
+        return rows
+    from overrun.collector.normalise import samplers  # with the decoders, for which who asks a server does not wait
+
+    return rows.with_columns(sampling=pl.lit(samplers.threshold(share)), sample_weight=pl.lit(1.0 / share))
+
+
+def _some_ids(con: duckdb.DuckDBPyConnection, start: datetime | None, end: datetime | None) -> list[str]:
+    """Ids of the requests of a stretch of time; where these are too few to tell how they were chosen, of whatever is stored before its end."""
+    found: list[str] = []
+    for since in (start, None):
+        found = [row[0] for row in con.execute(query("window_trace_ids"), {"start": since, "end": end, "most": MOST}).fetchall()]
+        if len(found) >= LEAST:
+            break
+    return found
+
+
+def read_samples(con: duckdb.DuckDBPyConnection, name: str, start: datetime | None, end: datetime | None, model: str | None, **more: object) -> pl.DataFrame:
+    """Return what the query `name` finds in the engines' samples of [start, end], either side open if None; `more` are its further parameters.
+
+    Of more than MOST_SAMPLES only those of every so many minutes are read: a day of eight instances is a million, and no answer should wait for what no
+    chart and no rule can tell apart. Gauges are sampled so; counters and cumulative histograms lose nothing, since they go on counting; delta histograms
+    are read whole.
+    """
+    window = {"start": start, "end": end}
+    held = int(con.execute(query("metric_samples"), window).fetchall()[0][0])
+    if not held and name in _NO_SAMPLES:
+        return _NO_SAMPLES[name]
+    found: pl.DataFrame = con.sql(query(name), params={**window, "model": model, "every": max(1, -(-held // MOST_SAMPLES)), **more}).pl()
+    if name not in _NO_SAMPLES:
+        _NO_SAMPLES[name] = found.clear()
+    return found
+
+
+# What each query finds where there is nothing: planning it takes 20 to 40 ms.
+_NO_SAMPLES: dict[str, pl.DataFrame] = {}
+
+
+def _read(con: duckdb.DuckDBPyConnection, window: Window, sql: str, columns: Collection[str], *, of_kinds: bool = False) -> pl.DataFrame:
+    """Return columns of a query over the window; as one statement, since projecting a relation plans a view this wide twice (3 ms).
+
+    Rows come in the order in which they are stored: DuckDB's threads hand over row groups in any, and columns read apart would not belong together.
+    Numbers come in one piece, so that arrays share their memory instead of being put together from the row groups each time. With `of_kinds` the texts
+    of a row are read as a hash, and themselves of one row in each kind.
+    """
+    texts = [name for name in columns if name in TEXTS] if of_kinds else []
+    if texts:
+        numbers = [name for name in columns if name not in texts]
+        found = _read(con, window, f"select *, hash({', '.join(texts)}) as kind from ({sql})", [*numbers, "kind", "row_key as one"])
+        kinds = found.group_by("kind").agg(pl.col("one").first())
+        if kinds.height * _FEW_KINDS > found.height:  # every user a tenant, say
+            return found.select(numbers).hstack(_read(con, window, sql, texts)).select(columns)
+        one = con.sql(f"select row_key as one, {', '.join(texts)} from ({sql}) where row_key in (select unnest($ones::bigint[]))",
+                      params=filter_of(window) | {"ones": kinds["one"].to_list()}).pl()
+        return found.drop("one").join(kinds.join(one, on="one"), on="kind", how="left", maintain_order="left").select(columns)
+    found = con.sql(f"select {', '.join([*columns, 'row_key'])} from ({sql})", params=filter_of(window)).pl()
+    keys = found.drop_in_place("row_key").to_numpy()
+    if not bool((keys[1:] > keys[:-1]).all()):
+        found = _in_order(found, np.argsort(keys, kind="stable"))
+    if found.n_chunks() > 1:
+        pieces = (found.drop_in_place(name) for name in found.columns)
+        return pl.DataFrame([piece.rechunk() if piece.dtype.is_numeric() else piece for piece in pieces])
+    return found
+
+
+def _in_order(rows: pl.DataFrame, order: npt.NDArray[np.intp]) -> pl.DataFrame:
+    """Return `rows` in the given order, put together from the runs that keep theirs: row groups, which cost nothing to move."""
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(order) != 1) + 1, [len(order)]])
+    return pl.concat([rows.slice(int(order[at]), int(end - at)) for at, end in pairwise(starts)], rechunk=False)
+
+
+_KNOWN_COLUMNS: dict[str, list[str]] = {}
+
+
+def _columns(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
+    """The columns of a query over a window, asked for once."""
+    if sql not in _KNOWN_COLUMNS:
+        _KNOWN_COLUMNS[sql] = [name for name in con.sql(sql, params=filter_of(Window())).columns if name != "row_key"]
+    return _KNOWN_COLUMNS[sql]
+
+
+def load_judged(con: duckdb.DuckDBPyConnection, window: Window, sql: str) -> pl.DataFrame:
+    """Return what judging takes of every complete request of a window: columns of the query `sql` and, where there are any, limits of their own."""
+    return _with_own_limits(con, window, sql, _read(con, window, sql, [name for name in _columns(con, sql) if name != "trace_key"]))
+
+
+def _with_own_limits(con: duckdb.DuckDBPyConnection, window: Window, sql: str, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return `rows` of the query `sql` with the limits that some came with as `slo_<metric>_ms`, as they are where none did."""
+    own = header_limits(con, window)
+    if own is None or rows.is_empty():
+        return rows
+    keys = _read(con, window, sql, ["trace_key"])
+    return rows.hstack(keys.join(own, on="trace_key", how="left", maintain_order="left").drop("trace_key"))
+
+
+def header_limits(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFrame | None:
+    """Return the limits that requests of a window came with: one row per `trace_key`, `slo_<metric>_ms`; None where none did."""
+    if not con.execute(query("any_slo_header")).fetchall():
+        return None
+    own: pl.DataFrame = con.sql(query("slo_headers"), params={"start": window.start, "end": window.end}).pl()
+    return None if own.is_empty() else own
+
+
+def load_llm_calls(con: duckdb.DuckDBPyConnection, window: Window) -> pl.DataFrame:
+    """Return the model calls that start in the window: one row per call, columns of `v_llm_calls`, milliseconds."""
+    calls: pl.DataFrame = con.sql(query("llm_calls"), params=filter_of(window)).pl()
+    return calls
+
+
+def load_evidence_calls(con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime) -> pl.DataFrame:
+    """Return all model calls that start in [start, end), whoever made them; `start_s` counts from `origin`."""
+    calls: pl.DataFrame = con.sql(query("evidence_calls"), params={"start": start, "end": end, "most": MOST_CALLS}).pl()
+    return calls.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
+
+
+def load_evidence_spans(
+    con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime, requests: int, of: int = 1, traces: pl.Series | None = None
+) -> pl.DataFrame:
+    """Return the spans that start in [start, end), of every k-th trace where there are more than `MOST_SPAN_REQUESTS` requests.
+
+    `requests` are one in `of` (`RequestFrame.every`); the traces read are among theirs, and among `traces` (keys) where these are given.
+    """
+    every = _every(requests, of)
+    keys = None if traces is None else traces.filter(traces % every == 0).to_list()
+    spans: pl.DataFrame = con.sql(query("evidence_spans"), params={"start": start, "end": end, "every": every, "traces": keys}).pl()
+    return spans.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
+
+
+def load_evidence_prompts(con: duckdb.DuckDBPyConnection, start: datetime, end: datetime, origin: datetime, requests: int, of: int = 1) -> pl.DataFrame:
+    """Return the model calls with a hash of their prompt among the spans that `load_evidence_spans` reads: trace_key, start_s, duration_ms, prompt_hash."""
+    if not con.execute(query("any_prompt_hash")).fetchall():
+        return pl.DataFrame(schema=_PROMPTS)
+    prompts: pl.DataFrame = con.sql(query("evidence_prompts"), params={"start": start, "end": end, "every": _every(requests, of)}).pl()
+    return prompts.with_columns(start_s=pl.col("start_s") + (start - origin).total_seconds())
+
+
+def _every(requests: int, of: int) -> int:
+    return of * max(1, math.ceil(requests / MOST_SPAN_REQUESTS))
+
+
+def load_trace_ids(con: duckdb.DuckDBPyConnection, rows: pl.DataFrame) -> list[str]:
+    """Return the trace ids of `rows` (a few rows of a RequestFrame), in their order.
+
+    Ids are not loaded with every row.
+    """
+    if rows.is_empty():
+        return []
+    found = con.execute(query("trace_ids"), {"starts": rows["start_us"].to_list()}).fetchall()
+    ids = {(start, e2e): trace for trace, start, e2e in found}
+    return [ids[key] for key in rows.select("start_us", "e2e_ms").iter_rows() if key in ids]
+
+
+def load_stage_spans(con: duckdb.DuckDBPyConnection, trace_ids: list[str], stage: str) -> list[dict[str, Any]]:
+    """Return service, name, n and total_ms of one stage's spans in a few traces, most time first."""
+    return answers(con, "stage_spans", {"trace_ids": trace_ids, "stage": stage})
+
+
+def answers(con: duckdb.DuckDBPyConnection, name: str, parameters: Mapping[str, object]) -> list[dict[str, Any]]:
+    """Return the few rows that the query `name` finds, by column; of many, ask for a frame.
+
+    A relation is planned twice, to say its columns and to run: 4 to 10 ms of a question over our widest views.
+    """
+    found = con.execute(query(name), dict(parameters))
+    columns = [column for column, *_ in found.description or []]
+    return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
+
+
+@functools.cache
+def query(name: str) -> str:
+    """Return the text of `analysis/<room>/sql/<name>.sql`; a name stands in one room only."""
+    [found] = (path for room in resources.files("overrun.analysis").iterdir() if (path := room / "sql" / f"{name}.sql").is_file())
+    return found.read_text(encoding="utf-8")
+
+
+def filter_of(window: Window) -> dict[str, object]:
+    """Return the named parameters that the queries over `v_requests` take."""
+    only = None if window.workload in (None, "all") else window.workload
+    return {
+        "start": window.start,
+        "end": window.end,
+        "service": window.service,
+        "model": window.model,
+        "route": window.route,
+        "tenant": window.tenant,
+        "workload": only,
+        "without": list(UNATTENDED_WORKLOADS) if window.workload is None else [],
+    }
+
+
+def _optional_time(text: str | None, now: datetime) -> datetime | None:
+    return None if text is None else parse_time(text, now)
+
+
+def _from_us(microseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)

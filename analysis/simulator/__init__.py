@@ -1,0 +1,1 @@
+"""An inference server, simulated step by step and calibrated on recorded calls."""

@@ -1,0 +1,128 @@
+"""Which fixes can be asked for, and with what? Lists the folder `fixes/`, reads parameters as texts, and calls the fix.
+
+A fix is a file of that folder with `predict(facts, *, parameter: Annotated[type, Meta(...)] = default, ...) -> Prediction`: the signature is the one
+description of its parameters, for the command line, the API and the rules.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.prediction import Prediction, WhatIfError
+from overrun.analysis.words.errors import nearest
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a fix: its name, the plain type of its values, what it means, and its default (`required` without one)."""
+
+    name: str
+    kind: type
+    help: str
+    default: Any
+    required: bool
+
+
+@functools.cache
+def fixes() -> dict[str, ModuleType]:
+    """Return every fix by its id, in alphabetical order."""
+    folder = importlib.import_module("overrun.analysis.whatif.catalogue")
+    modules = {name: importlib.import_module(f"{folder.__name__}.{name}") for _, name, _ in pkgutil.iter_modules(folder.__path__)}
+    return {name: module for name, module in modules.items() if hasattr(module, "predict")}
+
+
+def find(fix: str) -> ModuleType:
+    """Return the module of a fix; `-` and `_` are the same.
+
+    Raises:
+        WhatIfError: there is none, with the nearest one.
+    """
+    name = fix.strip().replace("-", "_").lower()
+    if name not in fixes():
+        raise WhatIfError(f"fix {fix[:64]!r} is unknown: {nearest(name, fixes())}")
+    return fixes()[name]
+
+
+def summary(fix: str) -> str:
+    """Return the question that a fix answers: the first sentence of its page."""
+    return (find(fix).__doc__ or "").split("?")[0].replace("\n", " ").strip() + "?"
+
+
+def parameters(fix: str) -> list[Parameter]:
+    """Return what a fix may be given, in the order of its signature."""
+    signature = inspect.signature(find(fix).predict)
+    hints = typing.get_type_hints(find(fix).predict, include_extras=True)
+    found = []
+    for name, given in list(signature.parameters.items())[1:]:
+        meta = next((m for m in getattr(hints[name], "__metadata__", ()) if isinstance(m, msgspec.Meta)), msgspec.Meta())
+        required = given.default is inspect.Parameter.empty
+        found.append(Parameter(name, _plain(hints[name]), meta.description or "", None if required else given.default, required))
+    return found
+
+
+def _plain(hint: Any) -> type:
+    """The type a value has when it is given: `Annotated[int, ...] | None` is an int, a Literal a str."""
+    if typing.get_origin(hint) is typing.Annotated:
+        return _plain(typing.get_args(hint)[0])
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return _plain(next(part for part in typing.get_args(hint) if part is not type(None)))
+    if typing.get_origin(hint) is typing.Literal:
+        return str
+    return hint if isinstance(hint, type) else str
+
+
+@functools.cache
+def _struct(fix: str) -> type[msgspec.Struct]:
+    predict = find(fix).predict
+    hints = typing.get_type_hints(predict, include_extras=True)
+    fields: list[Any] = []
+    for name, given in list(inspect.signature(predict).parameters.items())[1:]:
+        fields.append((name, hints[name]) if given.default is inspect.Parameter.empty else (name, hints[name], given.default))
+    return msgspec.defstruct(f"{fix}_parameters", fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def read(fix: str, texts: Mapping[str, str | None]) -> dict[str, Any]:
+    """Read a fix's parameters from texts (flags, query); None and empty ones count as not given.
+
+    Raises:
+        WhatIfError: a parameter that the fix does not have or lacks, or a value that it cannot take.
+    """
+    fix = find(fix).__name__.rpartition(".")[2]
+    known = {parameter.name: parameter for parameter in parameters(fix)}
+    given = {name.replace("-", "_"): text for name, text in texts.items() if text not in (None, "")}
+    for name in given:
+        if name not in known:
+            raise WhatIfError(f"{fix} has no parameter {name[:64]!r}: " + (nearest(name, known) if known else "it takes none"))
+    missing = [p for p in known.values() if p.required and p.name not in given]
+    if missing:
+        raise WhatIfError(f"{fix} needs {missing[0].name}: {missing[0].help}")
+    try:
+        values = msgspec.convert(given, _struct(fix), strict=False)
+    except msgspec.ValidationError as error:
+        message = str(error)
+        name = message.rpartition("$.")[2].strip("`") if "$." in message else ""
+        shown = f"{name} {str(given.get(name))[:32]!r}" if name in given else "a parameter"
+        raise WhatIfError(f"{fix}: {shown} is refused ({message.partition(' - ')[0]}): {known[name].help if name in known else ''}".strip()) from None
+    return {name: getattr(values, name) for name in known}
+
+
+def ask(facts: Facts, fix: str, texts: Mapping[str, str | None]) -> Prediction:
+    """Read the parameters and answer.
+
+    Raises:
+        WhatIfError: as `find` and `read`.
+    """
+    answer: Prediction = find(fix).predict(facts, **read(fix, texts))
+    return answer

@@ -1,0 +1,1 @@
+"""One fix, one file; found by listing this folder."""

@@ -1,0 +1,69 @@
+"""What if so large a part of the input came from the prefix cache again? Simulated with that part of the prompts already read.
+
+Restored by a stable order of the prompt (what changes, such as a timestamp, at its end), by session affinity of the router, or by more KV. A call that
+misses then finds what calls with as long a prompt find now: a head that all share is as long in every prompt, so that a long prompt has more left to read
+than the same part of it. Where too few calls find anything, that part of each prompt is taken. Calls that hit more than that keep what they have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Final
+
+import numpy as np
+from msgspec import Meta
+
+from overrun.analysis.simulator.calibrate import Engine
+from overrun.analysis.simulator.engine import Ints
+from overrun.analysis.whatif.engine_replay import Change, predict_simulated
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.whatif.fewer_tokens import input_saved_ms
+from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
+from overrun.analysis.words.finding import say_ratio
+
+# Calls with about as long a prompt of which the middle one shows what such a call finds; own default, as for means of either side.
+ALIKE: Final = 31
+# A call has found the shared prefix when it hit this part of what is asked for; own default.
+_FOUND: Final = 0.5
+# Log units of extra width: steps that read fewer tokens than the recorded ones cost more a token than the fitted law says; as measured.
+SMALLER: Final = {"e2e": 0.015, "tpot": 0.015, "ttft": 0.07}
+
+
+def predict(
+    facts: Facts, *, hit_ratio: Annotated[float, Meta(ge=0, lt=1, description="part of the input tokens that the cache holds, 0..1 (what it was before)")]
+) -> Prediction:
+    """Return the answer; it costs no answers, `cost.cached_ratio_now` is the recorded hit ratio."""
+    fix = Fix("prefix_cache", f"Bring the prefix cache to {say_ratio(hit_ratio)} of input tokens", "the shared prefix is that long in every call",
+              {"hit_ratio": hit_ratio})
+    tokens, cached = facts.call("input_tokens"), np.nan_to_num(facts.call("cached_tokens"))
+    total = float(np.nansum(tokens))
+
+    def change(engine: Engine) -> Change:
+        calls = engine.pool.calls
+        return Change(replace(calls, cached_tokens=restored(calls.prompt_tokens, calls.cached_tokens, hit_ratio)), replace(engine.setup, cache_tokens=0))
+
+    def bound() -> Prediction:
+        left, known = tokens.copy(), tokens >= 1.0
+        left[known] -= restored(tokens[known].astype(np.int64), cached[known].astype(np.int64), hit_ratio)
+        ttft, e2e = facts.per_request(-input_saved_ms(facts, left))
+        old = recorded(facts)
+        return predict_times(facts, fix, Times(old.ttft + ttft, old.e2e + e2e, old.tpot), method="exact")
+
+    return predict_simulated(facts, fix, change, bound=bound, worse=SMALLER,
+                             cost={"cached_ratio_now": float(cached.sum() / total) if total else 0.0})
+
+
+def restored(prompt: Ints, cached: Ints, hit_ratio: float) -> Ints:
+    """Return the cached tokens of each call (shape of `prompt`, >= 1) were this part (0..1) of all input tokens in the cache; never fewer than there are."""
+    wanted = prompt * hit_ratio
+    found = cached > _FOUND * wanted
+    if int(found.sum()) >= ALIKE and hit_ratio > 0.0:
+        hits, missing = np.flatnonzero(found)[np.argsort(prompt[found], kind="stable")], ~found
+        middle = np.median(np.lib.stride_tricks.sliding_window_view(cached[hits], ALIKE), axis=1)
+        alike = np.interp(prompt, prompt[hits][ALIKE // 2 : len(hits) - ALIKE // 2], middle)
+        lacking = max(0.0, float(wanted.sum() - cached[found].sum()))
+        # What the calls that miss have to find for all to come to that part, as far as calls like them find it now; the rest is for everyone.
+        own = np.where(missing, np.maximum(cached, alike * min(1.0, lacking / max(float(alike[missing].sum()), 1.0))), cached)
+        wanted = own + (prompt - own) * np.clip((wanted.sum() - own.sum()) / max(float((prompt - own).sum()), 1.0), 0.0, 1.0)
+    now: Ints = np.clip(np.maximum(cached, np.floor(wanted).astype(np.int64)), 0, prompt - 1)
+    return now

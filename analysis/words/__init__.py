@@ -1,0 +1,1 @@
+"""What everything in analysis speaks: findings, limits, errors and their encoding."""

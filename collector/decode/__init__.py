@@ -1,0 +1,1 @@
+"""Bytes as they arrive, read into columns; no meaning yet."""

@@ -1,0 +1,1 @@
+"""From decoded bodies to committed rows and assembled requests."""

@@ -1,0 +1,1 @@
+"""What becomes of stored telemetry later: rollups, retention, erasure, migration."""

@@ -1,0 +1,189 @@
+"""How long is telemetry kept? What was received longest ago goes first: by age, and by the size of the file.
+
+Age counts from when a commit was received, not from when its spans happened, so that imported history is as fresh as the day of its import.
+Work is done in small transactions of the writer's thread, a few commits' rows each, so that senders wait for milliseconds at most; a checkpoint
+afterwards gives the blocks back to the file, where new rows reuse them (DuckDB does not shrink a file in the middle).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import duckdb
+
+from overrun.collector.config import RetentionSettings
+from overrun.collector.errors import CollectorError, ConfigError
+from overrun.collector.ingest.writer import Writer
+from overrun.collector.process.tracing import tracer
+from overrun.collector.store.database import Store
+from overrun.collector.store.layout import BATCH_BITS
+from overrun.collector.store.proof import Claims
+
+log = logging.getLogger("overrun.retention")
+DAY_NS = 86_400 * 10**9
+# Rows of one transaction: 100,000 spans are found and marked as gone in about 20 ms.
+CHUNK_ROWS = 100_000
+# Over the size, so much more is let go that the next round has nothing to do for a while.
+SLACK_RATIO = 0.1
+# What a share of the rows gives back is an estimate: whole row groups come back. A round asks so often whether the file fits.
+_PASSES = 3
+# Blocks come back a row group (the rows of one checkpoint) at a time: below this, letting go of the oldest would let go of nearly everything.
+MIN_BYTES = 32 << 20
+BATCH_TABLES = ("quarantine", "span_events", "span_links", "points", "requests", "llm_calls", "span_notes")
+SEQ_TABLES = ("spans", "span_values")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def size_bytes(text: str) -> int:
+    """`20GB`, `500 MiB` or a number of bytes; 0 is no limit. Units are powers of 1,024, as DuckDB shows them.
+
+    Raises:
+        ConfigError: not such a text.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
+    if not found:
+        raise ConfigError(f"[retention] db_max_size = {text!r} is no size: use one such as 20GB or 500MB, or 0 for no limit")
+    size = int(float(found[1]) * _UNITS[found[2].upper()])
+    if 0 < size < MIN_BYTES:
+        raise ConfigError(f"[retention] db_max_size = {text!r} is too little for one: use {MIN_BYTES >> 20}MB or more, or 0 for no limit")
+    return size
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What one round let go."""
+
+    batches: int = 0
+    spans: int = 0
+    points: int = 0
+
+
+class Retention:
+    """Lets go of what is too old or too much; `round` once, or every `check_s` in a thread of its own (`running`)."""
+
+    def __init__(self, store: Store, writer: Writer, settings: RetentionSettings) -> None:
+        self._store = store
+        self._writer = writer
+        self._max_age_ns = int(settings.max_age_days * DAY_NS)
+        self._max_bytes = size_bytes(settings.db_max_size)
+        self._check_s = settings.check_s
+        self._stop = threading.Event()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """A round every `check_s` for as long as the block lasts."""
+        thread = threading.Thread(target=self._watch, name="overrun-retention", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(self._check_s):
+            try:
+                with tracer.start_as_current_span("expire"):
+                    self.round(time.time_ns())
+            except (duckdb.Error, CollectorError) as error:  # said and tried again: the store may be full or closing
+                log.warning("expiring old telemetry failed, trying again in %g s: %s", self._check_s, str(error).splitlines()[0])
+
+    def round(self, now_ns: int) -> Expired:
+        """Let go of everything received before `now_ns` less the age, then of the oldest until the file is below its size."""
+        through, done = self._too_old(now_ns), Expired()
+        for _ in range(_PASSES):
+            if self._max_bytes:
+                through = max(through, self._too_much())
+            gone = self._expire(through)
+            if not gone.batches:
+                break
+            self._writer.call(checkpoint).result()
+            done = Expired(done.batches + gone.batches, done.spans + gone.spans, done.points + gone.points)
+        if done.batches:
+            log.info("expired %d spans and %d points of %d commits", done.spans, done.points, done.batches)
+        return done
+
+    def _too_old(self, now_ns: int) -> int:
+        if not self._max_age_ns:
+            return 0
+        rows = self._ask("select coalesce(max(batch), 0) from batches where received_ns < $before", {"before": now_ns - self._max_age_ns})
+        return int(rows[0][0])
+
+    def _too_much(self) -> int:
+        """The last batch to go so that the rest fits, judged by its share of the rows; 0 if all fits."""
+        used = used_bytes(self._store)
+        if used <= self._max_bytes:
+            return 0
+        surplus = 1 - self._max_bytes * (1 - SLACK_RATIO) / used
+        shares = "select batch, sum(spans + points) over (order by batch) / sum(spans + points) over () as share from batches"
+        rows = self._ask(f"select min(batch) from ({shares}) where share >= $surplus", {"surplus": surplus})
+        return int(rows[0][0] or 0)
+
+    def _expire(self, through: int) -> Expired:
+        batches = spans = points = 0
+        # The newest commit stays whatever its age: numbering goes on from it, and an empty store has nothing to show.
+        for first, last, gone_spans, gone_points in self._chunks(through):
+            if self._stop.is_set():
+                break
+            self._let_go(first, last)
+            batches, spans, points = batches + last - first + 1, spans + gone_spans, points + gone_points
+        self._writer.tally.count("expired_spans", spans)
+        self._writer.tally.count("expired_points", points)
+        return Expired(batches, spans, points)
+
+    def _let_go(self, first: int, last: int) -> None:
+        claims = Claims()
+        self._writer.call(lambda connection: _delete(connection, first, last, claims), claims).result()
+
+    def _chunks(self, through: int) -> Iterator[tuple[int, int, int, int]]:
+        """(first batch, last batch, spans, points) of each transaction."""
+        rows = self._ask("select batch, spans, points from batches where batch <= $through and batch < (select max(batch) from batches) order by batch",
+                         {"through": through})
+        first = last = spans = points = 0
+        for batch, some_spans, some_points in rows:
+            if first and spans + points + some_spans + some_points > CHUNK_ROWS:
+                yield first, last, spans, points
+                first = spans = points = 0
+            first, last = first or batch, batch
+            spans, points = spans + some_spans, points + some_points
+        if first:
+            yield first, last, spans, points
+
+    def _ask(self, query: str, parameters: dict[str, int | float]) -> list[tuple[int, ...]]:
+        with self._store.asking() as cursor:
+            return cursor.execute(query, parameters).fetchall()
+
+
+def _delete(connection: duckdb.DuckDBPyConnection, first: int, last: int, claims: Claims) -> None:
+    """Delete the rows of these commits; those of the next one are claimed to stay as they are."""
+    for table in SEQ_TABLES:
+        connection.execute(f"delete from {table} where seq >= $low and seq < $high", {"low": first << BATCH_BITS, "high": (last + 1) << BATCH_BITS})
+    for table in BATCH_TABLES:
+        connection.execute(f"delete from {table} where batch >= $first and batch <= $last", {"first": first, "last": last})
+    connection.execute(
+        "delete from bodies where received_ns <= (select max(received_ns) from batches where batch <= $last) and received_ns < $day",
+        {"last": last, "day": time.time_ns() - DAY_NS})
+    connection.execute("delete from batches where batch >= $first and batch <= $last", {"first": first, "last": last})
+    for table in SEQ_TABLES:
+        claims.saw(connection, table, f"seq >= {first << BATCH_BITS} and seq < {(last + 2) << BATCH_BITS}")
+    for table in BATCH_TABLES:
+        claims.saw(connection, table, f"batch between {first} and {last + 1}")
+
+
+def checkpoint(connection: duckdb.DuckDBPyConnection) -> None:
+    """Write the log into the file and give back the blocks of deleted rows. Runs in the writer's transaction, which has changed nothing."""
+    connection.execute("checkpoint")
+
+
+def used_bytes(store: Store) -> int:
+    """What the store takes: blocks in use and the write-ahead log."""
+    with store.asking() as cursor:
+        [(block_size, used_blocks)] = cursor.execute("select block_size, used_blocks from pragma_database_size()").fetchall()
+    log_file = store.path.with_name(store.path.name + ".wal")
+    return int(block_size * used_blocks) + (log_file.stat().st_size if log_file.exists() else 0)

@@ -1,0 +1,1 @@
+"""The collector's own process: compiled kernels, memory, logs, counters, spans."""

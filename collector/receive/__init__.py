@@ -1,0 +1,1 @@
+"""The collector's ports: OTLP over HTTP and gRPC, erasure, health."""

@@ -1,0 +1,71 @@
+"""How is somebody erased from a store that a server owns? POST /v1/forget with {"user": ...} or {"tenant": ...}, for whoever may send.
+
+Only as application/json: a page in a browser cannot send that to another origin without being asked for permission, which it does not get.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from overrun.collector.access import auth
+from overrun.collector.errors import BadPayload, CollectorError, UnsupportedMedia
+from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.lifecycle.forget import forget
+
+JSON = "application/json"
+_MAX_BYTES = 4_096
+
+
+class Whom(msgspec.Struct, forbid_unknown_fields=True):
+    """Whom to erase: one of the two."""
+
+    user: str | None = None
+    tenant: str | None = None
+
+
+_WHOM: Final = msgspec.json.Decoder(Whom)  # made here and not by the first two who ask at once, which msgspec does not survive (analysis/words/encoding.py)
+
+
+def route(pipeline: Pipeline, token: str | None) -> Route:
+    """The route, guarded by the token of those who send."""
+
+    async def erase(request: Request) -> Response:
+        try:
+            auth.check(request.headers.get("authorization"), token)
+            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+                raise UnsupportedMedia(f"send {JSON}, such as {{\"tenant\": \"acme\"}}")
+            whom = _whom(await _body(request))
+            done = await asyncio.wrap_future(
+                pipeline.writer.call(lambda connection: forget(connection, pipeline.store.salt(), user=whom.user, tenant=whom.tenant)))
+        except CollectorError as error:
+            return Response(msgspec.json.encode({"error": str(error)}), error.http_status, media_type=JSON)
+        return Response(msgspec.json.encode(asdict(done)), media_type=JSON)
+
+    return Route("/v1/forget", erase, methods=["POST"])
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MAX_BYTES:
+            raise BadPayload(f"more than {_MAX_BYTES} bytes to name one user or tenant")
+    return body
+
+
+def _whom(body: bytes) -> Whom:
+    try:
+        whom = _WHOM.decode(body)
+    except msgspec.DecodeError as error:
+        raise BadPayload(f"not {{\"user\": ...}} or {{\"tenant\": ...}}: {error}") from error
+    if bool(whom.user) == bool(whom.tenant):
+        raise BadPayload('name one of the two: {"user": ...} or {"tenant": ...}')
+    return whom
+

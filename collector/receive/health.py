@@ -1,0 +1,69 @@
+"""How is the collector itself? Its metrics in Prometheus text, and whether it can take telemetry now."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+import duckdb
+
+from overrun.collector.ingest.pipeline import Pipeline
+from overrun.collector.lifecycle.retention import used_bytes
+
+_STARTED_S = time.time()
+_HELP = {
+    "bodies": "Request bodies stored.",
+    "duplicates": "Request bodies that had been stored before and were acknowledged again.",
+    "spans": "Spans stored.",
+    "points": "Metric data points stored.",
+    "rejected_items": "Spans and data points refused for good (partial success).",
+    "quarantined_spans": "Spans set aside because their times cannot be.",
+    "refused_bodies": "Request bodies refused because the queue was full.",
+    "bad_bodies": "Request bodies that were no OTLP.",
+    "commits": "Transactions that stored telemetry.",
+    "failed_commits": "Transactions that the store refused; their senders were asked to come again.",
+    "taken_back_commits": "Transactions that could not be read back as they were written and were undone; their senders were asked to come again.",
+}
+
+
+def metric_lines(pipeline: Pipeline) -> list[str]:
+    """Prometheus text of the collector's counters and gauges."""
+    writer = pipeline.writer
+    out: list[str] = []
+    for name in writer.counters.__slots__:
+        out += [f"# HELP overrun_{name}_total {_HELP[name]}", f"# TYPE overrun_{name}_total counter", f"overrun_{name}_total {getattr(writer.counters, name)}"]
+    gauges: dict[str, tuple[str, float]] = {
+        "waiting_bytes": ("Bytes of bodies that wait for a commit.", writer.waiting_bytes),
+        "queue_limit_bytes": ("Beyond so many waiting bytes senders are asked to come again.", writer.queue_bytes),
+        "pending_traces": ("Traces that wait to be assembled.", len(pipeline.quiet)),
+        "store_writable": ("Whether the last commit was taken.", float(writer.refusal is None)),
+        "start_time_seconds": ("When the process started, Unix time.", _STARTED_S),
+    }
+    with contextlib.suppress(duckdb.Error):  # it is being opened anew
+        gauges["db_bytes"] = ("Blocks in use and the write-ahead log.", used_bytes(pipeline.store))
+    for name, (help_, value) in gauges.items():
+        out += [f"# HELP overrun_{name} {help_}", f"# TYPE overrun_{name} gauge", f"overrun_{name} {value:.17g}"]
+    return out + writer.tally.lines()
+
+
+def readiness(pipeline: Pipeline) -> tuple[bool, dict[str, Any]]:
+    """Whether telemetry would be taken now, and what stands in the way."""
+    writer = pipeline.writer
+    status = "ready"
+    if not writer.alive:
+        status = "nothing is stored any more: the log says why; start the server again"
+    elif writer.waiting_bytes >= writer.queue_bytes:
+        status = "queue full"
+    elif writer.refusal is not None:
+        status = f"store refuses: {writer.refusal}"
+    else:
+        try:
+            with pipeline.store.asking() as cursor:
+                cursor.execute("select 1").fetchall()
+        except duckdb.Error as error:
+            status = f"store closed: {str(error).splitlines()[0]}"
+    oldest = pipeline.quiet.oldest_s()
+    # Requests whose last span came before this moment (Unix s) are in every answer.
+    until = time.time() - (0.0 if oldest is None else time.monotonic() - oldest)
+    return status == "ready", {"status": status, "waiting_bytes": writer.waiting_bytes, "pending_traces": len(pipeline.quiet), "assembled_until": until}

@@ -1,0 +1,1 @@
+"""Telemetry that is fetched rather than sent: files, load tests, metrics pages."""

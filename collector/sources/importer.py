@@ -1,0 +1,340 @@
+"""How do files get in? OTLP in every form that the Collector's file exporter writes, what Jaeger, Zipkin, Tempo and Langfuse export (exports/), saved metrics
+pages, results of load tests (load_tests.py), and folders of them become bodies as of live traffic. What a file is follows from its content, not from its name.
+
+A file is read, recognised and handed over body by body; the sender behind `send` is the writer itself or a running server.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import itertools
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import zstandard
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from overrun.collector import exports
+from overrun.collector.decode import otlp_json, prometheus
+from overrun.collector.decode.old_otlp import modern
+from overrun.collector.errors import BadPayload, ImportFailed
+from overrun.collector.exports import unread
+from overrun.collector.sources import load_tests
+
+_COMPRESSED = (".gz", ".zst", ".zstd")
+# Of a folder, whose other files are none of ours; a file that is named is read whatever its name.
+_KINDS = (".pb", ".binpb", ".proto", ".otlp", ".json", ".jsonl", ".ndjson", ".prom")
+# Only where named: a folder may hold any table.
+_TABLES = (".csv", ".parquet")
+_ROOTS = {"resourceSpans": "traces", "resource_spans": "traces", "resourceMetrics": "metrics", "resource_metrics": "metrics",
+          "resourceLogs": "logs", "resource_logs": "logs"}
+EXPECTED = ("OTLP (protobuf, JSON, or a line or a length a request, as the Collector's file exporter writes them), a saved Prometheus metrics page .prom, "
+            "what Jaeger, Zipkin, Tempo or Langfuse export as JSON, each also compressed by gzip or zstd; "
+            f"or what a load test wrote: {load_tests.EXPECTED}")
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+# Any longer first message would begin as a bare request does, with the tag of its first field.
+_MOST_FRAMED = 0x0A << 24
+_HEAD = 300  # bytes that tell what a file is
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+@dataclass(slots=True)
+class Imported:
+    """What came of an import: bodies and items stored, bodies that were there already, items refused, logs left out, and files of a
+    folder that turned out not to be OTLP (a folder may hold other JSON; a file that was named must be OTLP). `notes` say what must be known of load tests."""
+
+    files: int = 0
+    bodies: int = 0
+    items: int = 0
+    duplicates: int = 0
+    rejected: int = 0
+    logs: int = 0
+    left_out: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def find_files(paths: Sequence[Path]) -> list[Path]:
+    """The importable files among `paths`; folders are searched through.
+
+    Raises:
+        ImportFailed: a path that is not there, or a folder without any.
+    """
+    out: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.is_file() and _kind(p) is not None)
+            if not inside:
+                raise ImportFailed(f"{path} holds no OTLP file: expected {EXPECTED}")
+            out.extend(inside)
+        elif not path.exists():
+            raise ImportFailed(f"there is nothing at {path}: name an OTLP file or a folder of them")
+        else:
+            out.append(path)
+    return out
+
+
+def _kind(path: Path) -> str | None:
+    suffixes = [s for s in path.suffixes if s not in _COMPRESSED]
+    if not suffixes:
+        return "" if path.suffix in _COMPRESSED else None
+    return suffixes[-1] if suffixes[-1] in _KINDS else None
+
+
+def is_page(path: Path) -> bool:
+    """Whether a file is a saved metrics page."""
+    try:
+        with _opened(path) as stream:
+            return _begins_page(path, _beginning(stream)[1])
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError):
+        return False  # it is refused when it is imported
+
+
+def says_its_times(path: Path) -> bool:
+    """Whether the samples of a saved page carry times of their own; one that cannot be read is refused when it is imported.
+
+    Raises:
+        ImportFailed: the file cannot be opened.
+    """
+    try:
+        with _opened(path) as stream:
+            return prometheus.own_times(prometheus.parse(stream.read().decode("utf-8")))
+    except (BadPayload, UnicodeDecodeError):
+        return True
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+        raise ImportFailed(f"{path} cannot be read: {error}") from error
+
+
+def read_bodies(path: Path, notes: list[str] | None = None, page_ns: int | None = None) -> Iterator[tuple[str, bytes]]:
+    """(signal, protobuf body) of every request in a file; what must be known of a load test is added to `notes`. `page_ns` is when a saved metrics page
+    was read, by default its file's time.
+
+    Raises:
+        ImportFailed: the content is not OTLP, nor a load test's; names the file and the reason.
+    """
+    try:
+        if path.suffix in _TABLES:
+            with path.open("rb") as table:
+                digest = hashlib.file_digest(table, "sha256").digest()
+            yield from _of_load_test(path, load_tests.read_table(path), digest, notes)
+            return
+        with _opened(path) as stream:
+            yield from _of_content(path, stream, notes, page_ns)
+    except (BadPayload, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ImportFailed(f"{path} is not OTLP: {error}") from error
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+        raise ImportFailed(f"{path} cannot be read: {error}") from error
+
+
+def _of_content(path: Path, stream: IO[bytes], notes: list[str] | None, page_ns: int | None) -> Iterator[tuple[str, bytes]]:
+    """The bodies of an unpacked file, by what it begins with."""
+    start, text = _beginning(stream)
+    if _begins_page(path, text):
+        yield "metrics", _page(path, stream.read().decode("utf-8-sig"), page_ns)
+    elif _framed(start):
+        yield from _frames(path, stream)
+    elif text[:1] in (b"{", b"[") or _kind(path) in (".json", ".jsonl", ".ndjson") or start.startswith(_UTF16):
+        yield from _json_bodies(path, stream, notes)
+    else:
+        body = modern(stream.read())
+        yield _signal_of(path, body), body
+
+
+def _beginning(stream: IO[bytes]) -> tuple[bytes, bytes]:
+    """The first bytes of an unpacked file, and the same without a byte order mark and white space before its text."""
+    start: bytes = stream.peek(_HEAD)[:_HEAD]  # type: ignore[attr-defined]  # each stream that _opened gives has it
+    return start, start.removeprefix(b"\xef\xbb\xbf").lstrip()
+
+
+def _begins_page(path: Path, text: bytes) -> bool:
+    return _kind(path) == ".prom" or text.startswith((b"# HELP ", b"# TYPE "))
+
+
+def _framed(start: bytes) -> bool:
+    """Whether each message has its length before it, as the Collector's file exporter writes protobuf and what it compresses message by message."""
+    return len(start) > 4 and 0 < int.from_bytes(start[:4], "big") < _MOST_FRAMED and (start[4:8] == _ZSTD or start[4:5] in (b"\n", b"{"))
+
+
+def _frames(path: Path, stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
+    """The bodies of such a file: 4 bytes of length, then a message in protobuf or JSON, which may be compressed on its own."""
+    while length := stream.read(4):
+        size = int.from_bytes(length, "big")
+        message = stream.read(size)
+        if len(length) < 4 or len(message) < size:
+            raise EOFError("its last message is cut off")
+        if message[:4] == _ZSTD:
+            message = io.BufferedReader(_Unzstd(io.BytesIO(message))).read()
+        if message[:1] == b"{":
+            for document in _otlp(msgspec.json.decode(message)) or []:
+                yield from _from_json(document)
+        else:
+            body = modern(message)
+            yield _signal_of(path, body), body
+
+
+def _json_bodies(path: Path, stream: IO[bytes], notes: list[str] | None) -> Iterator[tuple[str, bytes]]:
+    """The bodies of a file of JSON: OTLP or what another tool exported, of which lines are read one by one, or a load test's result."""
+    begin = next((line for line in stream if line.strip()), b"")
+    if begin.startswith(_UTF16):
+        stream = io.BytesIO((begin + stream.read()).decode("utf-16").encode())
+        begin = next((line for line in stream if line.strip()), b"")
+    begin = begin.removeprefix(b"\xef\xbb\xbf")
+    try:
+        first = _otlp(msgspec.json.decode(begin))
+    except (msgspec.DecodeError, RecursionError):
+        data = begin + stream.read()  # not a document a line
+        values = _values(data)
+    else:
+        if first is not None:
+            lines = (_exported(msgspec.json.decode(line)) for line in stream if line.strip())
+            for document in itertools.chain(first, itertools.chain.from_iterable(lines)):
+                yield from _from_json(document)
+            return
+        data = begin + stream.read()
+        values = []
+    requests = [_otlp(value) for value in values]
+    if requests and None not in requests:
+        for document in itertools.chain.from_iterable(found or [] for found in requests):
+            yield from _from_json(document)
+        return
+    try:
+        test = load_tests.read(load_tests.documents_of(data), path.stat().st_mtime_ns)
+    except BadPayload as error:
+        what = unread.of_bytes(data[:_HEAD]) or next((what for value in values or _values(data) if (what := unread.of_document(value))), "")
+        raise BadPayload(f"it looks like {what}") if what else error from None
+    yield from _of_load_test(path, test, hashlib.sha256(data).digest(), notes)
+
+
+def _values(data: bytes) -> list[Any]:
+    """The JSON documents that follow one another in these bytes, however they are indented; none if they are not JSON."""
+    decoder, out, at = json.JSONDecoder(), [], 0
+    try:
+        text = data.decode("utf-8")
+        while at < len(text):
+            if text[at].isspace():
+                at += 1
+                continue
+            value, at = decoder.raw_decode(text, at)
+            out.append(value)
+    except (ValueError, RecursionError):
+        return []
+    return out
+
+
+def _otlp(value: Any) -> list[Any] | None:
+    """The requests in a document with a root of OTLP on top, or in its first element, or in a form that another tool exports; None of any other."""
+    found = _documents(value)
+    if found and isinstance(found[0], dict) and not found[0].keys().isdisjoint(_ROOTS):
+        return found
+    return exports.as_otlp(value)
+
+
+def _exported(value: Any) -> list[Any]:
+    """The requests in a further line."""
+    return _otlp(value) or _documents(value)
+
+
+def _of_load_test(path: Path, test: load_tests.LoadTest, digest: bytes, notes: list[str] | None) -> Iterator[tuple[str, bytes]]:
+    if notes is not None:
+        notes.extend(f"{path.name}: {note}" for note in test.notes)
+    for body in load_tests.bodies(test, digest):
+        yield "traces", body
+
+
+def _page(path: Path, text: str, page_ns: int | None) -> bytes:
+    """A saved metrics page: samples without a time are of the page's, and the folder names the instance."""
+    families = prometheus.parse(text)
+    if not any(family.samples for family in families):
+        raise BadPayload("no sample on the page")
+    written_ns = path.stat().st_mtime_ns if page_ns is None else page_ns
+    service = prometheus.service_of(families) or "scrape"
+    return prometheus.request(families, service=service, instance=path.resolve().parent.name, time_ns=written_ns)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """A file unpacked, if it is packed as a whole."""
+    with path.open("rb") as packed:
+        start = packed.read(4)
+    if start[:2] == _GZIP:
+        return io.BufferedReader(gzip.GzipFile(path))
+    return io.BufferedReader(_Unzstd(path.open("rb"))) if start == _ZSTD else path.open("rb")
+
+
+class _Unzstd(io.RawIOBase):
+    """A zstd file as a stream that says when it was cut off; zstandard's own stream_reader ends there without a word."""
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        self._packed = packed
+        self._frame: Any = zstandard.ZstdDecompressor().decompressobj()
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        while not self._ready:
+            piece = (self._frame.unused_data if self._frame.eof else b"") or self._packed.read(1 << 16)
+            if not piece:
+                if self._frame.eof:
+                    return 0
+                raise EOFError("the compressed file ends too early")
+            if self._frame.eof:  # frames may follow each other
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            self._ready = memoryview(self._frame.decompress(piece))
+        size = min(len(into), len(self._ready))
+        into[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
+
+    def close(self) -> None:
+        self._packed.close()
+        super().close()
+
+
+def _documents(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _from_json(document: Any) -> Iterator[tuple[str, bytes]]:
+    """A body per signal in a request; more than one is nobody's request, but what people put together."""
+    found = [(root, signal) for root, signal in _ROOTS.items() if isinstance(document, dict) and root in document]
+    if not found:
+        raise BadPayload("no resourceSpans, resourceMetrics or resourceLogs at the top")
+    for _, signal in found:
+        yield signal, otlp_json.from_document(signal, document)
+
+
+def _signal_of(path: Path, body: bytes) -> str:
+    """The signal that a protobuf body carries: by the file's name, else by which message it fills with sense."""
+    named = [signal for signal in ("traces", "metrics", "logs") if f".{signal}." in path.name]
+    checks: dict[str, Callable[[bytes], bool]] = {"traces": _has_spans, "metrics": _has_metrics, "logs": _has_logs}
+    for signal in named or list(checks):
+        try:
+            if checks[signal](body):
+                return signal
+        except DecodeError:
+            continue
+    what = unread.of_bytes(body[:_HEAD])
+    raise BadPayload(f"it looks like {what}" if what else f"no {' or '.join(named or list(checks))} export request in protobuf; expected {EXPECTED}")
+
+
+def _has_spans(body: bytes) -> bool:
+    spans = [s for r in ExportTraceServiceRequest.FromString(body).resource_spans for scope in r.scope_spans for s in scope.spans]
+    return any(len(s.trace_id) == 16 and len(s.span_id) == 8 for s in spans)
+
+
+def _has_metrics(body: bytes) -> bool:
+    metrics = [m for r in ExportMetricsServiceRequest.FromString(body).resource_metrics for scope in r.scope_metrics for m in scope.metrics]
+    return any(m.name and m.WhichOneof("data") for m in metrics)
+
+
+def _has_logs(body: bytes) -> bool:
+    return any(scope.log_records for r in ExportLogsServiceRequest.FromString(body).resource_logs for scope in r.scope_logs)

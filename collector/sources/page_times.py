@@ -1,0 +1,67 @@
+"""When was each saved metrics page read? By what its samples say, by its name, by `--every`, else by the file's time, if that can be true.
+
+A scraped page does not say when it was read. Copies and checkouts give all files the time of the copy: read so, forty pages are one moment, and every rate
+and every onset made of them is nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from overrun.collector.errors import ImportFailed
+
+# Nobody reads one engine's page more often than this; files that are written by a copy lie closer together.
+_CLOSEST_S = 0.1
+_EPOCH = re.compile(r"(?<!\d)(1[0-9]{9}|2[0-9]{9})(\d{3})?(?!\d)")
+_ISO = re.compile(r"(20\d\d)-?([01]\d)-?([0-3]\d)[T _-]?([0-2]\d)[:_-]?([0-5]\d)[:_-]?([0-5]\d)(?:\.\d+)?(Z)?")
+
+
+def page_times(pages: Iterable[Path], every_s: float | None, say_their_own: Callable[[Path], bool]) -> dict[Path, int]:
+    """The time (nanoseconds since 1970) of each page; pages of a folder are of one engine and in the order of their names.
+
+    `every_s` is how far apart they were read, the last one at its file's time. `say_their_own` reads a page and says whether its samples carry times.
+
+    Raises:
+        ImportFailed: nothing says when the pages of a folder were read; names the remedy.
+    """
+    folders: dict[Path, list[Path]] = {}
+    for page in pages:
+        folders.setdefault(page.resolve().parent, []).append(page)
+    out: dict[Path, int] = {}
+    for folder, found in folders.items():
+        out |= _of_folder(folder, sorted(found, key=lambda page: page.name), every_s, say_their_own)
+    return out
+
+
+def _of_folder(folder: Path, pages: list[Path], every_s: float | None, say_their_own: Callable[[Path], bool]) -> dict[Path, int]:
+    written = {page: page.stat().st_mtime_ns for page in pages}
+    if every_s is not None:
+        last, step_ns = max(written.values()), int(every_s * 1e9)
+        return {page: last - (len(pages) - 1 - at) * step_ns for at, page in enumerate(pages)}
+    named = {page: time_ns for page in pages if (time_ns := _named(page.name)) is not None}
+    if len(set(named.values())) == len(pages):
+        return named
+    between_s = (max(written.values()) - min(written.values())) / 1e9
+    distinct = len(set(written.values())) == len(pages)
+    if len(pages) > 1 and (not distinct or between_s < (len(pages) - 1) * _CLOSEST_S) and not say_their_own(pages[0]):
+        moment = datetime.fromtimestamp(max(written.values()) / 1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        raise ImportFailed(
+            f"{len(pages)} pages in {folder.name} have file times of one moment ({moment}), so it is not known when each was read: "
+            "say how far apart they were read, in the order of their names, with `overrun import --every 15s`, or name them by their time "
+            "(1795640636.prom, 20261126T005910Z.prom), or copy them with their times (cp -p, rsync -t, tar; git keeps none). "
+            "Pages of several engines belong into a folder each")
+    return written
+
+
+def _named(name: str) -> int | None:
+    """The time that a file's name says: seconds or milliseconds since 1970, or an ISO time, of UTC where it names no zone."""
+    if found := _ISO.search(name):
+        try:
+            return int(datetime(*(int(part) for part in found.groups()[:6]), tzinfo=UTC).timestamp()) * 1_000_000_000  # type: ignore[misc,arg-type]
+        except ValueError:
+            return None
+    found = _EPOCH.search(name)
+    return None if found is None else int(found[1]) * 1_000_000_000 + int(found[2] or 0) * 1_000_000

@@ -1,0 +1,400 @@
+"""Where is the telemetry kept, and may this process open it? Opens or creates the database file, checks its schema version, makes the views.
+
+DuckDB lets one process write and no other read meanwhile, so a running server leaves its address in `<file>.server`, and whoever finds the
+file locked is told where to ask.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib import resources
+from pathlib import Path
+
+import duckdb
+
+from overrun.collector.errors import StoreError, StoreLocked, StoreMissing, StoreUnavailable, StoreVersion
+
+SCHEMA_VERSION = 10  # of the last step in collector/store/schema/
+# asof_loop_join_threshold: an ASOF join can hang with the default, and a plain SET is not inherited by cursors.
+# Extensions: nothing is downloaded at run time.
+# max_vacuum_tasks: the rows of one checkpoint stay a row group of their own. DuckDB otherwise merges neighbours that are not full at every checkpoint: commits
+# waited up to 1.8 s for it (measured, 600,000 spans), and the blocks that it leaves made files a quarter larger. Row groups without a row go all the same.
+# default_block_size: a checkpoint leaves a block partly filled in each table, so small blocks allow for small, short checkpoints. A file keeps its own.
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "asof_loop_join_threshold": 0,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "max_vacuum_tasks": 0,
+    "default_block_size": 65_536,
+}
+# A checkpoint comes with every so many blocks of log. Commits wait for it, and what is in the log is in memory, too, at six times its size; but the more often
+# it comes, the larger is the file (docs/BENCHMARKS.md).
+_CHECKPOINT_BLOCKS = 160
+# The writer asks `log_is_long` between commits; DuckDB itself, in the midst of a commit, waits for so many times as much.
+_LATEST = 4
+# What DuckDB holds of a file after `settle`. It fills what it is allowed beyond that with blocks of the file, although nothing reads them. The limit itself
+# stays as it was: a commit that meets a smaller one fails, and what DuckDB does with its rows then is no longer known
+# (tests/collector/ingest/test_failed_commits.py).
+SETTLED_MEMORY = "48MB"
+# A server that ends lets those who read finish for so long.
+_PATIENCE_S = 3.0
+# How long a closing store waits for the cursors that it has interrupted: between two questions they do not notice.
+_READERS_S = 10.0
+
+
+class Store:
+    """An open database. `connection` belongs to the writer thread; everybody else reads through a `cursor()` of its own."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool, memory_limit: str | None = None,
+                 reopened: Callable[[], Store] | None = None) -> None:
+        self.connection = connection
+        self.path = path
+        self.read_only = read_only
+        self._memory_limit = memory_limit
+        self._reopened = reopened
+        [(block_size,)] = connection.execute("select block_size from pragma_database_size()").fetchall()
+        self._long_log = _CHECKPOINT_BLOCKS * int(block_size)
+        if not read_only:
+            connection.execute("set checkpoint_threshold = $size", {"size": f"{_LATEST * self._long_log}B"})
+        self._readers: set[duckdb.DuckDBPyConnection] = set()
+        self._askers: set[duckdb.DuckDBPyConnection] = set()
+        self._left = threading.Condition()
+        self._closing = self._reopening = False
+        self._alone = False
+        self.suspect = False  # whether a commit has failed since the file was opened: what DuckDB holds in memory may be wrong, only its log counts
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection of its own to the same database: snapshot reads beside the writer. Close it after use; while it is open, so is the file."""
+        with self._left:
+            return self.connection.cursor()
+
+    @contextmanager
+    def asking(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor for a few short questions of the server's own: unlike those of `reading`, they are neither waited for nor interrupted at its end."""
+        with self._left:
+            self._left.wait_for(lambda: not self._reopening)
+            cursor = self.cursor()
+            self._askers.add(cursor)
+        try:
+            yield cursor
+        finally:
+            cursor.close()
+            with self._left:
+                self._askers.discard(cursor)
+                self._left.notify_all()
+
+    @contextmanager
+    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor that sees one snapshot for as long as the block lasts; when the store closes meanwhile, its questions fail.
+
+        Raises:
+            StoreUnavailable: the store is closing.
+        """
+        with self._left:
+            self._left.wait_for(lambda: not self._reopening)
+            if self._closing:
+                raise StoreUnavailable("the server is shutting down")
+            cursor = self.cursor()
+            self._readers.add(cursor)
+            self._spread(cursor)
+        try:
+            cursor.begin()
+            yield cursor
+            cursor.rollback()
+        except duckdb.InterruptException as error:
+            if self._closing:
+                raise StoreUnavailable("the server is shutting down") from error
+            if self.suspect:
+                raise StoreUnavailable("the database was opened anew after a commit that failed: ask again") from error
+            raise
+        finally:
+            cursor.close()
+            with self._left:
+                self._readers.discard(cursor)
+                self._left.notify_all()
+
+    def settle(self) -> None:
+        """Let DuckDB work in the thread that asks it, and give back what it holds of the file beyond SETTLED_MEMORY. Between commits, by the writer alone.
+
+        Nothing is done while a cursor is open. To share the append of a commit with a second thread costs both cores more than it saves: 16 us of CPU a
+        span in all instead of 14 and less (measured).
+        """
+        with self._left:
+            if self._readers or self._askers or self._closing:
+                return
+            with suppress(duckdb.Error):  # given up meanwhile, to be opened anew; or DuckDB cannot spare that memory now: it is tried again
+                if not self._alone:
+                    self.connection.execute("set threads = 1")
+                    self._alone = True
+                if self._memory_limit:
+                    self._trim(self._memory_limit)
+
+    def _trim(self, usual: str) -> None:
+        """A smaller limit makes DuckDB give memory back at once; the usual one is back before anything else is asked."""
+        [(limit,)] = self.connection.execute(
+            "select least(parse_formatted_bytes($usual), parse_formatted_bytes($settled))", {"usual": usual, "settled": SETTLED_MEMORY}).fetchall()
+        try:
+            self.connection.execute("set memory_limit = $limit", {"limit": f"{limit}B"})
+        finally:
+            self.connection.execute("set memory_limit = $limit", {"limit": usual})
+
+    def _spread(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """The usual number of threads, for a cursor that reads."""
+        if self._alone:
+            cursor.execute("reset threads")
+        self._alone = False
+
+    def log_is_long(self) -> bool:
+        """Whether it is time for a checkpoint."""
+        with suppress(OSError):  # no log, or no file at all
+            return os.stat(f"{self.path}.wal").st_size >= self._long_log
+        return False
+
+    def salt(self) -> bytes:
+        """The random key of this store's user hashes; made with the store."""
+        return bytes.fromhex(self.meta("salt") or "")
+
+    def meta(self, key: str) -> str | None:
+        """One value of the store's own notes."""
+        with self.asking() as cursor:
+            row = cursor.execute("select value from meta where key = $key", {"key": key}).fetchone()
+        return None if row is None else str(row[0])
+
+    def close(self) -> None:
+        """Close the database (DuckDB checkpoints its log) and take the address note away; whoever still reads is interrupted."""
+        self.end_reading(patience_s=0.0)
+        self._close_connection()
+        with suppress(OSError):
+            _address_file(self.path).unlink()
+
+    def end_reading(self, patience_s: float = _PATIENCE_S) -> None:
+        """Let nobody in who wants to read, wait `patience_s` for those who do, then interrupt them.
+
+        DuckDB refuses to close a database that is being read, and a thread inside of it would end the process with an abort.
+        """
+        with self._left:
+            self._closing = True
+            self._left.wait_for(lambda: not self._readers, patience_s)
+            self._interrupt(self._readers)
+
+    def _interrupt(self, *cursors: set[duckdb.DuckDBPyConnection]) -> bool:
+        """End the questions of these cursors; whether all of them were closed in time."""
+        until_s = time.monotonic() + _READERS_S
+        while (open_ones := [cursor for some in cursors for cursor in some]) and time.monotonic() < until_s:
+            for cursor in open_ones:
+                with suppress(duckdb.Error):
+                    cursor.interrupt()
+            self._left.wait(0.05)
+        return not open_ones
+
+    def renew(self) -> bool:
+        """Open the file anew if nobody asks anything: DuckDB keeps notes on what it has written, 10 to 20 bytes a span, until it is closed (2.0.0).
+
+        False: somebody asks; try again later. After a checkpoint this takes some tenths of a second, for which whoever comes to read waits.
+
+        Raises:
+            StoreError: it cannot be opened any more; `reopen` it later.
+        """
+        with self._left:
+            if self._readers or self._askers or self._closing or self._reopened is None:
+                return False
+            self.reopen()
+            return True
+
+    def reopen(self) -> None:
+        """Open the file anew, as its log says it is: after a commit or checkpoint that failed, nothing that DuckDB holds in memory is trusted.
+
+        Cursors that are open are interrupted first: for as long as one is, DuckDB gives a new connection the old memory.
+
+        Raises:
+            StoreError: it cannot be opened; try again later.
+        """
+        if self._reopened is None:
+            raise StoreError(f"{self.path} was opened by its connection and cannot be opened anew")
+        with self._left:
+            self._reopening = True
+            try:
+                if not self._interrupt(self._readers, self._askers):
+                    raise StoreError(f"{self.path} has to be opened anew, and a reader has not let go of it: try again")
+                self._close_connection()
+                self.connection = self._reopened().connection
+                self._alone = self.suspect = False
+            finally:
+                self._reopening = False
+                self._left.notify_all()
+
+    def _close_connection(self) -> None:
+        if self.suspect:  # or closing would write what is in memory into the file, and drop the log
+            with suppress(duckdb.Error):
+                self.connection.execute("pragma disable_checkpoint_on_shutdown")
+        with suppress(duckdb.Error):
+            self.connection.close()
+
+    def announce(self, url: str) -> None:
+        """Leave the server's address beside the file, for whoever finds it locked."""
+        with suppress(OSError):
+            _address_file(self.path).write_text(json.dumps({"url": url, "pid": os.getpid()}), encoding="utf-8")
+
+
+def open_store(path: Path, *, create: bool, memory_limit: str | None = None) -> Store:
+    """Open the database at `path` (`:memory:` is one that no file holds); with `create`, make it (and its folder) if there is none.
+
+    Raises:
+        StoreMissing: no file there and `create` is false.
+        StoreLocked: another process has it open.
+        StoreVersion: written by another schema version.
+        StoreError: not a DuckDB database, or a folder or disk that cannot be written.
+    """
+    exists = path.exists() and path.stat().st_size > 0
+    if not exists and not create:
+        remedy = f"name another --db, or make one with `overrun serve --db {path}` or `overrun import ... --db {path}`"
+        raise StoreMissing(f"there is no database at {path}: {remedy}")
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder: --db wants a file in it, such as {path / 'overrun.db'}")
+    config = dict(_SETTINGS)
+    if memory_limit:
+        config["memory_limit"] = memory_limit
+    read_only = exists and not os.access(path, os.W_OK)
+    try:
+        if not exists:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)  # an empty file (mktemp makes one) is no database to DuckDB
+    except OSError as error:
+        raise _explain(path, error) from error
+    connection = connect(path, config, read_only=read_only)
+    try:
+        if not exists:
+            _create(connection)
+        _check_version(connection, path)
+        connection.execute("set global TimeZone = 'UTC'")
+        if not read_only:
+            _make_views(connection)
+    except BaseException:
+        connection.close()
+        raise
+    again = functools.partial(open_store, path, create=False, memory_limit=memory_limit)
+    return Store(connection, path, read_only=read_only, memory_limit=memory_limit, reopened=again)
+
+
+def _make_views(connection: duckdb.DuckDBPyConnection) -> None:
+    """Macros and views of this build. Only if the file has others: a disk that is full must not keep a file from being opened."""
+    texts = [text for _, text in _sql_files("views")]
+    digest = hashlib.blake2b("\0".join(texts).encode(), digest_size=16).hexdigest()
+    if connection.execute("select value from meta where key = 'views'").fetchall() == [(digest,)]:
+        return
+    connection.begin()
+    for text in texts:
+        connection.execute(text)
+    set_meta(connection, "views", digest)
+    connection.commit()
+
+
+def set_meta(connection: duckdb.DuckDBPyConnection, key: str, value: str) -> None:
+    """Write one of the store's own notes. Not as an update: DuckDB keeps what it changed for those who read, and refuses checkpoints for as long (2.0.0)."""
+    connection.execute("delete from meta where key = $key", {"key": key})
+    connection.execute("insert into meta values ($key, $value)", {"key": key, "value": value})
+
+
+def connect(path: Path, config: Mapping[str, str | bool | int | float | list[str]] = _SETTINGS, *, read_only: bool = False) -> duckdb.DuckDBPyConnection:
+    """A connection to the file, whatever its schema.
+
+    Raises:
+        StoreLocked, StoreError: DuckDB refuses to open it; the message says what to do.
+    """
+    try:
+        return duckdb.connect(str(path), read_only=read_only, config=dict(config))
+    except (duckdb.Error, OSError) as error:
+        raise _explain(path, error) from error
+
+
+def steps() -> dict[int, str]:
+    """Schema version -> the SQL that leads to it from the one before. A new file takes all of them, an old one those it lacks (migrate.py)."""
+    return {int(name[:3]): text for name, text in _sql_files("schema")}
+
+
+def _create(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.begin()
+    for sql in steps().values():
+        connection.execute(sql)
+    connection.executemany(
+        "insert into meta values (?, ?)",
+        [("schema_version", str(SCHEMA_VERSION)), ("salt", secrets.token_hex(16)), ("assembled_through", "0")],
+    )
+    connection.commit()
+
+
+def version_of(connection: duckdb.DuckDBPyConnection, path: Path) -> str:
+    """The schema version that the file is stamped with.
+
+    Raises:
+        StoreError: a DuckDB database, but not one of ours.
+    """
+    try:
+        found = connection.execute("select value from meta where key = 'schema_version'").fetchall()
+    except (duckdb.CatalogException, duckdb.BinderException) as error:  # no table `meta`, or somebody else's
+        raise StoreError(f"{path} is a DuckDB database, but not one of Overrun: choose another --db") from error
+    return str(found[0][0]) if found else "unstamped"
+
+
+def tables(connection: duckdb.DuckDBPyConnection, database: str | None = None) -> list[str]:
+    """The base tables of a database that the connection has open, its own if none is named."""
+    query = "select table_name from duckdb_tables() where database_name = coalesce($name, current_database()) and not temporary order by table_name"
+    return [str(name) for (name,) in connection.execute(query, {"name": database}).fetchall()]
+
+
+def is_older(version: str) -> bool:
+    """Whether `overrun migrate` can bring a file of this version up to date."""
+    return version.isdigit() and 1 <= int(version) < SCHEMA_VERSION
+
+
+def _check_version(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+    seen = version_of(connection, path)
+    if seen != str(SCHEMA_VERSION):
+        remedy = f"run `overrun migrate --db {path}`" if is_older(seen) else "use a newer Overrun"
+        raise StoreVersion(f"{path} is schema {seen}, this build needs {SCHEMA_VERSION}: {remedy}, or choose another --db")
+
+
+def _explain(path: Path, error: Exception) -> StoreError:
+    """Name the remedy for DuckDB's refusal to open a file."""
+    text = str(error)
+    if "lock" in text.lower():
+        url = server_url(path)
+        where = f"ask the server that owns it: --url {url}" if url else "stop the process that holds it, or copy the file while nothing writes"
+        return StoreLocked(f"{path} is open in another process (DuckDB allows one): {where}")
+    if "not a valid" in text.lower() or "_scanner" in text:  # DuckDB asks for an extension when it meets an SQLite file
+        return StoreError(f"{path} is not a DuckDB database: choose another --db (the file was left as it is)")
+    return StoreError(f"{path} cannot be opened: {text.splitlines()[0]}")
+
+
+def _address_file(path: Path) -> Path:
+    return path.with_name(path.name + ".server")
+
+
+def server_url(path: Path) -> str | None:
+    """The address that the server owning `path` left beside it, if any."""
+    try:
+        url = json.loads(_address_file(path).read_text(encoding="utf-8"))["url"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return url if isinstance(url, str) else None
+
+
+@functools.cache
+def _sql_files(folder: str) -> tuple[tuple[str, str], ...]:
+    root = resources.files("overrun.collector.store") / folder
+    names = sorted(entry.name for entry in root.iterdir() if entry.name.endswith(".sql"))
+    return tuple((name, (root / name).read_text(encoding="utf-8")) for name in names)
+
+
+@functools.cache
+def sql(name: str) -> str:
+    """The text of one query of ours, collector/store/sql/NAME.sql."""
+    return (resources.files("overrun.collector.store") / "sql" / f"{name}.sql").read_text(encoding="utf-8")

@@ -1,0 +1,125 @@
+"""How do normalised rows lie in the store? Flat Arrow columns in; the rows of `spans`, `span_values` and new `shapes` out (schema/004_layout.sql).
+
+What takes few values together (source, kind, stage, model, the attribute keys ...) becomes one number, the shape; what few spans have goes to
+a table of its own; attribute values are packed into one text. Each of the three halves what DuckDB spends on a span, or more.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+BATCH_BITS = 24  # seq = commit << 24 | row: a commit holds at most 16 M spans
+SEPARATOR, ESCAPE = "\x1f", "\x1b"
+SPAN_COLUMNS = ("trace_hi", "trace_lo", "span_id", "parent_id", "start_ns", "duration_ns", "name", "session", "tenant", "user_hash")
+SHAPE_NUMBERS = ("source_id", "kind", "status", "flags", "stage", "role", "http_status")
+SHAPE_TEXTS = ("dialect", "operation", "model", "provider", "route", "workload", "error_type")
+VALUE_COLUMNS = ("response_id", "finish_reason", "prefix_hash", "depends_on", "trace_state", "input_tokens", "output_tokens", "cached_tokens",
+                 "cache_write_tokens", "reasoning_tokens", "max_tokens", "temperature", "streaming", "turn", "attempts", "ttft_ns", "ttft_source",
+                 "queue_ns", "prefill_ns", "decode_ns", "engine_e2e_ns", "chunks", "chunk_span_ns", "chunk_gap_max_ns", "usable_ns")
+# Shapes remembered (about 100 bytes each). Beyond it they are forgotten, too.
+MAX_SHAPES = 100_000
+
+SHAPE_SCHEMA = pa.schema([
+    ("shape", pa.int32()), ("source_id", pa.uint64()), ("kind", pa.uint8()), ("status", pa.uint8()), ("flags", pa.uint32()), ("stage", pa.uint8()),
+    ("role", pa.uint8()), ("http_status", pa.uint16()), *((name, pa.string()) for name in SHAPE_TEXTS), ("keys", pa.list_(pa.string()))])
+
+
+New = dict[int, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows to append, by table; `new` has the rows of the new shapes by their hash."""
+
+    spans: pa.Table
+    span_values: pa.Table
+    new: New
+
+
+class Shapes:
+    """Numbers shapes, and remembers those of the store by their hash. What was stored before the start gets another number when seen again."""
+
+    def __init__(self, last: int) -> None:
+        self._numbers: dict[int, int] = {}
+        self._last = self.stored = last
+
+    def lay_out(self, spans: pa.Table, keys: dict[int, list[str]], first_seq: int) -> Rows:
+        """The rows to store for normalised spans (normalise/spans.py), numbered from `first_seq`. Call `remember` once they are stored."""
+        seq = pa.array(np.arange(first_seq, first_seq + spans.num_rows, dtype=np.int64))
+        numbers, new = self._number(spans, keys)
+        rows = spans.select(list(SPAN_COLUMNS)).append_column("seq", seq).append_column("shape", pa.array(numbers))
+        rows = rows.append_column("attribute_values", spans.column("attribute_values"))
+        columns = [name for name in VALUE_COLUMNS if spans.column(name).null_count < spans.num_rows]
+        some: Any = np.zeros(spans.num_rows, dtype=bool)
+        for name in columns:
+            if name != "ttft_source":  # 0 where there is none
+                some |= spans.column(name).is_valid().to_numpy()
+        values = spans.select([*columns, "start_ns"]).append_column("seq", seq).filter(pa.array(some))
+        return Rows(rows, values, new)
+
+    def remember(self, new: New) -> None:
+        """These shapes are in the store. A number that a failed commit took is not used again."""
+        if len(self._numbers) > MAX_SHAPES:
+            self._numbers.clear()
+        self._numbers.update({h: row["shape"] for h, row in new.items()})
+        self.stored = max([self.stored, *(row["shape"] for row in new.values())])
+
+    def _number(self, spans: pa.Table, keys: dict[int, list[str]]) -> tuple[np.ndarray[Any, np.dtype[np.int32]], New]:
+        hashes = spans.column("shape").to_numpy().copy()
+        for i, name in enumerate((*SHAPE_NUMBERS, *SHAPE_TEXTS)):
+            column = spans.column(name).combine_chunks()
+            of_row = _text_hashes(column) if name in SHAPE_TEXTS else column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64)
+            hashes = (hashes ^ of_row) * np.uint64(0x9E3779B97F4A7C15 + 2 * i)  # odd multipliers: each step can be undone, so nothing is lost
+        distinct, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+        out = np.empty(len(distinct), dtype=np.int32)
+        new: New = {}
+        for i, (shape, row) in enumerate(zip(distinct.tolist(), first.tolist(), strict=True)):
+            if shape not in self._numbers:
+                self._last += 1
+                values = {name: spans.column(name)[row].as_py() for name in (*SHAPE_NUMBERS, *SHAPE_TEXTS)}
+                new[shape] = {"shape": self._last, **values, "keys": keys[spans.column("shape")[row].as_py()]}
+            out[i] = new[shape]["shape"] if shape in new else self._numbers[shape]
+        return out[inverse], new
+
+
+def shape_rows(new: New) -> pa.Table:
+    """New shapes as rows of `shapes`."""
+    return pa.Table.from_pylist(list(new.values()), schema=SHAPE_SCHEMA)
+
+
+def _text_hashes(column: pa.Array) -> Any:
+    if column.null_count == len(column):
+        return np.zeros(len(column), dtype=np.uint64)
+    encoded = column.dictionary_encode()
+    of_text = np.array([text_hash(text) for text in encoded.dictionary.to_pylist()], dtype=np.uint64)
+    return np.append(of_text, np.uint64(0))[encoded.indices.fill_null(len(of_text)).to_numpy(zero_copy_only=False)]
+
+
+@functools.lru_cache(maxsize=65_536)
+def text_hash(text: str) -> int:
+    """64 bits of BLAKE2b."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+
+
+def unpacked(text: str | None) -> list[str]:
+    """The texts packed into one."""
+    if text is None:
+        return []
+    return [part.replace(ESCAPE + "1", SEPARATOR).replace(ESCAPE + "0", ESCAPE) for part in text.split(SEPARATOR)]
+
+
+def packed(lists: pa.ListArray) -> pa.StringArray:
+    """Each list of texts as one text, null if the list is empty; `unpacked` in SQL is the way back."""
+    texts = lists.flatten()
+    if len(texts) and pc.any(pc.match_substring_regex(texts, f"[{SEPARATOR}{ESCAPE}]")).as_py():
+        escaped = pc.replace_substring(pc.replace_substring(texts, ESCAPE, ESCAPE + "0"), SEPARATOR, ESCAPE + "1")
+        lists = pa.ListArray.from_arrays(pc.cast(pc.cumulative_sum(pa.array(np.append(0, pc.list_value_length(lists).fill_null(0)))), pa.int32()), escaped)
+    joined = pc.binary_join(lists, SEPARATOR)
+    return pc.if_else(pc.equal(pc.list_value_length(lists), 0), pa.scalar(None, pa.string()), joined)

@@ -1,0 +1,689 @@
+"""The front door: the `overrun` command. Reads flags, calls one function of the packages behind it, prints its result. No logic.
+
+Imports stand inside the commands: `overrun --help` must not wait for DuckDB, numba or the browser's libraries.
+Standard output carries only the result; everything else goes to standard error. Bad input exits with 2.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from overrun import __version__
+
+if TYPE_CHECKING:
+    from overrun.analysis.front.predictor_watch import Lengths
+    from overrun.collector.config import Settings
+
+app = typer.Typer(
+    name="overrun", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    help="Which stage of an LLM application overran the latency budget, why, and what each fix would buy.")
+config_app = typer.Typer(no_args_is_help=True, help="Look at the settings.")
+app.add_typer(config_app, name="config")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"overrun {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")] = False,
+) -> None:
+    """Stands before every command: options that need none."""
+
+
+class _Fixes(typer.core.TyperGroup):
+    """One sub-command per fix of analysis/whatif, made when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        from overrun.analysis.front.whatif_commands import names
+
+        return names()
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        from overrun.analysis.front.whatif_commands import command
+
+        return command(cmd_name, _COMMON, _whatif)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        from overrun.analysis.front.whatif_commands import unknown
+
+        if why := unknown(args[0]):
+            ctx.fail(why)
+        return super().resolve_command(ctx, args)
+
+
+whatif_app = typer.Typer(cls=_Fixes, no_args_is_help=True, rich_markup_mode=None, help="What would one fix buy? Latency before and after, cost and interval.")
+app.add_typer(whatif_app, name="whatif")
+
+SERVER_URL = "http://127.0.0.1:4318"
+Db = Annotated[Path | None, typer.Option("--db", help="The database file.")]
+Url = Annotated[str | None, typer.Option("--url", help=f"A running server, such as {SERVER_URL}.")]
+Config = Annotated[Path | None, typer.Option("--config", help="The settings file (overrun.toml).")]
+Output = Annotated[str, typer.Option("--output", help="text or json.")]
+ReportOutput = Annotated[str, typer.Option("--output", help="text, json, html or markdown.")]
+
+
+def _text(help_: str, *names: str) -> Any:
+    return typer.Option(*names, help=help_)
+
+
+Since = Annotated[str | None, _text("The last span of time, such as 15m, 1h or 7d.", "--since")]
+From = Annotated[str | None, _text("Start of the window (RFC 3339 or relative such as -2h).", "--from")]
+To = Annotated[str | None, _text("End of the window.", "--to")]
+Baseline = Annotated[str | None, _text("auto, previous, none or FROM..TO.", "--baseline")]
+Service = Annotated[str | None, _text("Only this service.", "--service")]
+Model = Annotated[str | None, _text("Only this model.", "--model")]
+RouteName = Annotated[str | None, _text("Only this route.", "--route")]
+Tenant = Annotated[str | None, _text("Only this tenant.", "--tenant")]
+Workload = Annotated[str | None, _text("Only this workload; all for every one (default: all but batch and eval).", "--workload")]
+SloText = Annotated[str | None, _text("A preset (chat, code, voice, batch) or limits such as 'ttft:1000 e2el:5000' in ms.", "--slo")]
+
+_COMMON: dict[str, Any] = {
+    "db": Db, "url": Url, "since": Since, "from_": From, "to": To, "service": Service, "model": Model, "route": RouteName, "tenant": Tenant,
+    "workload": Workload, "slo": SloText, "metric": Annotated[str | None, _text("ttft, e2e or tpot: what the headline is about.", "--metric")],
+    "output": Annotated[str | None, _text("text or json.", "--output")], "config": Config}
+
+
+def fail(message: str, code: int = 2) -> NoReturn:
+    """Say what is wrong on standard error and end."""
+    print(f"overrun: {message}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def _settings(config: Path | None, flags: dict[str, Any] | None = None) -> Settings:
+    from overrun.collector.config import load
+    from overrun.collector.errors import ConfigError
+
+    path = config or (Path("overrun.toml") if Path("overrun.toml").exists() else None)
+    try:
+        return load(path, flags=flags)
+    except ConfigError as error:
+        fail(str(error))
+
+
+@contextmanager
+def _failing() -> Iterator[None]:
+    """What goes wrong inside is said in a sentence, and ends the command."""
+    from overrun.analysis.words.errors import AnalysisError
+    from overrun.collector.errors import CollectorError
+
+    try:
+        yield
+    except (AnalysisError, CollectorError) as error:
+        fail(str(error))
+
+
+def _asking(config: Path | None, db: Path | None, url: str | None, output: str = "text", forms: Sequence[str] = ("text", "json")) -> Settings:
+    """The settings of a command that asks a file or a server, after a look at its flags."""
+    if output not in forms:
+        fail(f"--output {output!r} is not known: use {', '.join(forms[:-1])} or {forms[-1]}")
+    if db is not None and url is not None:
+        fail("--db and --url were both given: ask the file or the server")
+    return _settings(config, {"collector.db": str(db) if db else None})
+
+
+@app.command()
+def serve(
+    db: Db = None,
+    host: Annotated[str | None, _text("Address to listen on (default 127.0.0.1: this machine only).", "--host")] = None,
+    grpc_port: Annotated[int | None, _text("OTLP/gRPC port (default 4317; 0 picks a free one).", "--grpc-port")] = None,
+    http_port: Annotated[int | None, _text("OTLP/HTTP and API port (default 4318; 0 picks a free one).", "--http-port")] = None,
+    api_port: Annotated[int | None, _text("A port of its own for the API and metrics (0 picks a free one; default: the HTTP port).", "--api-port")] = None,
+    db_max_size: Annotated[str | None, _text("The oldest telemetry goes when the file grows beyond it, such as 20GB (0: no limit).", "--db-max-size")] = None,
+    token_file: Annotated[Path | None, typer.Option("--token-file", help="Bearer tokens: lines ingest=... and read=..., or one for both.")] = None,
+    decoder: Annotated[str | None, _text("fast (default) or upb: protobuf's own, several times slower, should the fast one fail.", "--decoder")] = None,
+    config: Config = None,
+    scrape: Annotated[list[str] | None, typer.Option("--scrape", metavar="URL", help="Also read an engine's metrics page every 5 s; may be repeated.")] = None,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Also start the dashboard.")] = False,
+    artifact: Annotated[Path | None, typer.Option("--artifact", help="A length predictor to hold against live calls, a folder of `overrun train`.")] = None,
+) -> None:
+    """Receive telemetry, keep it, answer questions about it."""
+    from overrun.collector.process import footprint
+
+    footprint.keep_small()
+    from overrun.analysis.front.greeting import greeting
+    from overrun.analysis.front.serve import Addresses, run_loop
+    from overrun.analysis.front.serve import serve as run
+    from overrun.collector.errors import CollectorError
+    from overrun.collector.process import logs
+
+    settings = _settings(config, {
+        "collector.db": str(db) if db else None, "collector.host": host, "collector.grpc_port": grpc_port, "collector.http_port": http_port,
+        "collector.api_port": api_port, "collector.token_file": str(token_file) if token_file else None, "retention.db_max_size": db_max_size,
+        "collector.decoder": decoder})
+    logs.configure(settings.collector.log_format)
+
+    shown: list[subprocess.Popen[bytes]] = []
+
+    def ready(addresses: Addresses, empty: bool) -> None:
+        if empty:
+            print(greeting(addresses.grpc, addresses.http, addresses.scheme), file=sys.stderr)
+        asked_at = addresses.api or addresses.http
+        if dashboard and asked_at:
+            shown.extend(_dashboard_of(f"{addresses.scheme}://{asked_at}", artifact))
+        apart = f" api={addresses.api}" if addresses.api else ""
+        print(f"ready grpc={addresses.grpc or '-'} http={addresses.http or '-'}{apart}", file=sys.stderr, flush=True)
+
+    try:
+        run_loop(run(settings, ready, scrape_urls=scrape or (), watched=_watch(artifact)))
+    except CollectorError as error:
+        fail(str(error))
+    finally:
+        for process in shown:
+            process.terminate()
+    _leave()
+
+
+def _leave() -> None:
+    """End the process at once: Python's own end waits for libraries to be taken apart, and aborts where a thread is still inside of one."""
+    import logging
+    import os
+
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _watch(artifact: Path | None, most_calls: int | None = 500) -> Lengths | None:
+    """The predictor at `artifact`, held against live calls."""
+    if artifact is None:
+        return None
+    from overrun.analysis.assembly.assemble import assemble
+    from overrun.models.errors import ModelsError
+    from overrun.models.watch import Watch
+
+    try:
+        return Watch(artifact, assemble, most_calls)
+    except ModelsError as error:
+        fail(str(error))
+
+
+def _dashboard_of(url: str, artifact: Path | None = None) -> list[subprocess.Popen[bytes]]:
+    """The dashboard beside a server; what stops it is said, and the server runs on."""
+    from overrun.dashboard import launch
+
+    try:
+        started = [launch.run(url, artifact=artifact)]
+    except launch.DashboardError as error:
+        print(f"overrun: {error}; everything else runs", file=sys.stderr)
+        return []
+    print(f"dashboard: http://{launch.DEFAULT_HOST}:{launch.DEFAULT_PORT}", file=sys.stderr)
+    return started
+
+
+@app.command("import")
+def import_(
+    paths: Annotated[list[Path], typer.Argument(help="OTLP files, exports of Jaeger, Zipkin, Tempo or Langfuse, results of load tests; folders of them.")],
+    db: Db = None,
+    url: Url = None,
+    config: Config = None,
+    artifact: Annotated[Path | None, typer.Option("--artifact", help="A length predictor whose predictions are stored beside the calls (with --db).")] = None,
+    every: Annotated[str | None, _text("How far apart saved metrics pages were read, such as 15s: where files have lost their times.", "--every")] = None,
+) -> None:
+    """Take in recorded telemetry; a file imported twice counts once."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from overrun.analysis.front.file_import import import_files
+    from overrun.analysis.numbers.window import parse_duration
+    from overrun.analysis.words.errors import AnalysisError
+    from overrun.collector.errors import CollectorError
+
+    if (db is None) == (url is None):
+        fail("say where the data should go: --db FILE or --url of a running server (one of them)")
+    if artifact is not None and url is not None:
+        fail("--artifact goes with --db: a running server watches the predictor that it was started with")
+    settings = _settings(config, {"collector.db": str(db) if db else None})
+    try:
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("importing", total=None)
+            watched = _watch(artifact, most_calls=None)
+            done = import_files(paths, settings, url=url, progress=lambda at, total: bar.update(task, completed=at, total=total), watched=watched,
+                                every_s=None if every is None else parse_duration(every).total_seconds())
+    except (AnalysisError, CollectorError) as error:
+        fail(str(error))
+    print(done)
+
+
+@app.command()
+def report(
+    db: Db = None,
+    url: Url = None,
+    since: Since = None,
+    from_: From = None,
+    to: To = None,
+    baseline: Baseline = None,
+    service: Service = None,
+    model: Model = None,
+    route: RouteName = None,
+    tenant: Tenant = None,
+    workload: Workload = None,
+    slo: SloText = None,
+    output: ReportOutput = "text",
+    trace: Annotated[str | None, _text("Draw this request instead: 32 hex digits of a trace id.", "--trace")] = None,
+    config: Config = None,
+) -> None:
+    """Which stage overran the budget, why, and what each fix would buy."""
+    import shutil
+
+    from overrun.analysis.front import commands
+
+    settings = _asking(config, db, url, output, ("text", "json", "html", "markdown"))
+    if trace is not None and output not in ("text", "json"):
+        fail(f"--output {output} is not known for one trace: use text or json")
+    parameters = {"since": since, "from": from_, "to": to, "baseline": baseline, "service": service, "model": model, "route": route,
+                  "tenant": tenant, "workload": workload, "slo": slo}
+    width = shutil.get_terminal_size((110, 40)).columns
+    with _failing():
+        if trace is not None:
+            print(commands.trace(trace, settings, db=db, url=url, output=output, width=width))
+        else:
+            print(commands.report(parameters, settings, db=db, url=url, output=output, width=width))
+
+
+@app.command()
+def budget(
+    db: Db = None,
+    url: Url = None,
+    since: Since = None,
+    from_: From = None,
+    to: To = None,
+    baseline: Baseline = None,
+    service: Service = None,
+    model: Model = None,
+    route: RouteName = None,
+    tenant: Tenant = None,
+    workload: Workload = None,
+    slo: SloText = None,
+    output: Annotated[str, _text("text, json, or toml: a [budgets] table for the settings file.", "--output")] = "text",
+    config: Config = None,
+) -> None:
+    """What each stage should be allowed so that the limit is kept, from healthy requests, and whether it can be."""
+    from overrun.analysis.front import commands
+
+    settings = _asking(config, db, url, output, ("text", "json", "toml"))
+    parameters = {"since": since, "from": from_, "to": to, "baseline": baseline, "service": service, "model": model, "route": route,
+                  "tenant": tenant, "workload": workload, "slo": slo}
+    with _failing():
+        print(commands.budget(parameters, settings, db=db, url=url, output=output))
+
+
+@app.command()
+def compare(
+    before: Annotated[str, _text("The first window: FROM..TO, or version=NAME.", "--before")],
+    after: Annotated[str, _text("The second window: FROM..TO, or version=NAME.", "--after")],
+    db: Db = None,
+    url: Url = None,
+    since: Since = None,
+    from_: From = None,
+    to: To = None,
+    service: Service = None,
+    model: Model = None,
+    route: RouteName = None,
+    tenant: Tenant = None,
+    workload: Workload = None,
+    slo: SloText = None,
+    output: Output = "text",
+    config: Config = None,
+) -> None:
+    """What is different between two windows or two versions, beyond chance and beyond other traffic?"""
+    from overrun.analysis.front import commands
+
+    settings = _asking(config, db, url, output)
+    parameters = {"since": since, "from": from_, "to": to, "service": service, "model": model, "route": route, "tenant": tenant,
+                  "workload": workload, "slo": slo}
+    with _failing():
+        print(commands.compare(parameters, settings, db=db, url=url, before=before, after=after, output=output).rstrip())
+
+
+@app.command()
+def check(
+    files: Annotated[list[Path] | None, typer.Argument(
+        help="A load test's files to judge, instead of --db or --url: OTLP, or results of vLLM bench serve, SGLang bench_serving, AIPerf, GenAI-Perf, "
+             "GuideLLM, CSV, Parquet.")] = None,
+    db: Db = None,
+    url: Url = None,
+    since: Since = None,
+    from_: From = None,
+    to: To = None,
+    service: Service = None,
+    model: Model = None,
+    route: RouteName = None,
+    tenant: Tenant = None,
+    workload: Workload = None,
+    slo: SloText = None,
+    min_goodput: Annotated[float | None, typer.Option("--min-goodput", help="Least share of good requests (0..1; default the SLO's target, 0.95).")] = None,
+    output: Output = "text",
+    config: Config = None,
+) -> None:
+    """Does this window pass? Ends with 0 when it does, 1 when a gate failed, 2 on bad input or nothing to judge."""
+    from overrun.analysis.front import commands
+    from overrun.analysis.words.encoding import encode
+
+    if output not in ("text", "json"):
+        fail(f"--output {output!r} is not known: use text or json")
+    if sum((db is not None, url is not None, bool(files))) > 1:
+        fail("more than one of FILES, --db and --url was given: judge one of them")
+    settings = _settings(config, {"collector.db": str(db) if db else None})
+    parameters = {"since": since, "from": from_, "to": to, "baseline": "none", "service": service, "model": model, "route": route, "tenant": tenant,
+                  "workload": workload, "slo": slo}
+    with _failing():
+        result = commands.check(parameters, settings, db=db, url=url, files=files or [], min_goodput=min_goodput)
+    print(encode(result).decode() if output == "json" else "\n".join([result.sentence, *(f"- {doubt}" for doubt in result.doubts)]))
+    raise typer.Exit(0 if result.passed else 1)
+
+
+@whatif_app.callback()
+def whatif() -> None:
+    """What would one fix buy? Latency before and after, cost and interval."""
+
+
+def _whatif(fix: str, own: Mapping[str, str | None], common: Mapping[str, Any]) -> None:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from overrun.analysis.front import commands
+
+    db, url, output = common["db"], common["url"], common["output"] or "text"
+    settings = _asking(common["config"], db, url, output)
+    parameters = {"since": common["since"], "from": common["from_"], "to": common["to"]} | {
+        name: common[name] for name in ("service", "model", "route", "tenant", "workload", "slo")}
+    with _failing(), Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("what if", total=1.0)
+        answer = commands.whatif(fix, own, parameters, settings, db=db, url=url, output=output, metric=common["metric"],
+                            progress=lambda share: bar.update(task, completed=share))
+    print(answer)
+
+
+@app.command()
+def export(
+    kind: Annotated[str, typer.Argument(help="requests, llm-calls, spans or metrics.")],
+    db: Db = None,
+    url: Url = None,
+    since: Since = None,
+    from_: From = None,
+    to: To = None,
+    format_: Annotated[str, _text("parquet, jsonl or csv.", "--format")] = "parquet",
+    out: Annotated[Path | None, _text("The file to write (default: standard output).", "--out")] = None,
+    config: Config = None,
+) -> None:
+    """Rows of the stored requests, model calls, spans or engine metrics as a file."""
+    from overrun.analysis.front import commands
+    from overrun.analysis.words.errors import AnalysisError
+    from overrun.collector.errors import CollectorError
+
+    settings = _asking(config, db, url)
+    parameters = {"since": since, "from": from_, "to": to}
+    try:
+        with out.open("wb") if out else nullcontext(sys.stdout.buffer) as stream:
+            commands.export(parameters, settings, db=db, url=url, kind=kind, form=format_, out=stream)
+    except (AnalysisError, CollectorError) as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"--out {out} cannot be written: {error.strerror}")
+
+
+@app.command()
+def doctor(
+    db: Db = None,
+    url: Url = None,
+    since: Since = None,
+    service: Service = None,
+    output: Output = "text",
+    config: Config = None,
+) -> None:
+    """Say per service in whose words it speaks, which fields were never seen, and what to switch on."""
+    from overrun.analysis.front import commands
+
+    settings = _asking(config, db, url, output)
+    with _failing():
+        print(commands.doctor({"since": since, "service": service}, settings, db=db, url=url, output=output))
+
+
+@app.command()
+def train(
+    out: Annotated[Path, typer.Option("--out", help="The folder to write the artifact to.")],
+    db: Db = None,
+    url: Url = None,
+    trace: Annotated[list[Path] | None, typer.Option("--trace", help="A file of requests (Parquet, CSV, JSON lines); may be given several times.")] = None,
+    route: Annotated[list[str] | None, typer.Option("--route", help="The route of each --trace, in the same order.")] = None,
+    since: Since = None,
+    config: Config = None,
+) -> None:
+    """Learn to predict output lengths from past requests, and write the artifact that routers load."""
+    import io
+    import itertools
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from overrun.analysis.front import commands
+    from overrun.analysis.words.errors import AnalysisError
+    from overrun.collector.errors import CollectorError
+    from overrun.collector.normalise.prompt_features import read_table_file
+    from overrun.models.errors import ModelsError
+    from overrun.models.sources import from_llm_calls, load_traces
+    from overrun.models.train import train_to_folder
+
+    if sum((db is not None, url is not None, bool(trace))) != 1:
+        fail("say where the requests are: --db FILE, --url of a running server, or --trace FILE (one of them)")
+    if route and len(route) != len(trace or []):
+        fail(f"{len(route)} --route for {len(trace or [])} --trace: give one for each, in the same order")
+    settings = _settings(config)
+    try:
+        table = read_table_file(settings.privacy.prompt_table)[0] if settings.privacy.prompt_table else None
+        if trace:
+            frame = load_traces(list(itertools.zip_longest(trace, route or [])))
+        else:
+            import polars
+
+            calls, prompts = io.BytesIO(), io.BytesIO()
+            for kind, out_ in (("llm-calls", calls), ("prompts", prompts)):
+                commands.export({"since": since}, settings, db=db, url=url, kind=kind, form="parquet", out=out_)
+                out_.seek(0)
+            frame = from_llm_calls(polars.read_parquet(calls), polars.read_parquet(prompts))
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("training", total=1.0)
+            done = train_to_folder(frame, out, progress=lambda step, share: bar.update(task, description=step, completed=share), prompt_table=table)
+    except (AnalysisError, CollectorError, ModelsError) as error:
+        fail(str(error))
+    print("\n".join(done.lines()))
+
+
+@app.command()
+def predict(artifact: Annotated[Path, typer.Option("--artifact", help="The folder that `overrun train` wrote.")]) -> None:
+    """Read one JSON request a line, answer its predicted output length a line."""
+    from overrun.models.errors import ModelsError
+    from overrun.models.predict import predict_lines
+
+    try:
+        for line in predict_lines(artifact, sys.stdin.buffer):
+            print(line, flush=True)
+    except ModelsError as error:
+        fail(str(error))
+
+
+@app.command()
+def routing(
+    artifact: Annotated[Path, typer.Option("--artifact", help="The folder that `overrun train` wrote, best from traffic before the trace.")],
+    trace: Annotated[list[Path], typer.Option("--trace", help="A file of requests (Parquet, CSV, JSON lines); may be given several times.")],
+    route: Annotated[list[str] | None, typer.Option("--route", help="The route of each --trace, in the same order.")] = None,
+    load: Annotated[float, typer.Option("--load", help="How busy the engines are: 1 is all they can do.")] = 0.9,
+    instances: Annotated[int, typer.Option("--instances", help="Equal engines behind the router.", min=1, max=256)] = 4,
+    slots: Annotated[int, typer.Option("--slots", help="Requests that run at once on each.", min=1, max=4096)] = 32,
+    kv_tokens: Annotated[int, typer.Option("--kv-tokens", help="Tokens that fit into the KV cache of each.", min=1)] = 48_000,
+    output: Output = "text",
+) -> None:
+    """Would it pay to route your traffic by length? Replays a trace under several policies."""
+    import itertools
+    import json
+
+    from overrun.models.errors import ModelsError
+    from overrun.models.routing import Engines, as_json, describe, evaluate_trace
+    from overrun.models.sources import load_traces
+
+    if output not in ("text", "json"):
+        fail(f"--output {output!r} is not known: use text or json")
+    if route and len(route) != len(trace):
+        fail(f"{len(route)} --route for {len(trace)} --trace: give one for each, in the same order")
+    try:
+        frame = load_traces(list(itertools.zip_longest(trace, route or [])))
+        made = evaluate_trace(frame, artifact, Engines(instances, slots, kv_tokens), load)
+    except (ModelsError, ValueError) as error:
+        fail(str(error))
+    print(json.dumps(as_json(made)) if output == "json" else "\n".join(describe(made)))
+
+
+@app.command("serve-predictor")
+def serve_predictor(
+    artifact: Annotated[Path, typer.Option("--artifact", help="The folder that `overrun train` wrote; a newer one is taken over while it runs.")],
+    host: Annotated[str, _text("Address to listen on.", "--host")] = "127.0.0.1",
+    port: Annotated[int, _text("Port to listen on (0 picks a free one).", "--port")] = 8502,
+) -> None:
+    """Answer routers over HTTP: POST /predict, POST /observe, GET /healthz."""
+    from overrun.collector.errors import CollectorError
+    from overrun.models.errors import ModelsError
+    from overrun.models.service import serve as run
+
+    try:
+        run(artifact, host, port, lambda address: print(f"ready http={address}", file=sys.stderr, flush=True))
+    except (CollectorError, ModelsError) as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{host}:{port} cannot be used ({(error.strerror or str(error)).lower()}): choose another with --host or --port")
+    except KeyboardInterrupt:
+        pass
+
+
+@app.command()
+def dashboard(
+    url: Annotated[str, _text("The server to read from.", "--url")] = SERVER_URL,
+    host: Annotated[str, _text("Address to listen on.", "--host")] = "127.0.0.1",
+    port: Annotated[int, _text("Port to listen on.", "--port")] = 8501,
+    artifact: Annotated[Path | None, typer.Option("--artifact", help="The length predictor to show, a folder that `overrun train` wrote.")] = None,
+) -> None:
+    """Show the dashboard of a running server in the browser."""
+    import signal
+
+    from overrun.dashboard.launch import DashboardError, pick_port, run, wait_ready
+
+    # Ended from outside, it ends the process that serves the pages as with Ctrl-C: nothing keeps the port.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    shown = None
+    try:
+        port = pick_port(port, host)
+        shown = run(url, port, host, artifact)
+        print(f"dashboard: {wait_ready(shown, port, host)}", file=sys.stderr)
+        code = shown.wait()
+    except DashboardError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        code = 0
+    finally:
+        if shown is not None:
+            shown.terminate()
+            shown.wait()
+    raise typer.Exit(code)
+
+
+@app.command()
+def demo(
+    once: Annotated[bool, typer.Option("--once", help="End after the verdicts.")] = False,
+    no_dashboard: Annotated[bool, typer.Option("--no-dashboard", help="Do not open the dashboard.")] = False,
+) -> None:
+    """Send recorded traffic through a real collector on free ports and print one verdict per recording."""
+    import os
+    import signal
+    import webbrowser
+    from urllib.parse import urlencode
+
+    from overrun.analysis.front.demo import run
+    from overrun.collector.errors import CollectorError
+    from overrun.dashboard import launch
+
+    def show(url: str, query: dict[str, str]) -> subprocess.Popen[bytes]:
+        port = launch.pick_port(0)
+        shown = launch.run(url, port)
+        page = f"{launch.wait_ready(shown, port)}/?{urlencode(query)}"
+        print(f"dashboard: {page}", file=sys.stderr)
+        if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+            webbrowser.open(page)
+        return shown
+
+    # Ended from outside, it ends its server, application and dashboard as with Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        run(once=once, say=print, show=None if once or no_dashboard else show)
+    except (CollectorError, launch.DashboardError) as error:
+        fail(str(error), 1)
+    except KeyboardInterrupt:
+        pass
+
+
+@app.command()
+def migrate(db: Annotated[Path, typer.Option("--db", help="The database file.")]) -> None:
+    """Bring a database file of an earlier version up to date; copy it before if it is precious."""
+    from overrun.collector.errors import CollectorError
+    from overrun.collector.lifecycle.migrate import migrate as run
+
+    try:
+        done = run(db)
+    except CollectorError as error:
+        fail(str(error))
+    print(f"{db}: schema {done.before}, nothing to do" if done.before == done.after else f"{db}: schema {done.before} -> {done.after}")
+    if done.incomplete_commits:
+        missing = f"up to {done.missing_spans:,} acknowledged spans of {done.incomplete_commits:,} commits are missing"
+        print(f"{missing}: `overrun doctor --db {db}` says when they came")
+
+
+@app.command()
+def forget(
+    user: Annotated[str | None, _text("A user id as it was sent, or the hash that the views show.", "--user")] = None,
+    tenant: Annotated[str | None, _text("A tenant.", "--tenant")] = None,
+    db: Db = None,
+    url: Url = None,
+) -> None:
+    """Erase a user or a tenant: every trace that carries them, with what was made from it."""
+    from overrun.analysis.front.commands import forget as run
+    from overrun.analysis.words.finding import say_count
+    from overrun.collector.errors import CollectorError
+
+    if (user is None) == (tenant is None) or (db is None) == (url is None):
+        fail("say whom to erase, --user ID or --tenant NAME (one of them), and from where, --db FILE or --url of a running server (one of them)")
+    try:
+        done = run(db=db, url=url, user=user, tenant=tenant)
+    except CollectorError as error:
+        fail(str(error))
+    print(f"erased {say_count(done.traces, 'trace')}: {say_count(done.spans, 'span')}, {say_count(done.requests, 'request')}")
+
+
+@config_app.command("show")
+def config_show(config: Config = None) -> None:
+    """Print every setting with its value and where it comes from."""
+    from overrun.collector.config import described
+
+    for line in described(_settings(config)):
+        print(line)
+
+
+def main() -> None:
+    """Entry point of the `overrun` command. Should compiled code fail, standard error says where."""
+    import faulthandler
+
+    from overrun.collector.process import footprint
+
+    faulthandler.enable()
+    footprint.without_pandas()
+    app()

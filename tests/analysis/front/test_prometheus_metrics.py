@@ -1,0 +1,70 @@
+"""The Prometheus text: read back by Prometheus' own parser, fresh in the background, and silent about what is not known."""
+
+import threading
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from overrun.analysis.front.prometheus_metrics import Background, Snapshot, exposition
+from overrun.analysis.front.report import build
+from overrun.analysis.numbers.burn_rate import burn
+from overrun.analysis.numbers.window import Window
+from overrun.analysis.words.slo import parse_slo
+from tests.analysis.builders import at, insert, requests, store, vllm_gauges, vllm_spans
+
+SLO = parse_slo("ttft:1000 e2el:5000")
+
+
+def snapshot(*, spans: bool = True) -> Snapshot:
+    con = store()
+    if spans:
+        insert(con, vllm_spans())
+        vllm_gauges(con)
+    return Snapshot(build(con, Window(), SLO), burn(con, Window(), SLO, at(150)))
+
+
+def samples(lines: list[str]) -> dict[tuple[str, str], float]:
+    found = {}
+    for family in text_string_to_metric_families("\n".join([*lines, ""])):
+        for sample in family.samples:
+            found[(sample.name, ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items())))] = sample.value
+    return found
+
+
+def test_prometheus_reads_goodput_burn_stages_and_findings() -> None:
+    made = snapshot()
+    seen = samples(exposition(made))
+    assert seen[("overrun_goodput_ratio", "")] == made.report.goodput.ratio
+    assert seen[("overrun_latency_seconds", "metric=ttft,quantile=0.95")] == (made.report.latency.ttft_ms.p95 or 0.0) / 1000.0
+    assert seen[("overrun_verdict", "status=over_budget")] == 1.0
+    assert ("overrun_stage_p95_seconds", "stage=queue") in seen
+    assert any(name == "overrun_finding" and "rule=under_capacity" in labels for name, labels in seen)
+    assert ("overrun_burn_rate", "window=3600s") in seen
+
+
+def test_what_is_not_known_is_no_series() -> None:
+    seen = samples(exposition(snapshot(spans=False)))
+    assert ("overrun_goodput_ratio", "") not in seen
+    assert seen[("overrun_requests", "")] == 0.0
+
+
+def test_names_cannot_break_the_format() -> None:
+    con = store()
+    insert(con, requests(100, prefill_ms=9_000.0, ttft_ms=9_000.0, route='x"} 1\noverrun_goodput_ratio 1\\', service='a"\n'))
+    samples(exposition(Snapshot(build(con, Window(), SLO), burn(con, Window(), SLO, at(0)))))
+
+
+def test_text_never_waits_and_comes_from_the_background() -> None:
+    done, made = threading.Event(), snapshot()
+
+    def ask() -> Snapshot:
+        done.wait(10)
+        return made
+
+    background = Background(ask)
+    assert background.text() == []
+    done.set()
+    for _ in range(200):
+        if background.text():
+            break
+        threading.Event().wait(0.02)
+    assert ("overrun_verdict", "status=over_budget") in samples(background.text())

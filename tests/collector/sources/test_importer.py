@@ -1,0 +1,193 @@
+"""Files take the same road as live traffic, in every form; one that is not OTLP is refused by name; one that comes twice counts once."""
+
+import gzip
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+from overrun.analysis.front.file_import import import_files
+from overrun.collector.config import load
+from overrun.collector.errors import CollectorError, ImportFailed, StoreLocked
+from overrun.collector.sources.importer import find_files, read_bodies
+from overrun.collector.store.database import open_store, server_url
+from overrun.sample_traces.replay import RECORDINGS_PATH
+from tests.collector.conftest import body, chat, trace_id
+from tests.conftest import StartServer
+
+
+def metrics() -> bytes:
+    sent = ExportMetricsServiceRequest()
+    sent.resource_metrics.add().scope_metrics.add().metrics.add(name="m").gauge.data_points.add(time_unix_nano=1, as_double=1.0)
+    return sent.SerializeToString()
+
+
+def logs() -> bytes:
+    sent = ExportLogsServiceRequest()
+    sent.resource_logs.add().scope_logs.add().log_records.add().body.string_value = "x"
+    return sent.SerializeToString()
+
+
+def document(trace: int) -> dict[str, object]:
+    ids = {
+        "traceId": trace_id(trace).hex(),
+        "spanId": "0000000000000001",
+        "name": "chat",
+        "startTimeUnixNano": "1790000000000000000",
+        "endTimeUnixNano": "1790000001000000000",
+    }
+    return {"resourceSpans": [{"scopeSpans": [{"spans": [{**ids, "attributes": [{"key": "gen_ai.operation.name", "value": {"stringValue": "chat"}}]}]}]}]}
+
+
+FORMS: dict[str, Callable[[], bytes]] = {
+    "a.pb": lambda: body(chat(1)),
+    "a.traces.pb": lambda: body(chat(1)),
+    "a.json": lambda: json.dumps(document(1)).encode(),
+    "list.json": lambda: json.dumps([document(1)]).encode(),
+    "a.jsonl": lambda: json.dumps(document(1)).encode() + b"\n",
+    "blank.jsonl": lambda: b"\n" + json.dumps(document(1)).encode() + b"\n\n",
+    "indented.json": lambda: json.dumps(document(1), indent=2).encode(),
+}
+
+
+def imported(db: Path, *paths: Path, url: str | None = None) -> str:
+    return import_files(list(paths), load(None, environment={}, flags={"collector.db": str(db)}), url=url, progress=lambda at, total: None)
+
+
+def count(db: Path, query: str = "select count(*) from v_requests") -> int:
+    store = open_store(db, create=False)
+    try:
+        return int(store.connection.execute(query).fetchall()[0][0])
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("compression", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_of_file_is_read(tmp_path: Path, name: str, compression: str) -> None:
+    pack: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
+    path = tmp_path / (name + compression)
+    path.write_bytes(pack[compression](FORMS[name]()))
+    [(signal, content)] = read_bodies(path)
+    assert (signal, trace_id(1) in content) == ("traces", True)
+
+
+def test_a_large_zstd_file_of_several_frames_is_read_whole(tmp_path: Path) -> None:
+    lines = [json.dumps(document(i)).encode() + b"\n" for i in range(1, 2_000)]
+    half = zstandard.ZstdCompressor().compress(b"".join(lines[:1_000])), zstandard.ZstdCompressor().compress(b"".join(lines[1_000:]))
+    (tmp_path / "a.jsonl.zst").write_bytes(b"".join(half))
+    assert len(list(read_bodies(tmp_path / "a.jsonl.zst"))) == len(lines)
+
+
+def test_an_import_returns_after_assembly_and_says_what_came_of_it(tmp_path: Path) -> None:
+    (tmp_path / "a.pb").write_bytes(body(chat(1)))
+    (tmp_path / "b.jsonl").write_text(json.dumps(document(2)) + "\n" + json.dumps(document(3)) + "\n")
+    (tmp_path / "m.metrics.pb").write_bytes(metrics())
+    (tmp_path / "l.logs.pb").write_bytes(logs())
+    told = imported(tmp_path / "t.db", *sorted(tmp_path.glob("*.pb")), tmp_path / "b.jsonl")
+    assert told == "4 files, 4 requests; 5 spans and data points stored; 1 log request left out (telling of no call; logs are not stored)"
+    assert count(tmp_path / "t.db") == 3
+
+
+def test_a_file_imported_twice_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "a.pb").write_bytes(body(chat(1)))
+    shutil.copy(tmp_path / "a.pb", tmp_path / "copy.pb")
+    assert "1 were there already" in imported(tmp_path / "t.db", tmp_path / "a.pb", tmp_path / "copy.pb")
+    assert "1 were there already" in imported(tmp_path / "t.db", tmp_path / "a.pb")
+    assert count(tmp_path / "t.db", "select count(*) from spans") == 2
+
+
+def test_a_folder_is_searched_and_what_else_lies_there_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "deep" / "er" / "a.traces.pb.zst").write_bytes(zstandard.ZstdCompressor().compress(body(chat(1))))
+    (tmp_path / "deep" / "b.json").write_text(json.dumps(document(2)))
+    (tmp_path / "notes.txt").write_text("not mine")
+    assert [p.name for p in find_files([tmp_path])] == ["b.json", "a.traces.pb.zst"]
+
+
+def test_a_recorded_folder_is_the_same_as_the_traffic(tmp_path: Path) -> None:
+    told = imported(tmp_path / "t.db", RECORDINGS_PATH / "vllm-joined")
+    assert told == "2 files, 2 requests; 60 spans and data points stored"
+    assert count(tmp_path / "t.db") == 20
+
+
+def test_through_a_server_it_is_the_same(tmp_path: Path, start_server: StartServer) -> None:
+    server = start_server(tmp_path / "t.db")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.json").write_text(json.dumps(document(1)))
+    (tmp_path / "files" / "b.jsonl.gz").write_bytes(gzip.compress(json.dumps(document(2)).encode()))
+    (tmp_path / "files" / "l.logs.pb").write_bytes(logs())
+    for _ in range(2):
+        assert imported(tmp_path / "unused.db", tmp_path / "files", url=server.http + "/").startswith("3 files, 2 requests")
+    (tmp_path / "bad.traces.pb").write_bytes(b"garbage")
+    with pytest.raises(ImportFailed, match="is not OTLP"):
+        imported(tmp_path / "unused.db", tmp_path / "bad.traces.pb", url=server.http)
+    with pytest.raises(StoreLocked, match=rf"is open in another process.*--url {server.http}$"):
+        imported(tmp_path / "t.db", tmp_path / "files")
+    assert server_url(tmp_path / "t.db") == server.http
+    server.stop()
+    assert server_url(tmp_path / "t.db") is None
+    assert not (tmp_path / "unused.db").exists()
+    assert count(tmp_path / "t.db") == 2
+    with pytest.raises(CollectorError, match="cannot be reached"):
+        imported(tmp_path / "unused.db", tmp_path / "files", url=server.http)
+
+
+CUT = gzip.compress(body(chat(1)) * 50)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("text.pb", b"just some text, no protobuf"),
+        ("text.traces.pb", b"\x00\x01"),
+        ("empty.pb", b""),
+        ("swapped.metrics.pb", body(chat(1))),
+        ("swapped.traces.pb", metrics()),
+        ("text.json", b"hello"),
+        ("empty.json", b""),
+        ("other.json", b'{"a": 1}'),
+        ("number.json", b"5"),
+        ("list.json", b"[1]"),
+        ("wrong.json", b'{"resourceSpans": 5}'),
+        ("bad.jsonl", json.dumps(document(1)).encode() + b"\n{oops\n"),
+        ("latin.json", b'{"a": "\xe9"}'),
+        ("plain.json.gz", b"{}"),
+        ("plain.pb.zst", b"no zstd"),
+        ("cut.jsonl.zst", zstandard.ZstdCompressor().compress(b"".join(json.dumps(document(i)).encode() + b"\n" for i in range(1, 2_000)))[:-20]),
+        ("cut.pb.gz", CUT[: len(CUT) // 2]),
+        ("cut.pb.zst", zstandard.ZstdCompressor().compress(body(chat(1)) * 50)[:-20]),
+    ],
+)
+def test_a_file_that_is_not_otlp_is_refused_by_name(tmp_path: Path, name: str, content: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ImportFailed, match=rf"{name}.*(is not OTLP|cannot be read)"):
+        list(read_bodies(path))
+
+
+def test_what_came_before_a_bad_file_is_stored(tmp_path: Path) -> None:
+    (tmp_path / "a.pb").write_bytes(body(chat(1)))
+    (tmp_path / "b.pb").write_bytes(b"garbage")
+    with pytest.raises(ImportFailed, match=r"b\.pb"):
+        imported(tmp_path / "t.db", tmp_path / "a.pb", tmp_path / "b.pb")
+    assert count(tmp_path / "t.db") == 1
+
+
+def test_paths_that_hold_nothing_to_import_are_named_before_anything_is_touched(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "a.txt").write_text("x")
+    for path, wanted in (
+        (tmp_path / "none.pb", "there is nothing at"),
+        (tmp_path / "empty", "holds no OTLP file"),
+    ):
+        with pytest.raises(ImportFailed, match=wanted):
+            imported(tmp_path / "t.db", path)
+    assert not (tmp_path / "t.db").exists()
+    with pytest.raises(ImportFailed, match=r"a\.txt is not OTLP"):
+        imported(tmp_path / "t.db", tmp_path / "a.txt")
