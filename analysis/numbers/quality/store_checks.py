@@ -35,7 +35,7 @@ class Held(msgspec.Struct, kw_only=True):
 
 
 def held(con: duckdb.DuckDBPyConnection) -> Held:
-    """Compare the rows of a whole file with what its commits recorded. Reads one column of every span: about 20 ms a million."""
+    """Compare the rows of a whole file with what its commits recorded. Reads one column of every span: 0.05 to 0.1 s a million (2 cores, 2026-11-26)."""
     [row] = con.sql(query("held_spans")).pl().to_dicts()
     return msgspec.convert(row, Held)
 
