@@ -17,16 +17,17 @@ import polars as pl
 from overrun.analysis.diagnosis.mitigation import stopgap
 from overrun.analysis.diagnosis.verdict import RULED_OUT_BELOW, Metric, Status, Verdict
 from overrun.analysis.incident.breach import MIN_SINCE_S
-from overrun.analysis.incident.changes import find_onset, from_us
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.numbers.change_points import find_onset
 from overrun.analysis.numbers.goodput import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.histograms import Increments, load, unusable
 from overrun.analysis.numbers.latency import MIN_N, Latency, Percentiles, min_n, no_latency
 from overrun.analysis.numbers.quality.metric_checks import histogram_edges
 from overrun.analysis.numbers.quality.row import Check
 from overrun.analysis.numbers.window import INDICATORS, RequestFrame, read_samples
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import RuledOut, printable, say_count, say_ms, say_ratio
 from overrun.analysis.words.slo import METRICS, Slo
+from overrun.analysis.words.timestamps import from_us
 
 PHASES: Final = ("queue", "prefill", "decode")
 # Priors until indicators are learned on this data: KV usage over 90 %, a request waiting in more than half of the samples.

@@ -13,7 +13,7 @@ from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import MIN_GROWTH, MIN_TOLD, Demand, Hits, cached_part, has_grown, hit_ratio, lost_and_longer, slope
 from overrun.analysis.evidence.repeated_calls import attempts
 from overrun.analysis.evidence.token_speed import decode_parts, slowdown
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import MIN_BREACHING, MIN_PART
 
 STAGES: Final = ("prefill", "first_token")

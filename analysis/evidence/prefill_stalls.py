@@ -10,7 +10,7 @@ import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.token_speed import MIN_TOKENS
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 
 # Odds ratio above 3 with a lower limit above 1.5: published default.
 MIN_ODDS: Final = 3.0

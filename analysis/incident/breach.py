@@ -9,33 +9,23 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.evidence.case import Period
 from overrun.analysis.incident import changes
 from overrun.analysis.incident.baseline import WORSE_PART, Chosen
-from overrun.analysis.incident.changes import IntArray, from_us, in_time, to_us
 from overrun.analysis.incident.no_baseline import FIGURES
 from overrun.analysis.incident.onset import departure
-from overrun.analysis.numbers.budget import (
-    GROUPS,
-    OTHER,
-    STAGES,
-    BoolArray,
-    Budgets,
-    Configured,
-    FloatArray,
-    StageTimes,
-    budgets_for,
-    overrun_shares,
-    path_of,
-    stage_times,
-)
+from overrun.analysis.incident.period import Period
+from overrun.analysis.numbers import change_points
+from overrun.analysis.numbers.budget import GROUPS, OTHER, STAGES, Budgets, Configured, StageTimes, budgets_for, overrun_shares, path_of, stage_times
+from overrun.analysis.numbers.change_points import in_time
 from overrun.analysis.numbers.failures import overdue
 from overrun.analysis.numbers.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, limits_of, wilson
 from overrun.analysis.numbers.latency import min_n, quantile
 from overrun.analysis.numbers.tail import Tail, attribute, attribute_slow
 from overrun.analysis.numbers.window import RequestFrame
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import MIN_BREACHING, say_count, say_ms
 from overrun.analysis.words.slo import Slo
+from overrun.analysis.words.timestamps import from_us, to_us
 
 # Above this share of the excess without a span, the answer is where to instrument; own default.
 MOST_UNATTRIBUTED: Final = 0.3
@@ -309,7 +299,7 @@ def _baseline_rows(
         return (rows, named) if enough(rows) else (None, named)
     if frame.window.baseline != "auto" or onset is None or frame.start is None:
         return None, None
-    rows, _ = changes.parted(ok, to_us(onset))
+    rows, _ = change_points.parted(ok, to_us(onset))
     if not enough(rows):
         return None, None
     return rows, Baseline(choice=BEFORE_ONSET, start=frame.start, end=onset, requests=rows.height)

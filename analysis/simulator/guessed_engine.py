@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.latency import FloatArray
 from overrun.analysis.simulator.batching import LEAST_LOAD
-from overrun.analysis.simulator.engine import Ints, Setup
+from overrun.analysis.simulator.engine import Setup
 from overrun.analysis.simulator.pool import DEFAULT_SEQUENCES, MIN_CALLS, MIN_COVERAGE, UNLIMITED_KV, Pool, made
+from overrun.analysis.words.arrays import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from overrun.analysis.whatif.facts import Facts
@@ -59,7 +59,7 @@ def pools(facts: Facts) -> list[Pool]:
     return found
 
 
-def guess(pool: Pool, rows: Ints, effort: float = 1.0, progress: Callable[[float], None] = lambda share: None) -> Setup | None:
+def guess(pool: Pool, rows: IntArray, effort: float = 1.0, progress: Callable[[float], None] = lambda share: None) -> Setup | None:
     """Return the settings that replay the calls `rows` best, None where those of engines that never share a step do nearly as well.
 
     `progress` is told the share done.

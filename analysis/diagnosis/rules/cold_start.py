@@ -39,7 +39,7 @@ from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, na
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import ENGINE_STAGES, Case, too_few_breaches
 from overrun.analysis.evidence.demand import token_costs
-from overrun.analysis.numbers.budget import BoolArray, FloatArray
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_count, say_ratio
 
 RULE: Final = "cold_start"

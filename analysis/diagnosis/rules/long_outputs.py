@@ -42,8 +42,8 @@ from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.prefill import knock_on
 from overrun.analysis.numbers.goodput import Z_ONE_SIDED, wilson
-from overrun.analysis.numbers.latency import FloatArray
 from overrun.analysis.whatif.fixes.cap import cap
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "long_outputs"

@@ -36,7 +36,7 @@ from overrun.analysis.diagnosis.rules.unattributed_time import longest_hole
 from overrun.analysis.evidence.calls import Calls
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.overlap import Flow
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
 
 RULE: Final = "serial_orchestrator"

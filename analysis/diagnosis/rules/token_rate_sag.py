@@ -38,7 +38,7 @@ from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.load_response import unknown_load
 from overrun.analysis.evidence.prefill_stalls import stall_odds
 from overrun.analysis.evidence.token_speed import decode_parts
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
 
 RULE: Final = "token_rate_sag"

@@ -59,7 +59,7 @@ from overrun.analysis.evidence.overlap import Flow
 from overrun.analysis.evidence.prefill import spread
 from overrun.analysis.evidence.tenant_load import one_tenant
 from overrun.analysis.evidence.token_speed import MIN_TOKENS, Line, Slowdown, decode_parts, same_batch_pace, slowdown
-from overrun.analysis.numbers.latency import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import MIN_BREACHING, MIN_PART, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
 
 RULE: Final = "under_capacity"
