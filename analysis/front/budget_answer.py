@@ -8,7 +8,7 @@ import duckdb
 import msgspec
 import polars as pl
 
-from overrun.analysis.incident import changes
+from overrun.analysis.incident import impact
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.incident.breach import judged_metric
 from overrun.analysis.numbers.budget import Budgets, Configured, StageTimes, budgets_for, path_of, stage_times
@@ -128,7 +128,7 @@ def _healthy(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, metr
     if chosen is not None:
         rows = _with(chosen.frame.rows, metric)
         return (rows, chosen.choice) if rows.height >= min_n(slo.percentile) else (None, None)
-    since = changes.onset(frame, judged.error | judged.misses[metric], 1.0 - slo.goodput_target)
+    since = impact.onset(frame, judged.error | judged.misses[metric], 1.0 - slo.goodput_target)
     if since is not None:
         rows = _with(frame.rows.filter(pl.col("start_us") < timestamps.to_us(since)), metric)
         if rows.height >= min_n(slo.percentile):

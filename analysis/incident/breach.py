@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.incident import changes
+from overrun.analysis.incident import impact
 from overrun.analysis.incident.baseline import WORSE_PART, Chosen
 from overrun.analysis.incident.no_baseline import FIGURES
 from overrun.analysis.incident.onset import departure
@@ -173,8 +173,8 @@ def breach_of(
     values, times = ok[f"{metric}_ms"].to_numpy(), stage_times(ok, path_of(metric), budgets)
     bad, allowed = (judged.error | judged.misses[metric]) & ~left, 1.0 - slo.goodput_target
     # What stays within the target may have become worse all the same.
-    onset = changes.onset(frame, bad, allowed)
-    lesser = None if onset is not None else changes.onset(frame, bad, WORSE_PART * allowed)
+    onset = impact.onset(frame, bad, allowed)
+    lesser = None if onset is not None else impact.onset(frame, bad, WORSE_PART * allowed)
     if lesser is not None:  # it ends where that little is reached again
         onset, allowed = lesser, WORSE_PART * allowed
     starts = ok["start_us"].to_numpy()
@@ -182,7 +182,7 @@ def breach_of(
     if departed is not None and (onset is not None or _within_until(departed, starts, values > limits_ms, 1.0 - slo.goodput_target)):
         onset = from_us(departed)
     base, chosen = _baseline_rows(frame, ok, baseline, onset, metric, slo)
-    until = None if onset is None and base is None else changes.end(frame, bad, onset or EPOCH, allowed)
+    until = None if onset is None and base is None else impact.end(frame, bad, onset or EPOCH, allowed)
     # What came before the onset, or after all was well again, is no part of what went wrong.
     tail, excess = tails(values, times, limits_ms, during(starts, onset, until), base, metric, slo, budgets, ~ok["error"].to_numpy())
     return Breach(

@@ -25,8 +25,8 @@ from overrun.analysis.simulator.engine import NO_KNEE, Costs, Run, Setup, simula
 from overrun.analysis.simulator.nelder_mead import minimise
 from overrun.analysis.simulator.pool import UNLIMITED_KV, Pool
 from overrun.analysis.simulator.step_cost_regression import Knee, knee, odd_one, regression
-from overrun.analysis.whatif.facts import SEED
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
+from overrun.analysis.words.finding import SEED
 
 # Evaluations of the replay: from each start, each alternative setting, last search, polish on the whole recording, hold-out, each refit. In tests
 # against another cost law the error falls until about a thousand in all.

@@ -14,8 +14,7 @@ import numpy as np
 
 from overrun.analysis.simulator.engine import Calls, Costs, Setup, simulate
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
-
-SEED: Final = 20_251
+from overrun.analysis.words.finding import SEED
 
 # A turn that begins so soon after the answer before it was not thought of meanwhile, in seconds; own default, far below what people take.
 NO_THOUGHT_S: Final = 0.05

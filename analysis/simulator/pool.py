@@ -14,7 +14,7 @@ from overrun.analysis.evidence.speculative_drafts import COST_A_TOKEN, recorded_
 from overrun.analysis.simulator.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
 from overrun.analysis.simulator.conversations import Meant, linked, meant
 from overrun.analysis.simulator.engine import Calls, Setup, apart
-from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.simulator.recording import Recording
 from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import say_ratio
 
@@ -143,7 +143,7 @@ def _in_turn(replica: IntArray, replicas: int) -> bool:
     return len(gaps) > 0 and float((np.abs(gaps - replicas) <= (replicas - 1) // 2).mean()) >= _BALANCES
 
 
-def pools(facts: Facts) -> tuple[list[Pool], str | None]:
+def pools(facts: Recording) -> tuple[list[Pool], str | None]:
     """Return the pools that can be simulated, and why there is none (or None).
 
     A pool is a model with at least `MIN_CALLS` calls of which 90 % carry engine times and token counts.
@@ -237,7 +237,7 @@ def _in_flight(calls: pl.DataFrame, at_us: IntArray) -> IntArray:
     return count
 
 
-def _coverage(facts: Facts, calls: pl.DataFrame) -> float:
+def _coverage(facts: Recording, calls: pl.DataFrame) -> float:
     """Output tokens of the calls over those that the engines' own counters tell, over the time that both cover; 1 without counters."""
     counted = facts.points.filter(pl.col("indicator") == "output_tokens").sort("time_us")
     if counted["time_us"].n_unique() < 3:
@@ -257,7 +257,7 @@ def _coverage(facts: Facts, calls: pl.DataFrame) -> float:
     return min(1.0, ours / total) if total > 0.0 else 1.0
 
 
-def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
+def _pool(facts: Recording, model: str | None, calls: pl.DataFrame) -> Pool:
     n = calls.height
     ms = {name: calls[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in (
         "e2e_ms", "engine_e2e_ms", "ttft_ms", "ttft_client_ms", "ttft_engine_ms", "queue_ms", "prefill_ms")}
@@ -295,7 +295,7 @@ def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
                 accepted=max(1.0, recorded_length(points)), drafted=recorded_draft(points), shared_tokens=shared)
 
 
-def made(facts: Facts, model: str | None, calls: pl.DataFrame, ttft_s: FloatArray, e2e_s: FloatArray) -> Pool:
+def made(facts: Recording, model: str | None, calls: pl.DataFrame, ttft_s: FloatArray, e2e_s: FloatArray) -> Pool:
     """Return a pool of calls that only their clients timed (seconds from the sending of each on): no replica is known, and no wait told apart."""
     n = calls.height
     start = calls["start_us"].to_numpy() / 1e6
@@ -314,7 +314,7 @@ def made(facts: Facts, model: str | None, calls: pl.DataFrame, ttft_s: FloatArra
     return Pool(model, rows, asked, arrival, ttft_s, e2e_s, np.zeros(n), (), (), None, _most_at_once(arrival, arrival + e2e_s), talk, own)
 
 
-def _requests(facts: Facts, rows: IntArray, zero_s: float, arrival: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _requests(facts: Recording, rows: IntArray, zero_s: float, arrival: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
     """When the request of each call began and ended, in seconds after `zero_s`; the call itself where its request is not known."""
     request = facts.request_of[rows]
     known = request >= 0
@@ -351,7 +351,7 @@ def _cached(calls: pl.DataFrame) -> IntArray:
     return found
 
 
-def _chains(facts: Facts, rows: IntArray, arrival: FloatArray, end: FloatArray) -> tuple[IntArray, FloatArray]:
+def _chains(facts: Recording, rows: IntArray, arrival: FloatArray, end: FloatArray) -> tuple[IntArray, FloatArray]:
     """For each call the one of the same request that it waited for (-1: none), and the gap between that one's end and its own arrival in seconds."""
     after, gap = np.full(len(rows), -1, dtype=np.int64), np.zeros(len(rows))
     request, on_path = facts.request_of[rows], facts.on_path[rows]
@@ -376,12 +376,12 @@ def _most_at_once(begin: FloatArray, end: FloatArray) -> int:
     return int(np.cumsum(change[order]).max())
 
 
-def _of_model(facts: Facts, model: str | None) -> pl.DataFrame:
+def _of_model(facts: Recording, model: str | None) -> pl.DataFrame:
     """The engines' samples that are of this model, or do not say of which."""
     return facts.points if model is None else facts.points.filter(pl.col("model").is_null() | (pl.col("model") == model))
 
 
-def _kv_tokens(facts: Facts, model: str | None, start: FloatArray, arrival: FloatArray, queue_s: FloatArray, ttft_s: FloatArray, e2e_s: FloatArray,
+def _kv_tokens(facts: Recording, model: str | None, start: FloatArray, arrival: FloatArray, queue_s: FloatArray, ttft_s: FloatArray, e2e_s: FloatArray,
                prompt: IntArray, output: IntArray, replicas: int) -> int | None:
     """A replica's KV capacity in tokens: as its gauge says, else tokens in use by the calls over the usage gauge; None without either."""
     points = _of_model(facts, model)
@@ -397,7 +397,7 @@ def _kv_tokens(facts: Facts, model: str | None, start: FloatArray, arrival: Floa
     return int(np.median(np.array(tokens) / used[keep] / max(1, replicas)))
 
 
-def _shared_tokens(facts: Facts, model: str | None, kv_tokens: int | None, zero_s: float, calls: Calls, begun: FloatArray, first: FloatArray,
+def _shared_tokens(facts: Recording, model: str | None, kv_tokens: int | None, zero_s: float, calls: Calls, begun: FloatArray, first: FloatArray,
                    ended: FloatArray, replicas: int) -> int:
     """KV tokens of a replica beside those that its calls hold for themselves: the heads that their prompts share, as the usage gauge tells; 0 without one.
 

@@ -37,7 +37,6 @@ EARLIER: Final = timedelta(seconds=600)
 MOST_EARLIER: Final = 3000
 INDICATORS: Final = ("queue_depth", "running", "kv_cache_usage", "preemptions", "prompt_tokens", "output_tokens", "kv_capacity", "spec_accept_length",
                      "spec_accept_rate", "spec_accepted_tokens", "spec_draft_tokens", "spec_drafts")
-SEED: Final = 20_251
 # Names that an answer about an unknown one looks among: telemetry may carry any number.
 _MOST_NAMES: Final = 50
 _SHOWN: Final = 5

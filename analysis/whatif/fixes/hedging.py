@@ -13,11 +13,11 @@ from typing import Annotated, Final
 import numpy as np
 from msgspec import Meta
 
-from overrun.analysis.whatif.facts import SEED, Facts
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
 from overrun.analysis.whatif.substitute_calls import POOL, Neighbours
 from overrun.analysis.words.arrays import BoolArray, FloatArray
-from overrun.analysis.words.finding import say_ms
+from overrun.analysis.words.finding import SEED, say_ms
 
 DRAWS: Final = 8
 

@@ -16,10 +16,10 @@ from msgspec import Meta
 
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated, without
-from overrun.analysis.whatif.facts import SEED, Facts
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import METRICS, Fix, Prediction, Times, predict_times, recorded, refuse
 from overrun.analysis.words.arrays import BoolArray
-from overrun.analysis.words.finding import say_ms, say_ratio
+from overrun.analysis.words.finding import SEED, say_ms, say_ratio
 
 DRAWS: Final = 16
 # Other draws that are replayed: each takes a run of the engine.

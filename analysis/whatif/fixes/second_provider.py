@@ -12,12 +12,12 @@ import numpy as np
 import polars as pl
 from msgspec import Meta
 
-from overrun.analysis.whatif.facts import SEED, Facts
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.fixes.side_model import SHORT
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
 from overrun.analysis.whatif.substitute_calls import POOL, Neighbours
 from overrun.analysis.words.arrays import BoolArray
-from overrun.analysis.words.finding import printable, say_ms
+from overrun.analysis.words.finding import SEED, printable, say_ms
 
 DRAWS: Final = 8
 

@@ -17,10 +17,11 @@ from msgspec import Meta
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.simulator.pool import CALLS_AHEAD
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated
-from overrun.analysis.whatif.facts import SEED, Facts
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
 from overrun.analysis.whatif.substitute_calls import POOL, Neighbours
 from overrun.analysis.words.arrays import IntArray
+from overrun.analysis.words.finding import SEED
 
 DRAWS: Final = 8
 # What an application's own instance does beside the model's calls; a guardrail may be such a call.
