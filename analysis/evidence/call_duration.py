@@ -57,3 +57,5 @@ def _line(calls: Calls) -> tuple[float, float] | None:
     if wait < 0.0 or pace < 0.0:
         return (0.0, float(np.median(y / x))) if wait < 0.0 else (float(np.median(y)), 0.0)
     return float(wait), float(pace)
+
+
