@@ -28,8 +28,7 @@ from overrun.models.features import FEATURE_NAMES, feature_values
 from overrun.models.history import History, Window, past_quantiles
 from overrun.models.request import MAX_NAME, MISSING, Request, parse_output_tokens, parse_request
 
-# Float32 sums over some hundred trees differ by about 1e-5 between libraries; a wrong conversion is off by whole units
-# (the multi-quantile conversion of onnxmltools: 6.2).
+# Float32 sums over some hundred trees differ by about 1e-5 between libraries; a wrong conversion is off by whole units.
 GOLDEN_TOLERANCE: Final = 1e-4
 _NAMES: Final = tuple(QUANTILES)
 _LEVELS: Final = tuple(QUANTILES.values())

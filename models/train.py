@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
-import onnxmltools
 import polars as pl
 import xgboost
 from numpy.typing import NDArray
@@ -458,7 +457,7 @@ def _manifest(learned: _Learned, data: Dataset, test: Scorecard, settings: Train
             "rows": _row_counts(data),
             "truncated_ratio": data.truncated_ratio,
         },
-        "libraries": {"xgboost": xgboost.__version__, "onnx": onnx.__version__, "onnxmltools": onnxmltools.__version__},
+        "libraries": {"xgboost": xgboost.__version__, "onnx": onnx.__version__},
     }
 
 

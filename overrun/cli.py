@@ -112,6 +112,15 @@ def _settings(config: Path | None, flags: dict[str, Any] | None = None) -> Setti
 
 
 @contextmanager
+def _needing(extra: str) -> Iterator[None]:
+    """Around imports that an extra brings: without it the command ends with what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        fail(f"{error.name} is not installed: install overrun[{extra}]")
+
+
+@contextmanager
 def _failing() -> Iterator[None]:
     """What goes wrong inside is said in a sentence, and ends the command."""
     from overrun.analysis.words.errors import AnalysisError
@@ -201,7 +210,9 @@ def _watch(artifact: Path | None, most_calls: int | None = 500) -> Lengths | Non
         return None
     from overrun.analysis.assembly.assemble import assemble
     from overrun.models.errors import ModelsError
-    from overrun.models.watch import Watch
+
+    with _needing("predict"):
+        from overrun.models.watch import Watch
 
     try:
         return Watch(artifact, assemble, most_calls)
@@ -474,7 +485,9 @@ def train(
     from overrun.collector.normalise.prompt_features import read_table_file
     from overrun.models.errors import ModelsError
     from overrun.models.sources import from_llm_calls, load_traces
-    from overrun.models.train import train_to_folder
+
+    with _needing("train"):
+        from overrun.models.train import train_to_folder
 
     if sum((db is not None, url is not None, bool(trace))) != 1:
         fail("say where the requests are: --db FILE, --url of a running server, or --trace FILE (one of them)")
@@ -505,7 +518,9 @@ def train(
 def predict(artifact: Annotated[Path, typer.Option("--artifact", help="The folder that `overrun train` wrote.")]) -> None:
     """Read one JSON request a line, answer its predicted output length a line."""
     from overrun.models.errors import ModelsError
-    from overrun.models.predict import predict_lines
+
+    with _needing("predict"):
+        from overrun.models.predict import predict_lines
 
     try:
         for line in predict_lines(artifact, sys.stdin.buffer):
@@ -530,8 +545,10 @@ def routing(
     import json
 
     from overrun.models.errors import ModelsError
-    from overrun.models.routing import Engines, as_json, describe, evaluate_trace
     from overrun.models.sources import load_traces
+
+    with _needing("predict"):
+        from overrun.models.routing import Engines, as_json, describe, evaluate_trace
 
     if output not in ("text", "json"):
         fail(f"--output {output!r} is not known: use text or json")
@@ -554,7 +571,9 @@ def serve_predictor(
     """Answer routers over HTTP: POST /predict, POST /observe, GET /healthz."""
     from overrun.collector.errors import CollectorError
     from overrun.models.errors import ModelsError
-    from overrun.models.service import serve as run
+
+    with _needing("predict"):
+        from overrun.models.service import serve as run
 
     try:
         run(artifact, host, port, lambda address: print(f"ready http={address}", file=sys.stderr, flush=True))

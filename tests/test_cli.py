@@ -99,6 +99,21 @@ def test_the_version_is_the_installed_one() -> None:
     assert (done.returncode, done.stdout) == (0, f"overrun {version('overrun')}\n")
 
 
+@pytest.mark.parametrize(
+    ("command", "missing", "extra"),
+    [
+        (("train", "--trace", "t.csv", "--out", "a"), "xgboost", "train"),
+        (("predict", "--artifact", "a"), "onnxruntime", "predict"),
+        (("serve-predictor", "--artifact", "a"), "onnxruntime", "predict"),
+        (("routing", "--artifact", "a", "--trace", "t.csv"), "onnxruntime", "predict"),
+    ],
+)
+def test_a_command_names_the_extra_that_it_lacks(command: tuple[str, ...], missing: str, extra: str) -> None:
+    code = f"import sys\nsys.modules[{missing!r}] = None\nsys.argv = ['overrun', *{command!r}]\nfrom overrun import cli\ncli.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (2, f"overrun: {missing} is not installed: install overrun[{extra}]\n")
+
+
 def test_who_asks_a_server_waits_for_no_compiler(server: ServerProcess) -> None:
     """Compilers, decoders, readers of files and Parquet are what a server needs, and who reads files."""
     window = ["--from", "2020-01-01T00:00:00Z", "--to", "2035-01-01T00:00:00Z"]

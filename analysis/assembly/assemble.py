@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 
 from overrun.analysis.assembly import attempts, duplicate_spans
 from overrun.analysis.assembly import critical_path as cp
-from overrun.analysis.assembly.critical_path import Bools, Forest, Ints, Paths
+from overrun.analysis.assembly.critical_path import Forest, Paths
 from overrun.analysis.assembly.duplicate_spans import is_below
+from overrun.analysis.words.arrays import BoolArray, IntArray
 from overrun.collector.ingest.pipeline import Assembled
 from overrun.collector.ingest.reading import LINK_COLUMNS
 from overrun.collector.normalise import readers, samplers, stages
@@ -99,14 +100,16 @@ def _numpy(table: pa.Table, column: str) -> Any:
     return table.column(column).to_numpy()
 
 
-def _ints(table: pa.Table, column: str) -> Ints:
+def _ints(table: pa.Table, column: str) -> IntArray:
     """An integer column with _ABSENT for null."""
     values = pc.cast(table.column(column), pa.int64()).combine_chunks()
-    out: Ints = np.frombuffer(values.buffers()[1], dtype=np.int64, count=len(values), offset=8 * values.offset) if len(values) else np.zeros(0, dtype=np.int64)
+    if not len(values):
+        return np.zeros(0, dtype=np.int64)
+    out: IntArray = np.frombuffer(values.buffers()[1], dtype=np.int64, count=len(values), offset=8 * values.offset)
     return np.where(values.is_valid().to_numpy(zero_copy_only=False), out, _ABSENT) if values.null_count else out
 
 
-def _codes(*columns: pa.ChunkedArray) -> Ints:
+def _codes(*columns: pa.ChunkedArray) -> IntArray:
     """One code per distinct combination of text columns; null is a value of its own."""
     out = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
@@ -115,20 +118,20 @@ def _codes(*columns: pa.ChunkedArray) -> Ints:
     return out
 
 
-def _codes_at(rows: Ints, *columns: pa.ChunkedArray) -> Ints:
+def _codes_at(rows: IntArray, *columns: pa.ChunkedArray) -> IntArray:
     """As `_codes`, of a few rows; _ABSENT elsewhere."""
     out = np.full(len(columns[0]), _ABSENT, dtype=np.int64)
     out[rows] = _codes(*(column.take(pa.array(rows)) for column in columns))
     return out
 
 
-def _domains(spans: pa.Table) -> Ints:
+def _domains(spans: pa.Table) -> IntArray:
     """A code per service and instance: which clock a span was taken with. Looked up once per source, of which there are few."""
     sources = spans.column("source_id").combine_chunks().dictionary_encode()
     of_row = sources.indices.to_numpy(zero_copy_only=False)
     first = np.empty(len(sources.dictionary), dtype=np.int64)
     first[of_row[::-1]] = np.arange(len(of_row) - 1, -1, -1)
-    domains: Ints = _codes(*(spans.column(name).take(pa.array(first)) for name in ("service", "instance")))[of_row]
+    domains: IntArray = _codes(*(spans.column(name).take(pa.array(first)) for name in ("service", "instance")))[of_row]
     return domains
 
 
@@ -142,10 +145,10 @@ class _Batch:
         hi, lo = _numpy(spans, "trace_hi"), _numpy(spans, "trace_lo")
         new = np.ones(len(hi), dtype=bool)
         new[1:] = (hi[1:] != hi[:-1]) | (lo[1:] != lo[:-1])
-        self.trace: Ints = np.cumsum(new) - 1
+        self.trace: IntArray = np.cumsum(new) - 1
         self.parent = _parent_rows(np.append(np.flatnonzero(new), len(hi)), _numpy(spans, "span_id"), _numpy(spans, "parent_id"))
         self.role, self.start = self.ints("role"), self.ints("start_ns")
-        self.end: Ints = self.start + self.ints("duration_ns")
+        self.end: IntArray = self.start + self.ints("duration_ns")
         self._part_shared_ids()
         self.last_began: dict[int, int] = {}  # by the span id of a call, when the last of its attempts began that have no spans, from its start on
 
@@ -177,15 +180,15 @@ class _Batch:
     @spans.setter
     def spans(self, spans: pa.Table) -> None:
         self._spans = spans
-        self._read: dict[str, Ints] = {}
+        self._read: dict[str, IntArray] = {}
 
-    def ints(self, column: str) -> Ints:
+    def ints(self, column: str) -> IntArray:
         """An integer column of the spans with _ABSENT for null, read once."""
         if column not in self._read:
             self._read[column] = _ints(self._spans, column)
         return self._read[column]
 
-    def prefill(self) -> Ints:
+    def prefill(self) -> IntArray:
         """Prefill times; absent where no queue was told apart, for then the number holds it (SGLang's runs from dispatch on)."""
         return np.where(self.ints("queue_ns") >= 0, self.ints("prefill_ns"), _ABSENT)
 
@@ -223,7 +226,7 @@ class _Batch:
         if (np.diff(self.trace) < 0).any():
             self._sort()
 
-    def _begin_earlier(self, rows: list[int], ids: Any, start: Ints) -> None:
+    def _begin_earlier(self, rows: list[int], ids: Any, start: IntArray) -> None:
         """Put each of these rows, which have nothing above them, into a span that begins at `start`, with a span beside it that waits in a queue until then."""
         n, at = len(rows), np.array(rows, dtype=np.int64)
         if not n:
@@ -289,12 +292,12 @@ class _Batch:
             self._sort()
         self.spans = duplicate_spans.share(self.spans, self.parent, self.role, self.start, self.end, _domains(self.spans))
 
-    def _uncached(self) -> Ints:
+    def _uncached(self) -> IntArray:
         """Input tokens without those that were cached (-1 untold), or as they are where they do not hold them."""
         tokens, cached = self.ints("input_tokens"), self.ints("cached_tokens")
         return np.where((cached > 0) & (cached <= tokens), tokens - cached, tokens)
 
-    def _tellers(self, rows: Ints) -> Ints:
+    def _tellers(self, rows: IntArray) -> IntArray:
         """A code per instrumentation that tells of these rows: their scopes, and wrappers of a client that use a framework's scope (Langfuse's)."""
         scope = self.spans.column("scope_name")
         codes = _codes_at(rows, scope)
@@ -428,7 +431,7 @@ class _Batch:
             self.role[rows] = cp.CONTAINER
             self.spans = duplicate_spans.replaced(self.spans, "stage", dict.fromkeys(rows, cp.OTHER))
 
-    def _one_inside_another(self, servers: Ints, process: Ints) -> Ints:
+    def _one_inside_another(self, servers: IntArray, process: IntArray) -> IntArray:
         """Nest these spans, where two instrumentations of one process have the same caller and the later one lies in the earlier one; the outermost of them."""
         s = self.spans
         above, scope = _numpy(s, "parent_id"), _codes_at(servers, s.column("scope_name"))
@@ -453,7 +456,7 @@ class _Batch:
         """By how much a span may stand out of what it is in, by another clock."""
         return int(self.end[row] - self.start[row]) // 20 + duplicate_spans.CLOCK_SLACK_NS
 
-    def _into_calls(self, rows: list[int], inside: dict[int, list[int]], process: Ints, answer: Ints) -> None:
+    def _into_calls(self, rows: list[int], inside: dict[int, list[int]], process: IntArray, answer: IntArray) -> None:
         """Put these served requests into the call beside them that has an answer of theirs, else into the only one around them in time that none was put into,
         or that failed while they went on."""
         calls = self._by_start(np.flatnonzero((self.role == cp.LLM) & np.isin(self.parent, self.parent[rows])))
@@ -670,10 +673,10 @@ class _Batch:
         if (np.diff(self.trace) < 0).any():
             self._sort()
 
-    def _only_prefills(self, engines: Ints) -> Bools:
+    def _only_prefills(self, engines: IntArray) -> BoolArray:
         """Which of these engine requests only prefill: one token is all that they have to make (vLLM, Dynamo); SGLang says it in the name."""
         names = pc.starts_with(self.spans.column("name").take(pa.array(engines)), "prefill").to_numpy()
-        only: Bools = names | (self.ints("output_tokens")[engines] == 1)
+        only: BoolArray = names | (self.ints("output_tokens")[engines] == 1)
         return only
 
     def nest_prefills(self) -> None:
@@ -718,7 +721,7 @@ class _Batch:
                 parent[within] = row
         self.parent = parent
 
-    def _calling(self) -> Ints:
+    def _calling(self) -> IntArray:
         """The rows of model calls and of the steps that they are in, but for roots."""
         above = np.flatnonzero(self.role == cp.LLM)
         holds = np.zeros(len(self.role), dtype=np.bool_)
@@ -868,8 +871,8 @@ class _Batch:
                 end[row], self.stage[row] = max(end[row], done), cp.QUEUE
         self.end = end
 
-    def _by_start(self, rows: Ints) -> Ints:
-        out: Ints = rows[np.argsort(self.start[rows], kind="stable")]
+    def _by_start(self, rows: IntArray) -> IntArray:
+        out: IntArray = rows[np.argsort(self.start[rows], kind="stable")]
         return out
 
     def _sort(self) -> None:
@@ -886,7 +889,7 @@ class _Batch:
         self.trace = np.cumsum(np.diff(self.trace, prepend=self.trace[:1]) != 0)  # sorted; traces that moved into others leave gaps
         bounds = np.searchsorted(self.trace, np.arange(int(self.trace[-1]) + 2))
         s = self.spans
-        self.bounds: Ints = bounds.astype(np.int64)
+        self.bounds: IntArray = bounds.astype(np.int64)
         self.paths = cp.critical_paths(Forest(
             bounds=self.bounds, parent=self.parent, true_root=_numpy(s, "parent_id") == 0, start=self.start, end=self.end,
             role=self.role, stage=self.stage, kind=self.ints("kind"), domain=_domains(s),
@@ -896,17 +899,17 @@ class _Batch:
         # Requests that only engines tell of: their roots (or what stands around them, which is no request's name) are engines' own.
         root = self.paths.root
         engines = np.bincount(self.trace[self.role == cp.ENGINE], minlength=len(root)) > 0
-        self.alone: Bools = (self.paths.role[root] == cp.ENGINE) | ((self.role[root] == cp.FOLDED) & engines)
+        self.alone: BoolArray = (self.paths.role[root] == cp.ENGINE) | ((self.role[root] == cp.FOLDED) & engines)
         return self.paths
 
-    def _left(self) -> Bools:
+    def _left(self) -> BoolArray:
         """Engine requests that went on after their client's call had failed: it gave up, and its clock need not be wrong."""
         above = np.maximum(self.parent, 0)
         given_up = (self.role[above] == cp.LLM) & (_numpy(self.spans, "status")[above] == _ERROR)
-        left: Bools = (self.role == cp.ENGINE) & (self.parent >= 0) & given_up & (self.end > self.end[above])
+        left: BoolArray = (self.role == cp.ENGINE) & (self.parent >= 0) & given_up & (self.end > self.end[above])
         return left
 
-    def _cancelled(self) -> Bools:
+    def _cancelled(self) -> BoolArray:
         """Client calls that their own program gave up before an answer came, and not because of a time limit."""
         cancelled = np.zeros(len(self.role), dtype=np.bool_)
         rows = np.flatnonzero((self.role == cp.LLM) & (_numpy(self.spans, "status") == _ERROR))
@@ -914,7 +917,7 @@ class _Batch:
         cancelled[rows] = pc.fill_null(pc.match_substring_regex(types, "(?i)cancel|abort|disconnect"), False).to_numpy()
         return cancelled
 
-    def _first_tokens(self) -> Ints:
+    def _first_tokens(self) -> IntArray:
         """Time to the first token per span; of an engine that does not tell it (TGI), when its client saw it."""
         ttft = self.ints("ttft_ns")
         rows = np.flatnonzero((self.role == cp.ENGINE) & (ttft < 0) & (self.parent >= 0))
@@ -947,7 +950,7 @@ _KEPT = ("trace_hi", "trace_lo", "seq", "start_ns", "name", "route", "parent_id"
 _ZERO = ("duration_ns", "kind", "status", "stage", "role", "ttft_source")
 
 
-def _standing_for(spans: pa.Table, rows: Ints, ids: Any) -> pa.Table:
+def _standing_for(spans: pa.Table, rows: IntArray, ids: Any) -> pa.Table:
     """Spans for the parents of these rows, by their ids: what a row says of its request and sender, and nothing else."""
     out = spans.take(pa.array(rows))
     for at, column in enumerate(out.schema):
@@ -960,7 +963,7 @@ def _standing_for(spans: pa.Table, rows: Ints, ids: Any) -> pa.Table:
     return out
 
 
-def _grouped(rows: Ints, keys: Iterable[_K]) -> dict[_K, list[int]]:
+def _grouped(rows: IntArray, keys: Iterable[_K]) -> dict[_K, list[int]]:
     """The rows by their keys, in their order."""
     out: dict[_K, list[int]] = {}
     for row, key in zip(rows.tolist(), keys, strict=True):
@@ -968,12 +971,12 @@ def _grouped(rows: Ints, keys: Iterable[_K]) -> dict[_K, list[int]]:
     return out
 
 
-def _parent_rows(bounds: Ints, span_id: Any, parent_id: Any) -> Ints:
+def _parent_rows(bounds: IntArray, span_id: Any, parent_id: Any) -> IntArray:
     """Row of each span's parent within its trace, -1 if it has none or it is not there. Rows of a trace are sorted by span id."""
     return cp.find_parents(*map(read_only, (bounds, span_id, parent_id)))  # type: ignore[no-any-return]
 
 
-def _join_by_id(engines: Ints, clients: Ints, response: Ints, parent: Ints, trace: Ints, start: Ints, end: Ints) -> None:
+def _join_by_id(engines: IntArray, clients: IntArray, response: IntArray, parent: IntArray, trace: IntArray, start: IntArray, end: IntArray) -> None:
     """Engine spans whose request id is a client call's response id go under that call; their own trace moves along. In place.
 
     Of several calls with that id, each in the other's, the shortest is the one that asked the engine.
@@ -994,7 +997,10 @@ def _join_by_id(engines: Ints, clients: Ints, response: Ints, parent: Ints, trac
             parent[engine] = client
 
 
-def _join_siblings(engines: Ints, clients: Ints, names: Ints, parent: Ints, start: Ints, end: Ints, role: Ints, failed: Bools) -> None:
+def _join_siblings(
+    engines: IntArray, clients: IntArray, names: IntArray, parent: IntArray, start: IntArray,
+    end: IntArray, role: IntArray, failed: BoolArray,
+) -> None:
     """An engine span beside its client call (context injected by hand) goes under it, if exactly one sibling call encloses it in time.
 
     If none does, exactly one that failed meanwhile, without an engine's span of its own, gave it up: engines write on for clients that left. Clocks
@@ -1032,24 +1038,24 @@ class _Calls:
         self.batch = batch
         paths, s = batch.paths, batch.spans
         is_call = (paths.call == np.arange(len(paths.call))) & ((paths.role == cp.LLM) | (paths.role == cp.ENGINE)) & (batch.retried.later < 0)
-        self.row: Ints = np.flatnonzero(is_call)
+        self.row: IntArray = np.flatnonzero(is_call)
         rows = self.row
-        self.trace: Ints = batch.trace[rows]
-        self.alone: Bools = paths.role[rows] == cp.ENGINE
-        self.engine: Ints = np.where(self.alone, rows, paths.engine[rows])
-        self.start: Ints = paths.start[rows]
-        self.duration: Ints = (paths.end - paths.start)[rows]
-        self.failed: Bools = _numpy(s, "status")[rows] == _ERROR
+        self.trace: IntArray = batch.trace[rows]
+        self.alone: BoolArray = paths.role[rows] == cp.ENGINE
+        self.engine: IntArray = np.where(self.alone, rows, paths.engine[rows])
+        self.start: IntArray = paths.start[rows]
+        self.duration: IntArray = (paths.end - paths.start)[rows]
+        self.failed: BoolArray = _numpy(s, "status")[rows] == _ERROR
         on_path = np.zeros(len(paths.call), dtype=bool)
         on_path[paths.call[paths.piece_row[paths.call[paths.piece_row] >= 0]]] = True
-        self.on_path: Bools = on_path[rows]
+        self.on_path: BoolArray = on_path[rows]
         self.output = self._either("output_tokens")
         self._times()
 
-    def _engine_value(self, values: Ints) -> Ints:
+    def _engine_value(self, values: IntArray) -> IntArray:
         return np.where(self.engine >= 0, values[np.maximum(self.engine, 0)], _ABSENT)
 
-    def _either(self, column: str) -> Ints:
+    def _either(self, column: str) -> IntArray:
         """The client's number, else the engine's."""
         values = self.batch.ints(column)
         own = values[self.row]
@@ -1058,16 +1064,16 @@ class _Calls:
     def _times(self) -> None:
         s, rows = self.batch.spans, self.row
         ttft = self.batch.ints("ttft_ns")
-        self.ttft_client: Ints = np.where(self.alone, _ABSENT, ttft[rows])
+        self.ttft_client: IntArray = np.where(self.alone, _ABSENT, ttft[rows])
         self.ttft_engine = self._engine_value(ttft)
         shift = np.where(self.engine >= 0, self.batch.paths.start[np.maximum(self.engine, 0)] - self.start, 0)
         # The engine's first token seen from the call's start.
         engine_first = np.where(self.ttft_engine >= 0, self.ttft_engine + np.where(self.alone, 0, np.maximum(shift, 0)), _ABSENT)
-        self.first: Ints = np.where(self.ttft_client >= 0, self.ttft_client, engine_first)
-        self.ttft: Ints = np.where(self.ttft_client >= 0, self.ttft_client, self.ttft_engine)
+        self.first: IntArray = np.where(self.ttft_client >= 0, self.ttft_client, engine_first)
+        self.ttft: IntArray = np.where(self.ttft_client >= 0, self.ttft_client, self.ttft_engine)
         own_source = self.batch.ints("ttft_source")[rows]
         none = np.where(own_source == TTFT_CUT, TTFT_CUT, TTFT_NONE)
-        self.ttft_source: Ints = np.where(self.ttft_client >= 0, own_source, np.where(self.ttft_engine >= 0, TTFT_ENGINE, none))
+        self.ttft_source: IntArray = np.where(self.ttft_client >= 0, own_source, np.where(self.ttft_engine >= 0, TTFT_ENGINE, none))
         phases = self._phase_times()
         self.queue, self.prefill, self.decode = (
             np.where(phases[stage] >= 0, phases[stage], self._engine_value(values))
@@ -1078,7 +1084,7 @@ class _Calls:
         engine = np.where(self.alone, -1, self.engine)
         self.attempts = attempts.count(s, self.batch.paths, self.batch.retried, rows, engine, (self.ttft_client, self.ttft_engine), self.batch.last_began)
 
-    def _phase_times(self) -> dict[int, Ints]:
+    def _phase_times(self) -> dict[int, IntArray]:
         """Per call, the summed time of an engine's own phase spans per stage (SGLang); absent where there are none."""
         paths = self.batch.paths
         phase = np.flatnonzero((paths.role == cp.PHASE) & (paths.stage != cp.NETWORK) & ~paths.skipped & (paths.call >= 0))
@@ -1110,15 +1116,15 @@ class _Calls:
         chunked = (chunks >= 2) & (out >= 2) & ~self.failed
         self.itl = np.where(chunked, span / np.maximum(out - 1, 1), np.nan)
         self.itl_max = np.where(chunked, worst, np.nan)
-        self.chunked: Bools = chunked
+        self.chunked: BoolArray = chunked
 
-    def _tools(self) -> Ints:
+    def _tools(self) -> IntArray:
         """Time of the critical path that tools took within each call."""
         paths = self.batch.paths
         call = paths.call[paths.piece_row]
         inside = np.flatnonzero((paths.piece_stage == cp.TOOL) & (call >= 0))
         taken = np.bincount(call[inside], weights=(paths.piece_to - paths.piece_from)[inside], minlength=len(paths.call))
-        tools: Ints = taken[self.row].astype(np.int64)
+        tools: IntArray = taken[self.row].astype(np.int64)
         return tools
 
     def text(self, column: str) -> pa.Array:
@@ -1161,11 +1167,11 @@ class _Calls:
             "wasted_tokens": _nullable(made.wasted_tokens), "retry_cause": _named(attempts.CAUSES, made.cause)}
 
 
-def _nullable(values: Ints) -> pa.Array:
+def _nullable(values: IntArray) -> pa.Array:
     return pa.array(values, pa.int64(), mask=values < 0)
 
 
-def _named(names: tuple[str, ...], codes: Ints) -> pa.Array:
+def _named(names: tuple[str, ...], codes: IntArray) -> pa.Array:
     return pa.array(names, pa.string()).take(pa.array(codes, mask=codes == 0))
 
 
@@ -1197,7 +1203,7 @@ def _requests(batch: _Batch, calls: _Calls) -> pa.Table:
     return pa.table(columns).filter(pa.array((count > 0) | server))
 
 
-def _attempts_of(calls: _Calls, count: Ints) -> pa.Array:
+def _attempts_of(calls: _Calls, count: IntArray) -> pa.Array:
     """Attempts of all calls of a request; null if one of them hides its own."""
     number = calls.attempts.number
     unknown = np.bincount(calls.trace[number < 0], minlength=len(count)) > 0
@@ -1205,7 +1211,7 @@ def _attempts_of(calls: _Calls, count: Ints) -> pa.Array:
     return pa.array(total, pa.int32(), mask=unknown | (count == 0))
 
 
-def _stage_sums(batch: _Batch, until: Ints | None) -> tuple[Any, Ints]:
+def _stage_sums(batch: _Batch, until: IntArray | None) -> tuple[Any, IntArray]:
     """Time per trace and stage on the path, shape (traces, stages), up to a moment per trace if given; and the user's time, kept apart."""
     paths = batch.paths
     trace = batch.trace[paths.piece_row]
@@ -1220,7 +1226,7 @@ def _stage_sums(batch: _Batch, until: Ints | None) -> tuple[Any, Ints]:
     return sums, wait
 
 
-def _answering_call(batch: _Batch, calls: _Calls) -> Ints:
+def _answering_call(batch: _Batch, calls: _Calls) -> IntArray:
     """Per trace, the index (into calls) of the last call on the critical path: its first token is the answer's. -1 if there is none."""
     paths = batch.paths
     own = calls.on_path & (paths.stage[calls.row] != cp.GUARDRAIL)
@@ -1231,7 +1237,7 @@ def _answering_call(batch: _Batch, calls: _Calls) -> Ints:
     return out
 
 
-def _first_tokens(batch: _Batch, calls: _Calls, answer: Ints) -> dict[str, Any]:
+def _first_tokens(batch: _Batch, calls: _Calls, answer: IntArray) -> dict[str, Any]:
     """ttft_ns and its parts per stage, first_model_token_ns, first_answer_ns, usable_ns."""
     paths = batch.paths
     start, end = paths.start[paths.root], paths.end[paths.root]
@@ -1259,7 +1265,7 @@ def _first_tokens(batch: _Batch, calls: _Calls, answer: Ints) -> dict[str, Any]:
     return out
 
 
-def _hidden_reasoning(calls: _Calls) -> Bools:
+def _hidden_reasoning(calls: _Calls) -> BoolArray:
     reasons = calls.tpot_reason
     return pc.fill_null(pc.equal(reasons, "hidden_reasoning"), False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
@@ -1297,7 +1303,7 @@ def _token_sums(calls: _Calls, traces: int) -> dict[str, pa.Array]:
     return out
 
 
-def _tool_calls(batch: _Batch, calls: _Calls) -> Ints:
+def _tool_calls(batch: _Batch, calls: _Calls) -> IntArray:
     """Tool spans per trace, without those around others: the step of a graph that runs several, the client's side of a call over MCP. One that makes model
     calls of its own beside the tools in it is a call too: an agent that is another's tool."""
     paths = batch.paths
@@ -1325,7 +1331,7 @@ def _truncated(calls: _Calls, traces: int) -> pa.Array:
     return pa.array(np.bincount(calls.trace[cut], minlength=traces) > 0, mask=~seen)
 
 
-def _inferred(batch: _Batch) -> Ints:
+def _inferred(batch: _Batch) -> IntArray:
     """Root time that rests on spans whose parent had to be inferred."""
     paths = batch.paths
     mine = paths.inferred[paths.piece_row]
@@ -1333,7 +1339,7 @@ def _inferred(batch: _Batch) -> Ints:
     return np.bincount(batch.trace[paths.piece_row[mine]], weights=length, minlength=len(paths.root)).astype(np.int64)
 
 
-def _identity(batch: _Batch, calls: _Calls, answer: Ints, server: Bools) -> dict[str, Any]:
+def _identity(batch: _Batch, calls: _Calls, answer: IntArray, server: BoolArray) -> dict[str, Any]:
     """Who the request was and how it ended."""
     s, root = batch.spans, batch.paths.root
     rows = pa.array(root)
@@ -1378,7 +1384,7 @@ def _routes(batch: _Batch) -> pa.Array:
     return pc.replace_substring_regex(routes.dictionary, "(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", "*").take(routes.indices)
 
 
-def _of_calls(calls: _Calls, column: str, answer: Ints, traces: int) -> pa.Array:
+def _of_calls(calls: _Calls, column: str, answer: IntArray, traces: int) -> pa.Array:
     """A text of the answering call, else of any call of the trace."""
     values = calls.text(column)
     known = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))[::-1]

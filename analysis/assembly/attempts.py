@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from overrun.analysis.assembly import critical_path as cp
-from overrun.analysis.assembly.critical_path import Bools, Ints, Paths
+from overrun.analysis.assembly.critical_path import Paths
+from overrun.analysis.words.arrays import BoolArray, IntArray
 
 SOURCES = ("", "span", "http", "event", "engine", "hidden")
 SPAN, HTTP, EVENT, ENGINE, HIDDEN = range(1, 6)
@@ -34,23 +35,26 @@ class Retried:
     """Failed attempts that are calls in spans of their own: `later[row]` is the row of the attempt that followed, -1 for any other row; `single`
     are the rows of calls of which every attempt would be a span; `outermost[row]` is the outermost of the spans that tell of this call alone."""
 
-    later: Ints
-    single: Bools
-    outermost: Ints
+    later: IntArray
+    single: BoolArray
+    outermost: IntArray
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
     """Per call: number of attempts (-1 unknown), code of SOURCES, wasted time and tokens (-1 unknown), code of CAUSES."""
 
-    number: Ints
-    source: Ints
-    wasted_ns: Ints
-    wasted_tokens: Ints
-    cause: Ints
+    number: IntArray
+    source: IntArray
+    wasted_ns: IntArray
+    wasted_tokens: IntArray
+    cause: IntArray
 
 
-def follow(operation: pa.Array, asked: Ints, role: Ints, counts: Ints, parent: Ints, calls: Ints, failed: Bools, start: Ints, end: Ints) -> Retried:
+def follow(
+    operation: pa.Array, asked: IntArray, role: IntArray, counts: IntArray, parent: IntArray,
+    calls: IntArray, failed: BoolArray, start: IntArray, end: IntArray,
+) -> Retried:
     """Find attempts that are spans of their own: calls whose operation is a step of their parent's (`ai.streamText.doStream` under `ai.streamText`),
     or whose parent tells of a model call too, by its `role` as it was sent (a router's call around those to its deployments), or of several attempts,
     by its number in `counts` (LiteLLM's proxy), or that were `asked` for under one id (LiteLLM's; -1 for none).
@@ -72,7 +76,7 @@ def follow(operation: pa.Array, asked: Ints, role: Ints, counts: Ints, parent: I
     return mine
 
 
-def _outermost(calls: Ints, role: Ints, parent: Ints) -> Ints:
+def _outermost(calls: IntArray, role: IntArray, parent: IntArray) -> IntArray:
     """Per row itself; per call the outermost of the spans around it, one in the other, that tell of a model call and of no other one."""
     out = np.arange(len(parent))
     above = np.where((parent >= 0) & (role[parent] == cp.LLM), parent, -1)
@@ -90,8 +94,10 @@ def _outermost(calls: Ints, role: Ints, parent: Ints) -> Ints:
     return out
 
 
-def _follow(operation: pa.Array, asked: Ints, role: Ints, counts: Ints, parent: Ints, calls: Ints, failed: Bools, start: Ints, end: Ints,
-            ) -> tuple[Ints, Bools]:
+def _follow(
+    operation: pa.Array, asked: IntArray, role: IntArray, counts: IntArray, parent: IntArray,
+    calls: IntArray, failed: BoolArray, start: IntArray, end: IntArray,
+) -> tuple[IntArray, BoolArray]:
     later = np.full(len(parent), -1, dtype=np.int64)
     single = np.zeros(len(parent), dtype=bool)
     inner = calls[parent[calls] >= 0]
@@ -102,7 +108,7 @@ def _follow(operation: pa.Array, asked: Ints, role: Ints, counts: Ints, parent: 
     pair = pa.array((code[inner] + 1) * known + code[parent[inner]] + 1).dictionary_encode()
     distinct = [divmod(both, known) for both in pair.dictionary.to_pylist()]
     steps = np.array([a > 0 and b > 0 and words[a - 1].startswith(words[b - 1] + ".") for a, b in distinct], dtype=bool)
-    step: Bools = steps[pair.indices.to_numpy()]
+    step: BoolArray = steps[pair.indices.to_numpy()]
     single[inner[step]] = True
     stepwise = np.zeros(len(parent), dtype=bool)
     stepwise[inner[step | (role[parent[inner]] == cp.LLM) | (counts[parent[inner]] > 1)]] = True
@@ -119,7 +125,10 @@ def _follow(operation: pa.Array, asked: Ints, role: Ints, counts: Ints, parent: 
     return later, single
 
 
-def _without_id(later: Ints, single: Bools, code: Ints, counts: Ints, parent: Ints, calls: Ints, failed: Bools, start: Ints, end: Ints) -> None:
+def _without_id(
+    later: IntArray, single: BoolArray, code: IntArray, counts: IntArray, parent: IntArray,
+    calls: IntArray, failed: BoolArray, start: IntArray, end: IntArray,
+) -> None:
     """Give calls that say that they are no first attempt (LiteLLM's Router) the last failed one of the same operation under the same parent, each its own."""
     retried = calls[counts[calls] > 1]
     calls = calls[np.isin(parent[calls], parent[retried]) & (failed[calls] | (counts[calls] > 1))]
@@ -134,14 +143,17 @@ def _without_id(later: Ints, single: Bools, code: Ints, counts: Ints, parent: In
             before.append(row)
 
 
-def waits(retried: Retried, parent: Ints, start: Ints, end: Ints) -> list[tuple[int, int, int]]:
+def waits(retried: Retried, parent: IntArray, start: IntArray, end: IntArray) -> list[tuple[int, int, int]]:
     """(parent row, from, to): the pauses between an attempt and the next one, which nobody worked in."""
     rows = np.flatnonzero(retried.later >= 0)
     last, next_ = retried.outermost[rows], retried.outermost[retried.later[rows]]
     return list(zip(parent[last].tolist(), end[last].tolist(), start[next_].tolist(), strict=True))
 
 
-def count(spans: pa.Table, paths: Paths, retried: Retried, rows: Ints, engine: Ints, first: tuple[Ints, Ints], last: dict[int, int]) -> Attempts:
+def count(
+    spans: pa.Table, paths: Paths, retried: Retried, rows: IntArray, engine: IntArray,
+    first: tuple[IntArray, IntArray], last: dict[int, int],
+) -> Attempts:
     """The attempts of each call; `rows` are the calls' rows, `engine` their engine spans (-1), `first` client's and engine's TTFT (-1); `last` is when the
     last attempt of a call began that is not a span, from the call's start on, by the call's span id."""
     made = Attempts(*(np.full(len(rows), fill, dtype=np.int64) for fill in (-1, 0, -1, -1, 0)))
@@ -163,14 +175,14 @@ def _put(made: Attempts, call: int, values: tuple[int, int, int, int, int]) -> N
     made.number[call], made.source[call], made.wasted_ns[call], made.wasted_tokens[call], made.cause[call] = values
 
 
-def _hidden(made: Attempts, engine: Ints, client: Ints, served: Ints) -> None:
+def _hidden(made: Attempts, engine: IntArray, client: IntArray, served: IntArray) -> None:
     """The client's first token came far later than the engine's: the difference is spent somewhere that nobody tells of."""
     gap = client - served
     far = (engine >= 0) & (client >= 0) & (served >= 0) & (gap >= HIDDEN_NS) & (client >= HIDDEN_RATIO * served)
     made.source[far], made.wasted_ns[far] = HIDDEN, gap[far]
 
 
-def _engines(made: Attempts, spans: pa.Table, paths: Paths, at: Ints) -> None:
+def _engines(made: Attempts, spans: pa.Table, paths: Paths, at: IntArray) -> None:
     """Several engine requests of one client call, one after the other: what the client gave up was worked on all the same.
 
     Requests at the same time are one call's choices; one of a single token prepares another engine's cache.
@@ -190,7 +202,7 @@ def _engines(made: Attempts, spans: pa.Table, paths: Paths, at: Ints) -> None:
             _put(made, int(at[call]), (len(mine), ENGINE, wasted, sum(lost) if min(lost) >= 0 else -1, CAUSES.index("slow")))
 
 
-def _counted(made: Attempts, spans: pa.Table, paths: Paths, rows: Ints, at: Ints, began: Ints) -> None:
+def _counted(made: Attempts, spans: pa.Table, paths: Paths, rows: IntArray, at: IntArray, began: IntArray) -> None:
     """What a sender counted: on the call, on a span inside it, or on the server span that it is the work of. What came before the last attempt is lost, where
     its beginning is known."""
     counts = spans.column("attempts").fill_null(-1).to_numpy()
@@ -222,7 +234,7 @@ def _counted(made: Attempts, spans: pa.Table, paths: Paths, rows: Ints, at: Ints
         made.cause[call] = max(int(made.cause[call]), _cause(types[row].as_py(), int(status[row])))
 
 
-def _over_http(made: Attempts, spans: pa.Table, paths: Paths, at: Ints) -> None:
+def _over_http(made: Attempts, spans: pa.Table, paths: Paths, at: IntArray) -> None:
     """HTTP requests inside a call: one that failed and was followed by another was tried again."""
     stage, kind = spans.column("stage").to_numpy(), spans.column("kind").to_numpy()
     rows = np.flatnonzero((paths.call >= 0) & (stage == cp.NETWORK) & (kind == _CLIENT) & (paths.call != np.arange(len(paths.call))))
@@ -252,7 +264,7 @@ def _over_http(made: Attempts, spans: pa.Table, paths: Paths, at: Ints) -> None:
         made.cause[call] = max(int(made.cause[call]), _cause(types[row].as_py(), int(status[row])))
 
 
-def _spans(made: Attempts, spans: pa.Table, paths: Paths, retried: Retried, at: Ints, began: Ints) -> None:
+def _spans(made: Attempts, spans: pa.Table, paths: Paths, retried: Retried, at: IntArray, began: IntArray) -> None:
     """Attempts that are spans of their own; what a failed one did before its end is lost."""
     one = at[np.flatnonzero(retried.single)]
     one = one[one >= 0]

@@ -11,14 +11,11 @@ Pure functions on arrays. "Row" is an index into the span arrays; the rows of on
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 
+from overrun.analysis.words.arrays import BoolArray, IntArray
 from overrun.collector.process.compiled import njit, read_only
-
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 # Codes of collector/normalise/stages.py (a test holds them together).
 PLAIN, CONTAINER, LLM, ENGINE, PHASE, FOLDED, WRITE = range(7)
@@ -59,22 +56,22 @@ class Forest:
     `cancelled`: the span is a call that its own program gave up.
     """
 
-    bounds: Ints
-    parent: Ints
-    true_root: Bools
-    start: Ints
-    end: Ints
-    role: Ints
-    stage: Ints
-    kind: Ints
-    domain: Ints
-    has_tokens: Bools
-    left: Bools
-    cancelled: Bools
-    ttft: Ints
-    queue: Ints
-    prefill: Ints
-    decode: Ints
+    bounds: IntArray
+    parent: IntArray
+    true_root: BoolArray
+    start: IntArray
+    end: IntArray
+    role: IntArray
+    stage: IntArray
+    kind: IntArray
+    domain: IntArray
+    has_tokens: BoolArray
+    left: BoolArray
+    cancelled: BoolArray
+    ttft: IntArray
+    queue: IntArray
+    prefill: IntArray
+    decode: IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +81,22 @@ class Paths:
     Per trace: `root`. Per piece of a path: `piece_row`, `piece_stage`, `piece_from`, `piece_to`.
     """
 
-    parent: Ints
-    start: Ints
-    end: Ints
-    role: Ints
-    stage: Ints
-    inferred: Bools
-    shifted: Bools
-    clipped: Bools
-    skipped: Bools
-    call: Ints
-    engine: Ints
-    root: Ints
-    piece_row: Ints
-    piece_stage: Ints
-    piece_from: Ints
-    piece_to: Ints
+    parent: IntArray
+    start: IntArray
+    end: IntArray
+    role: IntArray
+    stage: IntArray
+    inferred: BoolArray
+    shifted: BoolArray
+    clipped: BoolArray
+    skipped: BoolArray
+    call: IntArray
+    engine: IntArray
+    root: IntArray
+    piece_row: IntArray
+    piece_stage: IntArray
+    piece_from: IntArray
+    piece_to: IntArray
 
 
 def critical_paths(forest: Forest) -> Paths:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from overrun.analysis.assembly import critical_path as cp
-from overrun.analysis.assembly.critical_path import Bools, Ints
+from overrun.analysis.words.arrays import BoolArray, IntArray
 
 # Measured on LangGraph with both instrumentations, 4 pairs: overlap 100 %, starts 2 to 15 ms apart.
 MIN_OVERLAP = 0.95
@@ -48,25 +48,25 @@ class Told:
     """What the spans of a batch tell, a row each: process and scope they come from (codes), tokens (input, output; -1 untold), input tokens without those that
     came from a cache, response id and model (codes, -1 untold), the trace, the row of the parent (-1 if it is not here), its id, start and end."""
 
-    process: Ints
-    scope: Ints
-    tokens: tuple[Ints, Ints]
-    uncached: Ints
-    response: Ints
-    model: Ints
-    trace: Ints
-    parent: Ints
+    process: IntArray
+    scope: IntArray
+    tokens: tuple[IntArray, IntArray]
+    uncached: IntArray
+    response: IntArray
+    model: IntArray
+    trace: IntArray
+    parent: IntArray
     parent_id: Any
-    start: Ints
-    end: Ints
+    start: IntArray
+    end: IntArray
 
 
-def models(names: pa.ChunkedArray) -> Ints:
+def models(names: pa.ChunkedArray) -> IntArray:
     """A code per name of a model (-1 where there is none), one for all that differ in whose it is and in the version of its interface alone: instrumentations
     of Bedrock's client call one model `us.anthropic.claude-3-haiku-20240307-v1:0` and `claude-3-haiku-20240307`."""
     told = names.combine_chunks().dictionary_encode()
     plain = pc.replace_substring_regex(told.dictionary, r"^(?:.*/)?(?:[a-z]+\.)*|-v\d+(?::\d+)?$", "").dictionary_encode()
-    codes: Ints = plain.indices.take(told.indices).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    codes: IntArray = plain.indices.take(told.indices).fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     return codes
 
 
@@ -74,7 +74,7 @@ def models(names: pa.ChunkedArray) -> Ints:
 Pair: TypeAlias = tuple[int, bool, int, int, int]
 
 
-def pairs_by_tokens(rows: Ints, told: Told) -> list[Pair]:
+def pairs_by_tokens(rows: IntArray, told: Told) -> list[Pair]:
     """Rows that may be one call: same process, two scopes, equal token counts, the shorter in the longer or near to it. Rows count their tokens or failed.
     Some leave cached tokens out and tell nothing of them (Bedrock in JavaScript): then the others' without them are equal."""
     rows = _of_several_scopes(rows, told)
@@ -84,11 +84,11 @@ def pairs_by_tokens(rows: Ints, told: Told) -> list[Pair]:
     return found
 
 
-def _by_counts(rows: Ints, told: Told, counts: tuple[Ints, Ints]) -> list[Pair]:
+def _by_counts(rows: IntArray, told: Told, counts: tuple[IntArray, IntArray]) -> list[Pair]:
     order = _in_order(rows, told, *counts)
 
-    def fit(one: Ints, other: Ints) -> Bools:
-        shared: Bools = (_overlap(one, other, told) >= MIN_OVERLAP) | _within(one, other, told) | _near(one, other, told)
+    def fit(one: IntArray, other: IntArray) -> BoolArray:
+        shared: BoolArray = (_overlap(one, other, told) >= MIN_OVERLAP) | _within(one, other, told) | _near(one, other, told)
         # Of two in a request each, none could come to the other.
         shared &= (told.trace[one] == told.trace[other]) | (told.parent[one] < 0) | (told.parent[other] < 0)
         return shared
@@ -96,7 +96,7 @@ def _by_counts(rows: Ints, told: Told, counts: tuple[Ints, Ints]) -> list[Pair]:
     return [pair for one, other in _close(order, told.start[order] + MAX_APART_NS, told, fit, *counts) for pair in _pairs(0, one, other, told)]
 
 
-def pairs_by_time(rows: Ints, told: Told) -> list[Pair]:
+def pairs_by_time(rows: IntArray, told: Told) -> list[Pair]:
     """Rows of one process and two scopes that may be one call of which one does not count the tokens (a stream whose usage nobody asked for): they began and
     ended together, or one is just around the other; and one is a trace's root, or what is above one is above both (LangChain's graphs leave a client their
     own parent)."""
@@ -104,11 +104,11 @@ def pairs_by_time(rows: Ints, told: Told) -> list[Pair]:
     if not untold[order].any():
         return []
 
-    def fit(one: Ints, other: Ints) -> Bools:
+    def fit(one: IntArray, other: IntArray) -> BoolArray:
         common = np.minimum(told.end[one], told.end[other]) - told.start[other]
         together = common >= MIN_OVERLAP * (np.maximum(told.end[one], told.end[other]) - told.start[one])
         around = _near(one, other, told) & ((told.trace[one] == told.trace[other]) | _within(one, other, told))
-        fits: Bools = (untold[one] | untold[other]) & (together | around)
+        fits: BoolArray = (untold[one] | untold[other]) & (together | around)
         return fits
 
     latest = told.start[order] + np.maximum(MAX_AROUND_NS, (told.end - told.start)[order] * (1.0 - MIN_OVERLAP))
@@ -116,7 +116,7 @@ def pairs_by_time(rows: Ints, told: Told) -> list[Pair]:
     return [pair for pair in found if told.parent_id[pair[-2]] == 0 or told.parent_id[pair[-1]] == 0 or _beside(pair[-2], pair[-1], told)]
 
 
-def nested_pairs(rows: Ints, role: Ints, told: Told) -> list[Pair]:
+def nested_pairs(rows: IntArray, role: IntArray, told: Told) -> list[Pair]:
     """Calls that hold one other call, of another scope of their process, just inside them: before all other pairs, so that a parallel call with equal counts
     does not take the inner one's place (Google's ADK around its client, agents side by side)."""
     outer = told.parent[rows]
@@ -129,22 +129,22 @@ def nested_pairs(rows: Ints, role: Ints, told: Told) -> list[Pair]:
     return list(_pairs(-1, outer[fits], inner[fits], told))
 
 
-def _of_several_scopes(rows: Ints, told: Told) -> Ints:
+def _of_several_scopes(rows: IntArray, told: Told) -> IntArray:
     """The rows of processes whose calls come from more than one scope (seldom any)."""
     scopes_of = int(told.scope[rows].max(initial=0)) + 1
     pair = pc.unique(pa.array(told.process[rows] * scopes_of + told.scope[rows])).to_numpy()
     places, scopes = np.unique(pair // scopes_of, return_counts=True)
-    several: Ints = rows[np.isin(told.process[rows], places[scopes > 1])]
+    several: IntArray = rows[np.isin(told.process[rows], places[scopes > 1])]
     return several
 
 
-def _in_order(rows: Ints, told: Told, *keys: Ints) -> Ints:
+def _in_order(rows: IntArray, told: Told, *keys: IntArray) -> IntArray:
     """The rows by process, `keys` and start."""
-    order: Ints = rows[np.lexsort((told.start[rows], *(key[rows] for key in keys), told.process[rows]))]
+    order: IntArray = rows[np.lexsort((told.start[rows], *(key[rows] for key in keys), told.process[rows]))]
     return order
 
 
-def _close(order: Ints, latest: Any, told: Told, fit: Callable[[Ints, Ints], Bools], *keys: Ints) -> Iterator[tuple[Ints, Ints]]:
+def _close(order: IntArray, latest: Any, told: Told, fit: Callable[[IntArray, IntArray], BoolArray], *keys: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
     """Pairs of rows, in this order, of one process, equal `keys` and two scopes, that fit; the other begins until `latest` (a moment for each in the order)."""
     for ahead in range(1, min(len(order), 1 + _MOST_ALIKE)):
         one, other = order[:-ahead], order[ahead:]
@@ -158,39 +158,39 @@ def _close(order: Ints, latest: Any, told: Told, fit: Callable[[Ints, Ints], Boo
         yield one[fits], other[fits]
 
 
-def _pairs(kind: int, one: Ints, other: Ints, told: Told) -> Iterator[Pair]:
+def _pairs(kind: int, one: IntArray, other: IntArray, told: Told) -> Iterator[Pair]:
     columns = (told.trace[one] != told.trace[other], _apart(one, other, told), one, other)
     return zip(itertools.repeat(kind), *(column.tolist() for column in columns), strict=False)
 
 
-def _apart(one: Ints, other: Ints, told: Told) -> Ints:
+def _apart(one: IntArray, other: IntArray, told: Told) -> IntArray:
     """How far from each other two rows began and ended."""
-    apart: Ints = np.abs(told.start[other] - told.start[one]) + np.abs(told.end[other] - told.end[one])
+    apart: IntArray = np.abs(told.start[other] - told.start[one]) + np.abs(told.end[other] - told.end[one])
     return apart
 
 
-def _near(one: Ints, other: Ints, told: Told) -> Bools:
+def _near(one: IntArray, other: IntArray, told: Told) -> BoolArray:
     """Whether two rows began and ended near to each other: a wrapper takes a moment, and may end before the stream that it read is closed (Langfuse)."""
-    near: Bools = (_apart(one, other, told) <= MAX_AROUND_NS) & (_overlap(one, other, told) >= MIN_OVERLAP_BY_ID)
+    near: BoolArray = (_apart(one, other, told) <= MAX_AROUND_NS) & (_overlap(one, other, told) >= MIN_OVERLAP_BY_ID)
     return near
 
 
-def _within(one: Ints, other: Ints, told: Told) -> Bools:
+def _within(one: IntArray, other: IntArray, told: Told) -> BoolArray:
     """Whether the shorter of two rows lies within the longer one, but for what clocks of milliseconds make of it."""
     shorter = np.minimum(told.end[one] - told.start[one], told.end[other] - told.start[other])
-    within: Bools = _common(one, other, told) >= np.maximum(shorter - CLOCK_STEP_NS, shorter // 2)
+    within: BoolArray = _common(one, other, told) >= np.maximum(shorter - CLOCK_STEP_NS, shorter // 2)
     return within
 
 
-def _overlap(one: Ints, other: Ints, told: Told) -> Any:
+def _overlap(one: IntArray, other: IntArray, told: Told) -> Any:
     """Common time over the shorter one's; 1 if that one lasted no time but lies within the other."""
     common = _common(one, other, told)
     shorter = np.minimum(told.end[one] - told.start[one], told.end[other] - told.start[other])
     return np.where(shorter <= 0, common >= 0, common / np.maximum(shorter, 1))
 
 
-def _common(one: Ints, other: Ints, told: Told) -> Ints:
-    common: Ints = np.minimum(told.end[one], told.end[other]) - np.maximum(told.start[one], told.start[other])
+def _common(one: IntArray, other: IntArray, told: Told) -> IntArray:
+    common: IntArray = np.minimum(told.end[one], told.end[other]) - np.maximum(told.start[one], told.start[other])
     return common
 
 
@@ -230,7 +230,7 @@ def _agree(one: int, other: int, told: Told) -> bool:
     return bool(told.scope[one] != told.scope[other]) and all(-1 in (of[one], of[other]) or of[one] == of[other] for of in told_apart)
 
 
-def repeats(rows: Ints, told: Told) -> Ints:
+def repeats(rows: IntArray, told: Told) -> IntArray:
     """Rows of calls that the same scope tells of once more, neither in the other: with one response id and one start, and for longer (LiteLLM 1.55 to 1.60, of
     streams: as the last chunk came, and when it had counted); or within a moment at both ends, with equal counts, and deeper in what the first is in as well
     (OpenInference's LangChain 0.1.12 in agents: its handler is there twice)."""
@@ -254,18 +254,18 @@ def repeats(rows: Ints, told: Told) -> Ints:
     return np.array(shorter + beside, dtype=np.int64)
 
 
-def _not_alone(rows: Ints, of: Ints) -> Ints:
+def _not_alone(rows: IntArray, of: IntArray) -> IntArray:
     """The rows that have something (codes, not negative) in common with another one of them."""
-    alike: Ints = rows[np.bincount(of[rows], minlength=1)[of[rows]] > 1]
+    alike: IntArray = rows[np.bincount(of[rows], minlength=1)[of[rows]] > 1]
     return alike
 
 
-def _of_one_scope(one: Ints, other: Ints, told: Told) -> list[tuple[int, int]]:
+def _of_one_scope(one: IntArray, other: IntArray, told: Told) -> list[tuple[int, int]]:
     same = (told.process[one] == told.process[other]) & (told.scope[one] == told.scope[other])
     return list(zip(one[same].tolist(), other[same].tolist(), strict=True))
 
 
-def groups_by_id(rows: Ints, told: Told) -> list[list[int]]:
+def groups_by_id(rows: IntArray, told: Told) -> list[list[int]]:
     """Groups of rows that share a response id at the same time."""
     rows = _not_alone(rows, told.response)
     rows = rows[~np.isin(told.response[rows], _of_many(rows, told))]
@@ -281,16 +281,16 @@ def groups_by_id(rows: Ints, told: Told) -> list[list[int]]:
     return groups
 
 
-def _off(one: Ints, other: Ints, told: Told) -> Bools:
+def _off(one: IntArray, other: IntArray, told: Told) -> BoolArray:
     """Whether two rows with one response id, which only two processes tell of, each once, last about as long: only their clocks differ."""
     took = [told.end[rows] - told.start[rows] for rows in (one, other)]
     two = np.bincount(told.response[np.union1d(one, other)], minlength=1)[told.response[one]] == 2 if len(one) else np.zeros(0, dtype=bool)
-    off: Bools = two & (told.process[one] != told.process[other]) & (np.abs(told.start[other] - told.start[one]) <= MAX_SKEW_NS)
+    off: BoolArray = two & (told.process[one] != told.process[other]) & (np.abs(told.start[other] - told.start[one]) <= MAX_SKEW_NS)
     off &= np.minimum(*took) >= MIN_OVERLAP_BY_ID * np.maximum(*took)
     return off
 
 
-def _of_many(rows: Ints, told: Told) -> Ints:
+def _of_many(rows: IntArray, told: Told) -> IntArray:
     """The response ids that name no call: one scope has them for two at a time. A mock provider may give every answer the same one."""
     order = rows[np.lexsort((told.start[rows], told.scope[rows], told.process[rows], told.response[rows]))]
     one, other = order[:-1], order[1:]
@@ -330,7 +330,7 @@ def _under(outer: int, inner: int, told: Told) -> None:
     parent[inner] = outer
 
 
-def _served(outer: int, inner: int, parent: Ints, start: Ints, end: Ints) -> int:
+def _served(outer: int, inner: int, parent: IntArray, start: IntArray, end: IntArray) -> int:
     """The root above a gateway's call, if all that the gateway did fits into its client's call; -1 if not."""
     top = inner
     for _ in range(_MAX_DEPTH):
@@ -346,7 +346,7 @@ SHARED = ("response_id", "finish_reason", "model", "provider", "input_tokens", "
           "error_type")
 
 
-def share(spans: pa.Table, parent: Ints, role: Ints, start: Ints, end: Ints, clock: Ints) -> pa.Table:
+def share(spans: pa.Table, parent: IntArray, role: IntArray, start: IntArray, end: IntArray, clock: IntArray) -> pa.Table:
     """The spans, where a model call and the only one inside it (that did not fail, if one did not), which takes at least half of its time or has its
     response id, each have what only the other one told; also where a server is between them that was sent the call.
 
@@ -385,7 +385,7 @@ def _whole_inputs(spans: pa.Table, pairs: list[tuple[int, int]]) -> pa.Table:
     return replaced(spans, "input_tokens", dict(zip(taker[apart].tolist(), tokens[giver[apart]].tolist(), strict=True)))
 
 
-def _failed_inside(spans: pa.Table, inner: Ints, above: Ints) -> pa.Table:
+def _failed_inside(spans: pa.Table, inner: IntArray, above: IntArray) -> pa.Table:
     """The spans, where a call failed that tells of no answer and whose only report inside failed: its stream was refused as it was handed over (LlamaIndex)."""
     status = spans.column("status").to_numpy()
     answered = np.zeros(len(status), dtype=bool)
@@ -414,7 +414,7 @@ def _filled(spans: pa.Table, name: str, pairs: list[tuple[int, int]]) -> pa.Tabl
     return replaced(spans, name, told)
 
 
-def _first_tokens(spans: pa.Table, streaming: pa.ChunkedArray, pairs: list[tuple[int, int]], start: Ints, end: Ints, clock: Ints) -> pa.Table:
+def _first_tokens(spans: pa.Table, streaming: pa.ChunkedArray, pairs: list[tuple[int, int]], start: IntArray, end: IntArray, clock: IntArray) -> pa.Table:
     """As `_filled`, for the moment of the first token: it runs from each span's own start, and lies within both, or just after the taker. What its client
     says was not streamed has none, whatever an agent makes of the answer (Strands). Of two clocks, the shorter span is moved into the longer one."""
     ttft, source = spans.column("ttft_ns"), spans.column("ttft_source")
@@ -434,7 +434,7 @@ def _first_tokens(spans: pa.Table, streaming: pa.ChunkedArray, pairs: list[tuple
     return replaced(replaced(spans, "ttft_ns", told), "ttft_source", sources)
 
 
-def into(row: int, outer: int, start: Ints, end: Ints) -> int:
+def into(row: int, outer: int, start: IntArray, end: IntArray) -> int:
     """The smallest offset (ns) that puts a row into another one, which lasts as long or longer; to its start if it does not."""
     return int(max(start[outer] - start[row], min(0, end[outer] - end[row])))
 

@@ -1,18 +1,16 @@
 """Where would a practised engineer look first? The four-step sequence as a checklist: TTFT against ITL, utilisation, output length, retries."""
 
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from overrun.analysis.numbers.latency import Latency, min_n, quantile
 from overrun.analysis.numbers.window import RequestFrame
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import say_count, say_ms, say_ratio
 from overrun.analysis.words.slo import Slo
-
-FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 # KV usage (0..1) and share of decode in the excess that fail a step (same values as the rules).
 KV_FULL: Final = 0.9

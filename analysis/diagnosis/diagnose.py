@@ -18,7 +18,6 @@ from overrun.analysis.diagnosis.ranking import Ranked, run_rules, without
 from overrun.analysis.diagnosis.rules import rules
 from overrun.analysis.diagnosis.verdict import Verdict, getting_worse, held_up, over_budget, within, without_latency
 from overrun.analysis.evidence.case import Case, Lookups
-from overrun.analysis.incident import changes
 from overrun.analysis.incident.abandonment import by_choice
 from overrun.analysis.incident.baseline import Chosen
 from overrun.analysis.incident.breach import (
@@ -38,7 +37,7 @@ from overrun.analysis.incident.breach import (
     tails,
     worse,
 )
-from overrun.analysis.incident.changes import from_us, to_us
+from overrun.analysis.numbers import change_points
 from overrun.analysis.numbers.budget import Configured, StageRow, budgets_for, stage_rows
 from overrun.analysis.numbers.budget_rows import BudgetRow, budget_rows
 from overrun.analysis.numbers.goodput import Z_ONE_SIDED, Goodput, goodput, judge, weights_of, wilson, with_own
@@ -46,6 +45,7 @@ from overrun.analysis.numbers.latency import min_n, quantile
 from overrun.analysis.numbers.window import RequestFrame
 from overrun.analysis.words.finding import FINDING_CAUSES, MIN_BREACHING, Diagnosis, Finding
 from overrun.analysis.words.slo import Slo
+from overrun.analysis.words.timestamps import from_us, to_us
 
 # Fewest requests of the first part of a baseline that stands for all of it: rules compare replicas and tenants, of which some have few; own default.
 MIN_EARLIER: Final = 300
@@ -279,7 +279,7 @@ def _began(breach: Breach, baseline: Chosen | None) -> datetime | None:
     starts = np.concatenate([part.rows["start_us"].to_numpy() for part in (baseline.frame, breach.frame)])
     bad = np.concatenate([side.error | side.misses[breach.metric] for side in (before, breach.judged)])
     known = np.concatenate([~by_choice(baseline.frame.rows, breach.slo), ~breach.left])
-    found = changes.find_onset(starts, bad & known, 1.0 - breach.slo.goodput_target)
+    found = change_points.find_onset(starts, bad & known, 1.0 - breach.slo.goodput_target)
     return None if found is None else from_us(found)
 
 

@@ -16,13 +16,12 @@ import duckdb
 import numpy as np
 import polars as pl
 
+from overrun.analysis.diagnosis.engine_gauges import by_gauges, mostly_waiting
 from overrun.analysis.diagnosis.mitigation import stopgap
 from overrun.analysis.diagnosis.verdict import RULED_OUT_BELOW, Metric, Status, Verdict
-from overrun.analysis.evidence.engine_gauges import by_gauges, mostly_waiting
 from overrun.analysis.evidence.instances import SHOWN, InstanceRow, instance_rows, say_sick, sick_rows
 from overrun.analysis.incident.breach import MIN_SINCE_S
-from overrun.analysis.incident.changes import find_onset, from_us, to_us
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.numbers.change_points import find_onset
 from overrun.analysis.numbers.goodput import Z_ONE_SIDED, wilson
 from overrun.analysis.numbers.histograms import Increments, load, load_by_instance, merged, since, unusable
 from overrun.analysis.numbers.latency import MIN_N, Latency, Percentiles, min_n, no_latency
@@ -30,8 +29,10 @@ from overrun.analysis.numbers.quality.metric_checks import histogram_edges
 from overrun.analysis.numbers.quality.row import Check
 from overrun.analysis.numbers.targets import Sent, checks, say_target, say_unknown, silent
 from overrun.analysis.numbers.window import INDICATORS, RequestFrame, read_samples
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import RuledOut, printable, say_count, say_ms, say_ratio
 from overrun.analysis.words.slo import METRICS, Slo
+from overrun.analysis.words.timestamps import from_us, to_us
 
 PHASES: Final = ("queue", "prefill", "decode")
 # Priors until indicators are learned on this data: KV usage over 90 %, a request waiting in more than half of the samples.

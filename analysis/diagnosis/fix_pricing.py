@@ -15,7 +15,7 @@ import duckdb
 import msgspec
 
 from overrun.analysis.diagnosis.background import Later
-from overrun.analysis.evidence.case import Period
+from overrun.analysis.incident.period import Period
 from overrun.analysis.numbers.window import Window
 from overrun.analysis.whatif import catalogue
 from overrun.analysis.whatif.facts import Facts, load_facts

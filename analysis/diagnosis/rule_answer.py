@@ -10,9 +10,8 @@ import msgspec
 import numpy as np
 
 from overrun.analysis.evidence.case import Case
-from overrun.analysis.numbers.budget import FloatArray
-from overrun.analysis.numbers.tail import IntArray
 from overrun.analysis.whatif.time_saved import saved
+from overrun.analysis.words.arrays import FloatArray, IndexArray
 from overrun.analysis.words.finding import MIN_BREACHING, MIN_PART, SEED, Diagnosis, Finding, Fix, Method, Owner, Predicted, say_ratio
 
 RECHECK_S: Final = 300
@@ -73,7 +72,7 @@ def named(
     weight: float = 0.9,
     service: str | None = None,
     why_no_service: str = "no single service is at fault",
-    among: IntArray | None = None,
+    among: IndexArray | None = None,
     amplifier: bool = False,
     opportunity: bool = False,
     dominates: float = 0.0,

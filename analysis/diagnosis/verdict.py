@@ -10,24 +10,24 @@ import polars as pl
 from overrun.analysis.diagnosis.mitigation import owner_of_errors, stopgap
 from overrun.analysis.diagnosis.ranking import Ranked
 from overrun.analysis.evidence.calls import come_together
-from overrun.analysis.evidence.case import Lookups, Period
-from overrun.analysis.incident import changes as incident
+from overrun.analysis.evidence.case import Lookups
+from overrun.analysis.incident import impact
 from overrun.analysis.incident.baseline import Chosen
 from overrun.analysis.incident.breach import Breach, over_before, overrun_stage
-from overrun.analysis.incident.changes import Affected, Changed, Trend, to_us
+from overrun.analysis.incident.impact import Affected, Trend
 from overrun.analysis.incident.no_baseline import MOST_UNSEEN, WORTH_ANYWAY, unseen, without_before
-from overrun.analysis.numbers.budget import (
-    GROUPS,
-    OTHER,
-    BoolArray,
-    StageTimes,
-)
+from overrun.analysis.incident.period import Period
+from overrun.analysis.numbers import traffic_changes
+from overrun.analysis.numbers.budget import GROUPS, OTHER, StageTimes
 from overrun.analysis.numbers.failures import abandoned, timed_out
 from overrun.analysis.numbers.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, wilson
 from overrun.analysis.numbers.latency import min_n, quantile
+from overrun.analysis.numbers.traffic_changes import Changed
 from overrun.analysis.numbers.window import RequestFrame
+from overrun.analysis.words.arrays import BoolArray
 from overrun.analysis.words.finding import MIN_BREACHING, Diagnosis, Finding, Owner, RuledOut, printable, say_count, say_limits, say_ms, say_ratio
 from overrun.analysis.words.slo import Slo
+from overrun.analysis.words.timestamps import to_us
 
 Status = Literal["within_budget", "over_budget", "failing", "traffic_lost", "targets_down", "not_enough_data", "no_data"]
 Metric = Literal["ttft", "itl", "tpot", "e2e", "errors"]
@@ -120,15 +120,15 @@ def _behind(judged: Judged, answered: BoolArray, errors: BoolArray, waited: Bool
 
 def _traffic_lost(frame: RequestFrame, slo: Slo, baseline: Chosen | None, lookups: Lookups) -> Verdict | None:
     """The verdict when completions are missing; latency says nothing about requests that never completed."""
-    lost = incident.traffic_lost(frame, None if baseline is None else baseline.frame)
+    lost = impact.traffic_lost(frame, None if baseline is None else baseline.frame)
     if lost is not None and baseline is not None:
         # Calls are looked up only where requests that come one by one could not be so few by chance.
-        lost = incident.traffic_lost(frame, baseline.frame, max(_together(side, lookups) for side in (baseline.frame, frame)))
+        lost = impact.traffic_lost(frame, baseline.frame, max(_together(side, lookups) for side in (baseline.frame, frame)))
     if lost is None:
         return None
     return Verdict(
         status="traffic_lost",
-        sentence=incident.say_lost(lost),
+        sentence=impact.say_lost(lost),
         onset=lost.since,
         ruled_out=[*_completed(frame, slo), *_answered(frame, slo)],
         owner="platform",
@@ -161,8 +161,8 @@ def _failing(frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, count
         many = "all" if gone.height == failed.height else f"{gone.height:,} of them"
         how = f"end without an answer, {many} given up by their clients after {waited} at the median,"
         why = "Requests that get an answer are within the target."
-    onset = incident.onset(frame, counted, allowed)  # a stray error in a healthy hour is no beginning
-    changes = incident.changed(frame.rows, onset)
+    onset = impact.onset(frame, counted, allowed)  # a stray error in a healthy hour is no beginning
+    changes = traffic_changes.changed(frame.rows, onset)
     owner = owner_of_errors(name, own_engines=_traced(frame, lookups))
     sentence = (
         f"Failing: {failed.height:,} of {n:,} requests ({say_ratio(failed.height / n)}) {how} "
@@ -173,7 +173,7 @@ def _failing(frame: RequestFrame, slo: Slo, judged: Judged, good: Goodput, count
         metric="errors",
         sentence=sentence,
         onset=onset,
-        affected=incident.affected(frame, judged.bad, good.ratio, onset),
+        affected=impact.affected(frame, judged.bad, good.ratio, onset),
         changed=changes,
         ruled_out=_answered(frame, slo),
         owner=owner,
@@ -291,7 +291,7 @@ def over_budget(breach: Breach, ranked: Ranked, began: datetime | None, why_none
     if began is None:
         reasons["onset"] = "no single point after a healthy stretch from which requests go bad"
         reasons["trend"] = "no onset to follow it from"
-    changes = incident.changed(breach.frame.rows, began, breach.base)
+    changes = traffic_changes.changed(breach.frame.rows, began, breach.base)
     owner = main.owner if main else _owner(breach.times, stage)
     step, undo = (main.mitigation, main.rollback) if main else stopgap(stage, owner, changes)
     return Verdict(
@@ -301,8 +301,8 @@ def over_budget(breach: Breach, ranked: Ranked, began: datetime | None, why_none
         cause=cause,
         sentence=_sentence(breach, stage, main, why_none, ranked.lacking),
         onset=began,
-        trend=incident.trend(breach.ok.filter(pl.Series(breach.answered)), breach.metric, began),
-        affected=incident.affected(breach.frame, breach.bad, breach.goodput.ratio, began, breach.until),
+        trend=impact.trend(breach.ok.filter(pl.Series(breach.answered)), breach.metric, began),
+        affected=impact.affected(breach.frame, breach.bad, breach.goodput.ratio, began, breach.until),
         changed=changes,
         ruled_out=_ruled_out(breach, stage, ranked.ruled_out),
         owner=owner,

@@ -13,8 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from overrun.analysis.incident.changes import IntArray
-from overrun.analysis.numbers.budget import BoolArray, FloatArray
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 
 Counts = npt.NDArray[np.float64]
 # Rows of counts: alerts, those before a breach, those in the first minute of one, breaches that were told, and those of them early enough to act on.

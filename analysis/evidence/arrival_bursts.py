@@ -11,7 +11,7 @@ import polars as pl
 from overrun.analysis.evidence.calls import Calls
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.repeated_calls import attempts
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 
 # Dispersion that is this many times the baseline's (1 for a Poisson stream) is bursty: published factor 3.
 MIN_BURSTS: Final = 3.0

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from overrun.analysis.evidence.calls import Calls, known
-from overrun.analysis.numbers.budget import BoolArray
+from overrun.analysis.words.arrays import BoolArray
 
 # Whole calls are fitted on medians of so many groups of like length, each of ten calls at least, and lengths must differ by so much (P90 over P10) for wait
 # and pace to be told apart; own defaults.
@@ -57,3 +57,5 @@ def _line(calls: Calls) -> tuple[float, float] | None:
     if wait < 0.0 or pace < 0.0:
         return (0.0, float(np.median(y / x))) if wait < 0.0 else (float(np.median(y)), 0.0)
     return float(wait), float(pace)
+
+

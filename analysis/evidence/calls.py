@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from overrun.analysis.evidence.overlap import Flow, IntArray
-from overrun.analysis.numbers.budget import BoolArray, FloatArray
+from overrun.analysis.evidence.overlap import Flow
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 
 # Fewest calls behind a mean or a median of one side; the usual least group for means.
 MIN_CALLS: Final = 30

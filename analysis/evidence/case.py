@@ -17,8 +17,10 @@ from overrun.analysis.evidence.demand import Demand, demand
 from overrun.analysis.evidence.gpu_clocks import Clocks, clocks
 from overrun.analysis.evidence.load_response import OwnLoad, own_load
 from overrun.analysis.evidence.span_tree import Tree
-from overrun.analysis.numbers.budget import BoolArray, Budgets, FloatArray, StageTimes
-from overrun.analysis.numbers.tail import IntArray, Tail, share_interval
+from overrun.analysis.incident.period import Period
+from overrun.analysis.numbers.budget import Budgets, StageTimes
+from overrun.analysis.numbers.tail import Tail, share_interval
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IndexArray
 from overrun.analysis.words.finding import MIN_BREACHING, MOST_EXEMPLARS, SEED, Diagnosis, NotEnoughData, Severity, say_count
 from overrun.analysis.words.slo import Slo
 
@@ -39,19 +41,6 @@ _OF_ENGINES: Final = ("served", "demand", "clocks")
 _ENGINES_OWN: Final = ("kv_cache_usage", "kv_capacity", "prefix_cache_hit_rate")
 # Stages whose time depends on how busy the engine is.
 ENGINE_STAGES: Final = ("queue", "kv_transfer", "prefill", "decode", "first_token", "generation")
-
-
-@dataclass(frozen=True)
-class Period:
-    """A stretch of time, [start, end) in UTC."""
-
-    start: datetime
-    end: datetime
-
-    @property
-    def seconds(self) -> float:
-        """Its length."""
-        return (self.end - self.start).total_seconds()
 
 
 @dataclass(frozen=True)
@@ -285,7 +274,7 @@ class Case:
         interval = share_interval(self.tail, self.times, stage, np.random.default_rng(SEED))
         return None if interval is None else list(interval)
 
-    def exemplars(self, stage: str, among: IntArray | None = None) -> list[str]:
+    def exemplars(self, stage: str, among: IndexArray | None = None) -> list[str]:
         """Return trace ids of at most five slow requests (or of `among`), most time in the stage first."""
         index = self.tail.tail_index if among is None or not len(among) else among
         spent = self.spent(stage)[index] if stage in self.times.ms else self.values[index]

@@ -11,7 +11,7 @@ from overrun.analysis.evidence.call_duration import whole_calls
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import slope_within
-from overrun.analysis.numbers.budget import BoolArray, FloatArray
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import NotEnoughData
 
 # A call this many times over the usual one of its length is a spike, not spread; own default (the 99.9th percentile of a lognormal with sigma 0.5).

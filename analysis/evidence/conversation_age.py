@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 
 # Part of the pauses between a conversation's requests that are shorter than what counts as the recording's first stretch; own default.
 PAUSES: Final = 0.95

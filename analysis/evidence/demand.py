@@ -21,7 +21,7 @@ import polars as pl
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.conversation_age import added_by_age, turns
 from overrun.analysis.evidence.kv_cache import blocks_lack, own_part
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 
 if TYPE_CHECKING:
     from overrun.analysis.evidence.case import Case

@@ -17,12 +17,12 @@ from overrun.analysis.evidence.derived_indicators import arrivals, deviations, s
 from overrun.analysis.evidence.leading_indicators import LEARNED, Indicator, breaches, learn
 from overrun.analysis.evidence.load_knee import Knee, knee
 from overrun.analysis.incident.breach import judged_metric
-from overrun.analysis.incident.changes import from_us
 from overrun.analysis.numbers.goodput import judge
 from overrun.analysis.numbers.headroom import Room, headroom
-from overrun.analysis.numbers.latency import FloatArray
 from overrun.analysis.numbers.window import RequestFrame, Window, load, read_samples
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.slo import Slo
+from overrun.analysis.words.timestamps import from_us
 
 # As many points as a sparkline has pixels.
 MOST_POINTS: Final = 120

@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.incident.changes import from_us
 from overrun.analysis.numbers.request_list import Extent
 from overrun.analysis.numbers.series import MOST_POINTS, Series, series, step_of
 from overrun.analysis.numbers.window import SCRAPE_GRACE, Window, read_samples
 from overrun.analysis.words.slo import Slo
+from overrun.analysis.words.timestamps import from_us
 
 Combined = Literal["sum", "max", "mean"]
 # In the order of cause to effect as one reads down from the effect: what is full, what waits, what runs, what is saved, what is thrown away. The unit,

@@ -9,8 +9,10 @@ import numpy as np
 from overrun.analysis.evidence.calls import Calls, known
 from overrun.analysis.evidence.demand import token_costs
 from overrun.analysis.evidence.token_speed import MIN_TOKENS, at_equal_load, beyond_load
-from overrun.analysis.numbers.budget import BoolArray, FloatArray
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 
+NEAR_OVER: Final = 1.1
+AS_FAST: Final = 1.25
 # Fewest calls of an engine to have a pace of its own, and fewest engines to have peers; usual least group, and one against two.
 MIN_CALLS: Final = 20
 MIN_ENGINES: Final = 2

@@ -13,7 +13,8 @@ import polars as pl
 from overrun.analysis.evidence.token_speed import quick_pace, same_batch_pace
 
 if TYPE_CHECKING:
-    from overrun.analysis.evidence.case import Case, Period
+    from overrun.analysis.evidence.case import Case
+    from overrun.analysis.incident.period import Period
 
 # Clocks follow the load by a few per cent: a fall from here on is a limit; own default.
 MIN_FALL: Final = 0.1

@@ -9,10 +9,11 @@ import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.overlap import Flow
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 
 if TYPE_CHECKING:
-    from overrun.analysis.evidence.case import Case, Period
+    from overrun.analysis.evidence.case import Case
+    from overrun.analysis.incident.period import Period
 
 # KV usage (0..1) from which blocks are the limit: common alert level, a prior that is not learned on this engine.
 KV_FULL: Final = 0.9

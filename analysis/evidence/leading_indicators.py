@@ -15,9 +15,8 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.alert_choice import ALERTS, EARLY, LATE, RIGHT, TOLD, Held, Trials, choose, cuts, hold_out
-from overrun.analysis.incident.changes import IntArray
-from overrun.analysis.numbers.budget import BoolArray, FloatArray
 from overrun.analysis.numbers.latency import binomial_tail
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import say_ms, say_ratio
 
 # A breach counts as announced when it begins within this time after an alert: two minutes are what a person or an autoscaler needs. Own default

@@ -6,13 +6,12 @@ when the steeper side was observed and is steeper beyond doubt.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-FloatArray: TypeAlias = npt.NDArray[np.float64]
+from overrun.analysis.words.arrays import FloatArray
 
 # Six distinct loads that span a factor of three are the least for a curve (as for the universal scalability law).
 LEAST_LEVELS: Final = 6

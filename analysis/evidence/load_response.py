@@ -17,7 +17,7 @@ from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.demand import slope_within
 from overrun.analysis.evidence.overlap import Flow
 from overrun.analysis.evidence.token_speed import MIN_TOKENS, at_equal_load, beyond_load
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import NotEnoughData, say_ratio
 
 if TYPE_CHECKING:

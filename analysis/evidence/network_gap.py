@@ -10,7 +10,7 @@ import polars as pl
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.overlap import Flow
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 
 # Names of the spans of what a new connection takes (otelhttptrace, Netty and their like).
 HANDSHAKE: Final = r"(?i)(?:^|[^a-z])(?:dns|resolve|connect|tls|ssl|handshake|getconn|tcp)(?:$|[^a-z])"

@@ -13,7 +13,7 @@ from overrun.analysis.evidence.case import Case
 from overrun.analysis.evidence.demand import MIN_GROWTH, MIN_TOLD, Demand, Hits, cached_part, has_grown, hit_ratio, lost_and_longer, slope
 from overrun.analysis.evidence.repeated_calls import attempts
 from overrun.analysis.evidence.token_speed import decode_parts, slowdown
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import MIN_BREACHING, MIN_PART
 
 STAGES: Final = ("prefill", "first_token")
@@ -21,6 +21,8 @@ STAGES: Final = ("prefill", "first_token")
 MIN_DROP: Final = 0.15
 # Where engines read this many times as much and nothing else has grown, it is what fills their queues; own default.
 MUCH_TO_READ: Final = 2.0
+# Growth of the mean input below this is ordinary variation of a mix; own default.
+LONGER_PROMPTS: Final = 1.2
 # Fewest requests with token counts on either side; as many as comparisons of the slow set ask of it.
 MIN_N: Final = 5
 

@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
-from overrun.analysis.evidence.token_speed import MIN_TOKENS
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.evidence.case import Case
+from overrun.analysis.evidence.token_speed import MIN_TOKENS, Slowdown, slowdown
+from overrun.analysis.words.arrays import FloatArray
 
 # Odds ratio above 3 with a lower limit above 1.5: published default.
 MIN_ODDS: Final = 3.0
@@ -129,3 +130,17 @@ def odds_ratio(much: FloatArray, little: FloatArray) -> Odds:
     a, b, c, d = much.sum() + 0.5, len(much) - much.sum() + 0.5, little.sum() + 0.5, len(little) - little.sum() + 0.5
     log, error = math.log(a * d / (b * c)), math.sqrt(1 / a + 1 / b + 1 / c + 1 / d)
     return Odds(math.exp(log), math.exp(log - 1.96 * error), math.exp(log + 1.96 * error))
+
+
+def waiting(case: Case, found: Slowdown) -> tuple[Held, Held | None]:
+    """Return who waits while a prompt is read, now and before (None without a baseline)."""
+    return held(case.calls, found.usual_ms), None if case.calls_before is None else held(case.calls_before, found.before.token_ms)
+
+
+def set_whole(case: Case) -> bool:
+    """Say whether engines read prompts in one piece that read them in chunks before: then it is this that makes long ones hold others up."""
+    found = slowdown(case)
+    if found is None or case.calls_before is None:
+        return False
+    now, before = waiting(case, found)
+    return unchunked(before, now) is True

@@ -9,7 +9,7 @@ import polars as pl
 
 from overrun.analysis.evidence.calls import Calls
 from overrun.analysis.evidence.case import Case
-from overrun.analysis.numbers.budget import BoolArray, FloatArray
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 
 # Two calls of one session with equally many input tokens within this time are one question; own default (callers give up within it).
 AGAIN_WITHIN_S: Final = 60.0

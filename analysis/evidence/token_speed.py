@@ -14,7 +14,7 @@ import polars as pl
 
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.demand import slope_within
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 
 if TYPE_CHECKING:
     from overrun.analysis.evidence.case import Case

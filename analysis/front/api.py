@@ -6,55 +6,40 @@ Parameters are the CLI's flags. Work runs in threads with a cursor of its own, s
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
-import msgspec
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
+from overrun.analysis.diagnosis.fix_pricing import Background as Fixes
 from overrun.analysis.diagnosis.sampled_causes import Background as Seeking
-from overrun.analysis.front import export, predictor_watch
+from overrun.analysis.front import api_views, api_whatif, export, predictor_watch
 from overrun.analysis.front import report as reports
 from overrun.analysis.front.answer_cache import Kept
+from overrun.analysis.front.http_answers import DEFAULT_SINCE, JSON, Handler, asked, error_answer, refused
 from overrun.analysis.front.predictor_watch import Lengths
 from overrun.analysis.front.prometheus_metrics import Background, Snapshot
 from overrun.analysis.front.questions import PARAMETERS, Question
 from overrun.analysis.numbers.burn_rate import burn
 from overrun.analysis.numbers.quality import doctor
-from overrun.analysis.numbers.request_trace import UnknownTrace, load_trace
+from overrun.analysis.numbers.request_trace import load_trace
 from overrun.analysis.whatif.worker import Worker
 from overrun.analysis.words.encoding import encode
 from overrun.analysis.words.errors import AnalysisError, nearest
 from overrun.collector.access import auth
 from overrun.collector.config import Settings
-from overrun.collector.errors import CollectorError, StoreUnavailable
+from overrun.collector.errors import CollectorError
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.receive import health
-
-log = logging.getLogger("overrun.api")
-JSON = "application/json"
-# Without a window, a server is asked about the last hour.
-DEFAULT_SINCE = "1h"
-Handler = Callable[[Request], Awaitable[Response]]
-
-
-class ApiError(msgspec.Struct, kw_only=True):
-    """What went wrong, in a sentence that names the value and the remedy."""
-
-    error: str
 
 
 def routes(pipeline: Pipeline, settings: Settings, worker: Worker, token: str | None = None, watched: Lengths | None = None) -> list[Route]:
     """The read side of the server; with a `token`, whoever asks must carry it (health checks excepted). `worker` computes the what-ifs."""
-    from overrun.analysis.diagnosis.fix_pricing import Background as Fixes
-    from overrun.analysis.front import api_views, api_whatif  # they wrap their answers with `asked` below
-
     simulate, sought = Fixes(pipeline.store.reading, worker.ask), Seeking(pipeline.store.reading)
 
     # Kept until something is written or another fix has been simulated: a page that waits for one asks every two seconds.
@@ -105,31 +90,10 @@ def _with_token(handler: Handler, token: str | None) -> Handler:
         try:
             auth.check(request.headers.get("authorization"), token)
         except auth.Unauthorized as error:
-            return _error(error.http_status, str(error))
+            return error_answer(error.http_status, str(error))
         return await handler(request)
 
     return guarded
-
-
-def asked(answer: Callable[[Mapping[str, str]], bytes], known: tuple[str, ...]) -> Handler:
-    """An endpoint around a pure answer: unknown parameters and bad values are 400 with a sentence, the rest is 200 JSON."""
-
-    async def endpoint(request: Request) -> Response:
-        unknown = [name for name in request.query_params if name not in known]
-        if unknown:
-            return _error(400, f"unknown parameter {unknown[0][:64]!r}: {nearest(unknown[0], known)}" if known else f"unknown parameter {unknown[0][:64]!r}")
-        try:
-            body = await asyncio.to_thread(answer, {**request.query_params, **request.path_params})
-        except UnknownTrace as error:
-            return _error(404, str(error))
-        except (AnalysisError, CollectorError) as error:
-            return _refused(error)
-        except Exception:  # the edge: the caller learns that it failed, the log learns why
-            log.exception("answering %s failed", request.url.path)
-            return _error(500, "the question could not be answered: the server's log says why")
-        return Response(body, media_type=JSON)
-
-    return endpoint
 
 
 def _export(pipeline: Pipeline, settings: Settings) -> Handler:
@@ -147,24 +111,15 @@ def _export(pipeline: Pipeline, settings: Settings) -> Handler:
         unknown = [name for name in request.query_params if name not in known]
         form = request.query_params.get("format", "parquet")
         if unknown:
-            return _error(400, f"unknown parameter {unknown[0][:64]!r}: {nearest(unknown[0], known)}")
+            return error_answer(400, f"unknown parameter {unknown[0][:64]!r}: {nearest(unknown[0], known)}")
         try:
             export.check(request.path_params["kind"], form)
             path = await asyncio.to_thread(written, {**request.query_params, **request.path_params}, form)
         except (AnalysisError, CollectorError) as error:
-            return _refused(error)
+            return refused(error)
         return FileResponse(path, media_type=export.FORMATS[form], background=BackgroundTask(os.unlink, path))
 
     return endpoint
-
-
-def _refused(error: AnalysisError | CollectorError) -> Response:
-    """Bad input, unless the server cannot answer now: then who asks may come again."""
-    return _error(error.http_status if isinstance(error, StoreUnavailable) else 400, str(error))
-
-
-def _error(status: int, sentence: str) -> Response:
-    return Response(encode(ApiError(error=sentence)), status, media_type=JSON)
 
 
 async def _healthz(request: Request) -> Response:

@@ -17,8 +17,8 @@ from overrun.analysis.evidence.engine_overview import engine_view
 from overrun.analysis.evidence.engine_timeline import engine_course
 from overrun.analysis.front import report as reports
 from overrun.analysis.front.answer_cache import Kept
-from overrun.analysis.front.api import DEFAULT_SINCE, asked
 from overrun.analysis.front.budget_answer import budget_view
+from overrun.analysis.front.http_answers import DEFAULT_SINCE, asked
 from overrun.analysis.front.questions import PARAMETERS, Question
 from overrun.analysis.front.stage_waterfall import Stages, stages_of
 from overrun.analysis.numbers.burn_rate import burn

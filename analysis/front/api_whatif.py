@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from overrun.analysis.front.api import DEFAULT_SINCE, asked
+from overrun.analysis.front.http_answers import DEFAULT_SINCE, asked
 from overrun.analysis.front.questions import PARAMETERS, Question
 from overrun.analysis.front.whatif_answer import gather, in_money
 from overrun.analysis.whatif import catalogue

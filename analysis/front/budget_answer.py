@@ -8,10 +8,10 @@ import duckdb
 import msgspec
 import polars as pl
 
-from overrun.analysis.incident import changes
+from overrun.analysis.incident import impact
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.incident.breach import judged_metric
-from overrun.analysis.numbers.budget import Budgets, Configured, FloatArray, StageTimes, budgets_for, path_of, stage_times
+from overrun.analysis.numbers.budget import Budgets, Configured, StageTimes, budgets_for, path_of, stage_times
 from overrun.analysis.numbers.budget_replay import lost_ms
 from overrun.analysis.numbers.budget_rows import BudgetRow, budget_rows, held_to
 from overrun.analysis.numbers.goodput import Z_ONE_SIDED, judge, limits_of, wilson, with_own
@@ -22,6 +22,8 @@ from overrun.analysis.numbers.stage_responsibility import Derived, Responsibilit
 from overrun.analysis.numbers.stored_names import refuse_unstored
 from overrun.analysis.numbers.tail import attribute
 from overrun.analysis.numbers.window import RequestFrame, Window, load
+from overrun.analysis.words import timestamps
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.slo import Slo
 
 
@@ -129,9 +131,9 @@ def _healthy(con: duckdb.DuckDBPyConnection, frame: RequestFrame, slo: Slo, metr
     if chosen is not None:
         rows = _with(chosen.frame.rows, metric)
         return (rows, chosen.choice) if rows.height >= min_n(slo.percentile) else (None, None)
-    since = changes.onset(frame, judged.error | judged.misses[metric], 1.0 - slo.goodput_target)
+    since = impact.onset(frame, judged.error | judged.misses[metric], 1.0 - slo.goodput_target)
     if since is not None:
-        rows = _with(frame.rows.filter(pl.col("start_us") < changes.to_us(since)), metric)
+        rows = _with(frame.rows.filter(pl.col("start_us") < timestamps.to_us(since)), metric)
         if rows.height >= min_n(slo.percentile):
             return rows, "what came before the onset in this window"
     return None, None

@@ -21,12 +21,13 @@ import msgspec
 
 from overrun.analysis.front import report as reports
 from overrun.analysis.front.questions import Question
+from overrun.analysis.front.server_access import TIMEOUT_S, ServerError, bearer
 from overrun.analysis.words.encoding import decode, encode
 from overrun.analysis.words.errors import AnalysisError
 from overrun.collector.access.auth import Tokens
 from overrun.collector.access.trust import trusted
 from overrun.collector.config import Settings
-from overrun.collector.errors import CollectorError, ImportFailed, StoreMissing
+from overrun.collector.errors import ImportFailed, StoreMissing
 from overrun.collector.store.database import Store, open_store
 
 if TYPE_CHECKING:
@@ -35,12 +36,7 @@ if TYPE_CHECKING:
     from overrun.collector.lifecycle.forget import Forgotten
 
 DEFAULT_URL = "http://127.0.0.1:4318"
-TIMEOUT_S = 60.0
 _ASK_AGAIN_S = 1.0
-
-
-class ServerError(CollectorError):
-    """A server that cannot be reached, or that refused."""
 
 
 @contextmanager
@@ -276,11 +272,6 @@ def _get(url: str, parameters: Mapping[str, Any]) -> bytes:
     if answer.status_code != httpx.codes.OK:
         raise AnalysisError(_sentence(answer))
     return answer.content
-
-
-def bearer(token: str | None) -> dict[str, str]:
-    """Return the header that shows a token, none without one."""
-    return {"authorization": f"Bearer {token}"} if token else {}
 
 
 def _sentence(answer: httpx.Response) -> str:

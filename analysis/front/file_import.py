@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 
 from overrun.analysis.assembly.assemble import assemble
-from overrun.analysis.front.commands import TIMEOUT_S, ServerError, bearer
 from overrun.analysis.front.predictor_watch import Lengths
+from overrun.analysis.front.server_access import TIMEOUT_S, ServerError, bearer
 from overrun.analysis.words.finding import say_count
 from overrun.collector.access.auth import Tokens
 from overrun.collector.access.trust import trusted

@@ -22,7 +22,6 @@ from overrun.analysis.evidence.instances import InstanceRow, instance_rows
 from overrun.analysis.evidence.leading_indicators import Indicator
 from overrun.analysis.incident.baseline import choose
 from overrun.analysis.incident.breach import Baseline
-from overrun.analysis.incident.changes import to_us
 from overrun.analysis.numbers.budget import Configured, StageRow, budgets_for
 from overrun.analysis.numbers.budget_rows import BudgetRow
 from overrun.analysis.numbers.client_vs_engine import Sides, sides
@@ -44,6 +43,7 @@ from overrun.analysis.words.encoding import decode, encode
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.finding import FINDING_CAUSES, Finding
 from overrun.analysis.words.slo import Slo
+from overrun.analysis.words.timestamps import to_us
 
 SCHEMA: Final = "overrun.report/1"
 # Why a report has no part that only some verdicts have.

@@ -11,7 +11,6 @@ from typing import Final
 
 from overrun.analysis.evidence import instances, leading_indicators
 from overrun.analysis.front.report import Report, seeking
-from overrun.analysis.incident.changes import Changed
 from overrun.analysis.numbers import headroom
 from overrun.analysis.numbers.budget import LATER, StageRow
 from overrun.analysis.numbers.budget_rows import said
@@ -19,6 +18,7 @@ from overrun.analysis.numbers.cost import say_cost
 from overrun.analysis.numbers.latency import Percentiles
 from overrun.analysis.numbers.service_edges import say_culprit
 from overrun.analysis.numbers.tail import TAIL_POINTS
+from overrun.analysis.numbers.traffic_changes import Changed
 from overrun.analysis.numbers.window import rfc3339
 from overrun.analysis.words.finding import (
     FINDING_CAUSES,

@@ -13,9 +13,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from overrun.analysis.incident.changes import in_time, splits
+from overrun.analysis.numbers.change_points import in_time, splits
 from overrun.analysis.numbers.failures import abandoned
-from overrun.analysis.numbers.goodput import BoolArray, FloatArray, limits_of, wilson
+from overrun.analysis.numbers.goodput import limits_of, wilson
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.slo import Slo
 
 # The same moment: so many answered requests on either side of it, none farther away than a minute, and at least ten in all; own defaults.

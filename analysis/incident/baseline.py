@@ -14,13 +14,15 @@ import duckdb
 import numpy as np
 
 from overrun.analysis.incident.abandonment import by_choice
-from overrun.analysis.incident.changes import FAR_LESS, IntArray, find_onset, from_us
-from overrun.analysis.numbers.goodput import Z_ONE_SIDED, BoolArray, Judged, judge, wilson
+from overrun.analysis.numbers.change_points import FAR_LESS, find_onset
+from overrun.analysis.numbers.goodput import Z_ONE_SIDED, Judged, judge, wilson
 from overrun.analysis.numbers.latency import min_n
 from overrun.analysis.numbers.sampling import assess, evened
 from overrun.analysis.numbers.window import RequestFrame, Window, load, load_judged, query
+from overrun.analysis.words.arrays import BoolArray, IntArray
 from overrun.analysis.words.finding import say_ratio
 from overrun.analysis.words.slo import Slo
+from overrun.analysis.words.timestamps import from_us
 
 # Yesterday, the days before, and the same weekday last week: further back the application is another one.
 DAYS_BACK: Final = (1, 2, 3, 4, 5, 6, 7)

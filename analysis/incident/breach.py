@@ -9,33 +9,23 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.evidence.case import Period
-from overrun.analysis.incident import changes
+from overrun.analysis.incident import impact
 from overrun.analysis.incident.baseline import WORSE_PART, Chosen
-from overrun.analysis.incident.changes import IntArray, from_us, in_time, to_us
 from overrun.analysis.incident.no_baseline import FIGURES
 from overrun.analysis.incident.onset import departure
-from overrun.analysis.numbers.budget import (
-    GROUPS,
-    OTHER,
-    STAGES,
-    BoolArray,
-    Budgets,
-    Configured,
-    FloatArray,
-    StageTimes,
-    budgets_for,
-    overrun_shares,
-    path_of,
-    stage_times,
-)
+from overrun.analysis.incident.period import Period
+from overrun.analysis.numbers import change_points
+from overrun.analysis.numbers.budget import GROUPS, OTHER, STAGES, Budgets, Configured, StageTimes, budgets_for, overrun_shares, path_of, stage_times
+from overrun.analysis.numbers.change_points import in_time
 from overrun.analysis.numbers.failures import overdue
 from overrun.analysis.numbers.goodput import Z_ONE_SIDED, Goodput, Judged, clearly_below, limits_of, wilson
 from overrun.analysis.numbers.latency import min_n, quantile
 from overrun.analysis.numbers.tail import Tail, attribute, attribute_slow
 from overrun.analysis.numbers.window import RequestFrame
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import MIN_BREACHING, say_count, say_ms
 from overrun.analysis.words.slo import Slo
+from overrun.analysis.words.timestamps import from_us, to_us
 
 # Above this share of the excess without a span, the answer is where to instrument; own default.
 MOST_UNATTRIBUTED: Final = 0.3
@@ -183,8 +173,8 @@ def breach_of(
     values, times = ok[f"{metric}_ms"].to_numpy(), stage_times(ok, path_of(metric), budgets)
     bad, allowed = (judged.error | judged.misses[metric]) & ~left, 1.0 - slo.goodput_target
     # What stays within the target may have become worse all the same.
-    onset = changes.onset(frame, bad, allowed)
-    lesser = None if onset is not None else changes.onset(frame, bad, WORSE_PART * allowed)
+    onset = impact.onset(frame, bad, allowed)
+    lesser = None if onset is not None else impact.onset(frame, bad, WORSE_PART * allowed)
     if lesser is not None:  # it ends where that little is reached again
         onset, allowed = lesser, WORSE_PART * allowed
     starts = ok["start_us"].to_numpy()
@@ -192,7 +182,7 @@ def breach_of(
     if departed is not None and (onset is not None or _within_until(departed, starts, values > limits_ms, 1.0 - slo.goodput_target)):
         onset = from_us(departed)
     base, chosen = _baseline_rows(frame, ok, baseline, onset, metric, slo)
-    until = None if onset is None and base is None else changes.end(frame, bad, onset or EPOCH, allowed)
+    until = None if onset is None and base is None else impact.end(frame, bad, onset or EPOCH, allowed)
     # What came before the onset, or after all was well again, is no part of what went wrong.
     tail, excess = tails(values, times, limits_ms, during(starts, onset, until), base, metric, slo, budgets, ~ok["error"].to_numpy())
     return Breach(
@@ -309,7 +299,7 @@ def _baseline_rows(
         return (rows, named) if enough(rows) else (None, named)
     if frame.window.baseline != "auto" or onset is None or frame.start is None:
         return None, None
-    rows, _ = changes.parted(ok, to_us(onset))
+    rows, _ = change_points.parted(ok, to_us(onset))
     if not enough(rows):
         return None, None
     return rows, Baseline(choice=BEFORE_ONSET, start=frame.start, end=onset, requests=rows.height)

@@ -10,12 +10,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from overrun.analysis.incident.changes import MIN_ONSET_SIDE, in_time, split
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.numbers.change_points import MIN_ONSET_SIDE, in_time, split
 from overrun.analysis.numbers.goodput import design_effect
 from overrun.analysis.numbers.latency import sorted_quantile
-
-IntArray = npt.NDArray[np.int64]
+from overrun.analysis.words.arrays import FloatArray, IntArray
 
 # Quantiles of the first requests whose exceedance is followed: a shift of everybody shows in the lower ones, a new tail in the upper.
 LEVELS: Final = (0.5, 0.75, 0.9, 0.97)

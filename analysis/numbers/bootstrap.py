@@ -1,13 +1,12 @@
 """How far would a quantile or share have come out with other traffic? Block bootstrap over time, because latency is autocorrelated."""
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-FloatArray: TypeAlias = npt.NDArray[np.float64]
-IntArray: TypeAlias = npt.NDArray[np.int64]
+from overrun.analysis.words.arrays import FloatArray, IntArray
 
 RESAMPLES: Final = 2000
 # A minute outlasts a queue's swing; with fewer than 20 blocks their spread is not known, so short windows get shorter ones. Own defaults.

@@ -10,16 +10,13 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from overrun.analysis.numbers.latency import MIN_N, sorted_quantile
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IndexArray
 from overrun.analysis.words.errors import BudgetError, nearest
 from overrun.analysis.words.slo import Slo
 
-FloatArray: TypeAlias = npt.NDArray[np.float64]
-BoolArray: TypeAlias = npt.NDArray[np.bool_]
-IntArray: TypeAlias = npt.NDArray[np.intp]
 # The settings' tables: milliseconds per group or stage, by the route or model that they are for; `EVERYONE` for all others.
 Configured: TypeAlias = Mapping[str, Mapping[str, float]]
 
@@ -64,9 +61,9 @@ class StageTimes:
     path: str
     total_ms: FloatArray
     ms: dict[str, FloatArray]
-    whose: IntArray | None = None
+    whose: IndexArray | None = None
 
-    def take(self, index: IntArray | BoolArray) -> "StageTimes":
+    def take(self, index: IndexArray | BoolArray) -> "StageTimes":
         """Return the same stages for some of the requests."""
         whose = None if self.whose is None else self.whose[index]
         return StageTimes(self.path, self.total_ms[index], {stage: times[index] for stage, times in self.ms.items()}, whose)
@@ -85,7 +82,7 @@ class Budgets:
     name: str = PUBLISHED
     own: tuple["Budgets", ...] = ()
 
-    def whose(self, rows: pl.DataFrame) -> IntArray | None:
+    def whose(self, rows: pl.DataFrame) -> IndexArray | None:
         """Return which budgets each request (columns route, model) is held to: k > 0 is the k-th of `own`, its route's before its model's; 0 none of them."""
         if not self.own:
             return None
@@ -102,7 +99,7 @@ class Budgets:
             return alone[0]
         return np.array([np.inf if ms is None else ms for ms in alone])[times.whose]
 
-    def held_ms(self, stage: str, whose: IntArray | None, usual_ms: Mapping[str, float]) -> float | FloatArray:
+    def held_ms(self, stage: str, whose: IndexArray | None, usual_ms: Mapping[str, float]) -> float | FloatArray:
         """Return what a stage may take: its own budget, else what its group's leaves beside the other members' `usual_ms`; one number, or one per request.
 
         Where that is nothing, or no budget exists (TPOT or ITL judged, time without a span), it is the stage's own usual time.
@@ -282,7 +279,7 @@ def stage_rows(
     typical_ms: Mapping[str, float],
     tail_ms: Mapping[str, float],
     after: StageTimes | None = None,
-    around: IntArray | None = None,
+    around: IndexArray | None = None,
 ) -> list[StageRow]:
     """Return one row per group that took time or has a budget, each followed by its stages; then what lies behind.
 

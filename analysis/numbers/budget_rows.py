@@ -7,9 +7,10 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from overrun.analysis.numbers.budget import BoolArray, Budgets, StageTimes, group_time, overrun_shares
+from overrun.analysis.numbers.budget import Budgets, StageTimes, group_time, overrun_shares
 from overrun.analysis.numbers.latency import min_n, sorted_quantile
 from overrun.analysis.numbers.tail import TAIL_POINTS, band
+from overrun.analysis.words.arrays import BoolArray
 from overrun.analysis.words.finding import printable, say_ms, say_ratio
 
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, TypeAlias
+from typing import Final
 
 import duckdb
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from overrun.analysis.numbers.goodput import limits_of
@@ -24,12 +23,10 @@ from overrun.analysis.numbers.latency import Percentiles, percentiles, quantile,
 from overrun.analysis.numbers.request_list import extent, known_metric
 from overrun.analysis.numbers.sampling import Kind, assess
 from overrun.analysis.numbers.window import RequestFrame, Window, load_judged, query, rfc3339, with_share
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.errors import AnalysisError
 from overrun.analysis.words.finding import printable, say_ms, say_ratio
 from overrun.analysis.words.slo import Slo
-
-BoolArray: TypeAlias = npt.NDArray[np.bool_]
-FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 TEXTS: Final = ("service", "instance", "route", "model", "provider", "tenant", "version", "session", "user_hash", "finish", "error_type", "calls_of")
 NUMBERS: Final = ("input_tokens", "output_tokens", "cached_ratio", "reasoning_tokens", "max_tokens", "llm_calls", "tool_calls", "attempts")

@@ -16,19 +16,22 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.incident.changes import Changed, changed, find_onset, from_us
-from overrun.analysis.numbers.bootstrap import FloatArray, IntArray, block_of, blocks, shares
+from overrun.analysis.numbers.bootstrap import block_of, blocks, shares
 from overrun.analysis.numbers.budget import path_of, stage_times
-from overrun.analysis.numbers.goodput import BoolArray, goodput, judge
+from overrun.analysis.numbers.change_points import find_onset
+from overrun.analysis.numbers.goodput import goodput, judge
 from overrun.analysis.numbers.latency import MIN_N, sorted_quantile
 from overrun.analysis.numbers.sampling import assess, evened
 from overrun.analysis.numbers.stored_names import refuse_unstored
 from overrun.analysis.numbers.tail import TAIL_POINTS, band
+from overrun.analysis.numbers.traffic_changes import Changed, changed
 from overrun.analysis.numbers.traffic_mix import Mix, mix
 from overrun.analysis.numbers.window import RequestFrame, Window, load, parse_range
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.errors import WindowError
 from overrun.analysis.words.finding import printable, say_count, say_ms, say_ratio
 from overrun.analysis.words.slo import METRICS, Slo
+from overrun.analysis.words.timestamps import from_us
 
 Outcome = Literal["regressed", "improved", "mixed", "unchanged", "not_enough_data"]
 

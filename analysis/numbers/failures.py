@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.goodput import BoolArray, limits_of
-from overrun.analysis.numbers.latency import FloatArray
+from overrun.analysis.numbers.goodput import limits_of
 from overrun.analysis.numbers.window import Window, answers, filter_of
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.slo import Slo
 
 # How the clients' cancellations are named by the frameworks that record them, lower case; `v_requests` names a status 499 without a type so.

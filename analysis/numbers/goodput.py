@@ -2,17 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.slo import METRICS, Slo
-
-BoolArray: TypeAlias = npt.NDArray[np.bool_]
-FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 # One-sided 95 % normal quantile: a share is called below its target only when chance alone would rarely show it.
 Z_ONE_SIDED: Final = 1.645

@@ -13,9 +13,10 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.numbers.budget import StageTimes, path_of, stage_times
-from overrun.analysis.numbers.goodput import BoolArray, limits_of
-from overrun.analysis.numbers.latency import FloatArray, min_n, sorted_quantile
+from overrun.analysis.numbers.goodput import limits_of
+from overrun.analysis.numbers.latency import min_n, sorted_quantile
 from overrun.analysis.numbers.traffic_mix import LOAD_S
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import say_count, say_ms, say_ratio
 from overrun.analysis.words.slo import Slo
 

@@ -9,17 +9,14 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from overrun.analysis.numbers.window import read_samples
-
-FloatArray: TypeAlias = npt.NDArray[np.float64]
-IntArray: TypeAlias = npt.NDArray[np.int64]
+from overrun.analysis.words.arrays import FloatArray, IntArray
 
 # A sample this long before the window's start still tells where its counts began: 5 min is twenty usual scrape intervals.
 GRACE_S: Final = 300.0

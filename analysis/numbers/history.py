@@ -15,12 +15,13 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.incident.changes import from_us
-from overrun.analysis.numbers.latency import MIN_N, FloatArray
+from overrun.analysis.numbers.latency import MIN_N
 from overrun.analysis.numbers.request_list import extent, known_metric
 from overrun.analysis.numbers.sampling import Kind, Sampling, assess_window, not_for_all
 from overrun.analysis.numbers.series import STEPS_S
 from overrun.analysis.numbers.window import Window, filter_of, query
+from overrun.analysis.words.arrays import FloatArray
+from overrun.analysis.words.timestamps import from_us
 from overrun.collector.lifecycle.rollups import rolled_up_through
 
 # The relative half-width of a bucket: gamma = 1.01 / 0.99.

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
+from overrun.analysis.words.arrays import FloatArray
+
 # As many ids as tell a share to within a few parts in a thousand; fewest that are looked at; own defaults.
 MOST: Final = 1_024
 LEAST: Final = 50

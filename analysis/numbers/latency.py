@@ -5,16 +5,14 @@ Takes the rows of a `RequestFrame`; the same functions serve what-ifs and back-t
 
 import functools
 import math
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import say_count, say_ratio
-
-FloatArray: TypeAlias = npt.NDArray[np.float64]
 
 CONFIDENCE: Final = 0.95
 # Fewest samples per percentile: the sample maximum lies above the true percentile with 95 % confidence (1 - p^n >=

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.budget import GROUPS, FloatArray, StageTimes
-from overrun.analysis.numbers.tail import IntArray
+from overrun.analysis.numbers.budget import GROUPS, StageTimes
+from overrun.analysis.words.arrays import FloatArray, IndexArray
 
 
 class ModelSplit(msgspec.Struct, kw_only=True):
@@ -34,7 +34,7 @@ class ModelSplit(msgspec.Struct, kw_only=True):
     reasons: dict[str, str] = {}
 
 
-def model_split(rows: pl.DataFrame, times: StageTimes, slow: IntArray, reference_rows: pl.DataFrame, reference_times: StageTimes) -> ModelSplit:
+def model_split(rows: pl.DataFrame, times: StageTimes, slow: IndexArray, reference_rows: pl.DataFrame, reference_times: StageTimes) -> ModelSplit:
     """Split the difference of means between slow rows (indices into `rows` and `times`) and reference rows; pairs are (reference, slow)."""
     means = {stage: (_mean(reference_times, stage, None), _mean(times, stage, slow)) for stage in GROUPS["model"]}
     parts = {stage: after - before for stage, (before, after) in means.items() if before or after}
@@ -60,7 +60,7 @@ def model_split(rows: pl.DataFrame, times: StageTimes, slow: IntArray, reference
     return out
 
 
-def _mean(times: StageTimes, stage: str, index: IntArray | None) -> float:
+def _mean(times: StageTimes, stage: str, index: IndexArray | None) -> float:
     spent = times.ms.get(stage)
     if spent is None or not len(spent):
         return 0.0

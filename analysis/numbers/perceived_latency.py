@@ -9,8 +9,9 @@ import duckdb
 import msgspec
 import numpy as np
 
-from overrun.analysis.numbers.latency import FloatArray, Percentiles, percentiles
+from overrun.analysis.numbers.latency import Percentiles, percentiles
 from overrun.analysis.numbers.window import Window, filter_of, query
+from overrun.analysis.words.arrays import FloatArray
 
 
 class Further(msgspec.Struct, kw_only=True):

@@ -16,12 +16,13 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.incident.changes import from_us
-from overrun.analysis.numbers.goodput import FloatArray, weights_of
+from overrun.analysis.numbers.goodput import weights_of
 from overrun.analysis.numbers.histograms import Increments, load
 from overrun.analysis.numbers.latency import worth
 from overrun.analysis.numbers.window import SCRAPE_GRACE, RequestFrame, Window, filter_of, query, with_share
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import printable, say_count, say_ms, say_ratio
+from overrun.analysis.words.timestamps import from_us
 
 Kind = Literal["all", "weighted", "biased", "unknown"]
 

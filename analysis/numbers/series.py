@@ -14,11 +14,12 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.goodput import FloatArray, judge, limits_of, own_limits
+from overrun.analysis.numbers.goodput import judge, limits_of, own_limits
 from overrun.analysis.numbers.latency import MIN_N, percentiles
 from overrun.analysis.numbers.request_list import Extent, extent, known_metric
 from overrun.analysis.numbers.sampling import assess
 from overrun.analysis.numbers.window import RequestFrame, Window, load_judged, query
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.slo import Slo
 
 # Steps that people read on a clock, in seconds: 1 s to 1 day.

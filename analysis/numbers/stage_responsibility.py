@@ -14,9 +14,10 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from overrun.analysis.numbers.budget import Budgets, FloatArray, StageTimes, group_time
+from overrun.analysis.numbers.budget import Budgets, StageTimes, group_time
 from overrun.analysis.numbers.latency import sorted_quantile
 from overrun.analysis.numbers.tail import TAIL_POINTS, band
+from overrun.analysis.words.arrays import FloatArray
 
 # 2^8 evaluations; groups of stages are six.
 MOST_PLAYERS: Final = 8

@@ -2,15 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from overrun.analysis.numbers.budget import GROUPS, Budgets, StageTimes
-
-FloatArray: TypeAlias = npt.NDArray[np.float64]
-IntArray: TypeAlias = npt.NDArray[np.intp]
+from overrun.analysis.words.arrays import FloatArray, IndexArray
 
 TYPICAL: Final = (40.0, 60.0)
 TAIL_POINTS: Final = 2.0
@@ -40,7 +38,7 @@ class Tail:
     """
 
     percentile: float
-    tail_index: IntArray
+    tail_index: IndexArray
     reference: str
     typical_ms: dict[str, float]
     tail_ms: dict[str, float]
@@ -49,7 +47,7 @@ class Tail:
     excess_ms: dict[str, float]
     excess_total_ms: float
     noise_z: dict[str, float] | None
-    reference_index: IntArray
+    reference_index: IndexArray
 
     @property
     def reference_n(self) -> int:
@@ -72,7 +70,7 @@ class Tail:
         return min(1.0, max(0.0, self.excess_ms.get(stage, 0.0) / self.excess_total_ms))
 
 
-def band(values: FloatArray, low: float, high: float) -> IntArray:
+def band(values: FloatArray, low: float, high: float) -> IndexArray:
     """Return the indices of the values between two percentiles (0..100) by rank; at least one for a non-empty array."""
     return _ranks(values, np.sort(values), low, high)
 
@@ -132,7 +130,7 @@ def attribute(
 def attribute_slow(
     values: FloatArray,
     times: StageTimes,
-    slow: IntArray,
+    slow: IndexArray,
     judged: int,
     *,
     limit_ms: float | FloatArray,
@@ -205,7 +203,7 @@ def share_interval(tail: Tail, times: StageTimes, stage: str, rng: np.random.Gen
     return float(low), float(high)
 
 
-def _baseline_band(values: FloatArray, percentile: float) -> IntArray:
+def _baseline_band(values: FloatArray, percentile: float) -> IndexArray:
     """Return the baseline's requests around the percentile.
 
     2 points either side, 5 where that holds too few for a mean.
@@ -214,7 +212,7 @@ def _baseline_band(values: FloatArray, percentile: float) -> IntArray:
     return index if len(index) >= MIN_HEALTHY else band(values, percentile - WIDE_POINTS, percentile + WIDE_POINTS)
 
 
-def _ranks(values: FloatArray, ordered: FloatArray, low: float, high: float) -> IntArray:
+def _ranks(values: FloatArray, ordered: FloatArray, low: float, high: float) -> IndexArray:
     """Return where the values between two percentiles by rank stand, of equal ones the first: what a stable argsort has there, at a tenth of its time."""
     n = len(ordered)
     if n == 0:
@@ -235,7 +233,7 @@ def _mostly(over: npt.NDArray[np.bool_]) -> bool:
     return 2 * int(over.sum()) > len(over)
 
 
-def _means(times: StageTimes, index: IntArray) -> dict[str, float]:
+def _means(times: StageTimes, index: IndexArray) -> dict[str, float]:
     return {stage: float(value[index].mean()) for stage, value in times.ms.items()}
 
 

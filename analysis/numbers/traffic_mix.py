@@ -5,13 +5,12 @@ second (inverse odds weighting; Rosenbaum and Rubin, Biometrika 70, 1983). What 
 """
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-FloatArray: TypeAlias = npt.NDArray[np.float64]
+from overrun.analysis.words.arrays import FloatArray
 
 # Arrivals in this time before a request stand for the load it met. The number in flight would be endogenous: a slower service has more in flight.
 LOAD_S: Final = 30.0

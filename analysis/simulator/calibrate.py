@@ -18,15 +18,15 @@ from typing import Final
 
 import numpy as np
 
-from overrun.analysis.numbers.latency import FloatArray
 from overrun.analysis.simulator.batching import CHUNK, FITTING
 from overrun.analysis.simulator.capacity_limits import suggested, with_limits
 from overrun.analysis.simulator.conversations import remembered
-from overrun.analysis.simulator.engine import NO_KNEE, Bools, Costs, Ints, Run, Setup, simulate
+from overrun.analysis.simulator.engine import NO_KNEE, Costs, Run, Setup, simulate
 from overrun.analysis.simulator.nelder_mead import minimise
 from overrun.analysis.simulator.pool import UNLIMITED_KV, Pool
 from overrun.analysis.simulator.step_cost_regression import Knee, knee, odd_one, regression
-from overrun.analysis.whatif.facts import SEED
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
+from overrun.analysis.words.finding import SEED
 
 # Evaluations of the replay: from each start, each alternative setting, last search, polish on the whole recording, hold-out, each refit. In tests
 # against another cost law the error falls until about a thousand in all.
@@ -134,7 +134,7 @@ class Replay:
     Mean absolute log error of TTFT, decode time and E2E over calls, plus that of the quantiles of TTFT and E2E.
     """
 
-    def __init__(self, pool: Pool, rows: Ints, quantile_weight: float = 1.0) -> None:
+    def __init__(self, pool: Pool, rows: IntArray, quantile_weight: float = 1.0) -> None:
         self._pool, self._rows, self._weight = pool, rows, quantile_weight
         ttft, e2e = pool.ttft_s[rows], pool.e2e_s[rows]
         self._true = np.log(np.maximum(np.stack([ttft, e2e - ttft, e2e]), _LEAST_S))
@@ -155,7 +155,7 @@ class Replay:
 def fit(
     pool: Pool,
     *,
-    rows: Ints | None = None,
+    rows: IntArray | None = None,
     setup: Setup | None = None,
     earlier: Pool | None = None,
     progress: Callable[[float], None] = lambda share: None,
@@ -274,7 +274,7 @@ def _beside(window: Replay, calm: _Earlier | None) -> Replay | _Both:
     return window if calm is None else _Both(window, calm)
 
 
-def trial(pool: Pool, rows: Ints) -> Callable[[Setup, int, FloatArray | None], tuple[FloatArray, float]]:
+def trial(pool: Pool, rows: IntArray) -> Callable[[Setup, int, FloatArray | None], tuple[FloatArray, float]]:
     """Return what tries settings on the calls `rows` (a stretch of `STRETCH` of them): the coefficients and the least error of a replay that so many
     evaluations find, from given coefficients on or from those that the recording suggests."""
     pool, rows = _stretch(pool, rows)
@@ -310,7 +310,7 @@ def parted(engine: Engine) -> Engine:
     return replace(engine, costs=kept[min(kept, key=unlikely)], refits=tuple(kept.values()))
 
 
-def errors(pool: Pool, run: Run, rows: Ints) -> dict[str, float]:
+def errors(pool: Pool, run: Run, rows: IntArray) -> dict[str, float]:
     """Return |replay / recorded - 1| of E2E and TTFT quantiles over some calls of the pool."""
     out = {}
     for name, ours, true in (("e2e", run.e2e_s, pool.e2e_s), ("ttft", run.ttft_s, pool.ttft_s)):
@@ -350,7 +350,7 @@ def _worth(tried: _Tried) -> float:
 class _Search:
     """The search for settings and coefficients of one pool on `rows`, from two starts: moments of the recording, and a regression."""
 
-    def __init__(self, pool: Pool, rows: Ints, effort: float = 1.0) -> None:
+    def __init__(self, pool: Pool, rows: IntArray, effort: float = 1.0) -> None:
         self._pool = pool
         self._rows = rows
         self._effort = effort
@@ -661,13 +661,13 @@ def _log(costs: Costs) -> FloatArray:
     return at
 
 
-def _joined(pool: Pool) -> Bools:
+def _joined(pool: Pool) -> BoolArray:
     """The calls of replicas that joined during the recording and wrote their first answers slowly; none where no new one is slow at first."""
     none, replica = np.zeros(len(pool), np.bool_), pool.calls.replica
     born = np.array(pool.born_s)
     if not np.isfinite(born).any():
         return none
-    new: Bools = (replica >= 0) & np.isfinite(born[np.maximum(replica, 0)])
+    new: BoolArray = (replica >= 0) & np.isfinite(born[np.maximum(replica, 0)])
     writes = pool.calls.output_tokens > 1
     token_s = (pool.e2e_s - pool.ttft_s) / np.maximum(pool.calls.output_tokens - 1, 1)
     first = np.zeros(len(pool), np.bool_)
@@ -680,7 +680,7 @@ def _joined(pool: Pool) -> Bools:
     return new
 
 
-def _warming(pool: Pool, rows: Ints, setup: Setup, costs: Costs) -> Setup:
+def _warming(pool: Pool, rows: IntArray, setup: Setup, costs: Costs) -> Setup:
     """The setup with how cold new replicas (calls `rows`) were and how soon they were warm, so that the replay gives their calls."""
     replay = Replay(pool, rows)
 
@@ -692,7 +692,7 @@ def _warming(pool: Pool, rows: Ints, setup: Setup, costs: Costs) -> Setup:
     return made(minimise(lambda point: replay.error(made(point), costs), start, np.array([0.4, 0.4]), _WARMING)[0])
 
 
-def _speeds(pool: Pool, setup: Setup, costs: Costs, among: Bools) -> tuple[float, ...]:
+def _speeds(pool: Pool, setup: Setup, costs: Costs, among: BoolArray) -> tuple[float, ...]:
     """How much longer each replica's steps take than the median replica's: as set, times the median ratio of recorded to simulated decode time of the
     calls `among`."""
     if setup.replicas == 1:
@@ -709,7 +709,7 @@ def _speeds(pool: Pool, setup: Setup, costs: Costs, among: Bools) -> tuple[float
     return tuple((factor / np.median(factor)).tolist())
 
 
-def _stretch(pool: Pool, rows: Ints, most: int = STRETCH) -> tuple[Pool, Ints]:
+def _stretch(pool: Pool, rows: IntArray, most: int = STRETCH) -> tuple[Pool, IntArray]:
     """The pool itself, or the stretch of `most` of the rows that waited longest, each beginning where few calls were in flight; and the rows to score."""
     if len(rows) <= most:
         return pool, rows
@@ -723,21 +723,21 @@ def _stretch(pool: Pool, rows: Ints, most: int = STRETCH) -> tuple[Pool, Ints]:
     return pool.take(every), np.searchsorted(every, chosen)
 
 
-def _with_guessed(pool: Pool, rows: Ints) -> Ints:
+def _with_guessed(pool: Pool, rows: IntArray) -> IntArray:
     """The rows, and those of the calls without an engine's span that came among them."""
     at = pool.arrived_s
-    every: Ints = np.union1d(rows, np.flatnonzero(~pool.told & (at >= at[rows].min()) & (at <= at[rows].max())))
+    every: IntArray = np.union1d(rows, np.flatnonzero(~pool.told & (at >= at[rows].min()) & (at <= at[rows].max())))
     return every
 
 
-def _parted(pool: Pool, rows: Ints) -> tuple[Ints, Ints]:
+def _parted(pool: Pool, rows: IntArray) -> tuple[IntArray, IntArray]:
     """The rows that ended in the first two thirds, and the others."""
     ended = pool.ended_s[rows]
-    early: Bools = ended <= np.quantile(ended, 2.0 / 3.0)
+    early: BoolArray = ended <= np.quantile(ended, 2.0 / 3.0)
     return rows[early], rows[~early]
 
 
-def _resampled(pool: Pool, rows: Ints, rng: np.random.Generator) -> Ints:
+def _resampled(pool: Pool, rows: IntArray, rng: np.random.Generator) -> IntArray:
     """Rows of `BLOCKS` blocks of time drawn with replacement: neighbours share their batches, so they are drawn together."""
     blocks = np.array_split(rows[np.argsort(pool.ended_s[rows], kind="stable")], BLOCKS)
     return np.concatenate([blocks[k] for k in rng.integers(0, BLOCKS, BLOCKS)])

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.latency import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 
 # The calls of a client at an engine that took the shortest way tell what their clocks differ by; own default.
 _SHORTEST: Final = 0.05

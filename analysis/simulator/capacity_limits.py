@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from overrun.analysis.numbers.latency import FloatArray
 from overrun.analysis.simulator.engine import Setup
 from overrun.analysis.simulator.pool import Pool
 from overrun.analysis.simulator.step_cost_regression import ramp
+from overrun.analysis.words.arrays import FloatArray
 
 # A wait counts from this many usual steps on: shorter ones are a turn in the token budget.
 _STEPS: Final = 5.0

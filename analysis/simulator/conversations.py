@@ -12,10 +12,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from overrun.analysis.numbers.latency import FloatArray
-from overrun.analysis.simulator.engine import Bools, Calls, Costs, Ints, Setup, simulate
-
-SEED: Final = 20_251
+from overrun.analysis.simulator.engine import Calls, Costs, Setup, simulate
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
+from overrun.analysis.words.finding import SEED
 
 # A turn that begins so soon after the answer before it was not thought of meanwhile, in seconds; own default, far below what people take.
 NO_THOUGHT_S: Final = 0.05
@@ -42,7 +41,7 @@ _LEAST_ROOM, _MOST_ROOM = 0.1, 4.0
 _NEAR: Final = 0.02
 
 
-def before(conversation: Ints, arrived_s: FloatArray, ended_s: FloatArray) -> Ints:
+def before(conversation: IntArray, arrived_s: FloatArray, ended_s: FloatArray) -> IntArray:
     """Return the row of the latest call of the same conversation (-1: none) that had ended when each call came, -1 without one."""
     out, last = np.full(len(conversation), -1, dtype=np.int64), dict[int, int]()
     for i in np.argsort(arrived_s, kind="stable"):
@@ -56,7 +55,7 @@ def before(conversation: Ints, arrived_s: FloatArray, ended_s: FloatArray) -> In
     return out
 
 
-def linked(calls: Calls, conversation: Ints, start_s: FloatArray, arrived_s: FloatArray, ended_s: FloatArray) -> Calls:
+def linked(calls: Calls, conversation: IntArray, start_s: FloatArray, arrived_s: FloatArray, ended_s: FloatArray) -> Calls:
     """Return the calls with what they follow, the head of their prompts and what they can find of the turn before.
 
     `start_s` is when each one's request began, `conversation` its number (-1: none); arrays of shape (calls,), seconds.
@@ -81,12 +80,12 @@ class Meant(NamedTuple):
     at_s: FloatArray
     lag_s: FloatArray
 
-    def take(self, rows: Ints) -> Meant:
+    def take(self, rows: IntArray) -> Meant:
         """Those of some calls."""
         return Meant(self.at_s[:, rows], self.lag_s[rows])
 
 
-def meant(calls: Calls, conversation: Ints, start_s: FloatArray, end_s: FloatArray, arrived_s: FloatArray, ended_s: FloatArray) -> Meant:
+def meant(calls: Calls, conversation: IntArray, start_s: FloatArray, end_s: FloatArray, arrived_s: FloatArray, ended_s: FloatArray) -> Meant:
     """Return when calls would come; `start_s` and `end_s` are those of their requests, arrays of shape (calls,), seconds.
 
     A turn that begins as the request before it ends had been waiting for that. Its own time is drawn from the times between two turns where the first one was
@@ -115,7 +114,7 @@ def meant(calls: Calls, conversation: Ints, start_s: FloatArray, end_s: FloatArr
     return Meant(drawn, calls.lag_s)
 
 
-def _overlapping(conversation: Ints, start_s: FloatArray, arrived_s: FloatArray, ended_s: FloatArray) -> int:
+def _overlapping(conversation: IntArray, start_s: FloatArray, arrived_s: FloatArray, ended_s: FloatArray) -> int:
     """How many turns begin while another request of their conversation is not answered."""
     order = np.lexsort((arrived_s, conversation))
     one, other = order[:-1], order[1:]
@@ -132,7 +131,7 @@ def _puts_off(gap: FloatArray, took: FloatArray) -> bool:
     return between > _SURE / np.sqrt(len(gap)) and between > abs(pause)
 
 
-def _after_thought(calls: Calls, behind: Ints, arrived_s: FloatArray, ended_s: FloatArray) -> Meant:
+def _after_thought(calls: Calls, behind: IntArray, arrived_s: FloatArray, ended_s: FloatArray) -> Meant:
     """Turns that come as soon as the one before them, were it not for its answer and what they came after that."""
     at, lag = arrived_s.copy(), calls.lag_s.copy()
     for i in behind[np.argsort(arrived_s[behind], kind="stable")]:
@@ -142,7 +141,7 @@ def _after_thought(calls: Calls, behind: Ints, arrived_s: FloatArray, ended_s: F
     return Meant(at[None, :], lag)
 
 
-def _cut(calls: Calls, follows: Ints, head: Ints, left: FloatArray, arrived_s: FloatArray) -> Bools:
+def _cut(calls: Calls, follows: IntArray, head: IntArray, left: FloatArray, arrived_s: FloatArray) -> BoolArray:
     """Turns whose history was cut at its head, so that they find nothing behind what all share: those shorter than one before them, and all that follow.
 
     Only where the recording agrees: who goes back to an earlier turn is shorter, too, and finds all of it.
@@ -160,13 +159,13 @@ def _cut(calls: Calls, follows: Ints, head: Ints, left: FloatArray, arrived_s: F
     return shorter if told else np.zeros(len(calls), np.bool_)
 
 
-def _part_found(calls: Calls, left: FloatArray, head: Ints) -> float:
+def _part_found(calls: Calls, left: FloatArray, head: IntArray) -> float:
     """Part of what a turn leaves that the next one finds where it finds anything (a template changes, blocks are whole); 1 where that is not seen."""
     seen = (left > 0.0) & (calls.cached_tokens > head)
     return min(1.0, float(np.median((calls.cached_tokens[seen] - head[seen]) / left[seen]))) if int(seen.sum()) >= MIN_TURNS else 1.0
 
 
-def shortened(calls: Calls, prompt: Ints) -> Calls:
+def shortened(calls: Calls, prompt: IntArray) -> Calls:
     """Return the calls with prompts cut to `prompt` tokens behind what the cache holds of them."""
     head = np.where(calls.head >= 0, np.minimum(calls.head, prompt - 1), -1)
     left = np.maximum((prompt + calls.output_tokens)[calls.follows] - head, 0)
@@ -175,7 +174,7 @@ def shortened(calls: Calls, prompt: Ints) -> Calls:
                    usual=np.minimum(calls.usual, reach))
 
 
-def answered(calls: Calls, output: Ints) -> Calls:
+def answered(calls: Calls, output: IntArray) -> Calls:
     """Return the calls with other answers (`output` tokens, none longer) and, where prompts carry the answers before them, without what those lack."""
     calls, cut = replace(calls, output_tokens=output), calls.output_tokens - output
     follows = calls.follows >= 0
@@ -205,7 +204,7 @@ def _carried(grown: FloatArray, before: FloatArray) -> bool:
     return slope >= _CARRIED and slope > _SURE * float(rest.std() / np.sqrt((away**2).sum()))
 
 
-def remembered(calls: Calls, setup: Setup, costs: Costs, rows: Ints) -> tuple[Calls, Setup]:
+def remembered(calls: Calls, setup: Setup, costs: Costs, rows: IntArray) -> tuple[Calls, Setup]:
     """Return the calls and the setup with a cache of the size at which conversations find as much as they did, or as they are where none explains that.
 
     The size is that which the calls `rows` met: others came before the window, where the cache may have been another one.
@@ -219,10 +218,10 @@ def remembered(calls: Calls, setup: Setup, costs: Costs, rows: Ints) -> tuple[Ca
     if int(turns.sum()) < MIN_TURNS or float(every_found.sum()) < _NEAR * float(calls.reach.sum()):
         return calls, setup
 
-    def kept(room: float) -> Ints:
+    def kept(room: float) -> IntArray:
         return simulate(calls, replace(setup, cache_tokens=max(1, int(room))), costs).found
 
-    def lacking(hits: Ints) -> float:
+    def lacking(hits: IntArray) -> float:
         return float(found.sum() - hits[turns].sum()) / reach
 
     every = float((calls.prompt_tokens + calls.output_tokens).sum())
@@ -252,22 +251,22 @@ def remembered(calls: Calls, setup: Setup, costs: Costs, rows: Ints) -> tuple[Ca
     return _with_cache(kept_on, setup, room, hits)
 
 
-def _begun_anew(calls: Calls, hits: Ints) -> Bools:
+def _begun_anew(calls: Calls, hits: IntArray) -> BoolArray:
     """Turns that find nothing of the one before wherever they go: those that did not where it was kept, and as large a part, drawn, of those that met no such
     place."""
     turns = calls.reach > 0
     found, held = calls.cached_tokens > np.maximum(calls.head, 0), hits > 0
     part = float((turns & held & ~found).sum()) / max(1, int((turns & held).sum()))
     drawn = np.random.default_rng(SEED).random(len(calls)) < part
-    anew: Bools = turns & ~found & (held | drawn)
+    anew: BoolArray = turns & ~found & (held | drawn)
     return anew
 
 
-def _agree(hits: Ints, found: FloatArray, reach: float) -> bool:
+def _agree(hits: IntArray, found: FloatArray, reach: float) -> bool:
     """Whether a cache finds about what was found, turn by turn, and not only as much of all that there was (`reach`)."""
     share = float(found.sum()) / reach
     return float(np.abs(hits - found).sum()) / reach <= _AGREES * 2.0 * share * (1.0 - share) + _NEAR
 
 
-def _with_cache(calls: Calls, setup: Setup, room: float, hits: Ints) -> tuple[Calls, Setup]:
+def _with_cache(calls: Calls, setup: Setup, room: float, hits: IntArray) -> tuple[Calls, Setup]:
     return replace(calls, usual=np.where(calls.reach > 0, np.minimum(hits, calls.reach), -1)), replace(setup, cache_tokens=int(room))

@@ -26,11 +26,8 @@ from typing import Any, Final
 import numpy as np
 
 from overrun.analysis.simulator.batching import RECORDED, WHOLE, Asked, Fate, Law, at_rest, run
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.collector.process.compiled import read_only
-
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 NEVER: Final = np.inf
 # A batch size that no engine reaches.
@@ -51,21 +48,21 @@ class Calls:
     changes from `cached_tokens` by as much as that changes (-1: not).
     """
 
-    arrival_s: Floats
-    after: Ints
-    prompt_tokens: Ints
-    cached_tokens: Ints
-    output_tokens: Ints
-    replica: Ints
-    pool_from: Ints
-    pool_to: Ints
-    weight: Floats
-    gated: Bools
-    follows: Ints
-    lag_s: Floats
-    head: Ints
-    reach: Ints
-    usual: Ints
+    arrival_s: FloatArray
+    after: IntArray
+    prompt_tokens: IntArray
+    cached_tokens: IntArray
+    output_tokens: IntArray
+    replica: IntArray
+    pool_from: IntArray
+    pool_to: IntArray
+    weight: FloatArray
+    gated: BoolArray
+    follows: IntArray
+    lag_s: FloatArray
+    head: IntArray
+    reach: IntArray
+    usual: IntArray
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -145,24 +142,24 @@ class Run:
     would find in a cache of `cache_tokens`.
     """
 
-    arrived_s: Floats
-    scheduled_s: Floats
-    first_s: Floats
-    end_s: Floats
-    replica: Ints
-    preempted: Ints
-    found: Ints
+    arrived_s: FloatArray
+    scheduled_s: FloatArray
+    first_s: FloatArray
+    end_s: FloatArray
+    replica: IntArray
+    preempted: IntArray
+    found: IntArray
 
     @property
-    def ttft_s(self) -> Floats:
+    def ttft_s(self) -> FloatArray:
         """From arrival to the first token."""
-        wait: Floats = self.first_s - self.arrived_s
+        wait: FloatArray = self.first_s - self.arrived_s
         return wait
 
     @property
-    def e2e_s(self) -> Floats:
+    def e2e_s(self) -> FloatArray:
         """From arrival to the last token."""
-        whole: Floats = self.end_s - self.arrived_s
+        whole: FloatArray = self.end_s - self.arrived_s
         return whole
 
 

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.latency import FloatArray
 from overrun.analysis.simulator.batching import LEAST_LOAD
-from overrun.analysis.simulator.engine import Ints, Setup
+from overrun.analysis.simulator.engine import Setup
 from overrun.analysis.simulator.pool import DEFAULT_SEQUENCES, MIN_CALLS, MIN_COVERAGE, UNLIMITED_KV, Pool, made
-
-if TYPE_CHECKING:
-    from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.simulator.recording import Recording
+from overrun.analysis.words.arrays import FloatArray, IntArray
 
 # Numbers of equal replicas that are tried, and seats of each; own defaults.
 REPLICAS: Final = (1, 2, 3, 4, 6, 8)
@@ -45,7 +43,7 @@ class Found(NamedTuple):
     at: FloatArray
 
 
-def pools(facts: Facts) -> list[Pool]:
+def pools(facts: Recording) -> list[Pool]:
     """Return the calls of each model as their clients timed them: those with at least `MIN_CALLS` calls of which 90 % carry a first token and token counts."""
     usable = (pl.col("input_tokens") > 0) & (pl.col("output_tokens") > 0) & pl.col("ttft_ms").is_not_null() & ~pl.col("error").fill_null(False)
     calls = facts.calls.with_row_index("row").with_columns(usable=usable.fill_null(False))
@@ -59,7 +57,7 @@ def pools(facts: Facts) -> list[Pool]:
     return found
 
 
-def guess(pool: Pool, rows: Ints, effort: float = 1.0, progress: Callable[[float], None] = lambda share: None) -> Setup | None:
+def guess(pool: Pool, rows: IntArray, effort: float = 1.0, progress: Callable[[float], None] = lambda share: None) -> Setup | None:
     """Return the settings that replay the calls `rows` best, None where those of engines that never share a step do nearly as well.
 
     `progress` is told the share done.

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from overrun.analysis.numbers.latency import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 
 # Reflection, expansion, contraction, shrinking: the values of Nelder and Mead, Computer Journal 7 (1965).
 _REFLECT, _EXPAND, _CONTRACT, _SHRINK = 1.0, 2.0, 0.5, 0.5

@@ -11,12 +11,12 @@ import polars as pl
 
 from overrun.analysis.evidence.repeated_calls import impatient
 from overrun.analysis.evidence.speculative_drafts import COST_A_TOKEN, recorded_draft, recorded_length, share_of
-from overrun.analysis.numbers.latency import FloatArray
 from overrun.analysis.simulator.batching import LEAST_LOAD, RECORDED, ROUND_ROBIN
 from overrun.analysis.simulator.conversations import Meant, linked, meant
-from overrun.analysis.simulator.engine import Calls, Ints, Setup, apart
+from overrun.analysis.simulator.engine import Calls, Setup, apart
 from overrun.analysis.simulator.ranks import ranks_of
-from overrun.analysis.whatif.facts import Bools, Facts
+from overrun.analysis.simulator.recording import Recording
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import say_ratio
 
 # Least calls to fit six coefficients and two settings from; own default, ten per fitted number and room for the hold-out.
@@ -54,7 +54,7 @@ class Pool:
     """
 
     model: str | None
-    rows: Ints
+    rows: IntArray
     calls: Calls
     arrived_s: FloatArray
     ttft_s: FloatArray
@@ -64,22 +64,22 @@ class Pool:
     born_s: tuple[float, ...]
     kv_tokens: int | None
     most_running: int
-    session: Ints
+    session: IntArray
     meant: Meant
     told_ratio: float = 1.0
     accepted: float = 1.0
     drafted: float = 0.0
     shared_tokens: int = 0
-    sighted: Bools | None = None
-    guessed: Bools | None = None
+    sighted: BoolArray | None = None
+    guessed: BoolArray | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
-    def told(self) -> Bools:
+    def told(self) -> BoolArray:
         """The calls that an engine's span tells of."""
-        told: Bools = np.ones(len(self), np.bool_) if self.guessed is None else ~self.guessed
+        told: BoolArray = np.ones(len(self), np.bool_) if self.guessed is None else ~self.guessed
         return told
 
     @property
@@ -111,7 +111,7 @@ class Pool:
             return LEAST_LOAD
         return ROUND_ROBIN if _in_turn(replica[known][np.argsort(self.arrived_s[known], kind="stable")], self.replicas) else RECORDED
 
-    def take(self, rows: Ints) -> Pool:
+    def take(self, rows: IntArray) -> Pool:
         """Some of the calls, as if the others had never come; what followed a call that is not among them arrives when it did."""
         place = np.full(len(self), -1, dtype=np.int64)
         place[rows] = np.arange(len(rows))
@@ -137,14 +137,14 @@ class Pool:
                      tokens_per_step=self.accepted, drafted=self.drafted, draft_share=share_of(COST_A_TOKEN * self.drafted))
 
 
-def _in_turn(replica: Ints, replicas: int) -> bool:
+def _in_turn(replica: IntArray, replicas: int) -> bool:
     """Say whether the calls to these replicas, in order of arrival, go round: from one call of a replica to its next come all of the others, give or
     take those that overtook each other on their way or that no span tells of."""
     gaps = np.concatenate([np.diff(np.flatnonzero(replica == r)) for r in range(replicas)])
     return len(gaps) > 0 and float((np.abs(gaps - replicas) <= (replicas - 1) // 2).mean()) >= _BALANCES
 
 
-def pools(facts: Facts) -> tuple[list[Pool], str | None]:
+def pools(facts: Recording) -> tuple[list[Pool], str | None]:
     """Return the pools that can be simulated, and why there is none (or None).
 
     A pool is a model with at least `MIN_CALLS` calls of which 90 % carry engine times and token counts.
@@ -216,29 +216,29 @@ def _median(values: FloatArray) -> float:
     return float(np.median(known)) if len(known) else 0.0
 
 
-def _sighted(calls: pl.DataFrame, told: pl.DataFrame) -> Bools:
+def _sighted(calls: pl.DataFrame, told: pl.DataFrame) -> BoolArray:
     """Say of each call that an engine tells of whether engines tell of nearly all that were in flight when it came: a client's half of a call does not say
     where it ran. One that was given up stands by its engine's half where its request has one."""
     at, untold = told["start_us"].to_numpy(), calls.filter(~pl.col("usable"))
-    whole: Bools = _in_flight(untold, at) == 0
+    whole: BoolArray = _in_flight(untold, at) == 0
     if int(whole.sum()) >= MIN_CALLS:
         return whole
     halves = told.filter(pl.col("engine_alone").fill_null(False))["trace_id"].unique()
     unseen = untold.filter(~(pl.col("error").fill_null(False) & pl.col("trace_id").is_in(halves.implode())))
     seen, missing = (_in_flight(side, at) for side in (told, unseen))
-    sighted: Bools = missing * MIN_COVERAGE <= (1.0 - MIN_COVERAGE) * seen
+    sighted: BoolArray = missing * MIN_COVERAGE <= (1.0 - MIN_COVERAGE) * seen
     return sighted
 
 
-def _in_flight(calls: pl.DataFrame, at_us: Ints) -> Ints:
+def _in_flight(calls: pl.DataFrame, at_us: IntArray) -> IntArray:
     """How many of the calls had begun and not ended at each moment; what an engine still works on has not."""
     begun = calls["start_us"].to_numpy()
     ended = begun + 1000.0 * calls.select(pl.max_horizontal("e2e_ms", "engine_e2e_ms").fill_null(0.0)).to_series().to_numpy()
-    count: Ints = np.searchsorted(np.sort(begun), at_us, side="right") - np.searchsorted(np.sort(ended), at_us, side="right")
+    count: IntArray = np.searchsorted(np.sort(begun), at_us, side="right") - np.searchsorted(np.sort(ended), at_us, side="right")
     return count
 
 
-def _coverage(facts: Facts, calls: pl.DataFrame) -> float:
+def _coverage(facts: Recording, calls: pl.DataFrame) -> float:
     """Output tokens of the calls over those that the engines' own counters tell, over the time that both cover; 1 without counters."""
     counted = facts.points.filter(pl.col("indicator") == "output_tokens").sort("time_us")
     if counted["time_us"].n_unique() < 3:
@@ -258,7 +258,7 @@ def _coverage(facts: Facts, calls: pl.DataFrame) -> float:
     return min(1.0, ours / total) if total > 0.0 else 1.0
 
 
-def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
+def _pool(facts: Recording, model: str | None, calls: pl.DataFrame) -> Pool:
     n = calls.height
     ms = {name: calls[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in (
         "e2e_ms", "engine_e2e_ms", "ttft_ms", "ttft_client_ms", "ttft_engine_ms", "queue_ms", "prefill_ms")}
@@ -296,7 +296,7 @@ def _pool(facts: Facts, model: str | None, calls: pl.DataFrame) -> Pool:
                 accepted=max(1.0, recorded_length(points)), drafted=recorded_draft(points), shared_tokens=shared)
 
 
-def made(facts: Facts, model: str | None, calls: pl.DataFrame, ttft_s: FloatArray, e2e_s: FloatArray) -> Pool:
+def made(facts: Recording, model: str | None, calls: pl.DataFrame, ttft_s: FloatArray, e2e_s: FloatArray) -> Pool:
     """Return a pool of calls that only their clients timed (seconds from the sending of each on): no replica is known, and no wait told apart."""
     n = calls.height
     start = calls["start_us"].to_numpy() / 1e6
@@ -315,7 +315,7 @@ def made(facts: Facts, model: str | None, calls: pl.DataFrame, ttft_s: FloatArra
     return Pool(model, rows, asked, arrival, ttft_s, e2e_s, np.zeros(n), (), (), None, _most_at_once(arrival, arrival + e2e_s), talk, own)
 
 
-def _requests(facts: Facts, rows: Ints, zero_s: float, arrival: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _requests(facts: Recording, rows: IntArray, zero_s: float, arrival: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
     """When the request of each call began and ended, in seconds after `zero_s`; the call itself where its request is not known."""
     request = facts.request_of[rows]
     known = request >= 0
@@ -325,20 +325,20 @@ def _requests(facts: Facts, rows: Ints, zero_s: float, arrival: FloatArray, end:
     return np.minimum(begun, arrival), np.maximum(over, end)
 
 
-def _conversations(calls: pl.DataFrame) -> Ints:
+def _conversations(calls: pl.DataFrame) -> IntArray:
     """The number of each call's conversation: its session, else its trace where that has several calls; -1 for a call by itself."""
     name = pl.coalesce("session", pl.when(pl.len().over("trace_id") > 1).then("trace_id"))
     return calls.select(name.rank("dense").cast(pl.Int64).fill_null(0) - 1).to_series().to_numpy()
 
 
-def _born(arrival: FloatArray, replica: Ints, replicas: int) -> tuple[float, ...]:
+def _born(arrival: FloatArray, replica: IntArray, replicas: int) -> tuple[float, ...]:
     """When each replica got its first call, -inf for those that may have been there before the first call of all."""
     order = np.sort(arrival)
     first = [float(arrival[replica == r].min()) if (replica == r).any() else -np.inf for r in range(replicas)]
     return tuple(at if np.searchsorted(order, at) >= CALLS_AHEAD * replicas else -np.inf for at in first)
 
 
-def _cached(calls: pl.DataFrame) -> Ints:
+def _cached(calls: pl.DataFrame) -> IntArray:
     """Cached tokens of each call; a response that does not name any had none.
 
     Who leaves before the response is never told: there the call found as much as another one of its trace with as long a prompt, else the usual part of it.
@@ -348,11 +348,11 @@ def _cached(calls: pl.DataFrame) -> Ints:
     known = calls.select(told=told, input=pl.col("input_tokens").cast(pl.Float64)).drop_nulls().sum()
     usual = known["told"].item() / max(known["input"].item(), 1.0)
     same = told.max().over("trace_id", "input_tokens")
-    found: Ints = calls.select(pl.coalesce(told, same, usual * pl.col("input_tokens")).fill_null(0.0).round()).to_series().cast(pl.Int64).to_numpy()
+    found: IntArray = calls.select(pl.coalesce(told, same, usual * pl.col("input_tokens")).fill_null(0.0).round()).to_series().cast(pl.Int64).to_numpy()
     return found
 
 
-def _chains(facts: Facts, rows: Ints, arrival: FloatArray, end: FloatArray) -> tuple[Ints, FloatArray]:
+def _chains(facts: Recording, rows: IntArray, arrival: FloatArray, end: FloatArray) -> tuple[IntArray, FloatArray]:
     """For each call the one of the same request that it waited for (-1: none), and the gap between that one's end and its own arrival in seconds."""
     after, gap = np.full(len(rows), -1, dtype=np.int64), np.zeros(len(rows))
     request, on_path = facts.request_of[rows], facts.on_path[rows]
@@ -377,13 +377,13 @@ def _most_at_once(begin: FloatArray, end: FloatArray) -> int:
     return int(np.cumsum(change[order]).max())
 
 
-def _of_model(facts: Facts, model: str | None) -> pl.DataFrame:
+def _of_model(facts: Recording, model: str | None) -> pl.DataFrame:
     """The engines' samples that are of this model, or do not say of which."""
     return facts.points if model is None else facts.points.filter(pl.col("model").is_null() | (pl.col("model") == model))
 
 
-def _kv_tokens(facts: Facts, model: str | None, start: FloatArray, arrival: FloatArray, queue_s: FloatArray, ttft_s: FloatArray, e2e_s: FloatArray,
-               prompt: Ints, output: Ints, replicas: int) -> int | None:
+def _kv_tokens(facts: Recording, model: str | None, start: FloatArray, arrival: FloatArray, queue_s: FloatArray, ttft_s: FloatArray, e2e_s: FloatArray,
+               prompt: IntArray, output: IntArray, replicas: int) -> int | None:
     """A replica's KV capacity in tokens: as its gauge says, else tokens in use by the calls over the usage gauge; None without either."""
     points = _of_model(facts, model)
     told = points.filter(pl.col("indicator") == "kv_capacity")
@@ -399,7 +399,7 @@ def _kv_tokens(facts: Facts, model: str | None, start: FloatArray, arrival: Floa
     return int(np.median(np.array(tokens) / used[keep] / max(1, replicas)))
 
 
-def _shared_tokens(facts: Facts, model: str | None, kv_tokens: int | None, zero_s: float, calls: Calls, begun: FloatArray, first: FloatArray,
+def _shared_tokens(facts: Recording, model: str | None, kv_tokens: int | None, zero_s: float, calls: Calls, begun: FloatArray, first: FloatArray,
                    ended: FloatArray, replicas: int) -> int:
     """KV tokens of a replica beside those that its calls hold for themselves: the heads that their prompts share, as the usage gauge tells; 0 without one.
 
@@ -419,7 +419,7 @@ def _shared_tokens(facts: Facts, model: str | None, kv_tokens: int | None, zero_
     return max(0, int(np.median(np.minimum(used - held, found)[calm]))) if int(calm.sum()) >= 5 else 0
 
 
-def _in_use(t: float, arrival: FloatArray, queue_s: FloatArray, ttft_s: FloatArray, e2e_s: FloatArray, prompt: Ints, output: Ints) -> FloatArray:
+def _in_use(t: float, arrival: FloatArray, queue_s: FloatArray, ttft_s: FloatArray, e2e_s: FloatArray, prompt: IntArray, output: IntArray) -> FloatArray:
     """KV tokens that each call holds at time t: its prompt from admission on, and its answer as it grows."""
     inside = (t >= arrival + queue_s) & (t < arrival + e2e_s)
     share = np.clip((t - arrival - ttft_s) / np.maximum(e2e_s - ttft_s, 1e-9), 0.0, 1.0)

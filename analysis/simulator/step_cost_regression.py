@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from overrun.analysis.numbers.latency import FloatArray
-from overrun.analysis.simulator.engine import Costs, Ints
+from overrun.analysis.simulator.engine import Costs
 from overrun.analysis.simulator.pool import Pool
+from overrun.analysis.words.arrays import FloatArray, IntArray
 
 _LEAST: float = 1e-12
 # Factors between one replica's steps and the others' that are tried, of how many replicas, the likeliest, and the part that is left of the error where one of
@@ -41,7 +41,7 @@ class Knee:
     costs: Costs
 
 
-def regression(pool: Pool, among: Ints) -> Costs | None:
+def regression(pool: Pool, among: IntArray) -> Costs | None:
     """Return the coefficients of a linear step from the calls `among` (rows), None when fewer than 30 of them decode.
 
     decode_i = step x s_i + prefill_token x (prompt tokens read meanwhile) + sequence x s_i x (mean batch) + kv_token x s_i x (mean KV), none below 0,
@@ -55,7 +55,7 @@ def regression(pool: Pool, among: Ints) -> Costs | None:
     return _costs(pool, step, prefill, sequence, kv_token)
 
 
-def odd_one(pool: Pool, among: Ints) -> tuple[int, float, Costs] | None:
+def odd_one(pool: Pool, among: IntArray) -> tuple[int, float, Costs] | None:
     """Return the replica whose steps take longer, or shorter, than those of the others, about how many times as long, and the coefficients of the others; None
     where none stands out.
 
@@ -81,7 +81,7 @@ def odd_one(pool: Pool, among: Ints) -> tuple[int, float, Costs] | None:
     return (replica, factor, _costs(pool, step, prefill, sequence, kv_token)) if error < _EVEN * even else None
 
 
-def knee(*seen: tuple[Pool, Ints]) -> Knee | None:
+def knee(*seen: tuple[Pool, IntArray]) -> Knee | None:
     """Return the batch size above which steps take longer, from some calls (rows) of pools of equal engines; None where no jump shows.
 
     Who decodes for D_b seconds in a batch of b gets r(b) D_b tokens, so s_i = sum of r(b) D_ib - c x (prompt tokens read meanwhile): least squares with r
@@ -127,7 +127,7 @@ def _costs(pool: Pool, step: float, prefill: float, sequence: float, kv_token: f
                  max(kv_token, _LEAST), max(sequence, _LEAST), 0.3 * max(step, 1e-3))
 
 
-def _by_replica(pool: Pool, among: Ints) -> Iterator[tuple[Ints, Ints]]:
+def _by_replica(pool: Pool, among: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
     """Each replica's calls (rows), and those of them among `among` that decode."""
     calls = pool.calls
     decoding = among[((calls.output_tokens > 1) & (pool.e2e_s > pool.ttft_s))[among]]
@@ -135,7 +135,7 @@ def _by_replica(pool: Pool, among: Ints) -> Iterator[tuple[Ints, Ints]]:
         yield np.flatnonzero(calls.replica == r), decoding[calls.replica[decoding] == r]
 
 
-def _decoding(pool: Pool, among: Ints) -> tuple[FloatArray, FloatArray] | None:
+def _decoding(pool: Pool, among: IntArray) -> tuple[FloatArray, FloatArray] | None:
     """Steps, prompt tokens read meanwhile, steps x mean batch and steps x mean KV of each call that decodes (rows), and its decode time in seconds."""
     calls, parts = pool.calls, list(_by_replica(pool, among))
     if sum(len(rows) for _, rows in parts) < 30 or (calls.replica < 0).all():  # who shared a batch with whom is not known
@@ -156,7 +156,7 @@ def _decoding(pool: Pool, among: Ints) -> tuple[FloatArray, FloatArray] | None:
     return np.concatenate(columns), np.concatenate(target)
 
 
-def _beside(pool: Pool, among: Ints) -> FloatArray:
+def _beside(pool: Pool, among: IntArray) -> FloatArray:
     """Seconds that each call (rows of `_decoding`) decoded in a batch of each size, shape (n, sizes)."""
     first, end = pool.arrived_s + pool.ttft_s, pool.ended_s
     parts = []

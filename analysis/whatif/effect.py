@@ -4,7 +4,8 @@ from typing import Final
 
 import numpy as np
 
-from overrun.analysis.numbers.latency import FloatArray, sorted_quantile
+from overrun.analysis.numbers.latency import sorted_quantile
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Predicted
 
 RESAMPLES: Final = 2000

@@ -17,12 +17,12 @@ from typing import Final
 
 import numpy as np
 
-from overrun.analysis.numbers.latency import FloatArray, sorted_quantile
+from overrun.analysis.numbers.latency import sorted_quantile
 from overrun.analysis.simulator.batching import LEAST_LOAD, RECORDED
 from overrun.analysis.simulator.calibrate import E2E_GATE, TTFT_GATE, Engine
 from overrun.analysis.simulator.engine import Calls, Costs, Setup, simulate
 from overrun.analysis.simulator.pool import UNLIMITED_KV
-from overrun.analysis.whatif.facts import Bools, Facts
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.fewer_tokens import idle_ms
 from overrun.analysis.whatif.prediction import (
     METRICS,
@@ -41,6 +41,7 @@ from overrun.analysis.whatif.prediction import (
     refuse,
     set_headline,
 )
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import say_count
 
 # Shares of an interval's width, see docs/BENCHMARKS.md (what-ifs): of the hold-out error, of the logarithm of the effect, and at the least. Chosen so that
@@ -76,7 +77,7 @@ class Change:
     calls: Calls
     setup: Setup
     costs: Callable[[Costs], Costs] = lambda costs: costs
-    removed: Bools | None = None
+    removed: BoolArray | None = None
     spent_s: FloatArray | None = None
     answered: Times | None = None
     cost: Mapping[str, float] = field(default_factory=dict)
@@ -188,7 +189,7 @@ def _seen(facts: Facts, engines: list[Engine]) -> Times:
     return Times(*(np.where(told, recorded(facts).of(metric), np.nan) for metric in METRICS))
 
 
-def _good_after(facts: Facts, same: Times, corrected: Times, rejected: Bools) -> float | None:
+def _good_after(facts: Facts, same: Times, corrected: Times, rejected: BoolArray) -> float | None:
     """What was good, and what the fix adds to it between two replays (`same` without it); requests that are turned away miss the SLO."""
     good = _added(*(goodput_ratio(facts, times) for times in (recorded(facts), same, corrected)))
     return None if good is None else good * float(1.0 - rejected.mean())
@@ -380,7 +381,7 @@ def _fitted(engine: Engine) -> Fitted:
         identity_error=engine.identity_error, holdout_error=engine.holdout_error, seconds=engine.seconds, guessed=engine.unseen)
 
 
-def without(calls: Calls, removed: Bools) -> Calls:
+def without(calls: Calls, removed: BoolArray) -> Calls:
     """The calls without some: those never arrive, and what waited for one of them follows what it had waited for."""
     arrival, after = calls.arrival_s.copy(), calls.after.copy()
     for i in np.flatnonzero(removed):

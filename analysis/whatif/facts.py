@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import duckdb
 import numpy as np
@@ -17,9 +17,9 @@ import polars as pl
 
 from overrun.analysis.numbers.budget import Configured
 from overrun.analysis.numbers.goodput import with_own
-from overrun.analysis.numbers.latency import FloatArray
 from overrun.analysis.numbers.window import Window, filter_of, header_limits, query, read_samples
 from overrun.analysis.simulator.call_path import way_there_ms
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.errors import nearest
 from overrun.analysis.words.finding import printable
 from overrun.analysis.words.slo import Slo
@@ -27,8 +27,6 @@ from overrun.analysis.words.slo import Slo
 if TYPE_CHECKING:
     from overrun.analysis.simulator.calibrate import Engine
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 # Requests of one answer: percentiles up to P99.9 are settled by 50,000 (their interval needs 3,688), and memory stays bounded.
 MOST_REQUESTS: Final = 50_000
@@ -39,7 +37,6 @@ EARLIER: Final = timedelta(seconds=600)
 MOST_EARLIER: Final = 3000
 INDICATORS: Final = ("queue_depth", "running", "kv_cache_usage", "preemptions", "prompt_tokens", "output_tokens", "kv_capacity", "spec_accept_length",
                      "spec_accept_rate", "spec_accepted_tokens", "spec_draft_tokens", "spec_drafts")
-SEED: Final = 20_251
 # Names that an answer about an unknown one looks among: telemetry may carry any number.
 _MOST_NAMES: Final = 50
 _SHOWN: Final = 5
@@ -87,12 +84,12 @@ class Facts:
         return self.calls[column].cast(pl.Float64).fill_null(np.nan).to_numpy()
 
     @cached_property
-    def request_of(self) -> Ints:
+    def request_of(self) -> IntArray:
         """Row of each call's request, -1 for calls of others."""
         return self.calls["request"].to_numpy().astype(np.int64)
 
     @cached_property
-    def answering(self) -> Ints:
+    def answering(self) -> IntArray:
         """Row of the call that gave each request its first token: the last one on the path that started before it; -1 without one."""
         rows = np.full(len(self), -1, dtype=np.int64)
         first_us = self.requests["start_us"].to_numpy() + 1000.0 * np.nan_to_num(self.ms("ttft_ms"), nan=0.0)
@@ -112,12 +109,12 @@ class Facts:
         return near if near.startswith("nearest") else "known are " + ", ".join(printable(value) for value in frequent[:_SHOWN])
 
     @cached_property
-    def on_path(self) -> Bools:
+    def on_path(self) -> BoolArray:
         """Whether each call stands on its request's critical path."""
         return self.calls["on_path"].fill_null(True).to_numpy()
 
     @cached_property
-    def half_seen(self) -> Bools:
+    def half_seen(self) -> BoolArray:
         """Whether each request has a model call on its path of which the client's or the engine's span was lost: its model's other calls have both."""
         alone = self.calls["engine_alone"].fill_null(False)
         traced = self.calls.filter(pl.col("engine_e2e_ms").is_not_null() & ~alone)["model"].unique()

@@ -10,17 +10,17 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from overrun.analysis.numbers.latency import FloatArray
-from overrun.analysis.whatif.facts import Bools, Facts
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 
 # Calls that hardly met anybody: their part of all.
 _QUICK: Final = 0.1
 
 
-def behind_thought(facts: Facts) -> Bools:
+def behind_thought(facts: Facts) -> BoolArray:
     """Return for each call whether its client's first token came behind thought: what follows it then tells nothing of how many tokens came before."""
     by_client = (facts.calls["ttft_source"].fill_null("none") != "engine").to_numpy() & ~np.isnan(facts.call("ttft_ms"))
-    thought: Bools = by_client & (np.nan_to_num(facts.call("reasoning_tokens")) > 0.0)
+    thought: BoolArray = by_client & (np.nan_to_num(facts.call("reasoning_tokens")) > 0.0)
     return thought
 
 

@@ -10,11 +10,12 @@ import msgspec
 import numpy as np
 
 from overrun.analysis.numbers.goodput import limits_of
-from overrun.analysis.numbers.latency import FloatArray, min_n, sorted_quantile
+from overrun.analysis.numbers.latency import min_n, sorted_quantile
 from overrun.analysis.whatif.effect import resampled_quantiles
-from overrun.analysis.whatif.facts import SEED, Facts
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.errors import AnalysisError
-from overrun.analysis.words.finding import Method, Predicted
+from overrun.analysis.words.finding import SEED, Method, Predicted
 
 METRICS: Final = ("ttft", "e2e", "tpot")
 PERCENTILES: Final = (50.0, 95.0, 99.0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from overrun.analysis.numbers.latency import FloatArray
-from overrun.analysis.whatif.facts import Bools, Facts
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 
 
-def multiplied(facts: Facts, fix: Fix, first: float, later: float | None = None, *, which: Bools | None = None) -> Prediction:
+def multiplied(facts: Facts, fix: Fix, first: float, later: float | None = None, *, which: BoolArray | None = None) -> Prediction:
     """Return the answer where the time to the first token (queue apart where it is known) is multiplied by `first` and the rest by `later`."""
     ttft_delta, e2e_delta = scaled_ms(facts, first, first if later is None else later)
     if which is not None:

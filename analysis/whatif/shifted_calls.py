@@ -13,12 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from overrun.analysis.numbers.latency import FloatArray, sorted_quantile
+from overrun.analysis.numbers.latency import sorted_quantile
 from overrun.analysis.simulator.batching import LEAST_LOAD
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.simulator.engine import Costs, simulate
-from overrun.analysis.whatif.facts import SEED, Facts
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Batches, Times
+from overrun.analysis.words.arrays import FloatArray
+from overrun.analysis.words.finding import SEED
 
 # Calls that move by less than this (mean over calls, ms) meet the batches that they met; a step of an engine takes as long.
 LEAST_MS: Final = 10.0

@@ -6,7 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from overrun.analysis.whatif.facts import Bools, Facts, Ints
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.words.arrays import BoolArray, IntArray
 
 # Calls to draw from: enough for their P95 to be among them.
 POOL: Final = 20
@@ -16,14 +17,14 @@ _MINUTE_US: Final = 60_000_000
 class Neighbours:
     """Pools of calls by minute and model. `among` are the calls to draw from; `same_model=False` ignores the model."""
 
-    def __init__(self, facts: Facts, among: Bools, *, same_model: bool = True) -> None:
+    def __init__(self, facts: Facts, among: BoolArray, *, same_model: bool = True) -> None:
         self._minute = facts.calls["start_us"].to_numpy() // _MINUTE_US
         names = facts.calls["model"].fill_null("").to_list() if same_model else [""] * facts.calls.height
         self._model = np.array(names, dtype=object)
         self._among = among
-        self._pools: dict[tuple[str, int], Ints] = {}
+        self._pools: dict[tuple[str, int], IntArray] = {}
 
-    def pool(self, model: str, minute: int) -> Ints:
+    def pool(self, model: str, minute: int) -> IntArray:
         """Rows of the calls of that model in that minute, or the nearest in time where it has fewer than `POOL`."""
         if (model, minute) not in self._pools:
             rows = np.flatnonzero(self._among & (self._model == model))
@@ -33,7 +34,7 @@ class Neighbours:
             self._pools[model, minute] = inside
         return self._pools[model, minute]
 
-    def draw(self, rows: Ints, rng: np.random.Generator) -> Ints:
+    def draw(self, rows: IntArray, rng: np.random.Generator) -> IntArray:
         """Return for each of `rows` the row of a call of its model and minute, itself where there is none."""
         out = rows.copy()
         keys: dict[tuple[str, int], list[int]] = {}

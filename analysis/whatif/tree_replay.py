@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.numbers.span_replay import Tree, trees
-from overrun.analysis.whatif.facts import Bools, Facts
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
 from overrun.analysis.whatif.shifted_calls import batches
+from overrun.analysis.words.arrays import BoolArray
 
 Choice = tuple[Sequence[int], Sequence[Sequence[int]]]
 
@@ -21,7 +22,7 @@ _USUAL: Final = 0.8
 
 
 def predict_replayed(
-    facts: Facts, fix: Fix, choose: Callable[[pl.DataFrame, Tree], Choice], *, why_none: str, cost_name: str, torn: Bools | None = None
+    facts: Facts, fix: Fix, choose: Callable[[pl.DataFrame, Tree], Choice], *, why_none: str, cost_name: str, torn: BoolArray | None = None
 ) -> Prediction:
     """Return the answer where `choose` names, per trace, the spans that go and the groups that run side by side.
 
@@ -62,11 +63,11 @@ def predict_replayed(
     return predict_times(facts, fix, after, method="exact", cost={cost_name: float(hit.mean())}, reasons=reasons, batches=batches(facts, after, sooner))
 
 
-def torn(facts: Facts, stage: str) -> Bools:
+def torn(facts: Facts, stage: str) -> BoolArray:
     """Return which requests have fewer spans of a stage than nearly all of their route: some of theirs were lost, and what is left tells too little."""
     counts = facts.spans.filter(pl.col("stage") == stage).group_by("trace_id").agg(spans=pl.len())
     each = facts.requests.select("trace_id", "route").join(counts, on="trace_id", how="left", maintain_order="left").with_columns(pl.col("spans").fill_null(0))
     usual = pl.col("spans").mode().max().over("route")
     same = (pl.col("spans") == usual).mean().over("route")
-    out: Bools = each.select((pl.col("spans") < usual) & (same >= _USUAL)).to_series().fill_null(False).to_numpy()
+    out: BoolArray = each.select((pl.col("spans") < usual) & (same >= _USUAL)).to_series().fill_null(False).to_numpy()
     return out

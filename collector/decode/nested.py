@@ -7,7 +7,7 @@ import functools
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.common.v1.common_pb2 import ArrayValue, KeyValueList
 
-from overrun.collector.decode.otlp_spans import BLOB, BROKEN_VALUE, MAP, Attributes, RawSpans
+from overrun.collector.decode.columns import BLOB, BROKEN_VALUE, MAP, Attributes, RawSpans
 from overrun.collector.errors import BadPayload
 
 # Finish reasons and the like repeat in every batch; longer values are parsed once a batch (about 1 µs each).

@@ -17,7 +17,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from overrun.collector.decode import wire
-from overrun.collector.decode.otlp_spans import ARRAY, BLOB, MAP, NOT_A_REQUEST, Attributes, Events, Links, RawSpans, Source, source
+from overrun.collector.decode.columns import ARRAY, BLOB, MAP, NOT_A_REQUEST, Attributes, Events, Links, RawSpans, Source, source
 from overrun.collector.errors import BadPayload
 
 _MEMBERS = {"array_value": ARRAY, "kvlist_value": MAP, "bytes_value": BLOB}

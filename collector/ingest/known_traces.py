@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from overrun.collector.decode.otlp_spans import Bools, Ints, Words
+from overrun.collector.decode.columns import Bools, Ints, Words
 from overrun.collector.process.compiled import njit
 
 _BITS = 1 << 26

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from overrun.collector.config import CollectorSettings, PrivacySettings
-from overrun.collector.decode.otlp_spans import Bools
+from overrun.collector.decode.columns import Bools
 from overrun.collector.dialects import Dialect
 from overrun.collector.errors import StoreUnavailable
 from overrun.collector.ingest.quiet_traces import LOOK_BACK_NS, Key, QuietTraces, Seen

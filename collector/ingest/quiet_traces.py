@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from overrun.collector.decode.otlp_spans import Ints, Words
+from overrun.collector.decode.columns import Ints, Words
 from overrun.collector.ingest.known_traces import SEED, KnownTraces, spot_of
 from overrun.collector.process.compiled import njit, read_only
 

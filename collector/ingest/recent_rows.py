@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from overrun.collector.decode.otlp_spans import Ints, Words
+from overrun.collector.decode.columns import Ints, Words
 from overrun.collector.ingest.known_traces import SEED, spot_of
 from overrun.collector.process.compiled import njit, read_only
 from overrun.collector.store.layout import MAX_SHAPES, SHAPE_SCHEMA, SPAN_COLUMNS, VALUE_COLUMNS, New

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from overrun.collector.decode.otlp_spans import Bools, Ints, Words
+from overrun.collector.decode.columns import Bools, Ints, Words
 from overrun.collector.ingest.known_traces import SEED
 from overrun.collector.ingest.quiet_traces import LOOK_BACK_NS
 from overrun.collector.normalise.packing import text_buffers

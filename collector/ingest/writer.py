@@ -35,13 +35,14 @@ from overrun.collector.ingest.response_ids import ResponseIds
 from overrun.collector.normalise import log_records
 from overrun.collector.normalise.limits import Limits
 from overrun.collector.normalise.log_records import Note
+from overrun.collector.normalise.packed_texts import unpacked
 from overrun.collector.normalise.points import Points, decode_points
 from overrun.collector.normalise.quarantine import WARNING
 from overrun.collector.normalise.spans import MAP_TYPE, Normalized, Rules, normalize, warm
 from overrun.collector.process.tally import Tally
 from overrun.collector.process.tracing import tracer
 from overrun.collector.store.database import Store
-from overrun.collector.store.layout import BATCH_BITS, Shapes, shape_rows, unpacked
+from overrun.collector.store.layout import BATCH_BITS, Shapes, shape_rows
 from overrun.collector.store.proof import Claims, ends
 
 log = logging.getLogger("overrun.collector")

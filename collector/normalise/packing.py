@@ -1,4 +1,4 @@
-"""How do a batch's attributes become one packed text per span? Compiled loops over the flat columns of `Grouped` (normalise/spans.py).
+"""How do a batch's attributes become one packed text per span? Compiled loops over the flat columns of `Grouped` (grouped.py).
 
 Strings, whole numbers and flags are written straight from where they stand; what has to be looked at as text first (redaction, nested values,
 fractions) is handed in, written by Python. One pass costs about 0.3 us a span of 10 attributes; takes, casts and joins of Arrow cost 3.
@@ -18,7 +18,7 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
 PLAIN, TEXT, FRACTION = range(3)  # how an attribute is written: from its column, from text handed in, from a printed fraction
-_SEPARATOR, _ESCAPE = 0x1F, 0x1B  # as in collector/store/layout.py
+_SEPARATOR, _ESCAPE = 0x1F, 0x1B  # as in packed_texts.py
 
 
 def _odd_powers(n: int) -> Any:

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import DataPointFlags, ExponentialHistogramDataPoint, Metric
 
-from overrun.collector.decode.otlp_spans import Source, any_value
+from overrun.collector.decode.columns import Source, any_value
 from overrun.collector.dialects import Metric as Named
 from overrun.collector.errors import BadPayload
 from overrun.collector.normalise import stages

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:  # decoding is compiled, and who only reads verdicts need not wait for a compiler
-    from overrun.collector.decode.otlp_spans import Bools, Ints, Words
+    from overrun.collector.decode.columns import Bools, Ints, Words
 
 # No telemetry is from later: nanoseconds end in 2262, and a clock that says 2200 is broken.
 MAX_TIME_NS = 7_258_118_400 * 10**9

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from overrun.collector.decode.otlp_spans import Ints, RawSpans, Source
-
-if TYPE_CHECKING:
-    from overrun.collector.normalise.spans import Grouped
+from overrun.collector.decode.columns import Ints, RawSpans, Source
+from overrun.collector.normalise.grouped import Grouped
 
 _POLICIES = ("tailsampling.policy", "tailsampling.composite_policy")
 # Attribute -> the probability that its number means.

@@ -24,12 +24,11 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from overrun.collector import exports
-from overrun.collector.decode import otlp_json, prometheus
+from overrun.collector.decode import otlp_json
 from overrun.collector.decode.old_otlp import modern
 from overrun.collector.errors import BadPayload, ImportFailed
-from overrun.collector.exports import unread
-from overrun.collector.sources import load_tests
+from overrun.collector.sources import exports, load_tests, prometheus
+from overrun.collector.sources.exports import unread
 
 _COMPRESSED = (".gz", ".zst", ".zstd")
 # Of a folder, whose other files are none of ours; a file that is named is read whatever its name.

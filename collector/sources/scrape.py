@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 import httpx
 from prometheus_client import Metric as Family
 
-from overrun.collector.decode import prometheus
 from overrun.collector.errors import BadPayload, CollectorError, ConfigError
 from overrun.collector.ingest.writer import METRICS, Writer
+from overrun.collector.sources import prometheus
 
 log = logging.getLogger("overrun.scrape")
 MAX_PAGE = 32 << 20  # bytes; a vLLM page has about 100 kB

@@ -6,17 +6,15 @@ a table of its own; attribute values are packed into one text. Each of the three
 
 from __future__ import annotations
 
-import functools
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from overrun.collector.normalise.packed_texts import text_hash
 
 BATCH_BITS = 24  # seq = commit << 24 | row: a commit holds at most 16 M spans
-SEPARATOR, ESCAPE = "\x1f", "\x1b"
 SPAN_COLUMNS = ("trace_hi", "trace_lo", "span_id", "parent_id", "start_ns", "duration_ns", "name", "session", "tenant", "user_hash")
 SHAPE_NUMBERS = ("source_id", "kind", "status", "flags", "stage", "role", "http_status")
 SHAPE_TEXTS = ("dialect", "operation", "model", "provider", "route", "workload", "error_type")
@@ -102,24 +100,3 @@ def _text_hashes(column: pa.Array) -> Any:
     return np.append(of_text, np.uint64(0))[encoded.indices.fill_null(len(of_text)).to_numpy(zero_copy_only=False)]
 
 
-@functools.lru_cache(maxsize=65_536)
-def text_hash(text: str) -> int:
-    """64 bits of BLAKE2b."""
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
-
-
-def unpacked(text: str | None) -> list[str]:
-    """The texts packed into one."""
-    if text is None:
-        return []
-    return [part.replace(ESCAPE + "1", SEPARATOR).replace(ESCAPE + "0", ESCAPE) for part in text.split(SEPARATOR)]
-
-
-def packed(lists: pa.ListArray) -> pa.StringArray:
-    """Each list of texts as one text, null if the list is empty; `unpacked` in SQL is the way back."""
-    texts = lists.flatten()
-    if len(texts) and pc.any(pc.match_substring_regex(texts, f"[{SEPARATOR}{ESCAPE}]")).as_py():
-        escaped = pc.replace_substring(pc.replace_substring(texts, ESCAPE, ESCAPE + "0"), SEPARATOR, ESCAPE + "1")
-        lists = pa.ListArray.from_arrays(pc.cast(pc.cumulative_sum(pa.array(np.append(0, pc.list_value_length(lists).fill_null(0)))), pa.int32()), escaped)
-    joined = pc.binary_join(lists, SEPARATOR)
-    return pc.if_else(pc.equal(pc.list_value_length(lists), 0), pa.scalar(None, pa.string()), joined)

@@ -26,7 +26,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from overrun.collector.decode import nested, otlp_json, otlp_spans, otlp_spans_upb
-from overrun.collector.decode.otlp_spans import RawSpans
+from overrun.collector.decode.columns import RawSpans
 from overrun.collector.errors import BadPayload
 from overrun.collector.normalise.points import decode_points
 from overrun.collector.normalise.spans import Rules, normalize

@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from overrun.collector.decode.otlp_spans import any_value
+from overrun.collector.decode.columns import any_value
 from overrun.collector.dialects import Dialect, Field, Mark, load
 from overrun.collector.normalise import privacy
 from overrun.collector.normalise.limits import Limits

@@ -16,7 +16,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 
 from overrun.collector.decode import wire
-from overrun.collector.decode.otlp_spans import Attributes, RawSpans
+from overrun.collector.decode.columns import Attributes, RawSpans
 from overrun.collector.normalise import stages
 from overrun.sample_traces import replay
 

@@ -7,8 +7,6 @@ import onnxruntime
 import pytest
 import xgboost
 from numpy.typing import NDArray
-from onnxmltools.convert import convert_xgboost
-from onnxmltools.convert.common.data_types import FloatTensorType
 
 from overrun.models.errors import ArtifactError
 from overrun.models.export import to_flat_json, to_onnx, to_ubj
@@ -91,14 +89,3 @@ def test_a_model_of_several_quantiles_is_refused() -> None:
     sample = inputs()
     with pytest.raises(ArtifactError, match="train one model per quantile"):
         to_onnx(booster(sample, MULTI), sample)
-
-
-def test_onnxmltools_still_converts_several_quantiles_wrongly() -> None:
-    """A canary: when this fails, one model with several quantiles could replace one model each."""
-    sample = inputs()
-    model = booster(sample, MULTI)
-    converted = convert_xgboost(model, initial_types=[("x", FloatTensorType([None, 4]))], target_opset=15)
-    session = onnxruntime.InferenceSession(converted.SerializeToString(), providers=["CPUExecutionProvider"])
-    output = session.run(None, {"x": sample})[0]
-    expected = model.inplace_predict(sample)
-    assert output.shape != expected.shape or np.max(np.abs(output - expected)) > 0.1

@@ -36,9 +36,9 @@ from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.prefill import knock_on
 from overrun.analysis.evidence.repeated_calls import attempts
 from overrun.analysis.evidence.span_tree import Tree
-from overrun.analysis.incident.changes import to_us
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import MIN_DOMINATED, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
+from overrun.analysis.words.timestamps import to_us
 
 RULE: Final = "agent_loop"
 STAGES: Final = ("tool", "queue", "prefill", "decode", "first_token", "generation", "network", "retrieval")

@@ -36,7 +36,7 @@ from overrun.analysis.evidence.demand import Demand
 from overrun.analysis.evidence.gpu_clocks import MIN_FALL
 from overrun.analysis.evidence.prefill_stalls import stall_odds
 from overrun.analysis.evidence.token_speed import Slowdown, decode_parts, slowdown, worst_batch_pace
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "batch_past_knee"

@@ -30,20 +30,13 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.calls import MIN_CALLS, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.handed_over import _pauses, handed_over
 from overrun.analysis.evidence.span_tree import Tree
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, printable, say_ms, say_ratio
 
 RULE: Final = "client_throttled"
 STAGES: Final = ("queue", "other")
-# A pause that counts; how far a call may begin before or after another one's end to have taken its place; the share of the calls that must, and how
-# many there must be; own defaults.
-MIN_PAUSE_MS: Final = 50.0
-EARLY_S: Final = 0.002
-HANDOVER_S: Final = 0.02
-MIN_HANDED: Final = 0.5
-MIN_HELD: Final = 10
 _WAITING: Final = (
     r"(?i)(?:^|[^a-z])(?:semaphore|throttl\w*|rate.?limit\w*|back.?off|acquire|pool.?wait|connection.?pool|retry.?sleep|limiter|token.?bucket)(?:$|[^a-z])")
 
@@ -78,29 +71,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         because=f"the application holds its own calls back for {say_ms(now)}{f' ({name})' if name else ''}",
         evidence={"held_ms_slow": now, "held_ms_reference": before, "refused_ratio": refused, "operation": name},
         weight=0.96)
-
-
-def handed_over(case: Case) -> bool:
-    """Say whether calls that begin after a pause begin when another call ends: a place became free, as behind a semaphore or in a full pool.
-
-    An application that is busy itself begins its calls when its own work is done, whatever others do.
-    """
-    waited = _pauses(case.slow_tree)
-    begun, ends = np.sort(waited["start_s"].to_numpy()), np.sort(case.calls.end_s[known(case.calls.end_s)])
-    if len(begun) < MIN_HELD or len(ends) < MIN_CALLS:
-        return False
-    last = np.searchsorted(ends, begun + EARLY_S, side="right") - 1
-    hits = float(((last >= 0) & (begun - ends[np.maximum(last, 0)] <= HANDOVER_S)).mean())
-    chance = 1.0 - float(np.exp(-(EARLY_S + HANDOVER_S) * len(ends) / max(float(np.ptp(ends)), 1e-3)))
-    return hits >= max(MIN_HANDED, 3.0 * chance)
-
-
-def _pauses(tree: Tree) -> pl.DataFrame:
-    """Time before a model call in which nothing else under its parent ran, one row per call with a pause worth the name."""
-    siblings = tree.frame.filter(pl.col("parent_key").is_not_null()).sort("trace_key", "parent_key", "start_s").with_columns(
-        free_s=pl.col("end_s").cum_max().shift(1).over("trace_key", "parent_key").fill_null(pl.col("parent_start_s")))
-    return siblings.filter((pl.col("role") == "llm") & (pl.col("start_s") - pl.col("free_s") > MIN_PAUSE_MS / 1e3)).select(
-        "trace_key", "start_s", held_ms=(pl.col("start_s") - pl.col("free_s")) * 1e3, name=pl.lit("no place for another call"))
 
 
 def _holds(tree: Tree, handed: bool) -> pl.DataFrame:

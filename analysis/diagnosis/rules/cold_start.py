@@ -36,10 +36,10 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
+from overrun.analysis.evidence.call_pace import log_pace
+from overrun.analysis.evidence.calls import MIN_CALLS, Calls
 from overrun.analysis.evidence.case import ENGINE_STAGES, Case, too_few_breaches
-from overrun.analysis.evidence.demand import token_costs
-from overrun.analysis.numbers.budget import BoolArray, FloatArray
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_count, say_ratio
 
 RULE: Final = "cold_start"
@@ -291,17 +291,6 @@ def _cold_s(age_s: FloatArray, slower: FloatArray) -> float:
             break
         until = step_end
     return until
-
-
-def log_pace(calls: Calls) -> FloatArray:
-    """Return the log of each call's time over what its tokens usually take."""
-    cost_in, _ = token_costs(calls)
-    token = calls.token_ms
-    usual = float(np.median(token[known(token)])) if known(token).any() else 0.0
-    expected = cost_in * np.nan_to_num(calls.new_tokens) + usual * np.maximum(np.nan_to_num(calls.of("output_tokens")) - 1.0, 0.0)
-    floor = float(np.nanmedian(calls.of("e2e_ms"))) if usual == 0.0 else 1.0
-    pace: FloatArray = np.log(np.maximum(calls.of("e2e_ms"), 0.1) / np.maximum(expected, floor))
-    return pace
 
 
 def _diagnosis(case: Case, ratio: float, names: list[str], hit: BoolArray, claims: dict[str, float], stages: Sequence[str], young: int) -> Diagnosis:

@@ -39,7 +39,7 @@ from overrun.analysis.evidence.calls import known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import Demand, has_grown
 from overrun.analysis.evidence.prefill import slower
-from overrun.analysis.evidence.prefill_stalls import SPIKE, Held, Odds, held, pauses, stall_odds, unchunked
+from overrun.analysis.evidence.prefill_stalls import SPIKE, Held, Odds, pauses, stall_odds, unchunked, waiting
 from overrun.analysis.evidence.token_speed import Slowdown, decode_parts, slowdown
 from overrun.analysis.words.finding import MIN_PART, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
@@ -90,20 +90,6 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     grown = case.demand
     brought = grown is not None and _brought(grown) and not (whole and before is not None)
     return too_few_breaches(case) or _diagnosis(case, found, odds, claims, now, amplifier=brought)
-
-
-def waiting(case: Case, found: Slowdown) -> tuple[Held, Held | None]:
-    """Return who waits while a prompt is read, now and before (None without a baseline)."""
-    return held(case.calls, found.usual_ms), None if case.calls_before is None else held(case.calls_before, found.before.token_ms)
-
-
-def set_whole(case: Case) -> bool:
-    """Say whether engines read prompts in one piece that read them in chunks before: then it is this that makes long ones hold others up."""
-    found = slowdown(case)
-    if found is None or case.calls_before is None:
-        return False
-    now, before = waiting(case, found)
-    return unchunked(before, now) is True
 
 
 def _of_streams(case: Case, parts: dict[str, float] | None) -> Diagnosis | NotEnoughData | RuledOut | None:

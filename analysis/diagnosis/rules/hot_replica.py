@@ -34,7 +34,7 @@ import numpy as np
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.calls import Calls
 from overrun.analysis.evidence.case import ENGINE_STAGES, Case, too_few_breaches
-from overrun.analysis.evidence.fleet import MIN_ENGINES, Replica, gini, lag_at_equal_batch, replicas, share_on
+from overrun.analysis.evidence.fleet import AS_FAST, MIN_ENGINES, NEAR_OVER, Replica, gini, lag_at_equal_batch, replicas, share_on
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
 
 RULE: Final = "hot_replica"
@@ -46,14 +46,12 @@ MIN_RISE: Final = 0.08
 # over an even one and in standard deviations of a fair draw, and the rise of the Gini; own defaults.
 MIN_WAIT_MS: Final = 20.0
 MIN_WAIT_RATIO: Final = 4.0
-NEAR_OVER: Final = 1.1
 NEAR_RISE: Final = 0.03
 MIN_DEVIATIONS: Final = 4.0
 # ... or fewer deviations where its waits are longer by this factor in each of so many parts of the period, and its pace no slower than this; own defaults.
 LIKELY: Final = 2.0
 PARTS: Final = 4
 LONGEST: Final = 2.0
-AS_FAST: Final = 1.25
 # How calls fell before tells what chance is: the scatter of their counts in runs of so many a replica, in so many runs at least and with so many
 # standard errors of their variance more; never below half of that of a free draw, for a router in turn has none until one replica is restarted; own defaults.
 RUN: Final = 10

@@ -32,12 +32,12 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.diagnosis.rules.decode_stall import set_whole
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import MIN_GROWTH, cost_of, token_costs
 from overrun.analysis.evidence.overlap import Flow
-from overrun.analysis.numbers.budget import BoolArray, FloatArray
+from overrun.analysis.evidence.prefill_stalls import set_whole
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "huge_context"

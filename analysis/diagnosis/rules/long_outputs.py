@@ -36,14 +36,15 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, enough, named
-from overrun.analysis.diagnosis.rules.missing_cancellation import wasted
-from overrun.analysis.diagnosis.rules.reasoning_inflation import thought_part
+from overrun.analysis.evidence.abandoned_work import wasted
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.prefill import knock_on
+from overrun.analysis.evidence.reasoning_share import thought_part
+from overrun.analysis.numbers.effect_size import MIN_CLIFF, cliffs_delta
 from overrun.analysis.numbers.goodput import Z_ONE_SIDED, wilson
-from overrun.analysis.numbers.latency import FloatArray
 from overrun.analysis.whatif.fixes.cap import cap
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import MIN_PART, SEED, Diagnosis, Fix, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "long_outputs"
@@ -54,8 +55,6 @@ CAP_OVER_TYPICAL: Final = 1.5
 CAP_STEP: Final = 16
 # Fewest requests with token counts on either side for means of them: as many as BubbleUp-style comparisons ask of the slow set.
 MIN_TOKENS_N: Final = 5
-# Cliff's delta from which lengths differ by more than chance would interest anyone: the usual mark of a small effect.
-MIN_CLIFF: Final = 0.15
 # Growth of the mean answer of all calls from which those wait for it whose own is no longer; own default, as for prompts.
 MIN_GROWTH: Final = 1.2
 # So many times as many calls must run at a time for their pace to be the longer answers' doing; own default.
@@ -198,14 +197,6 @@ def _per_request(rows: pl.DataFrame) -> tuple[float, float]:
     told = rows.filter(pl.col("output_tokens").is_not_null())
     means = told.select(pl.col("output_tokens", "reasoning_tokens").fill_null(0).cast(pl.Float64).mean()).row(0)
     return float(means[0] or 0.0), float(means[1] or 0.0)
-
-
-def cliffs_delta(slow: FloatArray, rest: FloatArray) -> float:
-    """Return P(slow > rest) - P(slow < rest) over all pairs, -1..1; the effect size of the Mann-Whitney test."""
-    ordered = np.sort(rest)
-    less = np.searchsorted(ordered, slow, side="left")
-    greater = len(ordered) - np.searchsorted(ordered, slow, side="right")
-    return float((less - greater).sum() / max(len(slow) * len(ordered), 1))
 
 
 def _split(slow: pl.DataFrame, usual: pl.DataFrame, stage: str, path: str) -> Parts | None:

@@ -34,9 +34,9 @@ import polars as pl
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
-from overrun.analysis.evidence.overlap import Flow, IntArray
+from overrun.analysis.evidence.overlap import Flow
 from overrun.analysis.evidence.token_speed import MIN_TOKENS, decode_parts, fit
-from overrun.analysis.numbers.budget import BoolArray, FloatArray
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 from overrun.analysis.words.finding import MIN_BREACHING, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "mixed_lengths"

@@ -29,7 +29,7 @@ import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, named
 from overrun.analysis.evidence.case import Case
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import MIN_BREACHING, Diagnosis, say_limits, say_ms, say_ratio
 
 RULE: Final = "no_timeout_fallback"

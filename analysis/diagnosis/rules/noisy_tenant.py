@@ -32,12 +32,11 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.diagnosis.rules.prompt_bloat import MIN_GROWTH
 from overrun.analysis.evidence.calls import MIN_CALLS, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import MIN_GROWTH as MIN_WORK
 from overrun.analysis.evidence.load_response import SAME
-from overrun.analysis.evidence.prefill import spread
+from overrun.analysis.evidence.prefill import LONGER_PROMPTS, spread
 from overrun.analysis.evidence.tenant_load import Noisy, noisiest
 from overrun.analysis.evidence.token_speed import slower_at_equal_load
 from overrun.analysis.numbers.goodput import wilson
@@ -148,7 +147,7 @@ def _brings(case: Case, name: str) -> frozenset[str]:
     others = [side.where((side.frame["tenant"].fill_null("") != name).to_numpy()) for side in (case.calls_before, case.calls)]
     for column, rules in (("input_tokens", _BY_INPUT), ("output_tokens", _BY_OUTPUT)):
         before, now = (side.mean(column) for side in others)
-        if before is not None and now is not None and now < MIN_GROWTH * before:
+        if before is not None and now is not None and now < LONGER_PROMPTS * before:
             out |= rules
     return frozenset(out)
 

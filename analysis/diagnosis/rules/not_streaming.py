@@ -34,7 +34,7 @@ import numpy as np
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
-from overrun.analysis.numbers.budget import BoolArray, FloatArray
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "not_streaming"

@@ -34,7 +34,7 @@ import polars as pl
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.span_tree import Tree
-from overrun.analysis.numbers.budget import BoolArray
+from overrun.analysis.words.arrays import BoolArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
 
 RULE: Final = "oversized_side_model"

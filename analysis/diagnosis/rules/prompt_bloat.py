@@ -34,17 +34,15 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.diagnosis.rules.long_outputs import MIN_CLIFF, cliffs_delta
 from overrun.analysis.evidence.calls import Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import MIN_GROWTH as MIN_WORK
 from overrun.analysis.evidence.demand import lost_and_longer, slope
-from overrun.analysis.evidence.prefill import Reading, knock_on, reading
+from overrun.analysis.evidence.prefill import LONGER_PROMPTS, Reading, knock_on, reading
+from overrun.analysis.numbers.effect_size import MIN_CLIFF, cliffs_delta
 from overrun.analysis.words.finding import MIN_PART, MIN_SHIFTED, Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "prompt_bloat"
-# Growth of the slow requests' mean input below this is ordinary variation of a mix; own default.
-MIN_GROWTH: Final = 1.2
 
 
 def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
@@ -60,7 +58,7 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | RuledOut | None:
     more = longer / max(usual * (1.0 - (found.hit_usual or 0.0)), 1.0)
     sides = [rows["input_tokens"].drop_nulls().to_numpy().astype(np.float64) for rows in (case.slow, case.reference)]
     delta, everyone = cliffs_delta(sides[0], sides[1]), _everyone(case)
-    if everyone is None and max(slow / max(usual, 1.0), 1.0 + more) < MIN_GROWTH:
+    if everyone is None and max(slow / max(usual, 1.0), 1.0 + more) < LONGER_PROMPTS:
         return RuledOut(what=RULE, figure=f"{found.input_slow:,.0f} input tokens in slow and {found.input_usual:,.0f} in {case.tail.reference} requests")
     busier = knock_on(case, "input")
     claims = {**busier, found.stage: found.input_ms + busier.get(found.stage, 0.0)}

@@ -33,11 +33,11 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.diagnosis.rules.token_rate_sag import MOST_EACH, slower_tokens
 from overrun.analysis.evidence.calls import Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.client_view import clustering, outside, spikes, uncounted
 from overrun.analysis.evidence.load_response import unknown_load
+from overrun.analysis.evidence.slower_tokens import MOST_EACH, slower_tokens
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "provider_queueing"

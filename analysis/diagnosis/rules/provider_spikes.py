@@ -43,7 +43,7 @@ from overrun.analysis.evidence.client_view import SPIKE, Outside, clustering, ou
 from overrun.analysis.evidence.hidden_reasoning import unsaid_thought
 from overrun.analysis.evidence.load_response import huge_prompts
 from overrun.analysis.evidence.prefill_stalls import Odds, odds_ratio
-from overrun.analysis.numbers.budget import BoolArray
+from overrun.analysis.words.arrays import BoolArray
 from overrun.analysis.words.finding import MIN_BREACHING, Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
 
 RULE: Final = "provider_spikes"

@@ -33,16 +33,15 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import slope, slope_within
 from overrun.analysis.evidence.hidden_reasoning import unsaid_thought
 from overrun.analysis.evidence.prefill import knock_on
+from overrun.analysis.evidence.reasoning_share import MIN_SHARE_RISE, thought_part
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, say_ms, say_ratio
 
 RULE: Final = "reasoning_inflation"
 STAGES: Final = ("decode", "generation", "first_token")
-MIN_SHARE_RISE: Final = 0.1
 MIN_N: Final = 5
 
 
@@ -113,24 +112,6 @@ def _unsaid(case: Case) -> Diagnosis | NotEnoughData | None:
         evidence={"output_tokens_slow": found.slow, "output_tokens_reference": found.reference, "unsaid_tokens": found.added, "token_ms": found.token_ms},
         weight=0.9)
     return replace(answer, brings=frozenset({"long_outputs"}))
-
-
-def thought_part(case: Case) -> float:
-    """Return what part (0..1) of the growth of all calls' output is reasoning; 0 unless their reasoning share rose as much as that of a cause."""
-    now, before = case.served
-    if before is None:
-        return 0.0
-    (r1, n1), (r0, n0) = (_thought(side) for side in (now, before))
-    if min(n1, n0) <= 0.0 or n1 <= n0 or r1 / n1 - r0 / n0 < MIN_SHARE_RISE:
-        return 0.0
-    return min(1.0, (r1 - r0) / (n1 - n0))
-
-
-def _thought(calls: Calls) -> tuple[float, float]:
-    """Mean tokens of thought and of output of the calls that tell the latter, 0 and 0 below `MIN_CALLS` of them."""
-    told = calls.of("output_tokens")[known(calls.of("output_tokens"))]
-    thought = np.nan_to_num(calls.of("reasoning_tokens"))[known(calls.of("output_tokens"))]
-    return (float(thought.mean()), float(told.mean())) if len(told) >= MIN_CALLS else (0.0, 0.0)
 
 
 def _token_ms(case: Case, stage: str) -> float:

@@ -42,7 +42,7 @@ from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import MIN_GROWTH, token_costs
 from overrun.analysis.evidence.prefill import asked_again_for_it, spread
 from overrun.analysis.evidence.repeated_calls import MIN_AMPLIFICATION, MIN_RISE, Attempts, amplification, attempts
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "retry_storm"

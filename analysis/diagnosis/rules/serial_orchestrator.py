@@ -31,12 +31,12 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.diagnosis.rules.client_throttled import handed_over
-from overrun.analysis.diagnosis.rules.unattributed_time import longest_hole
 from overrun.analysis.evidence.calls import Calls
 from overrun.analysis.evidence.case import Case, too_few_breaches
+from overrun.analysis.evidence.handed_over import handed_over
 from overrun.analysis.evidence.overlap import Flow
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.evidence.span_tree import longest_hole
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ms, say_ratio
 
 RULE: Final = "serial_orchestrator"

@@ -32,7 +32,8 @@ import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, clipped, dominated, enough, named
 from overrun.analysis.evidence.case import Case, too_few_breaches
-from overrun.analysis.numbers.budget import GROUP_OF, FloatArray
+from overrun.analysis.numbers.budget import GROUP_OF
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import MIN_DOMINATED, Diagnosis, Fix, NotEnoughData, Owner, printable, say_limits, say_ms
 
 RULE: Final = "slow_dependency"

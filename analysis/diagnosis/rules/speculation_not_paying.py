@@ -37,7 +37,7 @@ from overrun.analysis.evidence.calls import known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.speculative_drafts import recorded_length
 from overrun.analysis.evidence.token_speed import decode_parts, same_batch_pace, slowdown
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms, say_ratio
 
 RULE: Final = "speculation_not_paying"

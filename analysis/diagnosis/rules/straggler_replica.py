@@ -31,7 +31,7 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.diagnosis.rules.cold_start import log_pace
+from overrun.analysis.evidence.call_pace import log_pace
 from overrun.analysis.evidence.case import ENGINE_STAGES, Case, too_few_breaches
 from overrun.analysis.evidence.fleet import MIN_ENGINES, Replica, lag_at_equal_batch, lags_in_shared_batches, replicas, share_on
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, printable, say_ratio

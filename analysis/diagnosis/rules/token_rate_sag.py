@@ -31,20 +31,18 @@ from typing import Final
 import numpy as np
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, enough, named
-from overrun.analysis.diagnosis.rules.model_changed import newcomer
-from overrun.analysis.evidence.call_duration import untimed, whole_calls
+from overrun.analysis.evidence.call_duration import whole_calls
 from overrun.analysis.evidence.calls import MIN_CALLS, Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.load_response import unknown_load
+from overrun.analysis.evidence.new_model import newcomer
 from overrun.analysis.evidence.prefill_stalls import stall_odds
+from overrun.analysis.evidence.slower_tokens import MIN_RATIO, MOST_EACH, slower_tokens
 from overrun.analysis.evidence.token_speed import decode_parts
-from overrun.analysis.numbers.budget import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, RuledOut, say_ms
 
 RULE: Final = "token_rate_sag"
-MIN_RATIO: Final = 1.3
-# Growth of the work of a call from which a slower pace may follow from it; own default.
-MOST_EACH: Final = 1.1
 # Part of the calls, the slowest, that is left out of the mean pace: a stuck stream or two are no sag; own default.
 TRIMMED: Final = 0.01
 
@@ -126,15 +124,6 @@ def _replaced(case: Case) -> bool:
     """Say whether a slower model took over: slow requests are then those that met its slowest tokens."""
     model = newcomer(case)
     return model is not None and model.replaced
-
-
-def slower_tokens(case: Case) -> float:
-    """Return what slower tokens add to a slow request's calls whose first token nobody saw, in ms; 0 where wait and pace cannot be told apart."""
-    found = whole_calls(case.calls_before, case.calls) if case.calls_before is not None else None
-    if found is None or found.ratio < MIN_RATIO or not case.slow.height:
-        return 0.0
-    written = float(case.slow_calls.of("output_tokens")[untimed(case.slow_calls)].sum()) / case.slow.height
-    return (found.pace_now_ms - found.pace_before_ms) * written
 
 
 def _action(case: Case, usual_ms: float, saved: FloatArray) -> Action:

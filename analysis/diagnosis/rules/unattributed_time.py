@@ -24,11 +24,9 @@ Source
 
 from typing import Final
 
-import polars as pl
-
 from overrun.analysis.diagnosis.rule_answer import Action, named, open_fix
 from overrun.analysis.evidence.case import Case, too_few_breaches
-from overrun.analysis.evidence.span_tree import Tree
+from overrun.analysis.evidence.span_tree import longest_hole
 from overrun.analysis.numbers.budget import OTHER
 from overrun.analysis.words.finding import Diagnosis, NotEnoughData, printable, say_ms, say_ratio
 
@@ -64,15 +62,3 @@ def diagnose(case: Case) -> Diagnosis | NotEnoughData | None:
         weight=0.5, service=service)
 
 
-def longest_hole(tree: Tree) -> tuple[str, str] | None:
-    """Return the operations between which the longest pauses of the root's children lie, None without two children."""
-    frame = tree.frame
-    roots = frame.filter(pl.col("root")).select("trace_key", parent_key="span_key", root_start_s="start_s")
-    children = frame.join(roots, on=["trace_key", "parent_key"], how="inner").sort("trace_key", "start_s")
-    pauses = children.with_columns(
-        after=pl.col("name").shift(1).over("trace_key").fill_null("the start"),
-        pause=pl.col("start_s") - pl.col("end_s").cum_max().shift(1).over("trace_key").fill_null(pl.col("root_start_s")))
-    if pauses.is_empty():
-        return None
-    top = pauses.filter(pl.col("pause") > 0.0).group_by("after", "name").agg(pl.col("pause").sum()).sort("pause", descending=True)
-    return (str(top["after"][0]), str(top["name"][0])) if top.height else None

@@ -38,7 +38,6 @@ Source
     % spare: published advice for LLM admission control.
 """
 
-import itertools
 import math
 from typing import Final, NamedTuple
 
@@ -46,24 +45,23 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.rule_answer import Action, bound_fix, clipped, enough, named, open_fix
-from overrun.analysis.diagnosis.rules.decode_stall import set_whole
-from overrun.analysis.diagnosis.rules.hot_replica import AS_FAST, NEAR_OVER
 from overrun.analysis.evidence.arrival_bursts import MIN_BURSTS, burstiness
 from overrun.analysis.evidence.calls import Calls, known
 from overrun.analysis.evidence.case import Case, too_few_breaches
 from overrun.analysis.evidence.demand import MIN_GROWTH, Demand
-from overrun.analysis.evidence.fleet import MIN_ENGINES, lag_at_equal_batch, replicas
+from overrun.analysis.evidence.fleet import AS_FAST, MIN_ENGINES, NEAR_OVER, lag_at_equal_batch, replicas
 from overrun.analysis.evidence.kv_cache import KV_FULL
 from overrun.analysis.evidence.load_response import SAME, SLOWER, unknown_load
 from overrun.analysis.evidence.overlap import Flow
 from overrun.analysis.evidence.prefill import spread
+from overrun.analysis.evidence.prefill_stalls import set_whole
+from overrun.analysis.evidence.queue_growth import _LEAST_PER_BIN, STAGE, Load, service_ms, wait_growth
 from overrun.analysis.evidence.tenant_load import one_tenant
 from overrun.analysis.evidence.token_speed import MIN_TOKENS, Line, Slowdown, decode_parts, same_batch_pace, slowdown
-from overrun.analysis.numbers.latency import FloatArray
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import MIN_BREACHING, MIN_PART, Diagnosis, Fix, NotEnoughData, RuledOut, say_limits, say_ms, say_ratio
 
 RULE: Final = "under_capacity"
-STAGE: Final = "queue"
 # Waits of the engines differ this much (shortest over longest median) where one of them is the problem, not the load; own default.
 UNEVEN: Final = 0.25
 # Running calls over the most that ever ran at a time (so many at least) from which an engine is full, and part of the waiting that must begin then;
@@ -81,14 +79,8 @@ MIN_OF_GROWTH: Final = 0.35
 STEADY_RATIO: Final = 1.2
 # Part of the excess that must be waiting for a load that grew to be more than the engine has room for; own default.
 MIN_WAITING: Final = 0.1
-# Share of the rise below which the wait counts as not yet risen; own default.
-NEAR_LOWEST: Final = 0.05
 # Offered over admitted work from which it says more than how often requests come; own default, above the error of binned medians.
 MIN_OFFERED_RATIO: Final = 1.1
-# The growth must last this many median service times, else it is a burst that the engine absorbs; own default.
-MIN_SERVICE_TIMES: Final = 5.0
-# Where most wait for this part of a service time in three quarters of the period, it is no burst that passes; own default.
-STANDING: Final = 0.1
 # Time per token this much slower at an arrival rate that did not rise is a slower engine, not more work; own defaults.
 MAX_SLOWDOWN: Final = 1.5
 MIN_ARRIVAL_RISE: Final = 1.2
@@ -102,26 +94,6 @@ SPARE: Final = 0.25
 # Evidence weights for the confidence: waits seen in spans only, confirmed by a queue gauge, and with its limit (KV)
 # seen too.
 _CONFIDENCE: Final = {"spans": 0.7, "gauge": 0.9, "kv": 0.95}
-# The wait is followed over equal groups of arrivals: at most 40 points, at least 10 requests a point.
-_MOST_BINS: Final = 40
-_LEAST_PER_BIN: Final = 10
-
-
-class Load(NamedTuple):
-    """How the wait moved. Rates in tokens (input + output) per second while it grew, times in seconds of the window."""
-
-    growing: bool
-    standing: bool
-    grew_from_s: float
-    grew_to_s: float
-    wait_from_ms: float
-    wait_to_ms: float
-    offered_ratio: float
-    offered_tps: float
-    admitted_tps: float
-    offered_rps: float
-    admitted_rps: float
-    arrival_rise: float | None
 
 
 class Gauges(NamedTuple):
@@ -378,65 +350,6 @@ def _first_to_fill(case: Case) -> bool:
     return worst.share * len(every) < NEAR_OVER and lag is not None and lag < AS_FAST
 
 
-def wait_growth(rows: pl.DataFrame, service_ms: float, every: int = 1) -> Load | None:
-    """Follow the queue wait over arrivals (equal groups, median each) and find its largest rise.
-
-    None below 30 requests. `rows` are one request in `every`; rates are those of all.
-    """
-    rows = rows.sort("start_us")
-    bins = min(_MOST_BINS, rows.height // _LEAST_PER_BIN)
-    if bins < 3:
-        return None
-    start_s = (rows["start_us"].to_numpy() - rows["start_us"][0]) / 1e6
-    wait_ms = rows[f"{STAGE}_ms"].fill_null(0.0).to_numpy()
-    edges = np.linspace(0, rows.height, bins + 1).astype(np.intp)
-    waits = np.array([np.median(wait_ms[a:b]) for a, b in itertools.pairwise(edges)])
-    lowest = np.minimum.accumulate(waits)
-    j = int(np.argmax(waits - lowest))
-    # The rise begins where the wait last stood near its lowest: a long calm before it would dilute the rates.
-    i = int(np.flatnonzero(waits[: j + 1] <= lowest[j] + NEAR_LOWEST * (waits[j] - lowest[j]))[-1])
-    t0, t1 = _rise_span(start_s[edges[min(i + 1, j)] : edges[j + 1]])
-    rates = _rates(rows, start_s, wait_ms, t0, t1, every)
-    rise_ms = float(waits[j] - waits[i])
-    ratio = 1.0 + rise_ms / 1000.0 / (t1 - t0) if t1 > t0 else 1.0
-    long_ms = MIN_SERVICE_TIMES * service_ms
-    growing = rise_ms >= long_ms and 1000.0 * (t1 - t0) >= long_ms  # however slowly: what is offered and served evens out below capacity
-    quarters = sorted(float(np.median(part)) for part in np.array_split(wait_ms, 4))
-    standing = service_ms > 0.0 and (float(np.percentile(wait_ms, 25.0)) > service_ms or quarters[1] > STANDING * service_ms)
-    return Load(growing, standing, t0, t1, float(waits[i]), float(waits[j]), ratio, *rates)
-
-
-def _rise_span(start_s: FloatArray) -> tuple[float, float]:
-    """Return when these arrivals came: their middle nine tenths stretched to the whole, so that no stray one counts.
-
-    A burst that came at once has no length, however far its neighbours are.
-    """
-    low, high = (float(at) for at in np.percentile(start_s, [5.0, 95.0]))
-    stretch = (high - low) * 0.05 / 0.9
-    return low - stretch, high + stretch
-
-
-def _rates(
-    rows: pl.DataFrame, start_s: FloatArray, wait_ms: FloatArray, t0: float, t1: float, every: int
-) -> tuple[float, float, float, float, float | None]:
-    """Return offered and admitted tokens/s and requests/s in [t0, t1), and that arrival rate over the one before."""
-    seconds, per_s = max(t1 - t0, 1e-9), every / max(t1 - t0, 1e-9)
-    work = (rows["input_tokens"].fill_null(0) + rows["output_tokens"].fill_null(0)).to_numpy().astype(np.float64)
-    admitted_s = start_s + wait_ms / 1000.0
-    offered, admitted = ((at >= t0) & (at < t1) for at in (start_s, admitted_s))
-    before = start_s < t0
-    rise = None
-    if t0 > 0.0 and int(before.sum()) >= _LEAST_PER_BIN:
-        rise = (offered.sum() / seconds) / (before.sum() / t0)
-    return (
-        float(work[offered].sum() * per_s),
-        float(work[admitted].sum() * per_s),
-        float(offered.sum() * per_s),
-        float(admitted.sum() * per_s),
-        None if rise is None else float(rise),
-    )
-
-
 def read_gauges(points: pl.DataFrame, rows: pl.DataFrame) -> Gauges:
     """Sum the waiting requests over instances (each carries its last value on) and read KV usage and batch size."""
     waiting = summed(points, "queue_depth")
@@ -462,12 +375,6 @@ def summed(points: pl.DataFrame, indicator: str) -> FloatArray:
         return np.empty(0)
     wide = chosen.pivot(on="instance", index="time_us", values="value", aggregate_function="mean").sort("time_us")
     return wide.drop("time_us").fill_null(strategy="forward").sum_horizontal().to_numpy()
-
-
-def service_ms(rows: pl.DataFrame) -> float:
-    """Return the median time in the engine behind the queue."""
-    spent = sum(rows[f"{stage}_ms"].fill_null(0.0) for stage in ("prefill", "decode", "first_token", "generation"))
-    return float(np.median(spent.to_numpy())) if isinstance(spent, pl.Series) else 0.0
 
 
 def _slowdown(case: Case) -> float | None:

@@ -16,12 +16,12 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.evidence.repeated_calls import impatient
-from overrun.analysis.numbers.latency import FloatArray
 from overrun.analysis.simulator.calibrate import Engine
-from overrun.analysis.simulator.engine import Calls, Ints, simulate
+from overrun.analysis.simulator.engine import Calls, simulate
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated, routed
-from overrun.analysis.whatif.facts import Bools, Facts
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction, refuse
+from overrun.analysis.words.arrays import BoolArray, FloatArray, IntArray
 
 # A client is gone when the engine's end lies this far behind its own, in ms: more than an answer's way back.
 GONE_MS: Final = 250.0
@@ -57,7 +57,7 @@ def predict(facts: Facts) -> Prediction:
     return predict_simulated(facts, fix, change, cost={"wasted_tokens_ratio_now": wasted}, worse=UNSEEN)
 
 
-def cut(engine: Engine, now: Calls, gone: Bools, stayed_s: FloatArray, other: Ints, later_s: FloatArray) -> Calls:
+def cut(engine: Engine, now: Calls, gone: BoolArray, stayed_s: FloatArray, other: IntArray, later_s: FloatArray) -> Calls:
     """Return the pool's calls with as many tokens of those that their clients leave (`gone`, as the rest of all calls) as these would see where the engine has
     `now` to write: until the end of the `other` call and `later_s` longer, or for `stayed_s`."""
     pool = engine.pool
@@ -74,7 +74,7 @@ def cut(engine: Engine, now: Calls, gone: Bools, stayed_s: FloatArray, other: In
     return replace(now, output_tokens=np.where(gone[pool.rows], np.clip(seen, 1, whole).astype(np.int64), whole))
 
 
-def left_with(facts: Facts, gone: Bools, stayed: FloatArray) -> tuple[Ints, FloatArray]:
+def left_with(facts: Facts, gone: BoolArray, stayed: FloatArray) -> tuple[IntArray, FloatArray]:
     """Return the row of the call of the same request at whose end the client left each call, -1 where there is none, and how long after that end in
     its engine, in seconds."""
     calls = facts.calls.select("trace_id", "end_us", left_us=pl.col("start_us") + 1000.0 * pl.Series(stayed), row=pl.int_range(pl.len()), gone=pl.Series(gone),

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from overrun.analysis.numbers.budget import FloatArray, StageTimes
+from overrun.analysis.numbers.budget import StageTimes
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.simulator.conversations import answered
 from overrun.analysis.whatif.effect import effect
@@ -16,6 +16,7 @@ from overrun.analysis.whatif.engine_replay import Change, predict_simulated
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.fewer_tokens import output_saved_ms
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import Predicted
 
 

@@ -11,12 +11,12 @@ import numpy as np
 from msgspec import Meta
 
 from overrun.analysis.numbers.budget import GROUP_OF, STAGES, StageTimes, budgets_for, path_of, stage_times
-from overrun.analysis.numbers.latency import FloatArray
 from overrun.analysis.numbers.tail import TYPICAL, band
 from overrun.analysis.whatif.effect import effect
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, WhatIfError, predict_times, recorded
 from overrun.analysis.whatif.shifted_calls import batches, sooner_ms
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.errors import nearest
 from overrun.analysis.words.finding import Predicted, say_limits
 

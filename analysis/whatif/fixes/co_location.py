@@ -14,11 +14,11 @@ import numpy as np
 import polars as pl
 from msgspec import Meta
 
-from overrun.analysis.numbers.latency import FloatArray
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import say_ms
 
 

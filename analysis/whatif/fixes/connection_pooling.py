@@ -16,10 +16,10 @@ import polars as pl
 from msgspec import Meta
 
 from overrun.analysis.evidence.network_gap import HANDSHAKE
-from overrun.analysis.numbers.latency import FloatArray
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
 from overrun.analysis.whatif.shifted_calls import batches, sooner_ms
+from overrun.analysis.words.arrays import FloatArray
 
 NEEDS_SPANS: Final = True
 

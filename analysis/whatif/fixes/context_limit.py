@@ -18,12 +18,13 @@ from msgspec import Meta
 
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.simulator.conversations import shortened
-from overrun.analysis.simulator.engine import Calls, Ints, Setup
+from overrun.analysis.simulator.engine import Calls, Setup
 from overrun.analysis.simulator.pool import UNLIMITED_KV
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.fewer_tokens import input_saved_ms
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
+from overrun.analysis.words.arrays import IntArray
 
 
 def predict(facts: Facts, *, max_input_tokens: Annotated[int, Meta(ge=1, le=10_000_000, description="the most input tokens of a call")]) -> Prediction:
@@ -35,7 +36,7 @@ def predict(facts: Facts, *, max_input_tokens: Annotated[int, Meta(ge=1, le=10_0
     cost = {"trimmed_ratio": float((own > max_input_tokens).mean()) if len(own) else 0.0,
             "input_saved_ratio": float(np.maximum(own - max_input_tokens, 0.0).sum() / max(1.0, float(own.sum())))}
 
-    def change(engine: Engine, hits: Callable[[Calls, Setup], Ints | None] | None = None) -> Change:
+    def change(engine: Engine, hits: Callable[[Calls, Setup], IntArray | None] | None = None) -> Change:
         calls = engine.pool.calls
         # The head of a prompt is what is cached; trimming takes from what comes behind it.
         shorter = shortened(calls, np.minimum(calls.prompt_tokens, max_input_tokens))
@@ -55,17 +56,17 @@ def predict(facts: Facts, *, max_input_tokens: Annotated[int, Meta(ge=1, le=10_0
     return predict_simulated(facts, fix, change, bound=bound, cost=cost, also=[partial(change, hits=hits) for hits in (_as_they_were, _head_alone, all_found)])
 
 
-def _as_they_were(calls: Calls, setup: Setup) -> Ints:
+def _as_they_were(calls: Calls, setup: Setup) -> IntArray:
     """Recorded hits, as far as they lie in what is kept."""
     return calls.cached_tokens
 
 
-def _head_alone(calls: Calls, setup: Setup) -> Ints:
+def _head_alone(calls: Calls, setup: Setup) -> IntArray:
     """A prompt whose old turns go differs from the one before it behind the head that all have."""
     return np.where(calls.head >= 0, np.minimum(calls.cached_tokens, calls.head), calls.cached_tokens)
 
 
-def all_found(calls: Calls, setup: Setup) -> Ints | None:
+def all_found(calls: Calls, setup: Setup) -> IntArray | None:
     """Return the cached tokens of each call were shorter prompts all kept by a cache of unknown size: each turn finds what the one before it left.
 
     None where the size is known.

@@ -13,11 +13,11 @@ from typing import Annotated, Final
 import numpy as np
 from msgspec import Meta
 
-from overrun.analysis.numbers.latency import FloatArray
-from overrun.analysis.whatif.facts import SEED, Bools, Facts
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
 from overrun.analysis.whatif.substitute_calls import POOL, Neighbours
-from overrun.analysis.words.finding import say_ms
+from overrun.analysis.words.arrays import BoolArray, FloatArray
+from overrun.analysis.words.finding import SEED, say_ms
 
 DRAWS: Final = 8
 
@@ -46,7 +46,7 @@ def predict(
                          reasons={"load": "the duplicates' own load is not modelled"})
 
 
-def _after(facts: Facts, wait: FloatArray, late: Bools, second: FloatArray, delay_ms: float) -> Times:
+def _after(facts: Facts, wait: FloatArray, late: BoolArray, second: FloatArray, delay_ms: float) -> Times:
     new = wait.copy()
     new[late] = np.minimum(wait[late], delay_ms + second)
     ttft_delta, e2e_delta = facts.per_request(new - wait)

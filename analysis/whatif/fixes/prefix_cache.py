@@ -14,11 +14,11 @@ import numpy as np
 from msgspec import Meta
 
 from overrun.analysis.simulator.calibrate import Engine
-from overrun.analysis.simulator.engine import Ints
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.fewer_tokens import input_saved_ms
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded
+from overrun.analysis.words.arrays import IntArray
 from overrun.analysis.words.finding import say_ratio
 
 # Calls with about as long a prompt of which the middle one shows what such a call finds; own default, as for means of either side.
@@ -53,7 +53,7 @@ def predict(
                              cost={"cached_ratio_now": float(cached.sum() / total) if total else 0.0})
 
 
-def restored(prompt: Ints, cached: Ints, hit_ratio: float) -> Ints:
+def restored(prompt: IntArray, cached: IntArray, hit_ratio: float) -> IntArray:
     """Return the cached tokens of each call (shape of `prompt`, >= 1) were this part (0..1) of all input tokens in the cache; never fewer than there are."""
     wanted = prompt * hit_ratio
     found = cached > _FOUND * wanted
@@ -65,5 +65,5 @@ def restored(prompt: Ints, cached: Ints, hit_ratio: float) -> Ints:
         # What the calls that miss have to find for all to come to that part, as far as calls like them find it now; the rest is for everyone.
         own = np.where(missing, np.maximum(cached, alike * min(1.0, lacking / max(float(alike[missing].sum()), 1.0))), cached)
         wanted = own + (prompt - own) * np.clip((wanted.sum() - own.sum()) / max(float((prompt - own).sum()), 1.0), 0.0, 1.0)
-    now: Ints = np.clip(np.maximum(cached, np.floor(wanted).astype(np.int64)), 0, prompt - 1)
+    now: IntArray = np.clip(np.maximum(cached, np.floor(wanted).astype(np.int64)), 0, prompt - 1)
     return now

@@ -12,11 +12,11 @@ from msgspec import Meta
 
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.simulator.conversations import shortened
-from overrun.analysis.simulator.engine import Ints
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated
 from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.fewer_tokens import input_saved_ms
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, WhatIfError, predict_times, recorded
+from overrun.analysis.words.arrays import IntArray
 from overrun.analysis.words.finding import say_ratio
 
 
@@ -36,8 +36,8 @@ def predict(
     title = " and ".join([*([f"{tokens:,} tokens"] if tokens else []), *([say_ratio(ratio)] if ratio else [])])
     fix = Fix("prompt_trim", f"Trim {title} from every prompt", "what is trimmed was not needed for the answer", {"tokens": tokens, "ratio": ratio})
 
-    def kept(prompt: Ints) -> Ints:
-        left: Ints = np.maximum(1, np.floor(prompt * (1.0 - ratio)).astype(np.int64) - tokens)
+    def kept(prompt: IntArray) -> IntArray:
+        left: IntArray = np.maximum(1, np.floor(prompt * (1.0 - ratio)).astype(np.int64) - tokens)
         return left
 
     def change(engine: Engine) -> Change:

@@ -16,9 +16,10 @@ from msgspec import Meta
 
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated, without
-from overrun.analysis.whatif.facts import SEED, Bools, Facts
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import METRICS, Fix, Prediction, Times, predict_times, recorded, refuse
-from overrun.analysis.words.finding import say_ms, say_ratio
+from overrun.analysis.words.arrays import BoolArray
+from overrun.analysis.words.finding import SEED, say_ms, say_ratio
 
 DRAWS: Final = 16
 # Other draws that are replayed: each takes a run of the engine.
@@ -73,7 +74,7 @@ def _exact(facts: Facts, hit_ms: float) -> Prediction:
                              cost={"cached_answers_ratio": float(hit.mean())})
 
 
-def repeated(facts: Facts) -> Bools:
+def repeated(facts: Facts) -> BoolArray:
     """Return which calls ask what an earlier one to the same model had been answered when they came, by the hash of their prompts."""
     calls = facts.calls.select("start_us", "end_us", "model", "prompt_hash", answered=~pl.col("error").fill_null(False)).with_row_index("row")
     known = calls.filter(pl.col("prompt_hash").is_not_null()).sort("start_us")
@@ -96,11 +97,11 @@ def _drawn(facts: Facts, hit_ratio: float, hit_ms: float) -> Prediction:
     e2e, wait = facts.call("e2e_ms"), facts.call("ttft_ms")
     hits = [rng.random(len(facts)) < hit_ratio for _ in range(DRAWS)]
 
-    def saved(hit: Bools) -> Bools:
+    def saved(hit: BoolArray) -> BoolArray:
         """The calls of these requests."""
         return (facts.request_of >= 0) & hit[np.maximum(facts.request_of, 0)]
 
-    def outcome(hit: Bools) -> Times:
+    def outcome(hit: BoolArray) -> Times:
         mine = saved(hit)
         ttft_delta, e2e_delta = facts.per_request(np.where(mine, -np.nan_to_num(e2e), 0.0), np.where(mine, -np.nan_to_num(wait), 0.0))
         paid = np.where(hit, hit_ms, 0.0)
@@ -108,7 +109,7 @@ def _drawn(facts: Facts, hit_ratio: float, hit_ms: float) -> Prediction:
             np.minimum(old.ttft, np.maximum(old.ttft + ttft_delta, 0.0) + paid), np.minimum(old.e2e, np.maximum(old.e2e + e2e_delta, 0.0) + paid), old.tpot
         )
 
-    def change(engine: Engine, hit: Bools = hits[0]) -> Change:
+    def change(engine: Engine, hit: BoolArray = hits[0]) -> Change:
         gone, times = saved(hit)[engine.pool.rows], outcome(hit)
         answered = Times(*(np.where(hit, times.of(metric), np.nan) for metric in METRICS))
         return Change(without(engine.pool.calls, gone), engine.setup, removed=gone, answered=answered)

@@ -17,8 +17,9 @@ from msgspec import Meta
 from overrun.analysis.evidence.repeated_calls import BESIDE_S, impatient
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated, without
-from overrun.analysis.whatif.facts import Bools, Facts, Ints
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction, refuse
+from overrun.analysis.words.arrays import BoolArray, IntArray
 
 
 def predict(
@@ -72,7 +73,7 @@ def predict(
     return predict_simulated(facts, fix, change, cost={"attempts_saved_ratio": saved})
 
 
-def chains(first: Ints, again: Bools) -> Iterator[list[int]]:
+def chains(first: IntArray, again: BoolArray) -> Iterator[list[int]]:
     """Give the rows of all attempts at each call that was sent more than once, oldest first; the arguments are those of `repeated`."""
     followed = set(first[again].tolist())
     for row in np.flatnonzero(again):
@@ -89,7 +90,7 @@ def _refused() -> pl.Expr:
     return (pl.col("error").fill_null(False) | (pl.col("http_status") >= 400).fill_null(False)) & ~impatient()
 
 
-def repeated(facts: Facts, *, keep_after_error: bool) -> tuple[Ints, Bools]:
+def repeated(facts: Facts, *, keep_after_error: bool) -> tuple[IntArray, BoolArray]:
     """Return for each call the row of the attempt before it (itself without one), and whether it is such a second attempt.
 
     An attempt is a call of the same request, model and input tokens that did not begin beside the one before it. Who gives up is not told the tokens: the next

@@ -16,13 +16,13 @@ import numpy as np
 import polars as pl
 from msgspec import Meta
 
-from overrun.analysis.numbers.latency import FloatArray
 from overrun.analysis.simulator.batching import LEAST_LOAD, ROUND_ROBIN
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.simulator.engine import Calls
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated
-from overrun.analysis.whatif.facts import Bools, Facts
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction, refuse
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 
 # Times its share of the tokens that a lane may have: own default, the load over capacity that a quarter of spare room bears.
 MOST_OVER: Final = 1.25
@@ -108,7 +108,7 @@ def longest_short(length: FloatArray, replicas: int) -> float:
     return float(ordered[min(int(np.searchsorted(tokens, 0.5 * tokens[-1])), len(ordered) - 1)])
 
 
-def _part(length: FloatArray, short: Bools) -> float:
+def _part(length: FloatArray, short: BoolArray) -> float:
     """The part (0..1) of the predicted tokens that short calls have."""
     return float(length[short].sum() / max(1.0, length.sum()))
 

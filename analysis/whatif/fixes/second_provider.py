@@ -12,11 +12,12 @@ import numpy as np
 import polars as pl
 from msgspec import Meta
 
-from overrun.analysis.whatif.facts import SEED, Bools, Facts
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.fixes.side_model import SHORT
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
 from overrun.analysis.whatif.substitute_calls import POOL, Neighbours
-from overrun.analysis.words.finding import printable, say_ms
+from overrun.analysis.words.arrays import BoolArray
+from overrun.analysis.words.finding import SEED, printable, say_ms
 
 DRAWS: Final = 8
 
@@ -78,7 +79,7 @@ def predict(
     )
 
 
-def _beside(facts: Facts) -> Bools:
+def _beside(facts: Facts) -> BoolArray:
     """Calls to models that only ever work beside the answer: short answers, none of them the request's (guardrails, routers)."""
     answers = np.zeros(len(facts.calls), np.bool_)
     answers[facts.answering[facts.answering >= 0]] = True

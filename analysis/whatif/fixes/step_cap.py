@@ -14,15 +14,16 @@ from msgspec import Meta
 
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated, without
-from overrun.analysis.whatif.facts import Facts, Ints
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
+from overrun.analysis.words.arrays import IntArray
 
 
 class Cut(NamedTuple):
     """One request's calls as rows of `facts.calls`: those left out, the answer behind them, the last one before them (-1: none), and the time when that
     one ended or the first one left out began, in microseconds."""
 
-    left_out: Ints
+    left_out: IntArray
     answer: int
     kept: int
     resumed_us: int

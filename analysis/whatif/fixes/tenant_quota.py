@@ -15,11 +15,11 @@ from typing import Annotated, Final
 import numpy as np
 from msgspec import Meta
 
-from overrun.analysis.numbers.latency import FloatArray
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated, without
-from overrun.analysis.whatif.facts import Bools, Facts
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction, refuse
+from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import printable, say_ratio
 
 # Seconds of its refill that a quota's bucket holds: providers and gateways limit by the minute.
@@ -50,7 +50,7 @@ def predict(
         why = f"no call of that tenant is recorded: {facts.known('tenant', tenant)}" if tenant else "no call names a tenant: send a tenant attribute"
         return refuse(facts, fix, "simulated", why)
 
-    def change(engine: Engine, refuses: Callable[[Engine, Bools, float], Bools] = refused) -> Change:
+    def change(engine: Engine, refuses: Callable[[Engine, BoolArray, float], BoolArray] = refused) -> Change:
         theirs, spent = mine[engine.pool.rows], tokens_of(engine)
         cost = {"tenant_tokens_ratio": float(spent[theirs].sum() / max(float(spent.sum()), 1.0))}
         return Change(without(engine.pool.calls, refuses(engine, theirs, share_ratio)), engine.setup, cost=cost)
@@ -59,7 +59,7 @@ def predict(
     return predict_simulated(facts, fix, change, cost={"tenant_calls_ratio": float(mine.mean())}, also=also)
 
 
-def refused(engine: Engine, mine: Bools, share_ratio: float, *, whole: bool = True) -> Bools:
+def refused(engine: Engine, mine: BoolArray, share_ratio: float, *, whole: bool = True) -> BoolArray:
     """Return which of the tenant's calls (`mine`) a quota refuses that gives it this share of all tokens beside those that the others took.
 
     With `whole` a call passes when the bucket holds all of its tokens (a full bucket lets any pass), else as soon as it holds some.
@@ -79,16 +79,16 @@ def refused(engine: Engine, mine: Bools, share_ratio: float, *, whole: bool = Tr
     return out
 
 
-def _largest(engine: Engine, mine: Bools, share_ratio: float) -> Bools:
+def _largest(engine: Engine, mine: BoolArray, share_ratio: float) -> BoolArray:
     """The tenant's largest calls, as many as leave its share."""
     spent = np.where(mine, tokens_of(engine), 0.0)
     order = np.argsort(spent, kind="stable")
-    out: Bools = np.zeros(len(spent), dtype=np.bool_)
+    out: BoolArray = np.zeros(len(spent), dtype=np.bool_)
     out[order] = np.cumsum(spent[order]) > _allowed(engine, mine, share_ratio)
     return out & mine
 
 
-def _allowed(engine: Engine, mine: Bools, share_ratio: float) -> float:
+def _allowed(engine: Engine, mine: BoolArray, share_ratio: float) -> float:
     """Tokens that are the share of all, beside those of the others."""
     return share_ratio / max(1.0 - share_ratio, 1e-6) * float(tokens_of(engine)[~mine].sum())
 

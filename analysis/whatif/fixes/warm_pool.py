@@ -17,9 +17,11 @@ from msgspec import Meta
 from overrun.analysis.simulator.calibrate import Engine
 from overrun.analysis.simulator.pool import CALLS_AHEAD
 from overrun.analysis.whatif.engine_replay import Change, predict_simulated
-from overrun.analysis.whatif.facts import SEED, Facts, Ints
+from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction, Times, predict_times, recorded, refuse
 from overrun.analysis.whatif.substitute_calls import POOL, Neighbours
+from overrun.analysis.words.arrays import IntArray
+from overrun.analysis.words.finding import SEED
 
 DRAWS: Final = 8
 # What an application's own instance does beside the model's calls; a guardrail may be such a call.
@@ -80,7 +82,7 @@ def predict(
     return predict_times(facts, fix, outcomes[0], method="resampled", draws=outcomes[1:], cost={"cold_ratio_now": float(cold.mean())})
 
 
-def _warm_requests(facts: Facts, cold: Ints, rng: np.random.Generator) -> Ints:
+def _warm_requests(facts: Facts, cold: IntArray, rng: np.random.Generator) -> IntArray:
     """Return for each of the requests `cold` another one of its route that is none of them, itself where there is none."""
     route = facts.requests["route"].fill_null("").to_numpy()
     warm = np.setdiff1d(np.arange(len(facts)), cold)

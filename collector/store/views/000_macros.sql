@@ -2,7 +2,7 @@
 
 create or replace macro trace_hex(hi, lo) as printf('%016x%016x', hi, lo);
 create or replace macro span_hex(id) as printf('%016x', id);
--- Texts packed into one, separated by U+001F; U+001B 1 and U+001B 0 inside them stand for that and for U+001B (collector/store/layout.py).
+-- Texts packed into one, separated by U+001F; U+001B 1 and U+001B 0 inside them stand for that and for U+001B (collector/normalise/packed_texts.py).
 create or replace macro unpacked(texts) as case when texts is null then []::varchar[]
     when contains(texts, chr(27)) then list_transform(string_split(texts, chr(31)), lambda t: replace(replace(t, chr(27) || '1', chr(31)), chr(27) || '0', chr(27)))
     else string_split(texts, chr(31)) end;

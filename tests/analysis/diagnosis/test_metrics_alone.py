@@ -18,9 +18,9 @@ from overrun.analysis.front.report_text import render
 from overrun.analysis.numbers.window import rfc3339
 from overrun.analysis.words.slo import Slo
 from overrun.collector.config import CollectorSettings, PrivacySettings
-from overrun.collector.decode import prometheus
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import METRICS
+from overrun.collector.sources import prometheus
 from overrun.collector.store.database import open_store
 from tests.analysis.diagnosis.engine_pages import T0, imported, page, report, write
 from tests.analysis.front.test_report import _nulls

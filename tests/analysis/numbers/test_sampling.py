@@ -10,7 +10,7 @@ import pytest
 from overrun.analysis.front import report as report_module
 from overrun.analysis.front.budget_answer import budget_view
 from overrun.analysis.front.report import Report, build
-from overrun.analysis.incident.changes import traffic_lost
+from overrun.analysis.incident.impact import traffic_lost
 from overrun.analysis.numbers.cohorts import cohorts
 from overrun.analysis.numbers.compare import Sides, compare
 from overrun.analysis.numbers.heatmap import heatmap

@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.simulator.engine import Setup
-from overrun.analysis.whatif.facts import Facts, Ints
+from overrun.analysis.whatif.facts import Facts
+from overrun.analysis.words.arrays import IntArray
 from tests.analysis.whatif.builders import calls, facts_of
 
 DATA = Path(__file__).parent / "data"
@@ -16,7 +17,7 @@ SETTINGS = {
 }
 
 
-def real(name: str) -> tuple[Facts, Ints, Ints]:
+def real(name: str) -> tuple[Facts, IntArray, IntArray]:
     """The run's facts, and the rows that ended in its first and its second half."""
     run = pl.read_parquet(DATA / f"vllm_{name}.parquet")
     ttft, e2e, queue = (run[column].to_numpy() * 1000.0 for column in ("ttft_s", "e2e_s", "queue_s"))

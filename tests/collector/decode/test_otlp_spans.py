@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from overrun.collector.decode import nested, otlp_spans, otlp_spans_upb
-from overrun.collector.decode.otlp_spans import MAX_VALUE_DEPTH, RawSpans
+from overrun.collector.decode import columns, nested, otlp_spans, otlp_spans_upb
+from overrun.collector.decode.columns import MAX_VALUE_DEPTH, RawSpans
 from overrun.collector.errors import BadPayload
 from tests.collector import oracle_otlp as otlp
 
@@ -210,7 +210,7 @@ def _in_span(value: AnyValue) -> bytes:
 def test_a_value_is_cut_at_the_same_depth_by_every_way_of_reading_it(build: Callable[[int], AnyValue], depth: int) -> None:
     value = build(depth)
     raw = otlp_spans.decode_spans([_in_span(value)])
-    expected = otlp_spans.any_value(value)
+    expected = columns.any_value(value)
     assert raw.attributes.other(0) == expected
     assert raw.sources[0].resource == (("r", expected),)
     assert ("leaf" in repr(expected)) == (depth <= MAX_VALUE_DEPTH)
@@ -240,7 +240,7 @@ def test_times_after_2262_are_cut_to_the_last_that_fits() -> None:
     span.events.add(time_unix_nano=2**63)
     for decoder in (otlp_spans, otlp_spans_upb):
         raw = decoder.decode_spans([request.SerializeToString()])
-        assert otlp_spans.to_ns(raw.start).tolist() == [2**63 - 1]
+        assert columns.to_ns(raw.start).tolist() == [2**63 - 1]
         assert raw.events.time_ns.tolist() == [2**63 - 1]
 
 

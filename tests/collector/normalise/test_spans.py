@@ -12,9 +12,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from overrun.collector.decode import otlp_spans, otlp_spans_upb
 from overrun.collector.normalise.limits import Limits
+from overrun.collector.normalise.packed_texts import unpacked
 from overrun.collector.normalise.spans import MAX_NAME, Normalized, Rules, normalize
 from overrun.collector.normalise.stages import ROLES, STAGES
-from overrun.collector.store.layout import unpacked
 from tests.collector import oracle
 from tests.collector import oracle_otlp as otlp
 from tests.collector.oracle_build import MS, Made, body, pairs

@@ -6,10 +6,10 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
-from overrun.collector.decode import prometheus
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import METRICS
 from overrun.collector.normalise import untyped_metrics
+from overrun.collector.sources import prometheus
 from tests.collector.conftest import T0_NS, attributes, rows
 from tests.collector.normalise.test_points import S, send
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from overrun.collector.decode import otlp_json
 from overrun.collector.errors import BadPayload
-from overrun.collector.exports import as_otlp, otlp, unread
+from overrun.collector.sources.exports import as_otlp, otlp, unread
 
 _KEYS = ("data", "spans", "processes", "traceID", "spanID", "operationName", "startTime", "duration", "tags", "key", "value", "references", "logs", "fields",
          "traceId", "id", "timestamp", "localEndpoint", "serviceName", "annotations", "observations", "type", "endTime", "usage", "usageDetails", "metadata",

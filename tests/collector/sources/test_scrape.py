@@ -22,13 +22,12 @@ from typer.testing import CliRunner
 
 from overrun import cli
 from overrun.collector.config import Settings, load
-from overrun.collector.decode import prometheus
 from overrun.collector.errors import BadPayload, ConfigError
 from overrun.collector.ingest.pipeline import Pipeline
 from overrun.collector.ingest.writer import METRICS
 from overrun.collector.normalise.points import decode_points
 from overrun.collector.normalise.spans import Rules
-from overrun.collector.sources import scrape
+from overrun.collector.sources import prometheus, scrape
 from overrun.collector.sources.importer import read_bodies
 from tests.collector.conftest import rows
 

@@ -4,7 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.diagnosis.rules.long_outputs import cliffs_delta, token_slope_ms
+from overrun.analysis.diagnosis.rules.long_outputs import token_slope_ms
+from overrun.analysis.numbers.effect_size import cliffs_delta
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.diagnosis.rules.cases import of, run, the

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.diagnosis.rules.missing_cancellation import wasted
+from overrun.analysis.evidence.abandoned_work import wasted
 from overrun.analysis.evidence.calls import Calls
 from tests.analysis.builders import calls_of, requests
 from tests.analysis.diagnosis.rules.cases import E2E, of, run, the

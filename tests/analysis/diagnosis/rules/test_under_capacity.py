@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from overrun.analysis.diagnosis.rules.under_capacity import Load, former_slowdown, read_gauges, service_ms, summed, wait_growth
+from overrun.analysis.diagnosis.rules.under_capacity import former_slowdown, read_gauges, summed
+from overrun.analysis.evidence.queue_growth import Load, service_ms, wait_growth
 from overrun.analysis.evidence.token_speed import Line
 from overrun.analysis.words.slo import Slo
 from tests.analysis.builders import calls_of, frame_of, requests

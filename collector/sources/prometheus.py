@@ -16,9 +16,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_C
 from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 
-from overrun.collector.decode import openmetrics
 from overrun.collector.errors import BadPayload
 from overrun.collector.normalise import metric_names, untyped_metrics
+from overrun.collector.sources import openmetrics
 
 MAX_SAMPLES = 200_000  # of one page; a page with more is no engine's
 PROCESS_START = "process_start_time_seconds"

@@ -12,10 +12,11 @@ import numpy as np
 import polars as pl
 
 from overrun.analysis.diagnosis.verdict import Metric, Verdict
-from overrun.analysis.incident.changes import find_onset, from_us
-from overrun.analysis.numbers.latency import FloatArray
+from overrun.analysis.numbers.change_points import find_onset
+from overrun.analysis.words.arrays import FloatArray
 from overrun.analysis.words.finding import say_ms, say_ratio
 from overrun.analysis.words.slo import Slo
+from overrun.analysis.words.timestamps import from_us
 
 # A request waiting in more than half of the samples; a prior until indicators are learned on this data.
 MOSTLY: Final = 0.5

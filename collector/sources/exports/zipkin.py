@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from overrun.collector.exports import otlp
+from overrun.collector.sources.exports import otlp
 
 
 def documents(value: Any) -> list[dict[str, Any]] | None:

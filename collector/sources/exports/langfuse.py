@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from overrun.collector.exports import otlp
+from overrun.collector.sources.exports import otlp
 
 _USAGE = (("input", ("input", "promptTokens", "inputUsage", "prompt_tokens")), ("output", ("output", "completionTokens", "outputUsage", "completion_tokens")))
 

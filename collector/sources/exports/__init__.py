@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from overrun.collector.errors import BadPayload
-from overrun.collector.exports import console, jaeger, langfuse, tempo, zipkin
+from overrun.collector.sources.exports import console, jaeger, langfuse, tempo, zipkin
 
 _FORMS = (tempo.documents, jaeger.documents, zipkin.documents, langfuse.documents, console.documents)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from overrun.collector.exports import otlp
+from overrun.collector.sources.exports import otlp
 
 _STATUS = {"ERROR": otlp.ERROR, "OK": 1}
 

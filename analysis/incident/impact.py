@@ -1,0 +1,175 @@
+"""What happened, since when, to whom, and what changed at that time? Facts of an incident, computed from the rows of a `RequestFrame`.
+
+Pure: every function takes rows and arrays and returns values; the verdict says them aloud.
+"""
+
+from datetime import datetime
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from overrun.analysis.numbers.change_points import MIN_ONSET_SIDE, find_end, find_onset, in_time
+from overrun.analysis.numbers.goodput import Z_ONE_SIDED
+from overrun.analysis.numbers.traffic_changes import _MOST_LISTED
+from overrun.analysis.numbers.window import RequestFrame
+from overrun.analysis.words.arrays import BoolArray, IntArray
+from overrun.analysis.words.finding import printable
+from overrun.analysis.words.timestamps import from_us, to_us
+
+Trend = Literal["worsening", "steady", "improving"]
+
+# Change of the judged metric's median from the first to the second half since onset that is called a trend; own default.
+TREND_RATIO: Final = 1.2
+# Traffic is lost when completions fall below half of what was usual and not by chance (3 Poisson deviations).
+LOST_BELOW: Final = 0.5
+LOST_DEVIATIONS: Final = 3.0
+# Fewest expected completions in the quiet stretch: 30 make a Poisson drop to below half a one in 10^4 event.
+_LOST_LEAST: Final = 30.0
+# The stretch is compared with equal stretches before it; four show how much traffic swings by itself.
+_LOST_STRETCHES: Final = 4
+# A shorter silence is a pause between two bursts as likely as a hang; four usual scrape intervals of 15 s.
+_LOST_SHORTEST_S: Final = 60.0
+
+
+class Share(msgspec.Struct, kw_only=True):
+    """One value of an attribute among the affected requests: how many, and what share of this value's own requests."""
+
+    name: str
+    requests: int
+    ratio: float
+
+
+class Affected(msgspec.Struct, kw_only=True):
+    """Who is affected: bad requests, their share of all judged, how many a minute since the onset, and the values that hold most of them."""
+
+    requests: int
+    ratio: float | None
+    per_minute: float | None
+    routes: list[Share]
+    models: list[Share]
+    tenants: list[Share]
+    reasons: dict[str, str] = {}
+
+
+def onset(frame: RequestFrame, bad: BoolArray, allowed: float) -> datetime | None:
+    """Return `find_onset` over the rows of a frame as a time in UTC."""
+    starts = frame.rows["start_us"].to_numpy()
+    found = find_onset(starts, bad, allowed) if frame.order is None else find_onset(starts[frame.order], bad[frame.order], allowed)
+    return None if found is None else from_us(found)
+
+
+def end(frame: RequestFrame, bad: BoolArray, since: datetime, allowed: float) -> datetime | None:
+    """Return `find_end` over the rows of a frame as a time in UTC."""
+    found = find_end(frame.rows["start_us"].to_numpy(), bad, frame.rows["e2e_ms"].fill_null(0.0).to_numpy(), to_us(since), allowed)
+    return None if found is None else from_us(found)
+
+
+def trend(ok: pl.DataFrame, metric: str, since: datetime | None) -> Trend | None:
+    """Compare the medians of a metric in the two halves (by count) since the onset; None without an onset or with too few requests."""
+    if since is None:
+        return None
+    start, values = in_time(ok["start_us"].to_numpy(), ok[f"{metric}_ms"].to_numpy())
+    values = values[int(np.searchsorted(start, to_us(since))) :]
+    if len(values) < 2 * MIN_ONSET_SIDE:
+        return None
+    first, second = float(np.median(values[: len(values) // 2])), float(np.median(values[len(values) // 2 :]))
+    if second > TREND_RATIO * first:
+        return "worsening"
+    return "improving" if second * TREND_RATIO < first else "steady"
+
+
+def affected(frame: RequestFrame, bad: BoolArray, good_ratio: float | None, since: datetime | None, until: datetime | None = None) -> Affected:
+    """Return who is affected: the requests marked in `bad`, how many a minute they and those that they stand for are from the onset on (`since`, None: in the
+    window) and before its end, and where most of them are."""
+    rows = frame.rows.select("route", "model", "tenant").with_columns(bad=pl.Series(bad))
+    start, end = since or frame.start, until or frame.end
+    seconds = (end - start).total_seconds() if start is not None and end is not None else 0.0
+    began = frame.rows["start_us"].to_numpy()
+    inside = bad if seconds <= 0.0 or start is None or end is None else bad & (began >= to_us(start)) & (began < to_us(end))
+    standing = float(frame.rows["sample_weight"].to_numpy()[inside].sum())
+    return Affected(
+        requests=int(bad.sum()), ratio=float(bad.mean()) if good_ratio is None else 1.0 - good_ratio,
+        per_minute=60.0 * standing / seconds if seconds > 0.0 else None,
+        routes=_shares(rows, "route"), models=_shares(rows, "model"), tenants=_shares(rows, "tenant"),
+        reasons={} if seconds > 0.0 else {"per_minute": "the window has no length"})
+
+
+def _shares(rows: pl.DataFrame, column: str) -> list[Share]:
+    hit = rows[column].filter(rows["bad"]).drop_nulls().value_counts(name="hits").sort("hits", column, descending=[True, False]).head(_MOST_LISTED)
+    return [Share(name=printable(name), requests=hits, ratio=hits / int((rows[column] == name).sum())) for name, hits in hit.iter_rows()]
+
+
+class Lost(msgspec.Struct, kw_only=True, frozen=True):
+    """Traffic that is missing: completions seen, completions expected, since when, and what the expectation rests on."""
+
+    seen: int
+    expected: float
+    since: datetime | None
+    against: str
+
+
+def traffic_lost(frame: RequestFrame, baseline: RequestFrame | None, together: float = 1.0) -> Lost | None:
+    """Return how many completions are missing, None when they are not below half of what was usual (against a baseline: clearly).
+
+    `together` is how many requests come at a time, as a conversation's do: mean of the squares over the mean (see `evidence.calls.come_together`).
+    Against a baseline window: the rates of both. Without one: the end of the window against equal stretches before it in the same window, each of
+    which must have held at least twice as many, so that traffic which swings by itself is not called lost.
+    """
+    if baseline is not None and baseline.rows.height >= MIN_ONSET_SIDE // 2 and baseline.seconds > 0.0 and frame.seconds > 0.0:
+        # A sampled request stands for many, and their number scatters as much more: (sum w^2 / sum w) for each.
+        before, now = (part.rows["sample_weight"].to_numpy() for part in (baseline, frame))
+        expected, n = float(before.sum()) / baseline.seconds * frame.seconds, float(now.sum())
+        scatter = together * max([1.0, *(float((w**2).sum() / w.sum()) for w in (before, now) if len(w))])
+        # Both counts scatter: where half of the users have gone home, chance alone puts the count below half as often as above.
+        chance = Z_ONE_SIDED * (scatter * (n + LOST_BELOW**2 * expected * frame.seconds / baseline.seconds)) ** 0.5
+        lost = n + chance < LOST_BELOW * expected and n < expected - LOST_DEVIATIONS * (expected * scatter) ** 0.5
+        return Lost(seen=round(n), expected=expected, since=frame.start, against="the baseline's rate") if lost else None
+    return _lost_at_the_end(frame)
+
+
+def _lost_at_the_end(frame: RequestFrame) -> Lost | None:
+    if frame.start is None or frame.end is None or frame.rows.height < _LOST_LEAST * _LOST_STRETCHES:
+        return None
+    # Where the window was cut at its end, completions count. Where it ends with the data, they fade as the last requests finish: starts count.
+    cut = frame.window.end is not None
+    times = np.sort(frame.rows["end_us" if cut else "start_us"].to_numpy())
+    first, last = to_us(frame.start), to_us(frame.end) if cut else int(times[-1])
+    stretch = (last - first) / (_LOST_STRETCHES + 1)
+    # The quiet stretch may be of any length: from a fifth of the window down to what holds enough expected completions. In the clearest one
+    # and the one before it lies the moment.
+    found: Lost | None = None
+    while stretch >= _LOST_SHORTEST_S * 1e6:
+        edges = last - stretch * np.arange(_LOST_STRETCHES + 2)
+        counts = -np.diff(np.searchsorted(times, edges))
+        seen, before = int(counts[0]), counts[1:]
+        expected = float(np.median(before))
+        lost = seen < LOST_BELOW * float(before.min()) and expected >= _LOST_LEAST
+        if lost and (found is None or seen / expected < found.seen / found.expected):
+            found = Lost(seen=seen, expected=expected, since=from_us(_fell(times, edges[2], last)), against="the stretches before it in the same window")
+        stretch /= 2.0
+    return found
+
+
+def _fell(times: IntArray, first: float, last: float) -> int:
+    """Return the time in [first, last] behind which events come at another rate, by maximum likelihood of two Poisson rates."""
+    inside = times[(times >= first) & (times <= last)].astype(np.float64)
+    k, n = np.arange(1, len(inside) + 1, dtype=np.float64), len(inside)
+    if n == 0:
+        return int(first)
+    left, right = np.maximum(inside - first, 1.0), np.maximum(last - inside, 1.0)
+    later = n - k
+    gain = k * np.log(k / left) + np.where(later > 0.0, later * np.log(np.maximum(later, 1.0) / right), 0.0)
+    gain[later / right > k / left] = -np.inf
+    return int(inside[int(np.argmax(gain))])
+
+
+def say_lost(lost: Lost) -> str:
+    """Return the sentence of a `traffic_lost` verdict."""
+    since = f" since {lost.since:%H:%M:%S} UTC" if lost.since is not None and lost.against != "the baseline's rate" else ""
+    return (
+        f"Traffic is lost{since}: {lost.seen:,} requests completed where {lost.against} {'gives' if 'rate' in lost.against else 'give'} {lost.expected:,.0f}. "
+        "A hang sends no spans: look at the load balancer, crashed or stuck workers, and requests still running.")
+
+
