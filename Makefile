@@ -42,9 +42,9 @@ bench-predictor: $(VENV)/.dev
 bench-whatif: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.whatif $(ARGS)
 
-# Without ARGS the whole benchmark (an hour or two), whose tables go into the document; with ARGS what they ask for, printed alone.
+# Without ARGS the whole benchmark (an hour or two), which records its figures in docs/results. With ARGS only what they ask for.
 bench-faults: $(VENV)/.dev
-	$(BIN)/python -m tests.benchmarks.faults $(or $(ARGS),--held-out --delay --processes 2 --duration 420 --write docs/BENCHMARKS.md)
+	$(BIN)/python -m tests.benchmarks.faults $(or $(ARGS),--held-out --delay --processes 2 --duration 420 --write)
 
 # The routing strategy inside the real LiteLLM, which has an environment of its own.
 check-litellm: $(VENV)/.litellm
