@@ -62,6 +62,11 @@ $(VENV)/.litellm: requirements-litellm.lock $(VENV)/.dev
 pages: $(VENV)/.dev
 	$(BIN)/python -m overrun.analysis.front.rule_pages docs/rules
 
+# docs/BENCHMARKS.md, from docs/results; a test says when the page is stale.
+.PHONY: benchmarks-page
+benchmarks-page: $(VENV)/.dev
+	$(BIN)/python -m tests.benchmarks.results_page
+
 # Both lock files, from pyproject.toml, for every platform; no index address is recorded.
 lock: $(VENV)/.dev
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --extra all --group build --generate-hashes --no-header --no-emit-index-url -q -o requirements.lock
