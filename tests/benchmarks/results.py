@@ -117,10 +117,16 @@ def write(area: str, figures: Sequence[Figure], folder: Path = FOLDER) -> None:
 
 
 def _build() -> str:
-    """The commit that is checked out, with a mark where files differ from it."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    """The commit that is checked out; marked where files other than documents differ from it."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs")
+    return git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
 
 
 def _machine() -> str:
