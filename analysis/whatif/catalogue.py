@@ -38,7 +38,7 @@ class Parameter:
 @functools.cache
 def fixes() -> dict[str, ModuleType]:
     """Return every fix by its id, in alphabetical order."""
-    folder = importlib.import_module("overrun.analysis.whatif.catalogue")
+    folder = importlib.import_module("overrun.analysis.whatif.fixes")
     modules = {name: importlib.import_module(f"{folder.__name__}.{name}") for _, name, _ in pkgutil.iter_modules(folder.__path__)}
     return {name: module for name, module in modules.items() if hasattr(module, "predict")}
 
