@@ -203,12 +203,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("|---|---|---|---|---|---|---|---|")
     row = [("full" if chosen.full else "with room"), len(counts), max(c.bodies for c in counts), load.refusals, load.without_hint, lost, doubled]
     print("| " + " | ".join(map(str, row)) + f" | {took_s:.0f} s |")
-    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {load.spans} spans a body, {SENDERS} senders, seed {chosen.seed}")
     if chosen.write:
         disk = "full disk" if chosen.full else "disk with room"
         conditions = f"{len(counts)} rounds of kill -9, seed {chosen.seed}"
         headlines = {f"Acknowledged spans lost: {disk}": lost, f"Spans stored twice: {disk}": doubled}
         record("durability", [measured(what, value, "spans", script="make bench-crash", conditions=conditions) for what, value in headlines.items()])
+    print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {load.spans} spans a body, {SENDERS} senders, seed {chosen.seed}")
     return int(bool(lost or doubled or load.without_hint))
 
 

@@ -43,8 +43,8 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from tests.benchmarks import results
 from tests.benchmarks.payload import SPANS_PER_BODY, Body, Payload, make
-from tests.benchmarks.results import Figure, add_write_flag, measured, record
 
 if TYPE_CHECKING:
     import duckdb
@@ -519,7 +519,7 @@ def header(payload: Payload, options: Options) -> str:
     )
 
 
-def figures(runs: Sequence[Run], payload: Payload, options: Options) -> list[Figure]:
+def figures(runs: Sequence[Run], payload: Payload, options: Options) -> list[results.Figure]:
     """The headlines of runs that lost nothing, for docs/results; of several equal runs the last."""
     pace = f"paced at {options.rate:,.0f} spans/s" if options.rate else "closed loop"
     conditions = f"{payload.spans:,} spans of {payload.bytes_per_span:.0f} B in bodies of {SPANS_PER_BODY}, {pace} over loopback"
@@ -528,7 +528,7 @@ def figures(runs: Sequence[Run], payload: Payload, options: Options) -> list[Fig
     def add(what: str, value: float | None, unit: str, digits: int = 0) -> None:
         if value is not None:
             shown = round(value, digits) if digits else round(value)
-            found.append(measured(what, shown, unit, script="make bench-ingest", conditions=conditions))
+            found.append(results.measured(what, shown, unit, script="make bench-ingest", conditions=conditions))
 
     for run in runs:
         protocol = {"http": "HTTP", "grpc": "gRPC"}.get(run.protocol, run.protocol)
@@ -576,7 +576,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kill", action="store_true", help="kill -9 right after the last ack instead of a clean stop")
     parser.add_argument("--poll", action="store_true", help="ask for a report every second meanwhile")
     parser.add_argument("--server", default=SERVE, help="command; {db} is the database file (default: overrun serve)")
-    add_write_flag(parser)
+    results.add_write_flag(parser)
     given = parser.parse_args(arguments)
     if min(given.spans, given.repeat, *given.in_flight) < 1 or (given.rate is not None and not given.rate > 0):
         parser.error("--spans, --repeat, --in-flight and --rate must be above 0")
@@ -593,7 +593,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(row(run), flush=True)
         runs.append(run)
     if given.write and clean and not given.quick:
-        record("ingest", figures(runs, payload, options))
+        results.record("ingest", figures(runs, payload, options))
     return 0 if clean else 1
 
 

@@ -27,8 +27,8 @@ import httpx
 import numpy as np
 
 from overrun.collector.store.database import open_store
+from tests.benchmarks import results
 from tests.benchmarks.payload import SPANS_PER_BODY, make
-from tests.benchmarks.results import add_write_flag, measured, record
 from tests.conftest import ServerProcess
 
 FACTOR = 4
@@ -174,7 +174,7 @@ def _recovered(server: ServerProcess) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--seconds", type=float, default=120.0)
-    add_write_flag(parser)
+    results.add_write_flag(parser)
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="overrun-overload-") as name:
         found = run(chosen.seconds, 8.0, Path(name) / "t.db")
@@ -183,18 +183,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
           "| RSS first / middle / last third (MB, highest) | ready again after | acknowledged spans not stored |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     thirds = " / ".join(f"{max(part):.0f}" for part in (found.rss[: third or 1], found.rss[third : 2 * third] or found.rss, found.rss[2 * third :]))
+    if chosen.write:
+        figure = partial(results.measured, script="make bench-overload", conditions=f"{found.offered:,.0f} spans/s offered for {chosen.seconds:.0f} s")
+        highest = dict(zip(("first", "middle", "last"), map(int, thirds.split(" / ")), strict=True))
+        first = highest.pop("first")
+        results.record("overload", [
+            figure(f"Memory of the server, highest of each third: {CONNECTIONS} connections", first, "MB", more=highest),
+            figure("Refused bodies without a time to come again", found.answers.without_hint, "bodies", of=found.answers.refused),
+            figure("Ready again after the load ends", round(found.ready_after_s, 1), "s")])
     answers = found.answers
     print(f"| {found.capacity:,.0f} | {found.offered:,.0f} | {chosen.seconds:.0f} s | {answers.acknowledged:,} | {answers.refused:,} | {answers.without_hint} "
           f"| {answers.other} | {thirds} | {found.ready_after_s:.1f} s | {max(found.acknowledged_spans - found.stored_spans, 0)} |")
     print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
-    if chosen.write:
-        figure = partial(measured, script="make bench-overload", conditions=f"{found.offered:,.0f} spans/s offered for {chosen.seconds:.0f} s")
-        highest = dict(zip(("first", "middle", "last"), map(int, thirds.split(" / ")), strict=True))
-        first = highest.pop("first")
-        record("overload", [
-            figure(f"Memory of the server, highest of each third: {CONNECTIONS} connections", first, "MB", more=highest),
-            figure("Refused bodies without a time to come again", answers.without_hint, "bodies", of=answers.refused),
-            figure("Ready again after the load ends", round(found.ready_after_s, 1), "s")])
     return int(bool(answers.without_hint or answers.other or found.acknowledged_spans > found.stored_spans))
 
 
