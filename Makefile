@@ -47,9 +47,9 @@ bench-predictor: $(VENV)/.dev
 bench-whatif: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.benchmarks.whatif $(ARGS)
 
-# Without ARGS the whole benchmark (an hour or two), whose tables go into the document; with ARGS what they ask for, printed alone.
+# Without ARGS the whole benchmark (an hour or two), which records its figures in docs/results. With ARGS only what they ask for.
 bench-faults: $(VENV)/.dev
-	$(BIN)/python -m tests.benchmarks.faults $(or $(ARGS),--held-out --delay --processes 2 --duration 420 --write docs/BENCHMARKS.md)
+	$(BIN)/python -m tests.benchmarks.faults $(or $(ARGS),--held-out --delay --processes 2 --duration 420 --write)
 
 # The routing strategy inside the real LiteLLM, which has an environment of its own.
 check-litellm: $(VENV)/.litellm
@@ -66,6 +66,11 @@ $(VENV)/.litellm: requirements-litellm.lock $(VENV)/.dev
 .PHONY: pages
 pages: $(VENV)/.dev
 	$(BIN)/python -m overrun.analysis.front.rule_pages docs/rules
+
+# docs/BENCHMARKS.md, from docs/results; a test says when the page is stale.
+.PHONY: benchmarks-page
+benchmarks-page: $(VENV)/.dev
+	$(BIN)/python -m tests.benchmarks.results_page
 
 # Both lock files, from pyproject.toml, for every platform; no index address is recorded.
 lock: $(VENV)/.dev

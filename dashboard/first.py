@@ -1,6 +1,7 @@
 """What does a visitor see while the browser loads the program? The page's first box, made here of the answer that is being fetched for the page anyway.
 
-The program takes over a second to start even with nothing to show (docs/BENCHMARKS.md). Until the page itself stands, its sentence lies where it will appear.
+The program takes over a second to start even with nothing to show (docs/results/dashboard.json, "An empty Streamlit page").
+Until the page itself stands, its sentence lies where it will appear.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def _worth(counts: Counts, events: Counts | float, *, plain: bool) -> Counts:
     To choose among nine indicators by five breaches is a lottery. Load drives most breaches, and the rate of arrivals is counted from all requests instead of
     seen once a scrape. On development seeds (`tests.benchmarks.leading`, 33001 to 35006) it brought precision 0.40 at recall 0.75 instead of 0.37 at 0.68 on
     other thirds of windows of waves and changed nothing on faults, of which 0.57 instead of 0.41 is shown (later: 0.69); on fresh ones the later data was told
-    as well by the best where it was learned, which flatters (docs/BENCHMARKS.md). The error is that of a share of so
+    as well by the best where it was learned, which flatters (docs/results/leading.json). The error is that of a share of so
     many breaches, by Laplace's rule: 3 of 3 are not certain.
     """
     good = f1(counts[RIGHT] / np.maximum(counts[ALERTS], 1.0), counts[TOLD] / np.maximum(events, 1.0))

@@ -44,8 +44,8 @@ from overrun.analysis.whatif.prediction import (
 from overrun.analysis.words.arrays import BoolArray, FloatArray
 from overrun.analysis.words.finding import say_count
 
-# Shares of an interval's width, see docs/BENCHMARKS.md (what-ifs): of the hold-out error, of the logarithm of the effect, and at the least. Chosen so that
-# engines of other laws, the nearer ones and the furthest, lie inside about as far above 90 % as below.
+# Shares of an interval's width: of the hold-out error, of the logarithm of the effect, and at the least. Chosen so that engines of other laws, the nearer
+# ones and the furthest, lie inside about as far above 90 % as below (docs/results/whatif.json, "inside").
 HOLDOUT_SHARE: Final = 0.6
 EFFECT_SHARE: Final = 0.02
 LEAST: Final = {"e2e": 0.01, "ttft": 0.03, "tpot": 0.01}

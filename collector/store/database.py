@@ -36,7 +36,7 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "default_block_size": 65_536,
 }
 # A checkpoint comes with every so many blocks of log. Commits wait for it, and what is in the log is in memory, too, at six times its size; but the more often
-# it comes, the larger is the file (docs/BENCHMARKS.md).
+# it comes, the larger is the file (docs/results/ingest.json, "Disk a span, blocks of ...").
 _CHECKPOINT_BLOCKS = 160
 # The writer asks `log_is_long` between commits; DuckDB itself, in the midst of a commit, waits for so many times as much.
 _LATEST = 4

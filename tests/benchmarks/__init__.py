@@ -1,1 +1,1 @@
-"""Measured claims: each script here prints the table that docs/BENCHMARKS.md holds; none of them is a timed test."""
+"""Measured claims: each script here prints its table and, with --write, records its headlines in docs/results. None is a timed test."""

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from overrun.analysis.numbers.window import FIRST_TOKEN_PATH, FOR_RULES, Window,
 from overrun.analysis.words.slo import parse_slo
 from overrun.collector.lifecycle.rollups import roll_up
 from tests.benchmarks.analysis_store import END, make
+from tests.benchmarks.results import Figure, add_write_flag, measured, record
 
 SLO = parse_slo("chat")
 DAYS = 30.0
@@ -50,6 +52,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--one", type=Path, help="measure this size here, in the given folder (used by the benchmark itself)")
+    add_write_flag(parser)
     arguments = parser.parse_args()
     if arguments.one is not None:
         print(json.dumps(_measure(arguments.requests[0], arguments.repeats, arguments.one)))
@@ -61,6 +64,17 @@ def main() -> None:
     print("| question | " + " | ".join(f"{n:,} requests" for n in columns) + " |\n|---|" + "---|" * len(columns))
     for name in names:
         print(f"| {name} | " + " | ".join(columns[n][name] for n in columns) + " |")
+    if arguments.write:
+        best = f"best of {arguments.repeats}, but one run with findings and of cohorts"
+        cells = [(n, f"{name[0].upper()}{name[1:]}: {n:,} requests", cell) for n, column in columns.items() for name, cell in column.items()]
+        record("analysis", [figure(what, cell, best, page=n >= 1_000_000) for n, what, cell in cells])
+
+
+def figure(what: str, cell: str, conditions: str, *, page: bool = True) -> Figure:
+    """A cell of the table, such as `689 ms (CPU 873)`, as a figure for docs/results."""
+    value, unit, *cpu = re.findall(r"[\d,]+|ms|MB", cell.partition(" rows")[0])
+    more = {"CPU": int(cpu[0].replace(",", ""))} if "CPU" in cell else None
+    return measured(what, int(value.replace(",", "")), unit, more=more, script="make bench-analysis", conditions=conditions, page=page)
 
 
 def _in_process(n: int, repeats: int) -> dict[str, str]:

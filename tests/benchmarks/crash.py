@@ -29,6 +29,7 @@ import httpx
 import pyarrow as pa
 
 from overrun.collector.store.database import open_store
+from tests.benchmarks.results import add_write_flag, measured, record
 from tests.benchmarks.sent import Found, compare, known
 from tests.collector.conftest import PROTOBUF, body, span
 from tests.conftest import ServerProcess
@@ -177,6 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--full", action="store_true", help="on a disk that is full")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    add_write_flag(parser)
     chosen = parser.parse_args(arguments)
     if chosen.full and not chosen.inside:
         # A user namespace gives the right to mount; the file system ends with the process.
@@ -197,6 +199,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("|---|---|---|---|---|---|---|---|---|")
     row = [("full" if chosen.full else "with room"), len(counts), max(c.stored for c in counts), load.refusals, load.without_hint, lost, changed, doubled]
     print("| " + " | ".join(map(str, row)) + f" | {took_s:.0f} s |")
+    if chosen.write:
+        disk = "full disk" if chosen.full else "disk with room"
+        conditions = f"{len(counts)} rounds of kill -9, seed {chosen.seed}"
+        headlines = {f"Acknowledged spans lost: {disk}": lost, f"Spans stored twice: {disk}": doubled}
+        record("durability", [measured(what, value, "spans", script="make bench-crash", conditions=conditions) for what, value in headlines.items()])
     print(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {load.spans} spans a body, {SENDERS} senders, seed {chosen.seed}")
     return int(bool(not all(c.right for c in counts) or load.without_hint))
 

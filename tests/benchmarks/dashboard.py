@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import statistics
 import tempfile
@@ -29,6 +30,8 @@ from overrun.analysis.numbers.window import rfc3339
 from overrun.collector.store.database import open_store
 from overrun.dashboard import launch
 from tests.analysis.builders import T0, insert, requests
+from tests.benchmarks.results import Figure, add_write_flag, record
+from tests.benchmarks.results import measured as as_figure
 from tests.conftest import ServerProcess
 
 PAGES = ("verdict", "budget", "findings", "engine", "traces", "compare", "whatif", "health")
@@ -61,7 +64,9 @@ def main() -> None:
     options.add_argument("--sessions", type=int, default=10)
     options.add_argument("--db", type=Path, help="a store of that many requests that an earlier run has kept; one that is not there is made")
     options.add_argument("--pages", nargs="+", choices=PAGES, default=PAGES)
+    add_write_flag(options)
     chosen = options.parse_args()
+    rows = {}
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +91,8 @@ def main() -> None:
                 chromium = shutil.which("chromium") or shutil.which("chromium-browser")
                 browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
                 for name in chosen.pages:
-                    print(measured(browser, base, name, shown.pid), flush=True)
+                    rows[name] = measured(browser, base, name, shown.pid)
+                    print(rows[name], flush=True)
                 print(opened_large(browser, f"{base}/traces?{urlencode(large)}", shown.pid), flush=True)
                 before = rss_mb(shown.pid)
                 for number in range(chosen.sessions):
@@ -96,10 +102,41 @@ def main() -> None:
                 print(f"dashboard's memory: {before:.0f} MB, with {chosen.sessions} more open sessions {rss_mb(shown.pid):.0f} MB; "
                       f"server {rss_mb(server.process.pid):.0f} MB; load {os.getloadavg()[0]:.1f}")
                 browser.close()
+            if chosen.write:
+                record("dashboard", figures(rows, held))
         finally:
             shown.terminate()
             shown.wait(30)
             server.stop()
+
+
+def figures(rows: dict[str, str], held: int) -> list[Figure]:
+    """The rows of the table as figures for docs/results; headlines only of all pages over a million requests."""
+    told: dict[str, Any] = {"script": f'make bench-dashboard ARGS="--requests {held}"'}
+    found: list[Figure] = []
+    new: list[int] = []
+    idle: list[int] = []
+    said: dict[str, float] = {}
+    for name, row in rows.items():
+        cells = [[float(number) for number in re.findall(r"[\d.]+", cell)] for cell in row.split("|")[2:8]]
+        (paint,), (said[name],), (content,), (whole,), fresh, cached = cells
+        new.append(int(fresh[1]))
+        idle.append(int(cached[0]))
+        of, first = f"{name}, {held:,} requests", {"first paint": paint, "main content": content, "all there": whole}
+        again = {"idle": int(cached[0]), "least": int(cached[2])}
+        found += [
+            as_figure(f"{of}: sentence", said[name], "s", more=first, page=False, **told),
+            as_figure(f"{of}: new filter, drawn", int(fresh[1]), "ms", more={"idle": int(fresh[0])}, page=False, **told),
+            as_figure(f"{of}: filter seen before, drawn", int(cached[1]), "ms", more=again, page=False, **told),
+        ]
+    if set(rows) == set(PAGES) and held >= 1_000_000:
+        told["conditions"] = f"{held:,} requests"
+        found += [
+            as_figure("Verdict's sentence on a first visit", said["verdict"], "s", **told),
+            as_figure("New filter, until it is drawn, by page", (min(new), max(new)), "ms", **told),
+            as_figure("Filter seen before, until the script ends, by page", (min(idle), max(idle)), "ms", **told),
+        ]
+    return found
 
 
 def fill(database: Path, count: int) -> None:

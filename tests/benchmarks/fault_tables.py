@@ -15,12 +15,12 @@ from tests.benchmarks.fault_fixes import BestFix
 _Case = TypeVar("_Case")
 _BASELINES: Final = ("inclusive duration", "always the LLM", "fixed thresholds")
 # Effects below this share of the value before are noise between two simulations, not a direction.
-_DIRECTION: Final = 0.03
+DIRECTION: Final = 0.03
 # A fix is nearly the best where the judged quantile with it is longer by no more than this part.
-_NEARLY: Final = 0.1
+NEARLY: Final = 0.1
 # The least share of requests over the limit after the onset that makes a fault: the lower edge of the severity "hard".
 LEAST_BREACH: Final = 0.02
-_JUDGED: Final = (("ttft", 0.95), ("ttft", 0.99), ("e2e", 0.95), ("e2e", 0.99))
+JUDGED: Final = (("ttft", 0.95), ("ttft", 0.99), ("e2e", 0.95), ("e2e", 0.99))
 
 
 def line(r: Result) -> str:
@@ -45,11 +45,15 @@ def _interval(hits: int, n: int) -> tuple[float, float]:
     return max(0.0, low), min(1.0, high)
 
 
+def counted(results: Iterable[Result]) -> list[Result]:
+    """The cases that count. A fault whose requests stay within the limits harms nobody, and is left out."""
+    return [r for r in results if r.healthy or min(r.breach or 0.0, *r.alone, 1.0) >= LEAST_BREACH]
+
+
 def tables(results: Iterable[Result]) -> str:
     """All tables in Markdown."""
-    # A fault whose requests stay within the limits is no fault to anybody: such cases are counted apart.
     every = list(results)
-    cases = [r for r in every if r.healthy or min(r.breach or 0.0, *r.alone, 1.0) >= LEAST_BREACH]
+    cases = counted(every)
     faults, healthy = [r for r in cases if not r.healthy], [r for r in cases if r.healthy]
     single = [r for r in faults if len(r.causes) == 1 or r.client_only]
     out = ["| cases | stage top-1 | stage top-3 | cause top-1 | cause top-3 | exact set |", "|---|---|---|---|---|---|"]
@@ -99,9 +103,9 @@ def _best_fixes(found: Sequence[BestFix]) -> list[str]:
     scored = sorted(one.regret for one in found if one.regret is not None)
     out = [f"Fix of the verdict put into the true world: {len(scored)} of {len(found)} cases (the others' verdict names none that it can take)."]
     if scored:
-        near = sum(regret <= _NEARLY for regret in scored)
+        near = sum(regret <= NEARLY for regret in scored)
         helped = sum(one.chosen.after < one.without for one in found if one.chosen is not None)
-        out.append(f"Best or within {_NEARLY:.0%} of the best: {near} of {len(scored)}; regret {statistics.median(scored):.1%} (median), {scored[-1]:.1%} "
+        out.append(f"Best or within {NEARLY:.0%} of the best: {near} of {len(scored)}; regret {statistics.median(scored):.1%} (median), {scored[-1]:.1%} "
                    f"(largest); better than no fix: {helped} of {len(scored)}.")
     return [*out, ""]
 
@@ -127,11 +131,11 @@ def _by_method(found: list[WhatIf]) -> list[str]:
     out = ["| method | metric | answered | abs. error, median | P90 | interval covers | right direction | subtraction, median | two truths, median |",
            "|---|---|---|---|---|---|---|---|---|"]
     for method in sorted({w.method for w in found if w.after is not None}):
-        for metric, quantile in _JUDGED:
+        for metric, quantile in JUDGED:
             given = [w for w in found if (w.method, w.metric, w.quantile) == (method, metric, quantile) and w.after is not None]
             if given:
                 out.append(f"| {method} | {metric.upper()} P{100 * quantile:g} | {len(given)} | {_errors(given, share)} |")
-    asked = [w for w in found if (w.metric, w.quantile) == _JUDGED[-1]]
+    asked = [w for w in found if (w.metric, w.quantile) == JUDGED[-1]]
     return [*out, "", f"Asked of the truth's fixes: {share(asked, lambda w: w.after is not None)} answered, the others refused with the reason."]
 
 
@@ -139,7 +143,7 @@ def _by_fix(found: list[WhatIf]) -> list[str]:
     out = ["| what-if | metric | cases | answered | abs. error, median | P90 | interval covers | right direction | subtraction, median | two truths, median |",
            "|---|---|---|---|---|---|---|---|---|---|"]
     for fix in sorted({w.fix for w in found}):
-        for metric, quantile in _JUDGED:
+        for metric, quantile in JUDGED:
             rows = [w for w in found if w.fix == fix and w.metric == metric and w.quantile == quantile]
             given = [w for w in rows if w.after is not None]
             if rows:
@@ -162,7 +166,7 @@ def _errors(given: list[WhatIf], told: Callable[[Sequence[WhatIf], Callable[[Wha
         return "- | - | - | - | - | -"
     errors = sorted(abs((w.after or 0.0) - w.truth) / w.truth for w in given)
     covered = told([w for w in given if w.interval], lambda w: w.interval is not None and w.interval[0] <= w.truth <= w.interval[1])
-    moved = [w for w in given if abs(w.truth - w.before) > _DIRECTION * w.before]
+    moved = [w for w in given if abs(w.truth - w.before) > DIRECTION * w.before]
     right = told(moved, lambda w: (w.truth < w.before) == ((w.after or 0.0) < w.before))
     naive = sorted(abs(w.naive - w.truth) / w.truth for w in given if w.naive is not None)
     apart = sorted(abs(w.again - w.truth) / w.truth for w in given if w.again is not None)

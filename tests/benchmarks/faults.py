@@ -2,26 +2,22 @@
 
 Simulates windows with known faults (overrun.sample_traces.simulate; another cost law than the what-if's), takes each in by the importer's road into a store of
 its own, asks for the report as an outsider would, and scores it against the truth and against simple methods. Development seeds are for working on
-rules; held-out seeds are only for the table in docs/BENCHMARKS.md.
+rules; held-out seeds are only for the figures in docs/results.
 
     python -m tests.benchmarks.faults --quick                      # every scenario once at medium severity, one seed
     python -m tests.benchmarks.faults --scenario kv_pressure --severity easy --seeds 3
     python -m tests.benchmarks.faults --scenario slow_dependency+long_outputs --severity easy --no-whatif     # two faults at once
     python -m tests.benchmarks.faults --held-out --seeds 4 --results held-out.jsonl --processes 2 --delay    # can be interrupted and run again
-    python -m tests.benchmarks.faults --held-out --delay --write docs/BENCHMARKS.md                          # what `make bench-faults` does
+    python -m tests.benchmarks.faults --held-out --delay --duration 420 --write                              # what `make bench-faults` does
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
-import os
-import platform
-import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -32,16 +28,15 @@ from overrun.sample_traces.simulate import DURATION_S, Job
 from overrun.sample_traces.simulator.faults import SCENARIOS
 from overrun.sample_traces.simulator.pairs import find
 from overrun.sample_traces.simulator.scenarios import HEALTHY, SEVERITIES
-from tests.benchmarks import fault_tables
+from tests.benchmarks import fault_figures, fault_tables
 from tests.benchmarks.fault_ablations import ABLATIONS
 from tests.benchmarks.fault_case import Options, Result, run
+from tests.benchmarks.results import add_write_flag, record
 
 # No threshold is looked at on a held-out seed; calibration of severities uses others again (9001, 9002).
 DEVELOPMENT: Final = tuple(range(101, 131))
 HELD_OUT: Final = tuple(range(31001, 31101))
 QUICK_S: Final = 360.0
-# Between these lines of the document the last whole run stands, and nothing else.
-MARKS: Final = ("<!-- written by make bench-faults: begin -->", "<!-- written by make bench-faults: end -->")
 
 
 def jobs(names: Sequence[str], severities: Sequence[str], seeds: Sequence[int], variants: Sequence[bool], duration_s: float) -> list[Job]:
@@ -77,7 +72,10 @@ def results(todo: list[Job], options: Options, processes: int) -> Iterator[tuple
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what was asked for, print the tables, write confusions and results; 1 when a case broke."""
-    given = _parser().parse_args(arguments)
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.write and (given.ablate or not given.held_out):
+        parser.error("--write records figures of held-out seeds and whole recordings: it needs --held-out and no --ablate")
     seeds = given.seed or (HELD_OUT if given.held_out else DEVELOPMENT)[: given.seeds]
     names = given.scenario or ([*SCENARIOS, "healthy", "healthy_growth", "healthy_bursts"] if given.quick else [*SCENARIOS, *HEALTHY])
     severities = given.severity or (["medium"] if given.quick else list(SEVERITIES))
@@ -106,25 +104,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tables = fault_tables.tables(done)
     print(tables)
     if given.write:
-        given.write.write_text(written(given.write.read_text(encoding="utf-8"), f"{_heading(seeds, done, len(broken))}\n\n{tables}"), encoding="utf-8")
+        script = " ".join(["python -m tests.benchmarks.faults", *(word for word in arguments or sys.argv[1:] if word != "--write")])
+        asked = f"{'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}" + (f"; {len(broken)} windows broke" if broken else "")
+        record("diagnosis", fault_figures.diagnosis(done, script=script, conditions=asked))
+        record("whatif", fault_figures.whatifs(done, script=script, conditions=asked))
     return 1 if broken else 0
-
-
-def written(document: str, figures: str) -> str:
-    """The document with other figures between its marks. ValueError: it has none."""
-    begin, end = map(re.escape, MARKS)
-    new, n = re.subn(f"(?s){begin}.*?{end}", lambda _: f"{MARKS[0]}\n{figures}\n{MARKS[1]}", document, count=1)
-    if not n:
-        raise ValueError(f"nowhere to write: put the lines {MARKS[0]} and {MARKS[1]} where the figures shall stand")
-    return new
-
-
-def _heading(seeds: Sequence[int], done: Sequence[Result], broken: int) -> str:
-    """When, where and of what the figures are."""
-    now = datetime.now(UTC)
-    asked = f"{len(done)} windows, seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-    return (f"{now:%Y-%m-%d %H:%M} UTC, {platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}; {asked}"
-            + (f"; {broken} broke" if broken else "") + ". Shares with their 95 % Wilson intervals.")
 
 
 def _read(path: Path) -> Iterable[Result]:
@@ -158,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--best-fix", action="store_true", help="also try every fix in the true world: is the verdict's nearly the best?")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--results", type=Path, help="JSON lines; cases in it are not run again")
-    parser.add_argument("--write", type=Path, help=f"document whose part between {MARKS[0]} and its end is replaced by the tables")
+    add_write_flag(parser)
     parser.add_argument("--confusions", type=Path, help="text file with every wrong answer")
     return parser
 

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -31,6 +32,7 @@ from overrun.collector.errors import BadPayload
 from overrun.collector.normalise.points import decode_points
 from overrun.collector.normalise.spans import Rules, normalize
 from overrun.sample_traces import replay
+from tests.benchmarks.results import add_write_flag, measured, record
 from tests.collector.oracle_otlp import as_otlp_json, plain_columns
 
 STALL_S = 10.0
@@ -301,6 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--inputs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
+    add_write_flag(parser)
     chosen = parser.parse_args(arguments)
     started = time.monotonic()
     out = run(chosen.inputs, chosen.seed)
@@ -313,6 +316,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(what[:300], data[:200].hex())
     for data in out.disagreements[:5]:
         print("disagree", data.hex()[:2_000])
+    if chosen.write:
+        figure = partial(measured, script="make bench-fuzz", conditions=f"seed {chosen.seed}, {took_s:.0f} s")
+        found = [figure("Crashes", len(out.crashes), of=out.inputs),
+                 figure("Disagreements of the fast and the slow decoder", len(out.disagreements), of=out.inputs),
+                 figure("Slowest input, CPU", round(out.slowest_ms), "ms")]
+        if out.rss_mib:
+            after = {"after the last": round(out.rss_mib[-1])}
+            found.append(figure("Memory after the first tenth", round(out.rss_mib[0]), "MiB", more=after))
+        record("fuzz", found)
     grown = out.rss_mib[-1] - out.rss_mib[0] if out.rss_mib else 0.0
     return int(bool(out.crashes or out.disagreements or grown > 100))
 

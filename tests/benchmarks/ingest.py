@@ -2,7 +2,7 @@
 
 Starts the server on free loopback ports, sends it the reference payload (payload.py) over OTLP in a closed loop with a
 given number of bodies in flight, waits until all is assembled, stops it, and counts what the database file holds.
-Prints a Markdown table for docs/BENCHMARKS.md. It speaks only OTLP and reads only public views, so that any version
+Prints a Markdown table, and records its headlines with --write. It speaks only OTLP and reads only public views, so that any version
 can be measured.
 
     python -m tests.benchmarks.ingest                    # 204,800 spans, HTTP and gRPC, 2 and 16 in flight
@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from tests.benchmarks import results
 from tests.benchmarks.payload import SPANS_PER_BODY, Body, Payload, make
 from tests.benchmarks.sent import Found, compare, known
 
@@ -508,6 +509,37 @@ def header(payload: Payload, options: Options) -> str:
     )
 
 
+def figures(runs: Sequence[Run], payload: Payload, options: Options) -> list[results.Figure]:
+    """The headlines of runs that lost nothing, for docs/results; of several equal runs the last."""
+    pace = f"paced at {options.rate:,.0f} spans/s" if options.rate else "closed loop"
+    conditions = f"{payload.spans:,} spans of {payload.bytes_per_span:.0f} B in bodies of {SPANS_PER_BODY}, {pace} over loopback"
+    found = []
+
+    def add(what: str, value: float | None, unit: str, digits: int = 0) -> None:
+        if value is not None:
+            shown = round(value, digits) if digits else round(value)
+            found.append(results.measured(what, shown, unit, script="make bench-ingest", conditions=conditions))
+
+    for run in runs:
+        protocol = {"http": "HTTP", "grpc": "gRPC"}.get(run.protocol, run.protocol)
+        latencies_ms = sorted((ack.acked_s - ack.sent_s) * 1000 for ack in run.acks)
+        if options.poll:
+            if run.reports_s:
+                what = "Report every second beside the load, median answer"
+                add(f"{what}: {pace}", quantile(sorted(run.reports_s), 0.5), "s", 2)
+        elif options.rate:
+            what = f"P99 of acknowledgements at {options.rate:,.0f} spans a second, {protocol}"
+            add(what, quantile(latencies_ms, 0.99), "ms")
+        else:
+            what = "Spans acknowledged, stored and assembled per CPU-second of the server"
+            rate = _ratio(run.spans, run.usage.assembled_cpu_s)
+            add(f"{what}: {protocol}, {run.in_flight} bodies in flight", rate, "spans")
+            add("Disk a span of about 400 bytes", run.stored.file_bytes / max(1, run.acked_spans), "B")
+            add("Peak memory of the server", _ratio(run.usage.peak_rss_bytes, 1e6), "MB")
+            add("Acknowledged spans lost, or stored twice", 0, "spans")
+    return list({figure.what: figure for figure in found}.values())
+
+
 def yardstick(payload: Payload) -> float:
     """Spans per CPU-second of protobuf's C decoder (upb) on some of the bodies, best of five: what this machine is worth at the moment."""
     some = payload.bodies[:40]
@@ -534,6 +566,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kill", action="store_true", help="kill -9 right after the last ack instead of a clean stop")
     parser.add_argument("--poll", action="store_true", help="ask for a report every second meanwhile")
     parser.add_argument("--server", default=SERVE, help="command; {db} is the database file (default: overrun serve)")
+    results.add_write_flag(parser)
     given = parser.parse_args(arguments)
     if min(given.spans, given.repeat, *given.in_flight) < 1 or (given.rate is not None and not given.rate > 0):
         parser.error("--spans, --repeat, --in-flight and --rate must be above 0")
@@ -543,10 +576,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(header(payload, options))
     print(f"| {' | '.join(COLUMNS)} |\n|{'---|' * len(COLUMNS)}", flush=True)
     clean = True
+    runs = []
     for protocol, in_flight in [(p, n) for p in given.protocol for n in given.in_flight for _ in range(given.repeat)]:
         run = measure(protocol, in_flight, payload, options)
         clean = clean and run.stored.found.right
         print(row(run), flush=True)
+        runs.append(run)
+    if given.write and clean and not given.quick:
+        results.record("ingest", figures(runs, payload, options))
     return 0 if clean else 1
 
 

@@ -27,12 +27,12 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.ingest import GRPC_METHOD, SERVE, Server, wait_assembled
 from tests.benchmarks.payload import make
+from tests.benchmarks.results import add_write_flag, measured, record
 from tests.benchmarks.sent import Found, Template, compare
 
 SIZES = (1, 7, 50, 200, 512, 2_000)
@@ -232,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--slow-disk", action="store_true", help="delay fsync in some of the runs (needs strace)")
     parser.add_argument("--server", default=SERVE, help="command; {db} is the database file")
-    parser.add_argument("--write", type=Path, help="a JSON file for the result")
+    add_write_flag(parser)
     parser.add_argument("--stop-at-first", action="store_true", help="end with the first run that is not right")
     chosen = parser.parse_args(arguments)
     if chosen.slow_disk and shutil.which("strace") is None:
@@ -253,10 +253,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{seed}: {mix.connections} x {'+'.join(mix.protocols)}, {run.acknowledged:,} acknowledged, {run.refusals} refused, {run.found}", flush=True)
         if chosen.stop_at_first and not run.found.right:
             break
-    result = {"what": "integrity", "date": f"{datetime.now(UTC):%Y-%m-%d}", "took_s": round(time.monotonic() - began), "seed": chosen.seed, **total}
-    print(json.dumps(result))
+    took_s = round(time.monotonic() - began)
+    print(json.dumps({"took_s": took_s, "seed": chosen.seed, **total}))
     if chosen.write:
-        chosen.write.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        mixes = f"{total['runs']} runs of {chosen.seconds:g} s, {total['acknowledged']:,} spans acknowledged, {total['refusals']:,} bodies refused, seed {chosen.seed}"
+        record("integrity", [
+            measured(what, total[key], "spans", script="make bench-integrity", conditions=mixes)
+            for what, key in (("Acknowledged spans lost", "lost"), ("Acknowledged spans stored with another value", "changed"),
+                              ("Spans stored twice", "doubled"), ("Spans stored that were never sent", "unknown"))])
     return int(bool(total["runs_wrong"]))
 
 

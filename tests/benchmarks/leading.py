@@ -36,6 +36,7 @@ from overrun.analysis.words.slo import Slo, parse_slo
 from overrun.collector.config import load as load_settings
 from overrun.collector.store import database as stores
 from overrun.sample_traces.simulate import Job, Made, make, write
+from tests.benchmarks.results import Figure, add_write_flag, measured, record
 from tests.benchmarks.waves import WAVES, load_of, waves
 
 SCENARIOS: Final = ("burst_arrivals", "under_capacity", "kv_pressure", "growth_and_bloat", "prefix_cache_lost", "noisy_tenant")
@@ -147,6 +148,21 @@ def _share(hits: float, n: int) -> str:
     return f"{hits / n:.2f} ({low:.2f}-{high:.2f})"
 
 
+def figures(found: dict[str, list[Scored]], kind: str, script: str) -> list[Figure]:
+    """The learned alert and the fixed ones as figures for docs/results, where they alerted at all."""
+    out = []
+    alerted = {LEARNED: "learned alert on later data"} | {name: f"fixed alert '{name}'" for name in FIXED}
+    for name, alert in alerted.items():
+        rows = found[name]
+        alerts, events = sum(i.alerts for i in rows), sum(i.events for i in rows)
+        if alerts and events:
+            right, told = sum((i.precision or 0.0) * i.alerts for i in rows), sum(i.recall * i.events for i in rows)
+            conditions = f"{len(rows)} windows, {alerts} alerts, {events} breaches"
+            out.append(measured(f"Precision of the {alert}: {kind}", round(right / alerts, 2), more={"recall": round(told / events, 2)},
+                                script=script, conditions=conditions))
+    return out
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the windows and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -154,6 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--waves", action="store_true", help="the windows of `tests.benchmarks.waves`")
     parser.add_argument("--seed", type=int, default=32001, help="the first one")
     parser.add_argument("--seeds", type=int, default=1)
+    add_write_flag(parser)
     given = parser.parse_args(arguments)
     found: dict[str, list[Scored]] = {name: [] for name in (LEARNED, SAID, IN_SAMPLE, FLATTERED, RECOMMENDED, RECOMMENDED_SAID, *FIXED)}
     windows: dict[str, list[tuple[int, Breaches]]] = {}
@@ -170,7 +187,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     found[name].append(row)
             if not alerts:
                 print(f"{scenario} {seed}: nothing leads in its first part", file=sys.stderr, flush=True)
-    print(table(found | ({BOUND: bound(windows)} if windows else {})))
+    scores = found | ({BOUND: bound(windows)} if windows else {})
+    print(table(scores))
+    if given.write:
+        kind = f"load in waves, seeds from {given.seed}" if given.waves else "faults"
+        script = f"python -m tests.benchmarks.leading {'--waves ' if given.waves else ''}--seed {given.seed} --seeds {given.seeds}"
+        record("leading", figures(scores, kind, script))
     return 0
 
 

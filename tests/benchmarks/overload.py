@@ -18,12 +18,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pyarrow as pa
 
+from tests.benchmarks import results
 from tests.benchmarks.payload import SPANS_PER_BODY, make
 from tests.benchmarks.sent import Found, Template, compare
 from tests.benchmarks.sent import known as known_spans
@@ -177,6 +179,7 @@ def _recovered(server: ServerProcess, body: bytes) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--seconds", type=float, default=120.0)
+    results.add_write_flag(parser)
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="overrun-overload-") as name:
         found = run(chosen.seconds, 8.0, Path(name) / "t.db")
@@ -185,6 +188,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
           "| RSS first / middle / last third (MB, highest) | ready again after | acknowledged and lost / changed / doubled |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     thirds = " / ".join(f"{max(part):.0f}" for part in (found.rss[: third or 1], found.rss[third : 2 * third] or found.rss, found.rss[2 * third :]))
+    if chosen.write:
+        figure = partial(results.measured, script="make bench-overload", conditions=f"{found.offered:,.0f} spans/s offered for {chosen.seconds:.0f} s")
+        highest = dict(zip(("first", "middle", "last"), map(int, thirds.split(" / ")), strict=True))
+        first = highest.pop("first")
+        results.record("overload", [
+            figure(f"Memory of the server, highest of each third: {CONNECTIONS} connections", first, "MB", more=highest),
+            figure("Refused bodies without a time to come again", found.answers.without_hint, "bodies", of=found.answers.refused),
+            figure("Acknowledged spans lost", found.found.lost, "spans"),
+            figure("Ready again after the load ends", round(found.ready_after_s, 1), "s")])
     answers = found.answers
     held = found.found
     print(f"| {found.capacity:,.0f} | {found.offered:,.0f} | {chosen.seconds:.0f} s | {len(answers.acknowledged):,} | {answers.refused:,} "

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from overrun.models.predict import Predictor
 from overrun.models.service import Service
 from overrun.models.sources import load_traces
 from overrun.models.train import TrainReport, TrainSettings, train_to_folder
+from tests.benchmarks.results import Figure, add_write_flag, measured, record
 
 DATA = Path(__file__).parents[1] / "models" / "data"
 CALLS = 20_000
@@ -63,6 +65,18 @@ def quality(name: str, report: TrainReport) -> None:
          f"**{own.mae:.1f}**", f"{frozen.mae:.1f}", f"{own.median_ape:.1%}", tau, f"{own.tertile_accuracy:.0%}",
          f"{own.p90_coverage:.3f} ({frozen.p90_coverage:.3f})", f"{own.p99_coverage:.3f}",
          ", ".join(f"{one.route or 'all'} {one.verdict.skill}" for one in report.test.routes)))  # fmt: skip
+
+
+def quality_figure(name: str, report: TrainReport) -> Figure:
+    """The headline of one training, for docs/results."""
+    own, frozen = report.test.overall.answered, report.test.overall.without_history
+    more = {
+        "route median": round(report.test.overall.route_median_mae, 1), "without observe": round(frozen.mae, 1),
+        "P90 coverage": round(own.p90_coverage, 3)}  # fmt: skip
+    if own.kendall_tau is not None:
+        more["tau"] = round(own.kendall_tau, 3)
+    what = f"Mean absolute error: {name}"
+    return measured(what, round(own.mae, 1), "tokens", more=more, script="make bench-predictor", conditions=f"{own.rows:,} test requests")
 
 
 def alpacaeval(folder: Path, fold: int) -> pl.DataFrame:
@@ -143,8 +157,8 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def cost(report: TrainReport, prompted: Predictor | None) -> None:
-    """Print what a prediction of the mixed Azure artifact costs."""
+def cost(report: TrainReport, prompted: Predictor | None) -> list[Figure]:
+    """Print what a prediction of the mixed Azure artifact costs, and return its headlines."""
     predictor = Predictor.load(report.folder)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -165,6 +179,16 @@ def cost(report: TrainReport, prompted: Predictor | None) -> None:
     row((f"{model[0]:.1f} / {model[1]:.1f}", f"{single[0]:.0f} / {single[1]:.0f}", "-" if worded is None else f"{worded[0]:.0f} / {worded[1]:.0f}",
          f"{batch:.1f}", f"{load:.1f}", f"{report.size_bytes / 1024:.0f}", f"{rate:,.0f}",
          *(f"{p50:.2f} / {p99:.2f}" for p50, p99 in (asked_ms, idle_ms, spent_ms))))  # fmt: skip
+    figure = partial(measured, script="make bench-predictor", conditions=f"onnxruntime {onnxruntime.__version__}")
+    return [
+        figure("Model call, best", round(model[0], 1), "us", more={"median": round(model[1], 1)}),
+        figure("Prediction with features, best", round(single[0]), "us", more={"median": round(single[1])}),
+        figure("Batch of 1,000, a row", round(batch, 1), "us"),
+        figure("Loading an artifact", round(load, 1), "ms"),
+        figure("Size of an artifact", round(report.size_bytes / 1024), "kB"),
+        figure("Service, predictions per CPU-second", round(rate)),
+        figure("Service, P99 of one connection", round(asked_ms[1], 2), "ms", more={"P50": round(asked_ms[0], 2)}),
+    ]
 
 
 def trained(scratch: Path, wanted: argparse.Namespace) -> Iterator[tuple[str, TrainReport]]:
@@ -184,6 +208,7 @@ def main() -> None:
     parser.add_argument("--alpacaeval", type=Path, help="the folder with lengthpred_alpacaeval_*.parquet")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=[])
+    add_write_flag(parser)
     wanted = parser.parse_args()
     sys.stdout.write(f"{platform.machine()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, onnxruntime {onnxruntime.__version__}\n\n")
     row(QUALITY)
@@ -196,7 +221,11 @@ def main() -> None:
         sys.stdout.write("\n")
         worded = next((Predictor.load(report.folder) for name, report in reports.items() if name.startswith("AlpacaEval")), None)
         if "Azure mixed, route known" in reports:
-            cost(reports["Azure mixed, route known"], worded)
+            costs = cost(reports["Azure mixed, route known"], worded)
+            if wanted.write:
+                record("predictor", costs)
+        if wanted.write:
+            record("predictor", [quality_figure(name, report) for name, report in reports.items()])
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from overrun.analysis.front.report import build
 from overrun.analysis.numbers.window import INDICATORS, Window
 from overrun.analysis.words.slo import parse_slo
 from overrun.collector.store.database import open_store
+from tests.benchmarks.results import add_write_flag, measured, record
 
 SCRAPE_S, HOURS = 15, (1, 6, 24, 72)
 HISTOGRAMS = ("ttft", "itl", "e2e", "queue", "prefill")
@@ -25,7 +26,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--days", type=float, default=3.0)
     parser.add_argument("--instances", type=int, default=8)
+    add_write_flag(parser)
     asked = parser.parse_args()
+    found = []
     names = [*((name, 1 if name in GAUGES else 2) for name in INDICATORS), *((None, 2) for _ in range(UNKNOWN)), *((name, 3) for name in HISTOGRAMS)]
     end = datetime.now(UTC).replace(microsecond=0)
     first = int(end.timestamp()) - int(asked.days * 86_400)
@@ -58,7 +61,11 @@ def main() -> None:
                     spent.append((time.perf_counter() - begun, time.process_time() - cpu))
                 wall, cpu = min(spent)
                 print(f"report over {hours} h: {wall:.2f} s, {cpu:.2f} s of CPU")
+                conditions = f"{held:,} samples of {asked.instances} instances in {asked.days:g} days"
+                found.append(measured(f"Report over {hours} h", round(wall, 2), "s", script="python -m tests.benchmarks.samples", conditions=conditions))
         store.close()
+    if asked.write:
+        record("samples", found)
 
 
 if __name__ == "__main__":

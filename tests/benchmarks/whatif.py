@@ -1,6 +1,6 @@
 """How right are the simulated what-ifs, how honest are their intervals, and how long do they take?
 
-Run `python -m tests.benchmarks.whatif [errors|speed|real]`. `errors` records traffic on another engine (`whatif_truth`, whose cost law the
+Run `python -m tests.benchmarks.whatif [errors|speed|real] [--write]`. `errors` records traffic on another engine (`whatif_truth`, whose cost law the
 product does not know), asks the product about fixes, and compares with the same arrivals and lengths recorded on that engine with the fix in place.
 `real` fits two real vLLM runs (tests/analysis/whatif/data) on their first half and predicts the second. `speed` times 10,000 requests on one core.
 """
@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,6 +26,8 @@ from overrun.analysis.whatif.fixes import cap, chunked_prefill, context_limit, k
 from overrun.analysis.whatif.prediction import Prediction
 from overrun.analysis.words.slo import Slo
 from tests.analysis.simulator.real_runs import SETTINGS, real
+from tests.benchmarks import results
+from tests.benchmarks.results import Figure, measured
 from tests.benchmarks.whatif_truth import Server, Traffic, record, traffic
 
 Fixed = Callable[[Traffic, Server], tuple[Traffic, Server]]
@@ -183,20 +186,52 @@ def speed() -> list[str]:
     return lines
 
 
+def figures(lines: list[str], asked: list[str]) -> list[Figure]:
+    """The headlines of the printed tables, for docs/results."""
+    script = " ".join(["python -m tests.benchmarks.whatif", *asked])
+    tables = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    found = []
+    for cells in tables:
+        if cells[0] in ("e2e, all quantiles", "ttft, all quantiles"):
+            what = f"Error of simulated what-ifs on another engine, {cells[0].partition(',')[0].upper()}"
+            more: dict[str, float | str] = {"P90": _first(cells[3]), "inside": cells[5]}
+            found.append(measured(what, _first(cells[2]), "%", more=more, script=script, conditions=f"all quantiles, {cells[1]} figures"))
+    real_ = {cells[0].partition(",")[0]: cells for cells in tables if cells[0].partition(",")[0] in SETTINGS}
+    if real_:
+        (name, own), *others = real_.items()
+        for metric, column in (("E2E P99", 3), ("TTFT P99", 6)):
+            rest = {other: _first(cells[column]) for other, cells in others}
+            found.append(measured(f"Error on real GPUs, {metric}: {name}", _first(own[column]), "%", more=rest, script=script))
+    timed = [cells for cells in tables if cells[0].startswith("10,000 requests") and "before" not in cells[0]]
+    if timed:
+        figure = partial(measured, script=script, conditions="10,000 requests, CPU of one core")
+        spent, after = [_first(cells[1]) for cells in timed], max(_first(cells[2]) for cells in timed)
+        what = "Calibrating an engine: one replica to four of which one is slow"
+        found += [figure(what, (min(spent), max(spent)), "s"), figure("An answer after calibration", after, "s")]
+    return found
+
+
+def _first(cell: str) -> float:
+    return float(cell.split(maxsplit=1)[0])
+
+
 def main() -> None:
     """Print what was asked for; without arguments errors and speed."""
-    what = sys.argv[1] if len(sys.argv) > 1 else "all"
+    asked = [word for word in sys.argv[1:] if word != "--write"]
+    what = asked[0] if asked else "all"
     lines: list[str] = []
     if what in ("real", "all"):
         lines += [*real_runs(), ""]
     if what in ("errors", "all"):
-        rows = run_errors(int(sys.argv[2]) if len(sys.argv) > 2 else 1000, [int(s) for s in sys.argv[3:]] or [101])
+        rows = run_errors(int(asked[1]) if len(asked) > 1 else 1000, [int(s) for s in asked[2:]] or [101])
         if out := os.environ.get("ROWS"):
             Path(out).write_text(json.dumps(rows))
         lines += summary(rows)
     if what in ("speed", "all"):
         lines += ["", *speed()]
     sys.stdout.write("\n".join([*lines, ""]))
+    if "--write" in sys.argv:
+        results.record("whatif", figures(lines, asked))
 
 
 if __name__ == "__main__":

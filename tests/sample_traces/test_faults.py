@@ -18,11 +18,10 @@ from overrun.sample_traces.simulate import Job, latency_with, make, write
 from overrun.sample_traces.simulator.faults import FURTHER, OPPORTUNITIES, SCENARIOS
 from overrun.sample_traces.simulator.pairs import find
 from overrun.sample_traces.simulator.scenarios import SEVERITIES
-from tests.benchmarks import fault_tables, faults
+from tests.benchmarks import fault_figures, fault_tables, faults
 from tests.benchmarks.fault_ablations import ABLATIONS, FEW, SKEW_S, ablate
 from tests.benchmarks.fault_case import Options, Result, WhatIf, run
 from tests.benchmarks.fault_fixes import BestFix, FixOutcome, applied
-from tests.conftest import ROOT
 
 
 def result(**changes: Any) -> Result:
@@ -172,14 +171,18 @@ def test_tables_count_what_was_asked_and_list_what_was_wrong() -> None:
     assert "seed 1" not in listed
 
 
-def test_a_whole_run_replaces_its_own_part_of_the_document_alone() -> None:
-    document = f"before\n{faults.MARKS[0]}\nold\n{faults.MARKS[1]}\nafter\n"
-    once = faults.written(document, r"| \1 new |")
-    assert once == f"before\n{faults.MARKS[0]}\n| \\1 new |\n{faults.MARKS[1]}\nafter\n"
-    assert faults.written(once, r"| \1 new |") == once
-    with pytest.raises(ValueError, match="nowhere to write"):
-        faults.written("a document without marks", "new")
-    assert faults.written((ROOT / "docs/BENCHMARKS.md").read_text(encoding="utf-8"), "new")
+def test_a_whole_run_gives_its_headlines_as_figures() -> None:
+    close = WhatIf("cap", "simulated", "e2e", 0.99, before=1000.0, truth=800.0, after=840.0, interval=(700.0, 900.0))
+    refused = WhatIf("cap", "simulated", "e2e", 0.99, before=1000.0, truth=800.0, after=None, interval=None)
+    silent = result(scenario="healthy", severity=None, status="within_budget", causes=[], cause=None, findings=[], breach=None)
+    cases = [result(whatifs=[close, refused]), result(seed=2, cause="prompt_bloat"), result(seed=3, breach=0.001), silent]
+    found = {f.what: (f.value, f.of) for f in fault_figures.diagnosis(cases, script="x", conditions="seed 1")}
+    assert found["Cause named first, easy"] == (1, 2)
+    assert found["Healthy windows with an alarm"] == (0, 1)
+    predicted = {f.what: f for f in fault_figures.whatifs(cases, script="x", conditions="seed 1")}
+    error = predicted["Error of simulated what-ifs, E2E P99"]
+    assert (error.value, error.more) == (5.0, {"P90": 5.0, "inside": "1 of 1", "direction": "1 of 1"})
+    assert (predicted["Fixes that were answered"].value, predicted["Fixes that were answered"].of) == (1, 2)
 
 
 def test_seeds_for_the_table_are_in_no_other_use() -> None:

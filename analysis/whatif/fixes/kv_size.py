@@ -19,11 +19,11 @@ from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction
 
 # Log units of extra width where a prefix cache is in use: of a cache that had been cut to a quarter the what-if left out what its return brought, 14 to
-# 25 % too long at P95 and P99 (docs/BENCHMARKS.md), because the prompts that were pushed out came back too.
+# 25 % too long at P95 and P99 (docs/results/whatif.json, "kv_size"), because the prompts that were pushed out came back too.
 HITS_UNKNOWN: Final = 0.15
 # ...and where the turns of the recorded conversations tell them; as measured.
 HITS_TOLD: Final = 0.04
-# ...and where no gauge tells the capacity, which waits suggest then; as measured (docs/BENCHMARKS.md, "KV x 2": TTFT P90 65 % off).
+# ...and where no gauge tells the capacity, which waits suggest then; as measured (docs/results/whatif.json, "KV x 2": TTFT P90 65 % off).
 GUESSED: Final = {"e2e": 0.05, "tpot": 0.05, "ttft": 0.3}
 
 

@@ -21,7 +21,7 @@ from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction
 
 # Log units of extra width per doubling of the replicas, beside what other splits of a step make of it: each then runs batches that the recording does not
-# show, on which the first token hangs more than the rest; as measured (docs/BENCHMARKS.md).
+# show, on which the first token hangs more than the rest; as measured (docs/results/whatif.json, "replicas").
 PER_DOUBLING: Final[Mapping[str, float]] = {"e2e": 0.025, "tpot": 0.025, "ttft": 0.06}
 
 

@@ -24,7 +24,7 @@ from overrun.analysis.whatif.facts import Facts
 from overrun.analysis.whatif.prediction import Fix, Prediction, refuse
 from overrun.analysis.whatif.scaled_model_time import multiplied
 
-# Log units of extra width beside what other costs of drafts make of it; as measured (docs/BENCHMARKS.md).
+# Log units of extra width beside what other costs of drafts make of it; as measured (docs/results/whatif.json, "speculation off").
 COST_UNKNOWN: Final[Mapping[str, float]] = {"e2e": 0.04, "tpot": 0.04, "ttft": 0.1}
 # Tokens that are taken to be drafted where that is not told; own default.
 USUAL_DRAFT: Final = 3.0

@@ -1,0 +1,153 @@
+"""What was measured, in one page? Makes docs/BENCHMARKS.md from the files of docs/results.
+
+`python -m tests.benchmarks.results_page` (`make benchmarks-page`) writes the page. A test says
+when the page is stale.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.benchmarks.results import FOLDER, ROOT, Figure, Number, read
+
+PAGE: Final = ROOT / "docs" / "BENCHMARKS.md"
+
+HEAD: Final = """\
+# Measured
+
+This page is generated from [docs/results](results) by `make benchmarks-page`: do not edit it.
+Each figure there carries its date, its conditions, the script that measured it and, where known, its build.
+The files also hold the details that this page leaves out: single seeds, single fixes, other sizes.
+
+The machines are shared. Their speed changes by a factor of two to three within a day.
+Compare the figures of one run with each other, never with those of another day.
+To measure again, run the command of a section. `ARGS="--write"` records the new figures in docs/results.
+"""
+
+# Area, title, what the figures mean and how they are measured. Areas come in this order.
+AREAS: Final[dict[str, tuple[str, str]]] = {
+    "ingest": (
+        "Ingest: `make bench-ingest`",
+        "The bench sends the reference payload to a real server over loopback. A span counts when it is acknowledged, "
+        "stored and part of a request. CPU is that of the server alone.",
+    ),
+    "overload": (
+        "Overload: `make bench-overload`",
+        "The bench offers four times the load that the server can store, for two minutes. A refused sender tries again at once.",
+    ),
+    "durability": (
+        "Durability: `make bench-crash`",
+        "Each round loads a server, kills it with `kill -9` at a random moment, and looks for every acknowledged span in the file.",
+    ),
+    "integrity": (
+        "Integrity: `make bench-integrity`",
+        "Random mixes of senders, readers and kills. Every span that was sent is compared with what the file holds.",
+    ),
+    "fuzz": (
+        "Hostile input: `make bench-fuzz`",
+        "Recorded bodies are broken in many ways and decoded. The fast decoder must agree with the slow one.",
+    ),
+    "diagnosis": (
+        "Diagnosis: `make bench-faults`",
+        "A simulator with its own cost law injects 37 faults into healthy traffic with random confounders. "
+        "Easy, medium and hard mean that 15 to 60, 5 to 15 and 2 to 5 % of the requests miss a limit. "
+        "A seed is asked once, before anything is tuned on it. What fails and why is in [DIAGNOSIS.md](DIAGNOSIS.md).",
+    ),
+    "whatif": (
+        "What-ifs: `make bench-whatif` and `make bench-faults`",
+        "The truth is the same traffic on the simulated engine with the fix in place. The error is |predicted / true - 1|, at the median "
+        "over all fixes. `inside` counts truths within the 90 % interval. `direction` counts effects of the right sign.",
+    ),
+    "leading": (
+        "Leading indicators: `python -m tests.benchmarks.leading`",
+        "An alert is learned on two thirds of a window and scored on the rest. It must come 10 s before a breach. "
+        "No alert is recommended where load comes and goes: there it is wrong more often than right.",
+    ),
+    "predictor": (
+        "Output-length predictor: `make bench-predictor`",
+        "Each trace is split by time: the older 70 % train, the newest 30 % judge. Errors are mean absolute errors.",
+    ),
+    "analysis": (
+        "Analysis: `make bench-analysis`",
+        "The questions of the report and of the dashboard, over a made store with ten spans a request.",
+    ),
+    "samples": (
+        "Scraped metrics: `python -m tests.benchmarks.samples`",
+        "A report over a store that holds engine metrics and no requests.",
+    ),
+    "dashboard": (
+        "Dashboard: `make bench-dashboard`",
+        "Chromium opens each page with an empty cache and changes one filter. `Until it is drawn` ends with the last change on the page.",
+    ),
+    "install_size": (
+        "Installed size",
+        "Disk that `pip install` takes in an empty environment.",
+    ),
+}
+TABLE: Final = "| what | measured | wanted | when |\n|---|---|---|---|"
+
+
+def page(folder: Path = FOLDER) -> str:
+    """The whole page. ValueError: a file is of no known area."""
+    names = {path.stem for path in folder.glob("*.json")}
+    if unknown := names - set(AREAS):
+        raise ValueError(f"no section is written for {sorted(unknown)}: add them to AREAS")
+    return HEAD + "".join(_section(area, read(area, folder)) for area in AREAS if area in names)
+
+
+def _section(area: str, figures: Sequence[Figure]) -> str:
+    title, meaning = AREAS[area]
+    shown = [figure for figure in figures if figure.page]
+    notes = _notes(shown)
+    numbered = [f"({i}) {_sentence(note)}" for i, note in enumerate(notes, 1)]
+    lines = [f"\n## {title}", " ".join([meaning, *numbered]), "", TABLE]
+    return "\n".join([*lines, *(_row(figure, notes) for figure in shown)]) + "\n"
+
+
+def _notes(shown: Sequence[Figure]) -> list[str]:
+    """What stands above a table: its notes, and the conditions that several rows share."""
+    shared = Counter(figure.conditions for figure in shown)
+    found = [
+        text for f in shown for text in (f.conditions if shared[f.conditions] > 1 else "", f.note)
+    ]
+    return list(dict.fromkeys(text for text in found if text))
+
+
+def _row(figure: Figure, notes: Sequence[str]) -> str:
+    above = [text for text in (figure.conditions, figure.note) if text in notes]
+    marks = "".join(f" ({notes.index(text) + 1})" for text in above)
+    alone = f"; {figure.conditions}" if figure.conditions and figure.conditions not in notes else ""
+    more = "; ".join(f"{name} {_number(value)}" for name, value in figure.more.items())
+    told = measured(figure) + (f" ({more})" if more else "")
+    return f"| {figure.what}{alone}{marks} | {told} | {figure.target or '-'} | {_when(figure)} |"
+
+
+def measured(figure: Figure) -> str:
+    """`119 ms`, `92 to 101 B`, `36 of 37`."""
+    value = figure.value
+    text = " to ".join(map(_number, value)) if isinstance(value, tuple) else _number(value)
+    if figure.of is not None:
+        text += f" of {_number(figure.of)}"
+    return f"{text} {figure.unit}".rstrip()
+
+
+def _number(value: Number | str) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.12g}"
+
+
+def _when(figure: Figure) -> str:
+    day = figure.date.partition(" ")[0]
+    return f"{day}, {figure.build}" if figure.build else day
+
+
+def _sentence(note: str) -> str:
+    return f"{note[0].upper()}{note[1:]}."
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
