@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import overrun
+from overrun import cli
 from overrun.analysis.assembly.assemble import assemble
 from overrun.analysis.front.report import from_json, to_json
 from overrun.analysis.front.report_page import to_html, to_markdown
@@ -159,7 +159,7 @@ def test_a_filter_that_names_nothing_is_refused(one_sick: Path, window: dict[str
     assert (made.verdict.status, made.instances) == ("no_data", [])
     assert said in made.refused
     (flag, value), = window.items()
-    told = CliRunner().invoke(overrun.app, ["report", "--db", str(one_sick), f"--{flag}", value, "--output", "json"])
+    told = CliRunner().invoke(cli.app, ["report", "--db", str(one_sick), f"--{flag}", value, "--output", "json"])
     assert (told.exit_code, told.stdout) == (2, "")
     assert said in told.stderr
 
@@ -256,7 +256,7 @@ def test_a_page_of_unknown_names_is_a_state_of_its_target(tmp_path: Path) -> Non
 
 
 def told(*arguments: str) -> Any:
-    return CliRunner().invoke(overrun.app, list(arguments))
+    return CliRunner().invoke(cli.app, list(arguments))
 
 
 def test_the_gate_judges_metrics_alone(one_sick: Path, tmp_path: Path) -> None:

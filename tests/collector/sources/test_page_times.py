@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import overrun
+from overrun import cli
 from overrun.collector.errors import ImportFailed
 from overrun.collector.sources.page_times import page_times
 
@@ -68,12 +68,12 @@ def test_names_may_say_the_time(tmp_path: Path, names: list[str]) -> None:
 def test_the_command_names_the_remedy_and_takes_it(tmp_path: Path) -> None:
     folder = tmp_path / "gpu0"
     pages(folder, NAMES, [T0, T0, T0])
-    refused = CliRunner().invoke(overrun.app, ["import", "--db", str(tmp_path / "a.db"), str(folder)])
+    refused = CliRunner().invoke(cli.app, ["import", "--db", str(tmp_path / "a.db"), str(folder)])
     assert refused.exit_code == 2
     assert "--every 15s" in refused.stderr
-    done = CliRunner().invoke(overrun.app, ["import", "--db", str(tmp_path / "a.db"), "--every", "15s", str(folder)])
+    done = CliRunner().invoke(cli.app, ["import", "--db", str(tmp_path / "a.db"), "--every", "15s", str(folder)])
     assert (done.exit_code, "3 spans and data points stored" in done.stdout) == (0, True)
-    wrong = CliRunner().invoke(overrun.app, ["import", "--db", str(tmp_path / "a.db"), "--every", "often", str(folder)])
+    wrong = CliRunner().invoke(cli.app, ["import", "--db", str(tmp_path / "a.db"), "--every", "often", str(folder)])
     assert (wrong.exit_code, "is no duration" in wrong.stderr) == (2, True)
 
 
@@ -82,5 +82,5 @@ def test_federated_pages_are_dated_by_their_samples(tmp_path: Path) -> None:
     for at, path in enumerate(pages(folder, NAMES, [T0, T0, T0])):
         path.write_text(f'vllm:num_requests_running{{instance="gpu-0"}} 1 {1000 * (T0 + 15 * at)}\n')
         os.utime(path, (T0, T0))
-    done = CliRunner().invoke(overrun.app, ["import", "--db", str(tmp_path / "a.db"), str(folder)])
+    done = CliRunner().invoke(cli.app, ["import", "--db", str(tmp_path / "a.db"), str(folder)])
     assert (done.exit_code, "3 spans and data points stored" in done.stdout) == (0, True)
