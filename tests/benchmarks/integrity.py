@@ -256,7 +256,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     took_s = round(time.monotonic() - began)
     print(json.dumps({"took_s": took_s, "seed": chosen.seed, **total}))
     if chosen.write:
-        mixes = f"{total['runs']} runs of {chosen.seconds:g} s, {total['acknowledged']:,} spans acknowledged, {total['refusals']:,} bodies refused, seed {chosen.seed}"
+        sent = f"{total['acknowledged']:,} spans acknowledged, {total['refusals']:,} bodies refused"
+        mixes = f"{total['runs']} runs of {chosen.seconds:g} s, {sent}, seed {chosen.seed}"
         record("integrity", [
             measured(what, total[key], "spans", script="make bench-integrity", conditions=mixes)
             for what, key in (("Acknowledged spans lost", "lost"), ("Acknowledged spans stored with another value", "changed"),
